@@ -1,0 +1,117 @@
+"""The errors that replitree raises: few, and each says what to do next.
+
+::
+
+    ReplitreeError
+    ├── BadInput                the caller's data or arguments; mend and try again
+    │   ├── InvalidName
+    │   └── SchemaMismatch
+    ├── TableNotFound
+    ├── TableExists
+    ├── NotAuthorized           token or credentials are wrong
+    ├── Unavailable             nothing is wrong with the request; try again, or another replica
+    │   ├── CoordinationUnavailable
+    │   ├── ReplicaUnavailable
+    │   ├── ReadOnly
+    │   └── TooManyParts
+    ├── OutcomeUnknown          the insert may have happened; repeat it with the same token
+    ├── SnapshotExpired         parts of the snapshot are gone; take a new one
+    ├── ReplicaBusy             another live process has this replica's name
+    ├── ReplicaReplaced         another process took over this replica's name
+    ├── StoreError              disk full or failing
+    │   └── CorruptPart
+    ├── UnsupportedFormat       written by a newer replitree
+    └── JavaMissing
+"""
+
+from __future__ import annotations
+
+
+class ReplitreeError(Exception):
+    """Base of all errors that replitree raises on purpose."""
+
+
+class BadInput(ReplitreeError):
+    """The data or the arguments can't be taken; nothing was done.  Mend them and try again."""
+
+
+class InvalidName(BadInput):
+    """A table, replica or column name has characters that are not allowed."""
+
+
+class SchemaMismatch(BadInput):
+    """The rows do not fit the table's columns; nothing was inserted."""
+
+
+class TableNotFound(ReplitreeError):
+    """There is no table of this name; `replitree table list` shows those that exist."""
+
+
+class TableExists(ReplitreeError):
+    """A table of this name exists already, or is still being dropped."""
+
+
+class NotAuthorized(ReplitreeError):
+    """The token or the credentials were refused."""
+
+
+class Unavailable(ReplitreeError):
+    """Certainly nothing was changed; try again later or on another replica."""
+
+
+class CoordinationUnavailable(Unavailable):
+    """ZooKeeper does not answer."""
+
+
+class ReplicaUnavailable(Unavailable):
+    """The replica does not answer, or no replica is active."""
+
+
+class ReadOnly(Unavailable):
+    """The replica takes no inserts now: its session or its disk is gone.  It recovers by itself."""
+
+
+class TooManyParts(Unavailable):
+    """A partition has too many parts; insert larger blocks or less often."""
+
+
+class OutcomeUnknown(ReplitreeError):
+    """The insert may have happened.  Repeat it with the same token: it will not be inserted twice.
+
+    Attributes
+    ----------
+    token
+        The token to repeat the insert with.
+    """
+
+    def __init__(self, message: str, token: str) -> None:
+        super().__init__(message)
+        self.token = token
+
+
+class SnapshotExpired(ReplitreeError):
+    """Parts that the snapshot needs are gone; take a new snapshot."""
+
+
+class ReplicaBusy(ReplitreeError):
+    """Another live process has this replica's name; stop it or choose another name."""
+
+
+class ReplicaReplaced(ReplitreeError):
+    """Another process took over this replica's name; this one must stop."""
+
+
+class StoreError(ReplitreeError):
+    """The disk is full or failing."""
+
+
+class CorruptPart(StoreError):
+    """A part's files do not match their checksums."""
+
+
+class UnsupportedFormat(ReplitreeError):
+    """Something was written by a newer replitree; upgrade this one.  Nothing was lost."""
+
+
+class JavaMissing(ReplitreeError):
+    """No Java 17 or newer was found; `make setup` installs one."""

@@ -1,0 +1,149 @@
+"""Activation: one process owns a replica, and whoever it replaced can change nothing any more.
+
+A process takes `is_active` (ephemeral) and bumps `host` in one commit.  The new version of `host` is its *epoch*.  Every
+commit of a replica carries ``Check(host, epoch)``, so from that commit on all requests of earlier epochs are refused: those
+of a replaced process, and this process's own requests that were thought lost (invariant I9).
+
+* `activate` is for a process that starts.  It takes the replica when nobody holds `is_active`, or when the holder is provably
+  dead; a live or doubtful holder is left alone.
+* `renew_epoch` is for a process that has the replica and needs a new epoch: after an unknown outcome, or in a new session.
+  It succeeds only while `host` still names this process.
+
+An unknown outcome of the commit needs no care of its own: the commit is conditional on the version of `host`, so of two
+attempts at most one takes place, and the loop looks again.
+
+Absent on purpose: waiting for the old session to expire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    AdoptEpoch,
+    Applied,
+    Commit,
+    Create,
+    CurrentEpoch,
+    Delete,
+    Epoch,
+    GetMany,
+    Node,
+    Operation,
+    Owner,
+    ProbeOwner,
+    Procedure,
+    Set,
+    Sync,
+)
+from replitree.protocol.layout import Replica
+
+ATTEMPTS_MAX = 4
+"""How often a refused or unknown activation is looked at again before the caller is asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """This process owns the replica under `epoch`."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Another process holds the replica: `holder` is what it wrote into `is_active`."""
+
+    holder: bytes
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class NotJoined:
+    """The table has no such replica: it was never added, or was dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Another process has taken over this replica.  This one must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Every attempt was refused or unknown.  Nothing is owned; try again."""
+
+
+Activation: TypeAlias = Activated | Busy | NotJoined | Unsettled
+Renewal: TypeAlias = Activated | Replaced | NotJoined | Unsettled
+
+
+def activate(replica: Replica, me: bytes) -> Procedure[Activation]:
+    """Take a replica that no live process holds.
+
+    Parameters
+    ----------
+    replica
+        Which one.
+    me
+        Value for `host` and `is_active`: address and incarnation, different for every process that ever starts.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        host, active = yield from _read(replica)
+        if host is None:
+            return NotJoined()
+        if active is not None and active.value != me:
+            owner = yield ProbeOwner(active.value)
+            if owner is not Owner.DEAD:
+                return Busy(active.value, owner)
+        epoch = yield from _take(replica, me, host, active)
+        if epoch is not None:
+            return Activated(epoch)
+    return Unsettled()
+
+
+def renew_epoch(replica: Replica, me: bytes, epoch: Epoch) -> Procedure[Renewal]:
+    """Have an epoch above `epoch`, so that every commit under `epoch` is decided: it took place already, or never will.
+
+    Parameters
+    ----------
+    replica, me
+        As in `activate`.
+    epoch
+        The epoch whose commits are to be fenced.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        known = yield CurrentEpoch()
+        if known is not None and known > epoch:  # another procedure of this process was here first
+            return Activated(known)
+        host, active = yield from _read(replica)
+        if host is None:
+            return NotJoined()
+        if host.value != me:
+            return Replaced()
+        renewed = yield from _take(replica, me, host, active)
+        if renewed is not None:
+            return Activated(renewed)
+    return Unsettled()
+
+
+def _read(replica: Replica) -> Procedure[tuple[Node | None, Node | None]]:
+    """Read `host` and `is_active`, not older than now: a stale view would only be refused, again and again."""
+    yield Sync(layout.host(replica))
+    many = yield GetMany((layout.host(replica), layout.is_active(replica)))
+    host, active = many.nodes
+    return host, active
+
+
+def _take(replica: Replica, me: bytes, host: Node, active: Node | None) -> Procedure[Epoch | None]:
+    """Commit the take-over from the state that was read.  None: refused or unknown, look again."""
+    operations: list[Operation] = [Set(layout.host(replica), me, host.version)]
+    if active is not None:
+        operations.append(Delete(layout.is_active(replica), active.version))
+    operations.append(Create(layout.is_active(replica), me, ephemeral=True))
+    outcome = yield Commit(*operations)
+    if not isinstance(outcome, Applied):
+        return None
+    epoch = Epoch(host.version + 1)
+    yield AdoptEpoch(epoch)
+    return epoch

@@ -1,0 +1,291 @@
+"""Insert: a group of requests becomes part of the table in one commit, or leaves only garbage in staging.
+
+Order of publication.  A crash between any two steps leaves the table without the insert or with all of it:
+
+1. *stage*    the rows of the group as part files under a fresh id, synced    before: nothing; after: garbage for the sweep
+2. *commit*   the block ids and the log entry, one transaction                from here on the insert exists, for every replica
+3. *publish*  rename the staged parts to their names                          repeated by `execute` when the process died
+4. *answer*   every client of the group hears the index
+
+The log gives the number: the index of the entry is the block number of its parts.  Nothing is allocated before the commit, so
+there are no numbers in flight that anybody has to wait for.
+
+*Duplicates.*  The commit is refused as a whole when one block id exists.  The group is staged again without the requests
+whose block ids exist, and those are answered with the index of the insert that they repeat.
+
+*Unknown.*  A look proves nothing while the lost request may still be on its way, so the epoch is renewed first: then the commit
+took place already or never will, and what the look shows is final.  When no new epoch can be had, the clients hear
+"outcome unknown", never "failed".
+
+Absent on purpose: locks, clocks, and retries of anything that was not certainly refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from replitree.protocol import layout
+from replitree.protocol.activate import Activated, Replaced, renew_epoch
+from replitree.protocol.effects import (
+    Answer,
+    Applied,
+    BlockId,
+    Check,
+    ClientAnswer,
+    Commit,
+    Committed,
+    Create,
+    CurrentEpoch,
+    Duplicate,
+    Epoch,
+    Failed,
+    GetMany,
+    Inserted,
+    LogIndex,
+    OutcomeUnknown,
+    Procedure,
+    Publish,
+    Published,
+    Refused,
+    RemoveStaging,
+    RequestId,
+    Stage,
+    StagedPart,
+    StagingId,
+    StoreFailed,
+    Sync,
+    Unknown,
+)
+from replitree.protocol.entries import BlockValue, GetEntry, decode_block, decode_entry, encode_block, encode_entry, part_names
+from replitree.protocol.layout import Replica, Table
+
+SEARCH_WINDOW = 16
+"""Log entries read at once in the search for an insert's index."""
+
+EPOCHS_MAX = 8
+"""How many epochs one commit may be tried under before its clients are told to repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One client's insert within a group."""
+
+    id: RequestId
+    block: BlockId
+
+
+@dataclass(frozen=True, slots=True)
+class Inserter:
+    """Who inserts.
+
+    Attributes
+    ----------
+    replica, me
+        As in `activate`.
+    log_from
+        An index that the log had reached before this insert began; later searches for the entry start there.
+    schema_version
+        Version of the columns that the rows have.
+    """
+
+    replica: Replica
+    me: bytes
+    log_from: LogIndex
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class InLog:
+    """The group is in the log at `index`."""
+
+    index: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class NotInLog:
+    """The group is certainly not in the log: `taken` are the block ids that exist already."""
+
+    taken: tuple[BlockId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The group is certainly not in the log, and this process can't put it there: `reason` is for the client."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """Whether the group is in the log can't be found out now."""
+
+
+Logged: TypeAlias = InLog | NotInLog | Gone | InDoubt
+
+
+def insert(inserter: Inserter, epoch: Epoch, staging: StagingId, requests: Sequence[Request]) -> Procedure[None]:
+    """Insert a group of requests as one log entry and answer each of them.
+
+    Parameters
+    ----------
+    inserter, epoch
+        Who inserts, and the epoch under which it is active.
+    staging
+        Names the group; its n-th staging is ``<staging>.<n>``.
+    requests
+        At least one; their block ids are all different.
+    """
+    assert requests
+    assert len({request.block for request in requests}) == len(requests)
+    waiting = tuple(requests)
+    for attempt in range(len(requests) + 1):  # every staging after the first has at least one request less
+        if not waiting:
+            return
+        staged_as = StagingId(f"{staging}.{attempt}")
+        staged = yield Stage(staged_as, tuple(request.id for request in waiting))
+        if isinstance(staged, StoreFailed):
+            yield RemoveStaging(staged_as)
+            yield from _answer_all(waiting, Failed(staged.reason))
+            return
+        logged = yield from _put_in_log(inserter, epoch, staged_as, staged.parts, waiting)
+        waiting = yield from _finish(inserter, staged_as, staged.parts, waiting, logged)
+    yield from _answer_all(waiting, Failed("its block ids come and go; try again"))
+
+
+def _finish(
+    inserter: Inserter, staging: StagingId, parts: tuple[StagedPart, ...], requests: tuple[Request, ...], logged: Logged
+) -> Procedure[tuple[Request, ...]]:
+    """Publish or clear away what was staged and answer; return the requests that must be staged again."""
+    match logged:
+        case InLog(index):
+            yield from _publish(inserter.replica, staging, parts, requests, index)
+            return ()
+        case NotInLog(taken):
+            yield RemoveStaging(staging)
+            return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
+        case Gone(reason):
+            yield RemoveStaging(staging)
+            yield from _answer_all(requests, Failed(reason))
+            return ()
+        case InDoubt():
+            yield from _answer_all(requests, OutcomeUnknown())
+            return ()
+
+
+def _put_in_log(
+    inserter: Inserter, epoch: Epoch, staging: StagingId, parts: tuple[StagedPart, ...], requests: tuple[Request, ...]
+) -> Procedure[Logged]:
+    """Commit the block ids and the entry, under as many epochs as it takes."""
+    replica, table = inserter.replica, inserter.replica.table
+    blocks = tuple(request.block for request in requests)
+    entry = GetEntry(replica.name, staging, parts, blocks, inserter.schema_version)
+    value = encode_block(BlockValue(staging, inserter.log_from))
+    creates = (
+        *(Create(layout.block(table, block), value) for block in blocks),
+        Create(layout.log_create(table), encode_entry(entry), sequential=True),
+    )
+    for _ in range(EPOCHS_MAX):
+        fenced: Activated | InLog | Gone | InDoubt
+        outcome: Committed = yield Commit(Check(layout.host(replica), epoch), *creates)
+        match outcome:
+            case Applied(created=created):
+                return InLog(layout.index_of(table, created[-1]))
+            case Refused(operation=Create(path=path)) if path != layout.log_create(table):
+                return (yield from _taken_blocks(table, blocks))
+            case Refused(operation=Create()):
+                return Gone("the table is being dropped")
+            case Refused():
+                fenced = yield from _newer_epoch(inserter, epoch)
+            case Unknown():
+                fenced = yield from _settle(inserter, epoch, staging, blocks)
+        if not isinstance(fenced, Activated):
+            return fenced
+        epoch = fenced.epoch
+    return Gone("the replica's epoch changes all the time; try again")
+
+
+def _newer_epoch(inserter: Inserter, epoch: Epoch) -> Procedure[Activated | Gone]:
+    """Find the epoch to use after a certain refusal of `epoch`."""
+    known = yield CurrentEpoch()
+    if known is not None and known > epoch:
+        return Activated(known)
+    renewed = yield from renew_epoch(inserter.replica, inserter.me, epoch)
+    if isinstance(renewed, Activated):
+        return renewed
+    if isinstance(renewed, Replaced):
+        return Gone("another process took over this replica; ask that one")
+    return Gone("the replica has no session; try again or ask another replica")
+
+
+def _settle(
+    inserter: Inserter, epoch: Epoch, staging: StagingId, blocks: tuple[BlockId, ...]
+) -> Procedure[Activated | InLog | Gone | InDoubt]:
+    """Find out what became of a commit whose outcome is unknown: fence it, then look.  `Activated`: it never took place."""
+    table = inserter.replica.table
+    renewed = yield from renew_epoch(inserter.replica, inserter.me, epoch)
+    if not isinstance(renewed, Activated | Replaced):
+        return InDoubt()
+    yield Sync(layout.block(table, blocks[0]))
+    many = yield GetMany((layout.block(table, blocks[0]),))
+    found = many.nodes[0]
+    if found is not None:
+        value = decode_block(found.value, layout.block(table, blocks[0]))
+        if value.insert == staging:
+            index = yield from find_insert(table, value)
+            return InDoubt() if index is None else InLog(index)
+    if isinstance(renewed, Replaced):
+        return Gone("another process took over this replica; ask that one")
+    return renewed
+
+
+def find_insert(table: Table, block: BlockValue) -> Procedure[LogIndex | None]:
+    """Search the log for the entry of the insert that `block` names.  None: the entry is gone."""
+    index = block.log_from
+    while True:
+        paths = tuple(layout.log_entry(table, i) for i in range(index, index + SEARCH_WINDOW))
+        many = yield GetMany(paths)
+        for path, node in zip(paths, many.nodes, strict=True):
+            if node is None:
+                return None
+            if decode_entry(node.value, path).insert == block.insert:
+                return layout.index_of(table, path)
+        index += SEARCH_WINDOW
+
+
+def _taken_blocks(table: Table, blocks: tuple[BlockId, ...]) -> Procedure[NotInLog]:
+    """Find all the block ids of a refused group that exist, not only the first."""
+    many = yield GetMany(tuple(layout.block(table, block) for block in blocks))
+    return NotInLog(tuple(block for block, node in zip(blocks, many.nodes, strict=True) if node is not None))
+
+
+def _answer_duplicates(
+    table: Table, requests: tuple[Request, ...], taken: tuple[BlockId, ...]
+) -> Procedure[tuple[Request, ...]]:
+    """Answer the requests whose block ids are taken; return the others."""
+    for request in requests:
+        if request.block in taken:
+            path = layout.block(table, request.block)
+            many = yield GetMany((path,))
+            node = many.nodes[0]
+            index = None
+            if node is not None:
+                index = yield from find_insert(table, decode_block(node.value, path))
+            yield Answer(request.id, Duplicate(index))
+    return tuple(request for request in requests if request.block not in taken)
+
+
+def _publish(
+    replica: Replica, staging: StagingId, parts: tuple[StagedPart, ...], requests: tuple[Request, ...], index: LogIndex
+) -> Procedure[None]:
+    """Give the parts their names and answer.  A failure here is `execute`'s to repeat: the staged files are synced."""
+    names = part_names(GetEntry(replica.name, staging, parts, ()), index)
+    published = yield Publish(staging, names)
+    lost = isinstance(published, Published) and published.missing
+    yield from _answer_all(requests, OutcomeUnknown() if lost else Inserted(index))
+
+
+def _answer_all(requests: tuple[Request, ...], answer: ClientAnswer) -> Procedure[None]:
+    for request in requests:
+        yield Answer(request.id, answer)

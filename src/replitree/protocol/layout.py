@@ -1,0 +1,202 @@
+"""Where things lie in coordination: the paths below a table, and the names of its numbered nodes.
+
+Nobody else puts a path together.  The tree is design 3.1; operators who know ClickHouse will recognise it::
+
+    <table>/metadata, columns
+    <table>/log/log-NNNNNNNNNN            entries, persistent sequential
+    <table>/blocks/<block id>             one per recent insert request
+    <table>/quorum/status/<insert id>
+    <table>/leader_election/...
+    <table>/replicas/<r>/host             its version is the replica's epoch
+    <table>/replicas/<r>/is_active        ephemeral
+    <table>/replicas/<r>/is_lost
+    <table>/replicas/<r>/log_pointer      index of the next entry to pull
+    <table>/replicas/<r>/queue/queue-N    pulled and not yet executed, named by index
+    <table>/replicas/<r>/parts/<part>     registered parts, value: content hash
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from replitree.errors import InvalidName
+from replitree.protocol.effects import BlockId, LogIndex
+
+NAME_LENGTH_MAX = 64
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table's place: its path, and the index that its log's first number stands for.
+
+    Sequential numbers are 31 bits wide in ZooKeeper; index = base + number lets a log continue under a fresh parent.
+    """
+
+    path: str
+    base: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica of a table."""
+
+    table: Table
+    name: str
+
+
+def check_table_name(name: str) -> str:
+    """Return `name` if a table may have it.
+
+    Raises
+    ------
+    InvalidName
+        It is not a letter followed by letters, digits and underscores, or is too long.
+
+    >>> check_table_name("events")
+    'events'
+    """
+    if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
+        raise InvalidName(
+            f"table name {name!r} is not allowed: use a letter, then letters, digits and _, at most {NAME_LENGTH_MAX} characters"
+        )
+    return name
+
+
+def check_replica_name(name: str) -> str:
+    """Return `name` if a replica may have it.
+
+    Raises
+    ------
+    InvalidName
+        It has characters that are not letters, digits, ``-`` or ``_``, or is too long.
+    """
+    if not _REPLICA.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
+        raise InvalidName(
+            f"replica name {name!r} is not allowed: use letters, digits, - and _, at most {NAME_LENGTH_MAX} characters"
+        )
+    return name
+
+
+def tables(root: str) -> str:
+    """Return the folder of all tables of a cluster whose nodes lie below `root`."""
+    return f"{root.rstrip('/')}/tables"
+
+
+def table_path(root: str, name: str) -> str:
+    """Return the path of the table `name`."""
+    return f"{tables(root)}/{check_table_name(name)}"
+
+
+def metadata(table: Table) -> str:
+    """Return the node that holds the table's identity, keys and settings."""
+    return f"{table.path}/metadata"
+
+
+def columns(table: Table) -> str:
+    """Return the node that holds the table's columns and their schema version."""
+    return f"{table.path}/columns"
+
+
+def dropped(table: Table) -> str:
+    """Return the node that exists from the moment a drop of the table has begun."""
+    return f"{table.path}/dropped"
+
+
+def log(table: Table) -> str:
+    """Return the parent of the log's entries."""
+    return f"{table.path}/log"
+
+
+def log_create(table: Table) -> str:
+    """Return the path to create sequentially: the next log entry."""
+    return f"{table.path}/log/log-"
+
+
+def log_entry(table: Table, index: int) -> str:
+    """Return the node of the entry at `index`.
+
+    >>> log_entry(Table("/t"), 41)
+    '/t/log/log-0000000041'
+    """
+    return f"{table.path}/log/log-{index - table.base:010d}"
+
+
+def index_of(table: Table, path: str) -> LogIndex:
+    """Return the index of the log entry or queue entry at `path`.
+
+    >>> index_of(Table("/t", base=100), "/t/log/log-0000000041")
+    141
+    """
+    return LogIndex(int(path.rpartition("-")[2]) + table.base)
+
+
+def blocks(table: Table) -> str:
+    """Return the parent of the deduplication ids."""
+    return f"{table.path}/blocks"
+
+
+def block(table: Table, block_id: BlockId) -> str:
+    """Return the node of one deduplication id."""
+    return f"{table.path}/blocks/{block_id}"
+
+
+def replicas(table: Table) -> str:
+    """Return the parent of all replicas."""
+    return f"{table.path}/replicas"
+
+
+def replica_path(replica: Replica) -> str:
+    """Return the replica's own node."""
+    return f"{replica.table.path}/replicas/{replica.name}"
+
+
+def host(replica: Replica) -> str:
+    """Return the node whose value says who runs the replica and whose version is its epoch."""
+    return f"{replica_path(replica)}/host"
+
+
+def is_active(replica: Replica) -> str:
+    """Return the ephemeral node that exists while the replica has a session."""
+    return f"{replica_path(replica)}/is_active"
+
+
+def is_lost(replica: Replica) -> str:
+    """Return the node that is ``1`` when entries which the replica had not pulled were removed."""
+    return f"{replica_path(replica)}/is_lost"
+
+
+def log_pointer(replica: Replica) -> str:
+    """Return the node with the index of the next entry to pull."""
+    return f"{replica_path(replica)}/log_pointer"
+
+
+def queue(replica: Replica) -> str:
+    """Return the parent of the entries that are pulled and not yet executed."""
+    return f"{replica_path(replica)}/queue"
+
+
+def queue_entry(replica: Replica, index: int) -> str:
+    """Return the queue's node of the entry at `index`; named by index, not by number."""
+    return f"{replica_path(replica)}/queue/queue-{index:010d}"
+
+
+def queue_index(name: str) -> LogIndex:
+    """Return the index of a queue node from its name or path.
+
+    >>> queue_index("queue-0000000041")
+    41
+    """
+    return LogIndex(int(name.rpartition("-")[2]))
+
+
+def parts(replica: Replica) -> str:
+    """Return the parent of the registered parts."""
+    return f"{replica_path(replica)}/parts"
+
+
+def part(replica: Replica, name: str) -> str:
+    """Return the node by which the replica claims to have a part."""
+    return f"{replica_path(replica)}/parts/{name}"
