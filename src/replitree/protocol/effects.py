@@ -293,7 +293,7 @@ class Reveal:
 
 @dataclass(frozen=True, slots=True)
 class ListStaging:
-    """Outcome: the staging ids on disk, ascending."""
+    """Outcome: the staging ids on disk that no running insert of this process holds, ascending."""
 
 
 @dataclass(frozen=True, slots=True)

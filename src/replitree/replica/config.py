@@ -1,0 +1,132 @@
+"""The configuration of a server: a TOML file, checked as a whole, with one message per mistake."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from replitree.errors import BadInput
+from replitree.protocol.layout import check_replica_name
+
+TOKEN_LENGTH_MIN = 16
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a server needs to know.
+
+    Attributes
+    ----------
+    name
+        The replica's name, the same for every table it hosts.
+    zookeeper
+        ``zk://host:port[,…]/path``.
+    data
+        Folder for the parts.
+    token_file
+        File with the shared secret of the cluster, readable by its owner only.
+    listen
+        ``host:port``; port 0 takes a free one.
+    advertise
+        ``host:port`` under which the others reach this server; by default what it listens on.
+    tables
+        Names of the tables to host; ``*`` hosts all.
+    session_timeout_s
+        Coordination session timeout in seconds.
+    insert_timeout_s
+        Seconds after which a client hears "outcome unknown".
+    fetch_threads
+        Parts or ranges fetched at once.
+    group_rows_max, group_bytes_max
+        Limits of one group commit: rows, bytes of Arrow data.
+    disk_reserve_bytes
+        Free space below which the replica is read-only.
+    """
+
+    name: str
+    zookeeper: str
+    data: str
+    token_file: str
+    listen: str = "127.0.0.1:0"
+    advertise: str = ""
+    tables: tuple[str, ...] = ("*",)
+    session_timeout_s: float = 10.0
+    insert_timeout_s: float = 60.0
+    fetch_threads: int = 4
+    group_rows_max: int = 1_000_000
+    group_bytes_max: int = 64 << 20
+    disk_reserve_bytes: int = 64 << 20
+
+    def hosts(self, table: str) -> bool:
+        """Whether this server hosts the table."""
+        return "*" in self.tables or table in self.tables
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, field: str) -> Address:
+    """Take ``host:port`` apart.
+
+    Raises
+    ------
+    BadInput
+        It is not of that form.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise BadInput(f"{field} = {text!r}: expected host:port, for example 127.0.0.1:9000")
+    return Address(host, int(port))
+
+
+def load_config(path: Path) -> ServerConfig:
+    """Read and check a server's configuration.
+
+    Raises
+    ------
+    BadInput
+        The file can't be read, is not TOML, or has a wrong field; the message names it.
+    """
+    try:
+        config = msgspec.convert(tomllib.loads(path.read_text()), ServerConfig)
+    except OSError as error:
+        raise BadInput(f"can't read the configuration {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{path}: {error}") from error
+    check_replica_name(config.name)
+    parse_address(config.listen, "listen")
+    if config.advertise:
+        parse_address(config.advertise, "advertise")
+    return config
+
+
+def read_token(path: Path) -> str:
+    """Read the cluster's shared secret.
+
+    Raises
+    ------
+    BadInput
+        The file can't be read, holds too little, or is open to others.
+    """
+    try:
+        token = path.read_text().strip()
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise BadInput(f"can't read the token file {path}: {error.strerror}") from error
+    if mode & 0o077:
+        raise BadInput(f"the token file {path} can be read by others: chmod 600 it")
+    if len(token) < TOKEN_LENGTH_MIN:
+        raise BadInput(f"the token in {path} has {len(token)} characters: use at least {TOKEN_LENGTH_MIN}")
+    return token

@@ -1,0 +1,130 @@
+"""Group commit: concurrent small inserts of one table become one part, one log entry and one transaction.
+
+Adaptive: a request that meets an idle committer goes at once; while a group is on its way, requests gather and form the next
+one.  Each request keeps its own block id and gets its own answer.
+
+Two requests with one block id never share a group: the second waits for the first one's answer and is then a duplicate.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from replitree.protocol.effects import BlockId, ClientAnswer, RequestId
+
+GROUP_REQUESTS_MAX = 256
+WAITING_REQUESTS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pending:
+    """A request that waits for its group.
+
+    Attributes
+    ----------
+    payload
+        What is to be staged: an Arrow table, or an upload; the committer does not look inside.
+    rows, bytes
+        Its size.
+    alone
+        It must not share a group (it is staged already).
+    answer
+        Gets the `ClientAnswer`.
+    """
+
+    id: RequestId
+    block: BlockId
+    payload: Any
+    rows: int
+    bytes: int
+    alone: bool
+    answer: Future[ClientAnswer] = field(default_factory=Future)
+
+
+class GroupCommitter:
+    """Gathers requests into groups and hands each group to `commit`, one group at a time.
+
+    Parameters
+    ----------
+    commit
+        Inserts a group and sets every answer; it may raise, then the rest is answered by `on_error`.
+    on_error
+        Answers the requests that `commit` left without an answer.
+    rows_max, bytes_max
+        Limits of one group.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        commit: Callable[[Sequence[Pending]], None],
+        on_error: Callable[[Sequence[Pending], BaseException | None], None],
+        rows_max: int,
+        bytes_max: int,
+    ) -> None:
+        self._commit = commit
+        self._on_error = on_error
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._waiting: deque[Pending] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=f"commit-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, pending: Pending) -> bool:
+        """Queue a request; False when too many are waiting or the committer is closing."""
+        with self._changed:
+            if self._closing or len(self._waiting) >= WAITING_REQUESTS_MAX:
+                return False
+            self._waiting.append(pending)
+            self._changed.notify()
+            return True
+
+    def close(self, timeout_s: float) -> bool:
+        """Take no more requests and finish those that wait; False when that took longer than `timeout_s`."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while group := self._next_group():
+            problem: BaseException | None = None
+            try:
+                self._commit(group)
+            except Exception as error:  # noqa: BLE001 - the thread lives on; whoever is left hears of it
+                problem = error
+            left = [pending for pending in group if not pending.answer.done()]
+            if left:
+                self._on_error(left, problem)
+
+    def _next_group(self) -> list[Pending]:
+        """Wait for requests and take as many as may go together; empty when the committer is closed and drained."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing)
+            if not self._waiting:
+                return []
+            group = [self._waiting.popleft()]
+            if not group[0].alone:
+                self._fill(group)
+            return group
+
+    def _fill(self, group: list[Pending]) -> None:
+        """Add waiting requests to a group, in order, as far as its limits allow."""
+        blocks = {group[0].block}
+        rows, size = group[0].rows, group[0].bytes
+        while self._waiting and len(group) < GROUP_REQUESTS_MAX:
+            candidate = self._waiting[0]
+            rows += candidate.rows
+            size += candidate.bytes
+            if candidate.alone or candidate.block in blocks or rows > self._rows_max or size > self._bytes_max:
+                return
+            blocks.add(candidate.block)
+            group.append(self._waiting.popleft())

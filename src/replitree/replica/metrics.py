@@ -1,0 +1,39 @@
+"""The replica's metrics, in Prometheus' text format."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """Counters and gauges of one server; the label `table` tells its tables apart."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        one = ("table",)
+        self.inserts = Counter(
+            "replitree_inserts_total", "Answers to inserts, by outcome", ("table", "outcome"), registry=self.registry
+        )
+        self.rows = Counter("replitree_inserted_rows_total", "Rows of acknowledged inserts", one, registry=self.registry)
+        self.groups = Counter("replitree_groups_total", "Group commits", one, registry=self.registry)
+        self.insert_s = Histogram(
+            "replitree_insert_seconds", "Time to answer an insert", one, buckets=_SECONDS, registry=self.registry
+        )
+        self.pulled = Counter("replitree_pulled_entries_total", "Log entries pulled", one, registry=self.registry)
+        self.executed = Counter("replitree_executed_entries_total", "Queue entries executed", one, registry=self.registry)
+        self.postponed = Counter(
+            "replitree_postponed_entries_total", "Executions that must be tried again", one, registry=self.registry
+        )
+        self.broken = Counter("replitree_broken_parts_total", "Parts found broken on disk", one, registry=self.registry)
+        self.refetched = Counter("replitree_refetched_parts_total", "Parts fetched again", one, registry=self.registry)
+        self.queue = Gauge("replitree_queue_entries", "Entries pulled and not executed", one, registry=self.registry)
+        self.pointer = Gauge("replitree_log_pointer", "Index of the next entry to pull", one, registry=self.registry)
+        self.parts = Gauge("replitree_parts", "Visible parts", one, registry=self.registry)
+        self.epoch = Gauge("replitree_epoch", "Epoch of this activation", one, registry=self.registry)
+        self.active = Gauge("replitree_active", "1 while the replica takes inserts", one, registry=self.registry)
+
+    def render(self) -> bytes:
+        """Return all metrics as text."""
+        return generate_latest(self.registry)

@@ -1,0 +1,111 @@
+"""Performing procedures: effects go to whoever can perform them, outcomes go back into the generator.
+
+One `Performer` belongs to one table replica.  It may be used by several threads at once; a procedure runs in one thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from replitree.coordination.port import Coordination
+from replitree.protocol.effects import (
+    AdoptEpoch,
+    Answer,
+    Children,
+    ClientAnswer,
+    Commit,
+    CurrentEpoch,
+    Effect,
+    Epoch,
+    Exists,
+    Get,
+    GetMany,
+    ProbeOwner,
+    Procedure,
+    RequestId,
+    StoreEffect,
+    Sync,
+)
+from replitree.replica.identity import probe_owner
+
+T = TypeVar("T")
+
+
+class EpochHolder:
+    """The highest epoch that this process has adopted; forgotten when its session is lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._epoch: Epoch | None = None
+
+    @property
+    def current(self) -> Epoch | None:
+        """The epoch, or None before the first activation."""
+        return self._epoch
+
+    def adopt(self, epoch: Epoch) -> None:
+        """Take `epoch` unless a higher one is known."""
+        with self._lock:
+            if self._epoch is None or epoch > self._epoch:
+                self._epoch = epoch
+
+
+class Performer:
+    """Performs the effects of one table replica.
+
+    Parameters
+    ----------
+    coordination
+        Performs what touches znodes.
+    store
+        Performs what touches parts.
+    answer
+        Called with every answer to a client.
+    """
+
+    def __init__(
+        self,
+        coordination: Callable[[], Coordination],
+        store: Callable[[StoreEffect], object],
+        answer: Callable[[RequestId, ClientAnswer], None],
+    ) -> None:
+        self._coordination = coordination
+        self._store = store
+        self._answer = answer
+        self.epoch = EpochHolder()
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Run a procedure to its end and return its value.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            A read could not be had; the procedure was closed, as a crash would.
+        """
+        outcome: object = None
+        try:
+            while True:
+                outcome = self.perform(procedure.send(outcome))
+        except StopIteration as stop:
+            return cast("T", stop.value)
+        finally:
+            procedure.close()
+
+    def perform(self, effect: Effect) -> Any:
+        """Perform one effect and return its outcome."""
+        match effect:
+            case Get() | GetMany() | Exists() | Children() | Sync() | Commit():
+                return self._coordination().perform(effect)
+            case CurrentEpoch():
+                return self.epoch.current
+            case AdoptEpoch(epoch):
+                self.epoch.adopt(epoch)
+                return None
+            case ProbeOwner(value):
+                return probe_owner(value)
+            case Answer(request, answer):
+                self._answer(request, answer)
+                return None
+        return self._store(effect)

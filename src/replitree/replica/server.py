@@ -1,0 +1,352 @@
+"""The server process: one coordination session, an HTTP server, and a table replica for every table that it hosts.
+
+Life: check the configuration, lock the data folder, listen, connect, then serve.  Tables that appear are joined, tables that are
+dropped are left.  When the session ends a new one begins and every table activates again.  SIGTERM drains: no new inserts, those
+that wait are finished, the session is closed.
+
+One line of JSON on standard output says that the server is ready, and where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from replitree.coordination.port import Connected, Event, SessionLost, Suspended, Watched
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.errors import CoordinationUnavailable, ReplicaBusy, ReplitreeError, TableNotFound
+from replitree.protocol import layout
+from replitree.protocol.effects import Children, Commit, Create, Exists, Get, GetMany
+from replitree.protocol.layout import Replica, Table
+from replitree.replica.config import Address, ServerConfig, load_config, parse_address, read_token
+from replitree.replica.exchange import Peer
+from replitree.replica.http_api import HttpApi
+from replitree.replica.identity import decode_identity, own_identity
+from replitree.replica.logs import Log, set_up_logging
+from replitree.replica.metrics import Metrics
+from replitree.replica.table_replica import State, TableReplica
+from replitree.storage.definition import TableDefinition, decode_definition
+
+DRAIN_S = 20.0
+RETRY_S = 1.0
+
+
+class Server:
+    """The server of one replica.
+
+    Parameters
+    ----------
+    config, token
+        Its configuration, and the cluster's shared secret.
+    address
+        Where the others reach it.
+    """
+
+    def __init__(self, config: ServerConfig, token: str, address: Address) -> None:
+        self._config = config
+        self._token = token
+        self._root = ""
+        self._tables: dict[str, TableReplica] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._lost = threading.Event()
+        self._stopping = False
+        self._peers: dict[tuple[str, str], Peer] = {}
+        self.identity = own_identity(str(address))
+        self.metrics = Metrics()
+        self.log = Log(replica=config.name)
+        self.failure: ReplitreeError | None = None
+        self.on_failure: Callable[[], object] = lambda: None
+        self._coordination = ZooKeeperCoordination(config.zookeeper, session_timeout_s=config.session_timeout_s)
+        self._root = self._coordination.url.root
+        self._watcher = threading.Thread(target=self._run, name="tables", daemon=True)
+
+    # --- what the HTTP server asks ---
+
+    def table(self, name: str) -> TableReplica:
+        """Return a hosted table.
+
+        Raises
+        ------
+        TableNotFound
+            It does not exist, or this server does not host it (yet).
+        """
+        replica = self._tables.get(name)
+        if replica is None:
+            raise TableNotFound(
+                f"replica {self._config.name} has no table {name!r}; `replitree table list` shows the tables"
+            )
+        return replica
+
+    def health(self) -> dict[str, object]:
+        """Return ``ok`` when every table is active, else the first other state."""
+        states = {name: table.state.value for name, table in sorted(self._tables.items())}
+        bad = [state for state in states.values() if state != State.ACTIVE.value]
+        return {"state": bad[0] if bad else "ok", "replica": self._config.name, "tables": states}
+
+    def status(self) -> dict[str, object]:
+        """Return the status of the server and of every table it hosts."""
+        return {
+            "replica": self._config.name,
+            "address": self.identity.address,
+            "pid": os.getpid(),
+            "coordination_requests": dict(self._coordination.requests),
+            "tables": [table.status() for _, table in sorted(self._tables.items())],
+        }
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Connect, join the tables that exist, and begin to watch for others.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            ZooKeeper does not answer.
+        """
+        self._coordination.add_listener(self._on_event)
+        self._make_root()
+        self._look_for_tables()
+        self._watcher.start()
+
+    def stop(self, drain_s: float = DRAIN_S) -> None:
+        """Drain every table and close the session."""
+        self._stopping = True
+        self._wake.set()
+        threads = [threading.Thread(target=table.stop, args=(drain_s,)) for table in self._tables.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self._coordination.close()
+
+    def _make_root(self) -> None:
+        path = ""
+        for name in layout.tables(self._root).strip("/").split("/"):
+            path = f"{path}/{name}"
+            if not self._coordination.perform(Exists(path)):
+                self._coordination.perform(Commit(Create(path)))
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Watched(path):
+                table = self._watched_table(path)
+                if table is None:
+                    self._wake.set()
+                else:
+                    table.puller.wake()
+            case Connected():
+                self._wake.set()
+                for table in list(self._tables.values()):
+                    table.puller.wake()
+            case SessionLost():
+                self._lost.set()
+                self._wake.set()
+            case Suspended():
+                self.log.warning("coordination suspended")
+
+    def _watched_table(self, path: str) -> TableReplica | None:
+        """Return the table whose log a watch was about."""
+        prefix = layout.tables(self._root) + "/"
+        name, _, rest = path.removeprefix(prefix).partition("/")
+        return self._tables.get(name) if path.startswith(prefix) and rest.startswith("log/") else None
+
+    def _run(self) -> None:
+        """Keep the session, and the set of hosted tables, up to date."""
+        while not self._stopping:
+            self._wake.wait()
+            self._wake.clear()
+            try:
+                if self._lost.is_set():
+                    self._new_session()
+                if not self._stopping:
+                    self._look_for_tables()
+            except (ReplitreeError, OSError) as error:
+                self.log.warning("coordination", problem=str(error))
+                threading.Timer(RETRY_S, self._wake.set).start()
+
+    def _new_session(self) -> None:
+        for table in list(self._tables.values()):
+            table.trouble("the coordination session ended")
+        self._coordination.reconnect()
+        self._lost.clear()
+        self.log.info("new session")
+        for table in list(self._tables.values()):
+            table.trouble("a new coordination session began")
+
+    def _look_for_tables(self) -> None:
+        names = self._coordination.perform(Children(layout.tables(self._root), watch=True)) or ()
+        for name in names:
+            if self._config.hosts(name) and name not in self._tables:
+                self._join(name)
+        for name, table in list(self._tables.items()):
+            if name not in names or self._coordination.perform(Exists(layout.dropped(table.replica.table), watch=True)):
+                self._leave(name, table)
+            elif table.state is State.STOPPED and not self._stopping:
+                self._fail(ReplicaBusy(table.why_not_active()))
+
+    def _join(self, name: str) -> None:
+        table = Table(layout.table_path(self._root, name))
+        if self._coordination.perform(Exists(layout.dropped(table))):
+            return
+        definition = self._definition(table)
+        if definition is None:
+            return
+        replica = TableReplica(
+            definition,
+            Replica(table, self._config.name),
+            self._config,
+            self.identity,
+            lambda: self._coordination,
+            self._peer,
+            self.metrics,
+            self.log,
+        )
+        replica.start()
+        with self._lock:
+            self._tables[name] = replica
+        if replica.wait_started(self._config.session_timeout_s) is State.STOPPED:
+            self._fail(ReplicaBusy(replica.why_not_active()))
+
+    def _definition(self, table: Table) -> TableDefinition | None:
+        many = self._coordination.perform(GetMany((layout.metadata(table), layout.columns(table))))
+        metadata, columns = many.nodes
+        return decode_definition(metadata.value, columns.value) if metadata and columns else None
+
+    def _leave(self, name: str, table: TableReplica) -> None:
+        with self._lock:
+            self._tables.pop(name, None)
+        self.log.info("table dropped", table=name)
+        table.drop(DRAIN_S)
+
+    def _fail(self, error: ReplitreeError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self.on_failure()
+
+    def _peer(self, table: str, replica: str, fresh: bool) -> Peer | None:
+        """Find where a replica serves; `fresh` asks coordination again."""
+        known = self._peers.get((table, replica))
+        if known is not None and not fresh:
+            return known
+        node = self._coordination.perform(
+            Get(layout.host(Replica(Table(layout.table_path(self._root, table)), replica)))
+        )
+        identity = decode_identity(node.value) if node is not None else None
+        if identity is None:
+            return None
+        peer = Peer(identity.address, self._token, table)
+        self._peers[(table, replica)] = peer
+        return peer
+
+
+def lock_data_folder(data: Path) -> int:
+    """Take the data folder for this process; return the lock's file descriptor.
+
+    Raises
+    ------
+    ReplicaBusy
+        Another process has it.
+    """
+    data.mkdir(parents=True, exist_ok=True)
+    lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ReplicaBusy(f"another process uses the data folder {data}: stop it or choose another folder") from None
+    return lock
+
+
+async def serve(config: ServerConfig) -> None:
+    """Run a server until it is told to stop.
+
+    Raises
+    ------
+    ReplitreeError
+        It can't start, or must stop: the message says why and what to do.
+    """
+    token = read_token(Path(config.token_file))
+    lock = lock_data_folder(Path(config.data))
+    listen = parse_address(config.listen, "listen")
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
+    holder = _Holder()
+    api = HttpApi(holder, token, config.insert_timeout_s)
+    runner = web.AppRunner(api.application(), access_log=None, shutdown_timeout=5.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, listen.host, listen.port)
+        await site.start()
+        address = Address(listen.host, runner.addresses[0][1])
+        advertised = parse_address(config.advertise, "advertise") if config.advertise else address
+        server = await asyncio.to_thread(Server, config, token, advertised)
+        holder.server = server
+        server.on_failure = partial(loop.call_soon_threadsafe, stop.set)
+        await asyncio.to_thread(server.start)
+        print(msgspec.json.encode({"ready": True, "address": str(address)}).decode(), flush=True)  # noqa: T201
+        await stop.wait()
+        server.log.info("stopping")
+        await asyncio.to_thread(server.stop)
+        if server.failure is not None:
+            raise server.failure
+    finally:
+        await runner.cleanup()
+        os.close(lock)
+
+
+class _Holder:
+    """Stands before the server until it has connected: the port must be known before the session begins."""
+
+    def __init__(self) -> None:
+        self.server: Server | None = None
+        self._metrics = Metrics()
+        self._log = Log()
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.server.metrics if self.server else self._metrics
+
+    @property
+    def log(self) -> Log:
+        return self.server.log if self.server else self._log
+
+    def table(self, name: str) -> TableReplica:
+        if self.server is None:
+            raise CoordinationUnavailable("the replica is starting; try again")
+        return self.server.table(name)
+
+    def health(self) -> dict[str, object]:
+        return self.server.health() if self.server else {"state": "starting"}
+
+    def status(self) -> dict[str, object]:
+        return self.server.status() if self.server else {"state": "starting", "tables": []}
+
+
+def main(config_path: str) -> int:
+    """Run the server of a configuration file; return the exit status."""
+    set_up_logging()
+    try:
+        asyncio.run(serve(load_config(Path(config_path))))
+    except ReplitreeError as error:
+        print(f"replitree server: {error}", file=sys.stderr)  # noqa: T201
+        return 2 if type(error).__name__ in ("BadInput", "InvalidName") else 1
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] != "--config":
+        sys.exit("usage: python -m replitree.replica.server --config FILE")
+    sys.exit(main(sys.argv[2]))
