@@ -29,12 +29,17 @@ def status_of(error: errors.ReplitreeError) -> int:
     >>> status_of(errors.TooManyParts("too many"))
     429
     """
-    return STATUS.get(type(error), 500)
+    return STATUS.get(_public(error), 500)
+
+
+def _public(error: errors.ReplitreeError) -> type[errors.ReplitreeError]:
+    """Return the error's class as users know it: the first that `replitree.errors` defines."""
+    return next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
 
 
 def body_of(error: errors.ReplitreeError) -> dict[str, str]:
     """Return the JSON body for an error."""
-    body = {"error": type(error).__name__, "message": str(error)}
+    body = {"error": _public(error).__name__, "message": str(error)}
     if isinstance(error, errors.OutcomeUnknown):
         body["token"] = error.token
     return body

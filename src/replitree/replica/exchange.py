@@ -14,7 +14,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -84,10 +83,13 @@ class Exchange:
         self._peer = peer
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
         self._connections = _Connections()
+        self._opened: set[http.client.HTTPConnection] = set()
 
     def close(self) -> None:
-        """Stop fetching."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Stop fetching and close every connection, whichever thread opened it."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for connection in list(self._opened):
+            connection.close()
 
     def fetch(self, fetches: Sequence[FetchPart]) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
         """Fetch parts, several of one source in one request; one outcome for each, in order."""
@@ -105,9 +107,7 @@ class Exchange:
                     outcomes.update(self._fetch_from(source, wanted[first : first + BUNDLE_PARTS_MAX]))
         return tuple(outcomes.get(fetch.part, NotFetched(fetch.part, "no source is known")) for fetch in fetches)
 
-    def _fetch_from(
-        self, source: str, fetches: Sequence[FetchPart]
-    ) -> dict[str, Fetched | NotFetched | StoreFailed]:
+    def _fetch_from(self, source: str, fetches: Sequence[FetchPart]) -> dict[str, Fetched | NotFetched | StoreFailed]:
         """Fetch from one source; what the source did not deliver is `NotFetched`."""
         outcomes: dict[str, Fetched | NotFetched | StoreFailed] = {}
         problem = "the source sent less than was asked for"
@@ -160,6 +160,7 @@ class Exchange:
             staged.append(fetch)
         for fetch in staged:
             outcomes[fetch.part] = self._finish(peer, fetch)
+        self._store.sync_names()
         return outcomes
 
     def _receive(self, answer: http.client.HTTPResponse, part: str, manifest: PartManifest, raw: bytes) -> None:
@@ -179,7 +180,7 @@ class Exchange:
     def _finish(self, peer: Peer, fetch: FetchPart) -> Fetched | NotFetched:
         """Verify and publish what was fetched; a source that sent something else is told to check its copy."""
         try:
-            self._store.finish_fetch(fetch.part, fetch.content_hash)
+            self._store.finish_fetch(fetch.part, fetch.content_hash, sync_names=False)
         except CorruptPart as error:
             self._request(peer, "POST", f"/parts/{quote(fetch.part)}/check").read()
             return NotFetched(fetch.part, str(error))
@@ -240,6 +241,7 @@ class Exchange:
         if connection is None:
             connection = http.client.HTTPConnection(peer.address, timeout=TIMEOUT_S)
             self._connections.open[peer.address] = connection
+            self._opened.add(connection)
         all_headers = {"Authorization": f"Bearer {peer.token}", **(headers or {})}
         connection.request(method, f"/v1/tables/{quote(peer.table)}{path}", headers=all_headers)
         answer = connection.getresponse()
@@ -251,8 +253,8 @@ class Exchange:
     def _drop(self, address: str) -> None:
         connection = self._connections.open.pop(address, None)
         if connection is not None:
-            with suppress(OSError):
-                connection.close()
+            self._opened.discard(connection)
+            connection.close()
 
 
 def _frames(answer: http.client.HTTPResponse) -> Iterator[tuple[BundleHeader, bytes]]:

@@ -1,7 +1,8 @@
 """Group commit: concurrent small inserts of one table become one part, one log entry and one transaction.
 
-Adaptive: a request that meets an idle committer goes at once; while a group is on its way, requests gather and form the next
-one.  Each request keeps its own block id and gets its own answer.
+Adaptive: a lone request that meets an idle committer goes at once; while a group is on its way, requests gather and form the next
+one.  Clients that were just answered tend to come back: a group waits for as many requests as there were around the last one,
+but never longer than `LINGER_S`.  Each request keeps its own block id and gets its own answer.
 
 Two requests with one block id never share a group: the second waits for the first one's answer and is then a duplicate.
 """
@@ -11,19 +12,20 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from replitree.protocol.effects import BlockId, ClientAnswer, RequestId
 
 GROUP_REQUESTS_MAX = 256
 WAITING_REQUESTS_MAX = 4096
+LINGER_S = 0.004
+"""Longest wait for clients that are expected back."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Pending:
-    """A request that waits for its group.
+    """A request that waits for its group, and then its answer.
 
     Attributes
     ----------
@@ -33,8 +35,10 @@ class Pending:
         Its size.
     alone
         It must not share a group (it is staged already).
+    deliver
+        Called with the request when it has its answer, from any thread.
     answer
-        Gets the `ClientAnswer`.
+        The first answer that came; None until then.
     """
 
     id: RequestId
@@ -43,7 +47,14 @@ class Pending:
     rows: int
     bytes: int
     alone: bool
-    answer: Future[ClientAnswer] = field(default_factory=Future)
+    deliver: Callable[[Pending], None]
+    answer: ClientAnswer | None = None
+
+    def give(self, answer: ClientAnswer) -> None:
+        """Answer the request; only the first answer counts."""
+        if self.answer is None:
+            self.answer = answer
+            self.deliver(self)
 
 
 class GroupCommitter:
@@ -74,6 +85,7 @@ class GroupCommitter:
         self._waiting: deque[Pending] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self._expected = 1
         self._thread = threading.Thread(target=self._run, name=f"commit-{name}", daemon=True)
         self._thread.start()
 
@@ -101,9 +113,11 @@ class GroupCommitter:
                 self._commit(group)
             except Exception as error:  # noqa: BLE001 - the thread lives on; whoever is left hears of it
                 problem = error
-            left = [pending for pending in group if not pending.answer.done()]
+            left = [pending for pending in group if pending.answer is None]
             if left:
                 self._on_error(left, problem)
+            with self._changed:
+                self._expected = min(GROUP_REQUESTS_MAX, len(group) + len(self._waiting))
 
     def _next_group(self) -> list[Pending]:
         """Wait for requests and take as many as may go together; empty when the committer is closed and drained."""
@@ -111,6 +125,7 @@ class GroupCommitter:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             if not self._waiting:
                 return []
+            self._changed.wait_for(lambda: len(self._waiting) >= self._expected or self._closing, LINGER_S)
             group = [self._waiting.popleft()]
             if not group[0].alone:
                 self._fill(group)

@@ -10,7 +10,6 @@ import asyncio
 import hmac
 import json
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -18,8 +17,15 @@ import pyarrow as pa
 import xxhash
 from aiohttp import web
 
-from replitree.errors import BadInput, NotAuthorized, OutcomeUnknown, ReplicaUnavailable, ReplitreeError, SnapshotExpired, StoreError
-from replitree.protocol.effects import ClientAnswer
+from replitree.errors import (
+    BadInput,
+    NotAuthorized,
+    OutcomeUnknown,
+    ReplicaUnavailable,
+    ReplitreeError,
+    SnapshotExpired,
+    StoreError,
+)
 from replitree.protocol.parts import parse_part
 from replitree.replica.errors_http import body_of, status_of
 from replitree.replica.exchange import BUNDLE_INLINE_BYTES, BUNDLE_PARTS_MAX, FRAME, BundleHeader
@@ -27,6 +33,7 @@ from replitree.replica.group_commit import Pending
 from replitree.replica.identity import machine_id
 from replitree.replica.inserts import Upload, result_of
 from replitree.replica.logs import Log
+from replitree.replica.mailbox import Mailbox, Waiter
 from replitree.replica.metrics import Metrics
 from replitree.replica.table_replica import TableReplica
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest
@@ -92,42 +99,48 @@ class HttpApi:
         self._tables = tables
         self._token = token.encode()
         self._insert_timeout_s = insert_timeout_s
+        self._mailbox = Mailbox()
 
     def application(self) -> web.Application:
         """Return the application with all routes."""
-        app = web.Application(client_max_size=INSERT_BYTES_MAX, middlewares=[self._errors])
+        app = web.Application(client_max_size=INSERT_BYTES_MAX)
         table, part = "/v1/tables/{table}", "/v1/tables/{table}/parts/{part}"
-        app.add_routes(
-            [
-                web.get("/health", self._health),
-                web.get("/metrics", self._metrics),
-                web.get("/v1/status", self._status),
-                web.get(f"{table}/status", self._table_status),
-                web.post(f"{table}/insert", self._insert),
-                web.post(f"{table}/uploads", self._open_upload),
-                web.put(f"{table}/uploads/{{upload}}/{{partition}}/{{file}}", self._put_file),
-                web.delete(f"{table}/uploads/{{upload}}", self._discard_upload),
-                web.post(f"{table}/uploads/{{upload}}/commit", self._commit_upload),
-                web.get(f"{table}/snapshot", self._snapshot),
-                web.get(f"{table}/bundle", self._bundle),
-                web.get(f"{part}/manifest", self._manifest),
-                web.get(f"{part}/files/{{file}}", self._file),
-                web.post(f"{part}/check", self._check),
-            ]
+        routes = (
+            web.get("/health", self._health),
+            web.get("/metrics", self._metrics),
+            web.get("/v1/status", self._status),
+            web.get(f"{table}/status", self._table_status),
+            web.post(f"{table}/insert", self._insert),
+            web.post(f"{table}/uploads", self._open_upload),
+            web.put(f"{table}/uploads/{{upload}}/{{partition}}/{{file}}", self._put_file),
+            web.delete(f"{table}/uploads/{{upload}}", self._discard_upload),
+            web.post(f"{table}/uploads/{{upload}}/commit", self._commit_upload),
+            web.get(f"{table}/snapshot", self._snapshot),
+            web.get(f"{table}/bundle", self._bundle),
+            web.get(f"{part}/manifest", self._manifest),
+            web.get(f"{part}/files/{{file}}", self._file),
+            web.post(f"{part}/check", self._check),
         )
+        app.add_routes([web.RouteDef(route.method, route.path, self._guarded(route.handler), {}) for route in routes])
         return app
 
     # --- around every request ---
 
-    @web.middleware
-    async def _errors(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        """Ask for the token, and turn errors into answers."""
+    def _guarded(self, handler: Callable[..., Any]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Return the handler with the token asked for and errors turned into answers (cheaper than a middleware)."""
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            return await self._errors(request, handler)
+
+        return guarded
+
+    async def _errors(self, request: web.Request, handler: Callable[..., Any]) -> web.StreamResponse:
+        """Ask for the token, run the handler, and turn errors into answers."""
         try:
             if request.path not in ("/health", "/metrics"):
                 self._authorize(request)
-            return await handler(request)
+            response: web.StreamResponse = await handler(request)
+            return response
         except ReplitreeError as error:
             return json_response(body_of(error), status_of(error))
         except (web.HTTPException, asyncio.CancelledError, ConnectionError):
@@ -195,11 +208,12 @@ class HttpApi:
         await self._back_pressure(table)
         body = await request.read()
         token = request.query.get("token")
+        waiter = self._mailbox.expect()
         if len(body) <= INLINE_PARSE_BYTES:
-            pending = table.inserts.rows(_parse_arrow(body), token)
+            pending = table.inserts.rows(_parse_arrow(body), token, waiter.deliver)
         else:
-            pending = await asyncio.to_thread(lambda: table.inserts.rows(_parse_arrow(body), token))
-        return await self._answer(table, pending, token)
+            pending = await asyncio.to_thread(lambda: table.inserts.rows(_parse_arrow(body), token, waiter.deliver))
+        return await self._answer(table, pending, waiter, token)
 
     async def _back_pressure(self, table: TableReplica) -> None:
         delay_s = table.inserts.delay_s()
@@ -207,23 +221,20 @@ class HttpApi:
             await asyncio.sleep(delay_s)
             table.inserts.delay_s()
 
-    async def _answer(self, table: TableReplica, pending: Pending, token: str | None) -> web.Response:
+    async def _answer(self, table: TableReplica, pending: Pending, waiter: Waiter, token: str | None) -> web.Response:
         """Wait for an insert's answer as long as the configuration allows."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         known_as = token or pending.block
         try:
-            answer = await asyncio.wait_for(_await_future(pending.answer), self._insert_timeout_s)
+            async with asyncio.timeout(self._insert_timeout_s):
+                answer = await waiter.answer
         except TimeoutError:
             raise OutcomeUnknown(
                 f"no answer within {self._insert_timeout_s:g} s; repeat the insert with the same token", known_as
             ) from None
-        name = table.definition.name
-        table.metrics.insert_s.labels(name).observe(loop.time() - began)
-        table.metrics.inserts.labels(name, type(answer).__name__.lower()).inc()
-        result = result_of(answer, pending.rows, known_as)
-        table.metrics.rows.labels(name).inc(pending.rows if result["outcome"] == "inserted" else 0)
-        return json_response(result)
+        table.meter.answered(answer, pending.rows, loop.time() - began)
+        return json_response(result_of(answer, pending.rows, known_as))
 
     # --- uploads ---
 
@@ -264,7 +275,9 @@ class HttpApi:
             raise BadInput(f"the commit's body is not a list of manifests: {error}") from error
         upload = request.match_info["upload"]
         folder = await asyncio.to_thread(table.uploads.seal, upload, body.manifests, table.store)
-        return await self._answer(table, table.inserts.upload(Upload(folder, body.manifests), token), token)
+        waiter = self._mailbox.expect()
+        pending = table.inserts.upload(Upload(folder, body.manifests), token, waiter.deliver)
+        return await self._answer(table, pending, waiter, token)
 
     # --- part exchange ---
 
@@ -358,15 +371,6 @@ def _seconds(request: web.Request, name: str, default: float) -> float:
         return min(WAIT_S_MAX, float(text)) if text else default
     except ValueError:
         raise BadInput(f"{name}={text!r} is not a number of seconds") from None
-
-
-async def _await_future(future: Future[ClientAnswer]) -> ClientAnswer:
-    """Wait for a thread's future without ever cancelling it: the insert goes on when its client has given up."""
-    loop = asyncio.get_running_loop()
-    event = asyncio.Event()
-    future.add_done_callback(lambda _: _call_soon(loop, event.set))
-    await event.wait()
-    return future.result()
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], Any]) -> None:

@@ -10,7 +10,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -49,6 +48,9 @@ from replitree.storage.manifest import PartManifest
 TOKEN_LENGTH_MAX = 1024
 COUNT_CACHE_S = 0.1
 DELAY_S_MAX = 1.0
+
+Deliver = Callable[[Pending], None]
+"""Tells the one who asked that a request has its answer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +103,9 @@ def token_block(token: str) -> BlockId:
 
 def content_block(hashes: Sequence[str]) -> BlockId:
     """Return the block id of rows from the content hashes of their parts."""
-    return BlockId(f"c-{hashes[0] if len(hashes) == 1 else xxhash.xxh3_128_hexdigest(','.join(sorted(hashes)).encode())}")
+    return BlockId(
+        f"c-{hashes[0] if len(hashes) == 1 else xxhash.xxh3_128_hexdigest(','.join(sorted(hashes)).encode())}"
+    )
 
 
 class Inserts:
@@ -119,7 +123,7 @@ class Inserts:
         self._host = host
         self._numbers = itertools.count()
         self._groups = itertools.count()
-        self._answers: dict[RequestId, Future[ClientAnswer]] = {}
+        self._answers: dict[RequestId, Pending] = {}
         self._lock = threading.Lock()
         self._parts_count, self._parts_counted_at = 0, 0.0
         name = host.definition.name
@@ -148,7 +152,11 @@ class Inserts:
             return 0.0
         return DELAY_S_MAX * (count - settings.parts_delay + 1) / (settings.parts_max - settings.parts_delay)
 
-    def rows(self, data: pa.Table, token: str | None) -> Pending:
+    def forget_count(self) -> None:
+        """Count the parts anew at the next insert."""
+        self._parts_counted_at = 0.0
+
+    def rows(self, data: pa.Table, token: str | None, deliver: Deliver) -> Pending:
         """Queue rows for the next group.
 
         Raises
@@ -162,9 +170,9 @@ class Inserts:
         if table.num_rows == 0:
             raise BadInput("the insert has no rows")
         block = token_block(token) if token is not None else content_block((content_hash(table, table.schema),))
-        return self._submit(self._committer, block, table, table.num_rows, table.nbytes, alone=False)
+        return self._submit(self._committer, block, table, table.num_rows, table.nbytes, deliver)
 
-    def upload(self, upload: Upload, token: str | None) -> Pending:
+    def upload(self, upload: Upload, token: str | None, deliver: Deliver) -> Pending:
         """Queue an upload; it becomes an insert of its own.
 
         Raises
@@ -180,7 +188,7 @@ class Inserts:
         hashes = tuple(manifest.content_hash for manifest in upload.manifests)
         block = token_block(token) if token is not None else content_block(hashes)
         rows = sum(manifest.rows for manifest in upload.manifests)
-        return self._submit(self._uploads, block, upload, rows, 0, alone=True)
+        return self._submit(self._uploads, block, upload, rows, 0, deliver)
 
     def close(self, timeout_s: float) -> bool:
         """Take no more inserts and finish those that wait; False when that took longer than `timeout_s` seconds."""
@@ -190,11 +198,12 @@ class Inserts:
         )
 
     def _submit(
-        self, committer: GroupCommitter, block: BlockId, payload: object, rows: int, size: int, *, alone: bool
+        self, committer: GroupCommitter, block: BlockId, payload: object, rows: int, size: int, deliver: Deliver
     ) -> Pending:
         if self._host.active_epoch() is None:
             raise ReadOnly(self._host.why_not_active())
-        pending = Pending(RequestId(next(self._numbers)), block, payload, rows, size, alone)
+        alone = committer is self._uploads
+        pending = Pending(RequestId(next(self._numbers)), block, payload, rows, size, alone, deliver)
         if not committer.submit(pending):
             raise ReadOnly("the replica is shutting down or has too many inserts waiting; try another replica")
         return pending
@@ -210,7 +219,7 @@ class Inserts:
         inserter = Inserter(host.replica, host.me, log_from, host.definition.schema_version)
         staging = StagingId(f"{host.incarnation}-{next(self._groups)}")
         with self._lock:
-            self._answers.update({pending.id: pending.answer for pending in group})
+            self._answers.update({pending.id: pending for pending in group})
         try:
             with host.store_performer.holding(staging, {pending.id: pending.payload for pending in group}):
                 requests = tuple(Request(pending.id, pending.block) for pending in group)
@@ -223,10 +232,11 @@ class Inserts:
 
     def answer(self, request: RequestId, answer: ClientAnswer) -> None:
         """Give a client its answer; the first one counts."""
-        with self._lock:
-            future = self._answers.get(request)
-        if future is not None and not future.done():
-            future.set_result(answer)
+        pending = self._answers.get(request)
+        if pending is not None:
+            pending.give(answer)
+        if isinstance(answer, Failed | UnknownAnswer):
+            self._host.trouble("an insert could not be finished")
 
     def _unanswered(self, left: Sequence[Pending], problem: BaseException | None) -> None:
         """Answer what a procedure left open: after a refusal to begin "failed", after anything else "unknown"."""
@@ -237,7 +247,7 @@ class Inserts:
             self._host.log.error("insert ended without an answer", problem=repr(problem), requests=len(left))
             self._host.trouble("an insert's outcome is unknown")
         for pending in left:
-            pending.answer.set_result(answer)
+            pending.give(answer)
 
     def stage(self, staging: StagingId, payloads: Sequence[object]) -> tuple[PartManifest, ...]:
         """Write a group's payloads as the parts of a staging id."""
@@ -273,6 +283,3 @@ def result_of(answer: ClientAnswer, rows: int, token: str) -> dict[str, object]:
             raise ReadOnly(f"nothing was inserted: {reason}")
         case UnknownAnswer():
             raise OutcomeUnknown("the rows may be in the table; repeat the insert with the same token", token)
-
-
-AnswerCallback = Callable[[RequestId, ClientAnswer], None]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, OutcomeUnknown
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
@@ -16,13 +18,17 @@ class Metrics:
         self.inserts = Counter(
             "replitree_inserts_total", "Answers to inserts, by outcome", ("table", "outcome"), registry=self.registry
         )
-        self.rows = Counter("replitree_inserted_rows_total", "Rows of acknowledged inserts", one, registry=self.registry)
+        self.rows = Counter(
+            "replitree_inserted_rows_total", "Rows of acknowledged inserts", one, registry=self.registry
+        )
         self.groups = Counter("replitree_groups_total", "Group commits", one, registry=self.registry)
         self.insert_s = Histogram(
             "replitree_insert_seconds", "Time to answer an insert", one, buckets=_SECONDS, registry=self.registry
         )
         self.pulled = Counter("replitree_pulled_entries_total", "Log entries pulled", one, registry=self.registry)
-        self.executed = Counter("replitree_executed_entries_total", "Queue entries executed", one, registry=self.registry)
+        self.executed = Counter(
+            "replitree_executed_entries_total", "Queue entries executed", one, registry=self.registry
+        )
         self.postponed = Counter(
             "replitree_postponed_entries_total", "Executions that must be tried again", one, registry=self.registry
         )
@@ -34,6 +40,27 @@ class Metrics:
         self.epoch = Gauge("replitree_epoch", "Epoch of this activation", one, registry=self.registry)
         self.active = Gauge("replitree_active", "1 while the replica takes inserts", one, registry=self.registry)
 
+    def meter(self, table: str) -> TableMeter:
+        """Return the counters of one table's inserts, looked up once."""
+        return TableMeter(self, table)
+
     def render(self) -> bytes:
         """Return all metrics as text."""
         return generate_latest(self.registry)
+
+
+class TableMeter:
+    """Counts the answers to one table's inserts."""
+
+    def __init__(self, metrics: Metrics, table: str) -> None:
+        self._seconds = metrics.insert_s.labels(table)
+        self._rows = metrics.rows.labels(table)
+        kinds = (Inserted, Duplicate, Failed, OutcomeUnknown)
+        self._answers = {kind: metrics.inserts.labels(table, kind.__name__.lower()) for kind in kinds}
+
+    def answered(self, answer: ClientAnswer, rows: int, seconds: float) -> None:
+        """Count one answer: its kind, the rows of a fresh insert, and how long it took."""
+        self._seconds.observe(seconds)
+        self._answers[type(answer)].inc()
+        if isinstance(answer, Inserted):
+            self._rows.inc(rows)

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from replitree.coordination.port import Connected, Event, SessionLost, Suspended, Watched
+from replitree.coordination.port import Connected, Coordination, Event, SessionLost, Suspended, Watched
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import CoordinationUnavailable, ReplicaBusy, ReplitreeError, TableNotFound
 from replitree.protocol import layout
@@ -39,6 +39,8 @@ from replitree.storage.definition import TableDefinition, decode_definition
 
 DRAIN_S = 20.0
 RETRY_S = 1.0
+SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter from the others: most of ours wait for a disk or a socket and then need little."""
 
 
 class Server:
@@ -50,12 +52,16 @@ class Server:
         Its configuration, and the cluster's shared secret.
     address
         Where the others reach it.
+    coordination, root
+        Its session, and the node below which the tables lie.
     """
 
-    def __init__(self, config: ServerConfig, token: str, address: Address) -> None:
+    def __init__(
+        self, config: ServerConfig, token: str, address: Address, coordination: Coordination, root: str
+    ) -> None:
         self._config = config
         self._token = token
-        self._root = ""
+        self._root = root
         self._tables: dict[str, TableReplica] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -67,8 +73,7 @@ class Server:
         self.log = Log(replica=config.name)
         self.failure: ReplitreeError | None = None
         self.on_failure: Callable[[], object] = lambda: None
-        self._coordination = ZooKeeperCoordination(config.zookeeper, session_timeout_s=config.session_timeout_s)
-        self._root = self._coordination.url.root
+        self._coordination = coordination
         self._watcher = threading.Thread(target=self._run, name="tables", daemon=True)
 
     # --- what the HTTP server asks ---
@@ -212,6 +217,7 @@ class Server:
             self.metrics,
             self.log,
         )
+        replica.on_end = self._wake.set
         replica.start()
         with self._lock:
             self._tables[name] = replica
@@ -292,7 +298,10 @@ async def serve(config: ServerConfig) -> None:
         await site.start()
         address = Address(listen.host, runner.addresses[0][1])
         advertised = parse_address(config.advertise, "advertise") if config.advertise else address
-        server = await asyncio.to_thread(Server, config, token, advertised)
+        session = await asyncio.to_thread(
+            ZooKeeperCoordination, config.zookeeper, session_timeout_s=config.session_timeout_s
+        )
+        server = Server(config, token, advertised, session, session.url.root)
         holder.server = server
         server.on_failure = partial(loop.call_soon_threadsafe, stop.set)
         await asyncio.to_thread(server.start)
@@ -338,6 +347,7 @@ class _Holder:
 def main(config_path: str) -> int:
     """Run the server of a configuration file; return the exit status."""
     set_up_logging()
+    sys.setswitchinterval(SWITCH_S)
     try:
         asyncio.run(serve(load_config(Path(config_path))))
     except ReplitreeError as error:

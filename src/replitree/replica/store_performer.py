@@ -33,6 +33,9 @@ from replitree.replica.exchange import Exchange
 from replitree.storage.disk import PartStore
 from replitree.storage.manifest import PartManifest
 
+PUBLISHED_MAX = 1024
+"""Inserts that are remembered as published until `execute` asks for them."""
+
 Stager = Callable[[StagingId, Sequence[Any]], tuple[PartManifest, ...]]
 
 
@@ -59,6 +62,8 @@ class StorePerformer:
         self._lock = threading.Lock()
         self._held: set[str] = set()
         self._payloads: dict[RequestId, Any] = {}
+        self._publishing = threading.Lock()
+        self._published: dict[StagingId, bool] = {}
 
     @contextmanager
     def holding(self, staging: StagingId, payloads: dict[RequestId, Any]) -> Iterator[None]:
@@ -89,7 +94,7 @@ class StorePerformer:
                 manifests = self._stage(staging, [self._payloads[request] for request in requests])
                 return Staged(tuple(staged_part(manifest) for manifest in manifests))
             case Publish(staging, names):
-                return Published(tuple(self._store.publish(staging, dict(names))))
+                return self._publish(staging, names)
             case FetchPart():
                 return self._exchange.fetch((effect,))[0]
             case FetchMany(fetches):
@@ -107,6 +112,18 @@ class StorePerformer:
             case RemovePart(part):
                 self._store.detach(part)
                 return None
+
+    def _publish(self, staging: StagingId, names: tuple[tuple[str, str], ...]) -> Published:
+        """Publish once; `execute` repeats it for what `insert` has published a moment ago."""
+        with self._publishing:
+            if self._published.pop(staging, None):
+                return Published()
+            missing = tuple(self._store.publish(staging, dict(names)))
+            if not missing:
+                self._published[staging] = True
+                if len(self._published) > PUBLISHED_MAX:
+                    self._published.pop(next(iter(self._published)))
+        return Published(missing)
 
     def _is_held(self, name: str) -> bool:
         with self._lock:

@@ -90,6 +90,7 @@ class TableReplica:
         self.me = identity.encode()
         self.incarnation = identity.incarnation
         self.metrics = metrics
+        self.meter = metrics.meter(definition.name)
         self.log = log.bind(table=definition.name)
         root = Path(config.data) / "tables" / definition.folder_name
         self.store = PartStore(root)
@@ -103,7 +104,7 @@ class TableReplica:
         self._changed = threading.Condition()
         self._state, self._reason = State.STARTING, "it has not activated yet"
         self._trouble: str | None = None
-        self._leaving = False
+        self.on_end: Callable[[], object] = lambda: None
         self.lacking: dict[str, str] = {}
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
         self.puller = Puller(self, self._is_stopping)
@@ -225,6 +226,7 @@ class TableReplica:
             except (ReplicaBusy, ReplicaReplaced) as error:
                 with self._changed:
                     self._set(State.STOPPED, str(error))
+                self.on_end()
                 return
             except (ReplitreeError, OSError) as error:
                 with self._changed:

@@ -1,0 +1,95 @@
+# Every target sets up first (.venv, packages, Java): a machine with Python 3.11 or newer and make is enough.
+# `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN     := .venv/bin
+READY   := .venv/.ready
+WORKERS ?= 2
+ARGS    ?=
+SECONDS ?= 60
+SEED    ?= 1
+SEEDS   ?= 10000
+
+# PYTHON3, on the command line or in the environment, names the Python that .venv is made with.
+SET_UP := python3="$${PYTHON3:-$$(tools/find-python)}" && "$$python3" tools/set_up.py
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+
+.PHONY: help setup check test lint types layers unit system demo bench faults nemesis golden nightly format clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+# --- set-up -----------------------------------------------------------------------------------------------------------------
+
+# An environment can't be moved: one that was made for another folder counts as missing.
+ifneq ($(shell head -n 1 $(READY) 2>/dev/null),$(CURDIR))
+.PHONY: $(READY)
+endif
+
+$(READY): pyproject.toml constraints.txt tools/set_up.py
+	@$(SET_UP)
+
+setup:  ## make .venv with everything in it (quick when it is there)
+	@$(SET_UP)
+
+# --- the gate -----------------------------------------------------------------------------------------------------------------
+
+check: lint types layers unit  ## the fast gate: format, lint, types, layers, unit and doc tests, small models
+
+test: check system  ## everything: the gate, then the tests with real processes
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+layers: $(READY)
+	$(BIN)/lint-imports
+
+unit: $(READY)
+	$(PYTEST) --doctest-modules -m "not (slow or system or nightly)" src tests
+
+# Two at a time: each of these starts servers of its own on free ports.
+system: $(READY)
+	$(PYTEST) --dist loadfile -m "(slow or system) and not nightly" tests
+
+# --- see it work --------------------------------------------------------------------------------------------------------------
+
+demo: $(READY)  ## three replicas, real rows, a crash, five answers (ARGS="--input FILE" or "--git REPOSITORY")
+	$(BIN)/replitree demo $(ARGS)
+
+bench: $(READY)  ## measure inserts, bulk loads and reads (ARGS="--json --peer clickhouse")
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench]"
+	for name in inserts bulk read; do $(BIN)/replitree bench $$name $(ARGS); done
+
+# --- hunt for bugs ------------------------------------------------------------------------------------------------------------
+
+faults: $(READY)  ## kill real processes under load and count every row (SECONDS=60 SEED=1)
+	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
+
+nemesis: faults  ## the same as faults
+
+nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1)
+	$(PYTEST) -m "not system" --hypothesis-profile search --timeout 3600 tests
+	$(BIN)/replitree verify simulate --seeds 1:$(SEEDS)
+	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
+
+# --- upkeep -------------------------------------------------------------------------------------------------------------------
+
+golden: $(READY)  ## rewrite the golden files and show what changed
+	$(PYTEST) -m "not (system or nightly)" --rewrite-golden tests
+	git --no-pager diff --stat --patch -- '*.golden' '*.txt'
+
+format: $(READY)  ## format, and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove everything that was made: the environment, caches, reports
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

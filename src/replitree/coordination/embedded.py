@@ -1,0 +1,375 @@
+"""A real ZooKeeper on this machine, from the jars that PySpark brings along: one server, or an ensemble for tests.
+
+Guarantees:
+
+* It listens on 127.0.0.1 only, on free ports, and is ready to serve when `start` returns.
+* No server outlives the process that started it, not even when that is killed (`supervise` says how).
+* One folder is served by one ensemble: a second one is refused while any server of the first still runs.
+* What was committed is synced to disk before it is answered, unless the caller asked for the contrary (``durable=False``).
+* The data stay in the folder; the ports may be others next time.
+
+Layout: ``<folder>/server-<i>/{lock, zoo.cfg, data/, output.log}``, i from 1, as ZooKeeper numbers its servers.  In Python they
+are counted from 0.
+
+Absent on purpose: TLS, remote hosts, changes of the ensemble while it runs.  Who needs those runs a ZooKeeper of their own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from replitree.coordination.supervise import Supervised
+from replitree.coordination.url import ROOT_DEFAULT, SCHEME
+from replitree.errors import BadInput, CoordinationUnavailable, ReplitreeError
+from replitree.java import find_java
+
+LOCALHOST = "127.0.0.1"
+
+START_S_MAX = 20.0
+"""How long servers may take to be ready, on a busy machine, in seconds.  An idle one takes less than one."""
+
+STOP_S_MAX = 5.0
+"""How long a server may take to end in order before it is killed, in seconds."""
+
+LOCK_S_MAX = 5.0
+"""How long to wait for the servers of an earlier owner to be gone, in seconds."""
+
+PACKET_BYTES_MAX = 16 << 20
+"""Largest request; ZooKeeper's own limit of 1 MiB is too small for the lists of a table with many parts."""
+
+HEAP_MIB_MAX = 256
+
+_LOOK_S = 0.01
+_ASK_S_MAX = 2.0
+_PORTS = range(15_000, 32_000)  # below the range from which systems take the ports of outgoing connections
+_JARS = (
+    "zookeeper-3.*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*",  # all that one server needs
+    "snappy-java-*", "netty-*",  # and an ensemble
+)  # fmt: skip
+_JAVA_FLAGS = (
+    f"-Xmx{HEAP_MIB_MAX}m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true",
+    f"-Djute.maxbuffer={PACKET_BYTES_MAX}",
+)
+_SETTINGS = """\
+tickTime=500
+initLimit=20
+syncLimit=10
+minSessionTimeout=1000
+maxSessionTimeout=60000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr,ruok,mntr
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+"""
+
+
+class EmbeddedZooKeeper:
+    """One ZooKeeper server, or an ensemble, with its data in a folder.
+
+    Parameters
+    ----------
+    folder
+        Where data, configuration and output go; made when it is not there.
+    servers
+        1, or 3 (any odd number) for an ensemble.
+    root
+        Path that `url` names.
+    durable
+        False leaves out the syncing of commits.  Only for tests: a crash of the machine then loses what was answered.
+
+    Raises
+    ------
+    JavaMissing
+        From `start`: there is no Java 17 or newer.
+    CoordinationUnavailable
+        From `start`: the folder is in use, or a server did not become ready in `START_S_MAX` seconds.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], servers: int = 1, *, root: str = ROOT_DEFAULT, durable: bool = True
+    ) -> None:
+        if servers < 1 or servers % 2 == 0:
+            raise BadInput(f"an ensemble has an odd number of servers, not {servers}")
+        self.folder = Path(folder).absolute()
+        self._root = root
+        self._durable = durable
+        self._servers = [_Server(self.folder / f"server-{number}") for number in range(1, servers + 1)]
+
+    @property
+    def url(self) -> str:
+        """Url of all servers, for `replitree.connect`."""
+        return f"{SCHEME}{','.join(f'{LOCALHOST}:{server.port}' for server in self._servers)}{self._root}"
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Client port of each server."""
+        return tuple(server.port for server in self._servers)
+
+    def start(self) -> None:
+        """Start all servers and return when each of them serves."""
+        java = find_java()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._write_configuration()
+            for server in self._servers:
+                server.launch([str(java), *self._arguments(server)])
+            self._wait_ready(range(len(self._servers)))
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop all servers and release the folder.  Harmless when nothing runs."""
+        for server in self._servers:
+            server.terminate()
+        for server in self._servers:
+            server.wait()
+            server.unlock()
+
+    def start_server(self, index: int, *, wait: bool = True) -> None:
+        """Start a server that was stopped or killed, on its old port.
+
+        Parameters
+        ----------
+        index
+            Which server, from 0.
+        wait
+            Return only when it serves.  An ensemble serves when most of its servers run.
+        """
+        server = self._servers[index]
+        server.launch([str(find_java()), *self._arguments(server)])
+        if wait:
+            self._wait_ready([index])
+
+    def stop_server(self, index: int) -> None:
+        """Stop one server in order."""
+        self._servers[index].terminate()
+        self._servers[index].wait()
+
+    def kill_server(self, index: int) -> None:
+        """Kill one server (SIGKILL)."""
+        self._servers[index].kill()
+        self._servers[index].wait()
+
+    def pid(self, index: int) -> int | None:
+        """Return the process id of a running server's Java, or None."""
+        return self._servers[index].pid
+
+    def leader(self) -> int | None:
+        """Return the index of the server that leads (the only one leads), or None while there is none."""
+        for index, server in enumerate(self._servers):
+            if server.mode() in ("leader", "standalone"):
+                return index
+        return None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _arguments(self, server: _Server) -> list[str]:
+        alone = len(self._servers) == 1
+        main = "ZooKeeperServerMain" if alone else "quorum.QuorumPeerMain"
+        sync = () if self._durable else ("-Dzookeeper.forceSync=no",)
+        return [
+            *_JAVA_FLAGS,
+            *sync,
+            "-cp",
+            find_jars(),
+            f"org.apache.zookeeper.server.{main}",
+            str(server.configuration),
+        ]
+
+    def _write_configuration(self) -> None:
+        count = len(self._servers)
+        ports = free_ports(3 * count)
+        members = "" if count == 1 else "".join(
+            f"server.{i + 1}={LOCALHOST}:{ports[count + i]}:{ports[2 * count + i]}\n" for i in range(count)
+        )  # fmt: skip
+        for index, server in enumerate(self._servers):
+            server.lock()
+            server.configure(ports[index], members, index + 1)
+
+    def _wait_ready(self, indexes: Iterable[int]) -> None:
+        deadline = time.monotonic() + START_S_MAX
+        for index in indexes:
+            self._servers[index].wait_ready(deadline)
+
+
+class _Server:
+    """One server: its folder, its port, its process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.configuration = folder / "zoo.cfg"
+        self.output = folder / "output.log"
+        self.port = 0
+        self._process: Supervised | None = None
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Take the folder, or wait for the servers of a dead owner to be gone.
+
+        The lock belongs to the open file, which warden and Java inherit: it is free when the last of them is gone.
+        """
+        if self._lock is not None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not _wait_until(lambda: _try_lock(lock), time.monotonic() + LOCK_S_MAX):
+            os.close(lock)
+            raise CoordinationUnavailable(
+                f"{self.folder} is in use by the ZooKeeper of another process; stop that one or choose another folder"
+            )
+        self._lock = lock
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def configure(self, port: int, members: str, number: int) -> None:
+        self.port = port
+        data = self.folder / "data"
+        data.mkdir(exist_ok=True)
+        (data / "myid").write_text(f"{number}\n", encoding="ascii")
+        # Backslashes and spaces at the end would change their meaning in a Java properties file.
+        place = f"dataDir={str(data).replace(chr(92), chr(92) * 2)}\nclientPort={port}\nclientPortAddress={LOCALHOST}\n"
+        self.configuration.write_text(_SETTINGS + place + members, encoding="utf-8")
+
+    def launch(self, command: list[str]) -> None:
+        if self.pid is not None:
+            return
+        assert self._lock is not None, "start() comes first"
+        self._process = Supervised(command, self.output, keep=(self._lock,))
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self.pid is None
+
+    def terminate(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def wait(self) -> None:
+        """Wait until the process is gone; one that does not end in order is killed."""
+        if self._process is None:
+            return
+        if self._process.wait(STOP_S_MAX) is None:
+            self._process.kill()
+            if self._process.wait(STOP_S_MAX) is None:
+                raise ReplitreeError(f"process {self._process.pid} could not be killed")
+        self._process = None
+
+    def wait_ready(self, deadline: float) -> None:
+        """Wait until it serves."""
+        in_time = _wait_until(lambda: self.mode() or self.ended, deadline)
+        if not in_time or self.ended:
+            raise CoordinationUnavailable(
+                f"the embedded ZooKeeper did not start ({'it ended' if in_time else f'not in {START_S_MAX:.0f} s'});"
+                f" its output is in {self.output}: {self.last_words()}"
+            )
+
+    def mode(self) -> str | None:
+        """Return ``leader``, ``follower`` or ``standalone``, or None while it does not serve."""
+        if self.ended:
+            return None
+        for line in ask(self.port, "srvr").splitlines():
+            if line.startswith("Mode: "):
+                return line.removeprefix("Mode: ").strip()
+        return None
+
+    def last_words(self) -> str:
+        with suppress(OSError):
+            lines = [line for line in self.output.read_text("utf-8", "replace").splitlines() if "SLF4J" not in line]
+            return " | ".join(lines[-5:]) or "(nothing)"
+        return "(no output)"
+
+
+def ask(port: int, word: str) -> str:
+    """Ask a ZooKeeper on this machine one of its four-letter words; empty when it does not answer."""
+    with suppress(OSError), socket.create_connection((LOCALHOST, port), timeout=_ASK_S_MAX) as connection:
+        connection.sendall(word.encode())
+        with connection.makefile("rb") as answer:
+            return answer.read().decode("utf-8", "replace")
+    return ""
+
+
+def find_jars() -> str:
+    """Return the class path of ZooKeeper: the jars of it that PySpark brings along.
+
+    Raises
+    ------
+    CoordinationUnavailable
+        PySpark is not installed, or comes without ZooKeeper.
+    """
+    spec = find_spec("pyspark")  # where it is, without importing it
+    folder = Path(spec.origin).parent / "jars" if spec is not None and spec.origin else None
+    jars = sorted(jar for pattern in _JARS for jar in folder.glob(f"{pattern}.jar")) if folder else []
+    if not any(jar.name.startswith("zookeeper-3") for jar in jars):
+        raise CoordinationUnavailable(
+            f"no ZooKeeper in {folder or 'pyspark, which is not installed'}; install pyspark 4.2 or newer,"
+            " or use a ZooKeeper of your own: zk://host:port/path"
+        )
+    return os.pathsep.join(map(str, jars))
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports of 127.0.0.1 on which nobody listens.
+
+    They are chosen at random, so that processes that look at the same time rarely find the same ones, and below the range
+    of outgoing connections, so that a server that is down for a while finds its port free again.
+    """
+    found: set[int] = set()
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if len(found) == count:
+            break
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind((LOCALHOST, port))
+                found.add(port)
+    return sorted(found)
+
+
+def _wait_until(condition: Callable[[], object], deadline: float) -> bool:
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

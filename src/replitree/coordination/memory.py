@@ -1,0 +1,243 @@
+"""Coordination without a server: sessions of one process over one `Tree`.
+
+Guarantees: those of `port`, with ZooKeeper's semantics of nodes from `tree` and its semantics of watches:
+
+* a node watch (`Exists`, `GetMany`) fires when the node is created, set or deleted, also when it was not there;
+* a children watch fires when a child is created or deleted, and when the node is; there is none on a node that is not there;
+* every commit is one step that all sessions see at once; a read is never stale.
+
+Faults are made by the caller: `SharedTree.expire` ends a session as the server would, `MemoryCoordination.suspend` and
+`resume` cut and mend the connection.
+
+Absent on purpose: random faults and virtual time (the simulator has its own interpreter over `Tree`), durability, ACLs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import overload
+
+from replitree.coordination.port import (
+    Connected,
+    Dispatcher,
+    Listener,
+    Outcome,
+    RequestCounts,
+    SessionLost,
+    Suspended,
+    Watched,
+)
+from replitree.coordination.tree import Session, Tree, answer, woken
+from replitree.errors import CoordinationUnavailable
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Children,
+    Commit,
+    Committed,
+    CoordinationEffect,
+    Delete,
+    Exists,
+    Get,
+    GetMany,
+    Many,
+    Node,
+    Operation,
+    Sync,
+    Unknown,
+)
+
+
+class SharedTree:
+    """A tree and the sessions that use it.
+
+    Parameters
+    ----------
+    tree
+        What is there at the beginning.
+    """
+
+    def __init__(self, tree: Tree | None = None) -> None:
+        self._tree = tree or Tree()
+        self._lock = threading.Lock()
+        self._last_session = 0
+        self._sessions: dict[Session, MemoryCoordination] = {}
+        self._node_watches: dict[str, set[Session]] = {}
+        self._children_watches: dict[str, set[Session]] = {}
+
+    @property
+    def tree(self) -> Tree:
+        """The tree as it is now."""
+        return self._tree
+
+    def expire(self, session: Session) -> None:
+        """End a session as the server does when it hears nothing: its ephemeral nodes go, its owner is told."""
+        self.end(session, told=True)
+
+    def begin(self, owner: MemoryCoordination) -> Session:
+        """Begin a session."""
+        with self._lock:
+            self._last_session += 1
+            self._sessions[self._last_session] = owner
+            return self._last_session
+
+    def end(self, session: Session, *, told: bool) -> None:
+        """End a session, because its owner wants it or because the server says so; the latter is `told`."""
+        with self._lock:
+            owner = self._sessions.pop(session, None)
+            if owner is None:
+                return
+            self._drop_watches(session)
+            gone = [Delete(path, ANY_VERSION) for path in self._tree.ephemerals(session)]
+            self._tree, outcome = self._tree.commit(gone, session)
+            assert isinstance(outcome, Applied)
+            self._fire(gone, outcome)
+            if told:
+                owner.tell(SessionLost())
+
+    def read(self, session: Session, effect: Get | GetMany | Exists | Children | Sync) -> Outcome:
+        """Answer a read and set its watch, in one step."""
+        with self._lock:
+            if session not in self._sessions:
+                raise CoordinationUnavailable("the session ended; begin a new one with reconnect()")
+            found = answer(self._tree, effect)
+            match effect:
+                case Exists(path, watch=True) | GetMany(watch=str(path)):
+                    self._node_watches.setdefault(path, set()).add(session)
+                case Children(path, watch=True) if found is not None:
+                    self._children_watches.setdefault(path, set()).add(session)
+                case _:
+                    pass
+            return found
+
+    def commit(self, session: Session, commit: Commit) -> Committed:
+        """Perform a commit and fire the watches, in one step."""
+        with self._lock:
+            if session not in self._sessions:
+                return Unknown()
+            self._tree, outcome = self._tree.commit(commit.operations, session)
+            if isinstance(outcome, Applied):
+                self._fire(commit.operations, outcome)
+            return outcome
+
+    def _fire(self, operations: Iterable[Operation], outcome: Applied) -> None:
+        nodes, folders = woken(operations, outcome)
+        hit: dict[tuple[Session, str], None] = {}  # a session hears once of a node, whatever it watched there
+        for watches, paths in ((self._node_watches, nodes), (self._children_watches, folders)):
+            for path in sorted(paths & watches.keys()):
+                hit.update(dict.fromkeys((session, path) for session in sorted(watches.pop(path))))
+        for session, path in hit:
+            self._sessions[session].tell(Watched(path))
+
+    def forget_watches(self, session: Session) -> None:
+        """Make all watches of a session void, as the loss of its connection does."""
+        with self._lock:
+            self._drop_watches(session)
+
+    def _drop_watches(self, session: Session) -> None:
+        for watches in (self._node_watches, self._children_watches):
+            for path in [path for path, sessions in watches.items() if session in sessions]:
+                watches[path].discard(session)
+                if not watches[path]:
+                    del watches[path]
+
+
+class MemoryCoordination:
+    """One session over a `SharedTree`; implements `port.Coordination`.
+
+    Parameters
+    ----------
+    shared
+        The tree, shared with other sessions; by default one of its own.
+    """
+
+    def __init__(self, shared: SharedTree | None = None) -> None:
+        self.shared = shared or SharedTree()
+        self._requests = RequestCounts()
+        self._dispatcher = Dispatcher("replitree-memory-events")
+        self._suspended = False
+        self._session = self.shared.begin(self)
+
+    @property
+    def session_id(self) -> int:
+        """Number of the present session, or of the last one when it ended."""
+        return self._session
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests so far, by kind."""
+        return self._requests.snapshot()
+
+    @overload
+    def perform(self, effect: Get) -> Node | None: ...
+    @overload
+    def perform(self, effect: GetMany) -> Many: ...
+    @overload
+    def perform(self, effect: Exists) -> bool: ...
+    @overload
+    def perform(self, effect: Children) -> tuple[str, ...] | None: ...
+    @overload
+    def perform(self, effect: Sync) -> None: ...
+    @overload
+    def perform(self, effect: Commit) -> Committed: ...
+    @overload
+    def perform(self, effect: CoordinationEffect) -> Outcome: ...
+    def perform(self, effect: CoordinationEffect) -> Outcome:
+        """Perform one effect; see `port.Coordination.perform`."""
+        if isinstance(effect, Commit):
+            if self._suspended:
+                return Unknown()
+            self._requests.add("commit")
+            return self.shared.commit(self._session, effect)
+        if self._suspended:
+            raise CoordinationUnavailable("the connection is cut; resume() mends it")
+        self._count(effect)
+        return self.shared.read(self._session, effect)
+
+    def _count(self, effect: Get | GetMany | Exists | Children | Sync) -> None:
+        match effect:
+            case Get():
+                self._requests.add("get")
+            case GetMany(paths, watch):
+                self._requests.add("get", len(paths))
+                self._requests.add("exists", watch is not None)
+            case Exists():
+                self._requests.add("exists")
+            case Children():
+                self._requests.add("children")
+            case Sync():
+                self._requests.add("sync")
+
+    def add_listener(self, listener: Listener) -> None:
+        """Have `listener` called for every event from now on, by a thread of ours."""
+        self._dispatcher.add(listener)
+
+    def tell(self, event: Watched | SessionLost) -> None:
+        """Pass an event of this session on to the listeners."""
+        self._dispatcher.post(event)
+
+    def suspend(self) -> None:
+        """Cut the connection: nothing gets through, all watches are void, the session lives on until it is expired."""
+        if not self._suspended:
+            self._suspended = True
+            self.shared.forget_watches(self._session)
+            self._dispatcher.post(Suspended())
+
+    def resume(self) -> None:
+        """Mend the connection."""
+        if self._suspended:
+            self._suspended = False
+            self._dispatcher.post(Connected())
+
+    def reconnect(self) -> None:
+        """End the session, if it has not ended yet, and begin a new one."""
+        self.shared.end(self._session, told=False)
+        self._suspended = False
+        self._session = self.shared.begin(self)
+        self._dispatcher.post(Connected())
+
+    def close(self) -> None:
+        """End the session.  Harmless when called again."""
+        self.shared.end(self._session, told=False)
+        self._dispatcher.stop()

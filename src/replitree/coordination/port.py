@@ -1,0 +1,219 @@
+"""What the protocol's interpreters need of coordination, whoever provides it.
+
+`Coordination` is one session.  Its guarantees, which one conformance suite asks of every provider:
+
+* `perform` answers with exactly the outcome that the effect's docstring names.  A `Commit` always returns; everything that
+  leaves its fate open is `Unknown`.  It is sent at most once: nothing here repeats a request.
+* A read that can't be had raises `CoordinationUnavailable`.  No call takes longer than the time limit that the provider
+  documents.
+* Credentials that the server refuses raise `NotAuthorized`, of a commit too: certainly nothing was changed.
+* A session ends once.  From then on reads are unavailable and commits unknown, until `reconnect` begins a new one;
+  no new session takes the place of an old one silently.
+* Listeners hear, from one thread and in order: `Watched` for a watch that fired, `Suspended` when the connection is gone,
+  `Connected` when it is back, `SessionLost` when the session ended.  A watch fires once.  `Suspended` and `SessionLost` make
+  all watches void: look again after `Connected`.
+* `requests` counts what was sent to the server: one per commit, one per node of a pipelined read, none for pings.
+
+Absent on purpose: retries, caches, locks, recipes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Protocol, TypeAlias, overload
+
+from replitree.errors import CoordinationUnavailable
+from replitree.protocol.effects import (
+    Applied,
+    Children,
+    Commit,
+    Committed,
+    CoordinationEffect,
+    Create,
+    Exists,
+    Get,
+    GetMany,
+    Many,
+    Node,
+    Reason,
+    Refused,
+    Sync,
+    Unknown,
+)
+
+log = logging.getLogger(__name__)
+
+# --- events ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A watch on this node (or on its children) fired: look again."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The connection is gone.  The session may live on; every watch is void."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The connection is back, or a new session has begun: look again at everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """The session ended, and its ephemeral nodes with it.  `reconnect` begins a new one."""
+
+
+Event: TypeAlias = Watched | Suspended | Connected | SessionLost
+Listener: TypeAlias = Callable[[Event], None]
+Outcome: TypeAlias = Node | Many | bool | tuple[str, ...] | Committed | None
+
+
+class Coordination(Protocol):
+    """One session with whoever keeps the tree."""
+
+    @property
+    def session_id(self) -> int:
+        """Number of the present session, or of the last one when it ended."""
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests sent so far, by kind: ``get``, ``exists``, ``children``, ``sync``, ``commit``."""
+
+    @overload
+    def perform(self, effect: Get) -> Node | None: ...
+    @overload
+    def perform(self, effect: GetMany) -> Many: ...
+    @overload
+    def perform(self, effect: Exists) -> bool: ...
+    @overload
+    def perform(self, effect: Children) -> tuple[str, ...] | None: ...
+    @overload
+    def perform(self, effect: Sync) -> None: ...
+    @overload
+    def perform(self, effect: Commit) -> Committed: ...
+    @overload
+    def perform(self, effect: CoordinationEffect) -> Outcome: ...
+    def perform(self, effect: CoordinationEffect) -> Outcome:
+        """Perform one effect and return its outcome.  Any thread may call, but a listener should not wait for it.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            A read could not be had in time.
+        NotAuthorized
+            The server does not let these credentials do this.
+        """
+
+    def add_listener(self, listener: Listener) -> None:
+        """Have `listener` called for every event from now on, by a thread of ours.  It should return soon."""
+
+    def reconnect(self) -> None:
+        """End the session, if it has not ended yet, and begin a new one.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            No server answered in time.  The old session is over all the same.
+        """
+
+    def close(self) -> None:
+        """End the session and release everything.  Harmless when called again."""
+
+
+# --- what providers share ----------------------------------------------------------------------------------------------
+
+
+class RequestCounts:
+    """Counts by kind, exact under threads."""
+
+    KINDS = ("get", "exists", "children", "sync", "commit")
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(self.KINDS, 0)
+        self._lock = threading.Lock()
+
+    def add(self, kind: str, count: int = 1) -> None:
+        """Count requests that are about to be sent."""
+        with self._lock:
+            self._counts[kind] += count
+
+    def snapshot(self) -> dict[str, int]:
+        """Return the counts of one moment."""
+        with self._lock:
+            return dict(self._counts)
+
+
+class Dispatcher:
+    """Calls listeners from one thread, in order, so that nobody else's thread ever runs their code.
+
+    The thread starts with the first listener; until then events go nowhere.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._listeners: tuple[Listener, ...] = ()
+        self._queue: SimpleQueue[Event | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def add(self, listener: Listener) -> None:
+        """Add a listener."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def post(self, event: Event) -> None:
+        """Queue an event for the listeners.  Never blocks."""
+        if self._thread is not None:
+            self._queue.put(event)
+
+    def stop(self) -> None:
+        """Deliver what is queued, then end."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            self._listeners = ()
+        if thread is not None:
+            self._queue.put(None)
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _run(self) -> None:
+        while (event := self._queue.get()) is not None:
+            for listener in self._listeners:
+                try:
+                    listener(event)
+                except Exception:
+                    log.exception("a listener failed on %r; the others are called all the same", event)
+
+
+def make_root(coordination: Coordination, root: str) -> None:
+    """Create the node `root` and its parents, unless they are there.
+
+    Raises
+    ------
+    CoordinationUnavailable
+        It could not be done, or not be known; do it again.
+    """
+    if coordination.perform(Exists(root)):
+        return
+    names = root.split("/")[1:]
+    for depth in range(1, len(names) + 1):
+        path = "/" + "/".join(names[:depth])
+        match coordination.perform(Commit(Create(path))):
+            case Applied() | Refused(reason=Reason.NODE_EXISTS):
+                pass
+            case Refused() as refused:
+                raise CoordinationUnavailable(f"{path} can't be created: {refused.reason.value}; try again")
+            case Unknown():
+                raise CoordinationUnavailable(f"the connection was lost while {path} was created; try again")

@@ -1,0 +1,196 @@
+"""One kazoo client that lives exactly as long as one ZooKeeper session.
+
+Guarantees:
+
+* A `ZooKeeperSession` is over once and stays over: when the ensemble expires it, when kazoo comes back with another session
+  number, when it is discarded.  kazoo itself would go on with a new session; here the client is thrown away.
+* Events reach `on_event` in the order in which they happened, on kazoo's connection thread: the receiver only enqueues.
+* `discard` never blocks, not even on a client that is stuck; a thread of its own waits for the end.
+* kazoo's records below INFO are dropped, whatever the level: among them are all requests with all their bytes, passwords too.
+
+`_Handler` is how kazoo touches the world.  Three things are cheaper or safer here than in kazoo's own:
+
+* kazoo wakes its connection thread with one byte per request through a blocking pair of sockets, which is full after some
+  280 requests without a connection, and then every caller blocks for good (kazoo issue 577).  Here it is a counter.
+* kazoo builds a selector for every wait, several per request.
+* watches take no detour through a queue and a second thread of kazoo's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import Callback, KazooState, WatchedEvent
+from kazoo.retry import KazooRetry
+from kazoo.security import make_digest_acl
+
+from replitree.coordination.port import Connected, Event, SessionLost, Suspended, Watched
+from replitree.coordination.url import CoordinationUrl
+from replitree.errors import CoordinationUnavailable
+
+_RETRY_FIRST_S, _RETRY_LAST_S = 0.05, 1.0  # pauses between attempts to connect; kazoo's own grow to an hour
+
+log = logging.getLogger(__name__)
+log.addFilter(lambda record: record.levelno >= logging.INFO)  # see the module's docstring: secrets
+
+
+class ZooKeeperSession:
+    """A client and its session.
+
+    Parameters
+    ----------
+    url
+        The ensemble, and who we are.
+    timeout_s
+        After how many seconds of silence the ensemble ends the session.
+    on_event
+        Receives this session and what happened to it; must not block.
+    """
+
+    def __init__(
+        self, url: CoordinationUrl, timeout_s: float, on_event: Callable[[ZooKeeperSession, Event], None]
+    ) -> None:
+        self.number = 0
+        """The session's number; 0 until it has begun."""
+        self.over = False
+        """Whether the session ended.  An answer that comes after it is not to be believed."""
+        self._servers = url.servers
+        self._on_event = on_event
+        self._ready = threading.Event()  # set while connected, and for good when over
+        self._last_watch: object = None
+        self._discarding = threading.Lock()
+        self._discarder: threading.Thread | None = None
+        self._client = _make_client(url, timeout_s)
+        self._client.add_listener(self._on_state)
+
+    def start(self, timeout_s: float) -> bool:
+        """Connect; say whether the session began in time."""
+        self._client.start_async()
+        return self._ready.wait(timeout_s) and not self.over
+
+    def client(self, deadline: float) -> Any:
+        """Return the connected client; wait for the connection until `deadline` (monotonic seconds).
+
+        Raises
+        ------
+        CoordinationUnavailable
+            The session is over, or the connection did not come back in time.
+        """
+        if not self._ready.is_set() and not self._ready.wait(max(0.0, deadline - time.monotonic())):
+            raise CoordinationUnavailable(
+                f"no connection to ZooKeeper at {self._servers}; it is tried again all the time"
+            )
+        if self.over:
+            raise CoordinationUnavailable("the ZooKeeper session ended; begin a new one with reconnect()")
+        return self._client
+
+    def on_watch(self, event: WatchedEvent) -> None:
+        """Receive a watch.  Given to kazoo as it is: a second registration of a path replaces the first."""
+        if event.path is None or event is self._last_watch:
+            return  # the connection was lost, which `_on_state` tells; or node and children watch of a deleted node
+        self._last_watch = event
+        self._on_event(self, Watched(event.path))
+
+    def discard(self) -> threading.Thread:
+        """End the session; return the thread that waits for the client's end."""
+        self.over = True
+        self._ready.set()
+        with self._discarding:
+            if self._discarder is None:
+                self._discarder = threading.Thread(target=self._stop, name="replitree-zookeeper-end", daemon=True)
+                self._discarder.start()
+            return self._discarder
+
+    def _on_state(self, state: str) -> None:
+        """Receive a change of state, on kazoo's connection thread, before any request that is affected by it is answered."""
+        if self.over:
+            return
+        if state == KazooState.SUSPENDED:
+            self._ready.clear()
+            self._on_event(self, Suspended())
+            return
+        number = self._client.client_id[0] if state == KazooState.CONNECTED else None
+        if number is not None and number == (self.number or number):
+            self.number = number
+            self._on_event(self, Connected())
+            self._ready.set()
+            return
+        self._on_event(self, SessionLost())
+        self.discard()
+
+    def _stop(self) -> None:
+        # A client that was broken by its peer may fail in any way while it is put away; nothing depends on it any more.
+        with contextlib.suppress(Exception):
+            self._client.stop()
+        with contextlib.suppress(Exception):
+            self._client.close()
+
+
+def _make_client(url: CoordinationUrl, timeout_s: float) -> Any:
+    handler = _Handler()
+    who = url.credentials
+    return KazooClient(
+        hosts=url.servers,
+        timeout=timeout_s,
+        handler=handler,
+        connection_retry=KazooRetry(
+            max_tries=-1, delay=_RETRY_FIRST_S, max_delay=_RETRY_LAST_S, sleep_func=handler.sleep_func
+        ),
+        auth_data=[("digest", f"{who.user}:{who.password}")] if who else None,
+        default_acl=[make_digest_acl(who.user, who.password, all=True)] if who else None,
+        logger=log,
+    )
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
+    """kazoo's way to threads and sockets, with cheaper waiting."""
+
+    def select(self, *arguments: Any) -> Any:
+        try:
+            return select.select(*arguments)
+        except ValueError:  # more than a thousand files are open, for which `select` has no room
+            return super().select(*arguments)
+
+    def create_socket_pair(self) -> Any:
+        if hasattr(os, "eventfd"):
+            wake_up = _WakeUp()
+            return wake_up, wake_up
+        read, write = socket.socketpair()
+        write.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        return read, write
+
+    def dispatch_callback(self, callback: Callback) -> None:
+        callback.func(*callback.args)  # only ever `on_watch`, which only enqueues
+
+
+class _WakeUp:
+    """Both ends of kazoo's wake-up: a kernel counter that `send` raises and `recv` lowers by one; it never fills up."""
+
+    def __init__(self) -> None:
+        self._file = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
+
+    def fileno(self) -> int:
+        return self._file
+
+    def send(self, data: bytes) -> int:
+        os.eventfd_write(self._file, len(data))
+        return len(data)
+
+    def recv(self, _size: int) -> bytes:
+        os.eventfd_read(self._file)
+        return b"\0"
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

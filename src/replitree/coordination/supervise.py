@@ -1,0 +1,156 @@
+"""A program that can't outlive the process that started it, however that one ends.
+
+``Supervised`` starts this very file as a small second process, the *warden*, and the warden starts the program.  Three facts
+hold the program to its owner, because no single one is enough:
+
+1. *A pipe.*  The warden reads its standard input, whose other end only the owner has.  It ends when the owner ends, by
+   SIGKILL too.  (Not enough: a process that the owner forked holds a copy of that end.)
+2. *The parent's id.*  Every `LOOK_S` seconds the warden looks whether it is still the owner's child.
+3. *The kernel.*  The program is killed when the warden dies (``PR_SET_PDEATHSIG``, Linux).  The owner can't use this by
+   itself: the signal comes when the *thread* that forked ends, not the process, and asking for it between fork and exec
+   of a process with threads may deadlock.  The warden has one thread and nothing to lose.
+
+The program gets a session of its own, so that Ctrl-C in a terminal reaches the owner alone, who then stops it in order.
+File descriptors given as `keep` stay open in warden and program: a file lock on one of them is held until both are gone.
+
+Absent on purpose: restarts, and anything of replitree: the warden runs under ``python -I -S``, starts in 20 ms and imports
+nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+
+TYPE_CHECKING = False  # `typing` itself would double the warden's start
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+    from pathlib import Path
+
+LOOK_S = 0.5
+"""How often the warden looks whether its owner is still its parent, in seconds."""
+
+_PR_SET_PDEATHSIG = 1
+_TERMINATE, _KILL = b"t", b"k"
+
+
+class Supervised:
+    """A running program, bound to the life of this process.
+
+    Parameters
+    ----------
+    command
+        The program and its arguments.
+    log
+        Its output is appended to this file.
+    keep
+        File descriptors that warden and program inherit.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, keep: Sequence[int] = ()) -> None:
+        import subprocess
+
+        with log.open("ab") as output:
+            self._warden: subprocess.Popen[bytes] = subprocess.Popen(
+                [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                pass_fds=tuple(keep),
+                start_new_session=True,
+                bufsize=0,
+            )
+        assert self._warden.stdout is not None
+        self.pid = int(self._warden.stdout.readline() or 0)
+        """Process id of the program itself; 0 when it could not even be forked."""
+
+    def poll(self) -> int | None:
+        """Return None while it runs, then its exit code (128 + n when signal n ended it)."""
+        return self._warden.poll()
+
+    def terminate(self) -> None:
+        """Ask the program to end (SIGTERM)."""
+        self._send(_TERMINATE)
+
+    def kill(self) -> None:
+        """End the program at once (SIGKILL)."""
+        self._send(_KILL)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait until the program ended and return its exit code, or None when it still runs after `timeout_s`."""
+        import subprocess
+
+        try:
+            code = self._warden.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        for pipe in (self._warden.stdin, self._warden.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        return code
+
+    def _send(self, command: bytes) -> None:
+        assert self._warden.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it ended by itself: that is what was wanted
+            self._warden.stdin.write(command)
+
+
+# --- the warden ---------------------------------------------------------------------------------------------------------
+
+
+def _main(owner: int, command: list[str]) -> int:
+    """Run `command` until it ends or the owner is gone; return its exit code."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # its arrival is what wakes the loop
+    warden = os.getpid()
+    program = os.fork()
+    if program == 0:
+        _become(command, warden)
+    os.write(1, b"%d\n" % program)
+    ending = False
+    while True:
+        ready = select.select([woken] if ending else [0, woken], [], [], LOOK_S)[0]
+        if woken in ready:
+            os.read(woken, 64)
+        finished, status = os.waitpid(program, os.WNOHANG)
+        if finished:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        if 0 in ready:
+            order = os.read(0, 1)
+            os.kill(program, signal.SIGTERM if order == _TERMINATE else signal.SIGKILL)
+            ending = not order
+        elif os.getppid() != owner:
+            os.kill(program, signal.SIGKILL)
+
+
+def _become(command: list[str], warden: int) -> None:
+    """Turn this process, just forked by the warden, into the program."""
+    try:
+        if sys.platform == "linux":
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != warden:  # it died before the kernel knew
+                os._exit(1)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(2, 1)
+        os.execv(command[0], command)  # noqa: S606  # the command is the owner's, as it stands; no shell is near
+    except BaseException as error:  # noqa: BLE001  # whatever it is, two processes must not run the warden's loop
+        os.write(2, f"{command[0]}: {error}\n".encode())
+    os._exit(127)
+
+
+if __name__ == "__main__":
+    sys.exit(_main(int(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,428 @@
+"""The coordination tree as a value: what ZooKeeper's nodes are, without a server, a clock or a thread.
+
+Guarantees, each compared with a real ZooKeeper 3.9.5 by ``tests/coordination``:
+
+* `Tree.commit` is all or nothing, in order, and an operation sees what the ones before it did.  The first operation that
+  does not hold is reported, and then nothing changed and no sequence number was used up.
+* A node is born at version 0; `Set` adds one; a node that is deleted and created again starts at 0 once more.
+* The number of a sequential node is the count of children ever created under its parent, of any kind: dense, not touched by
+  deletions, lost when the parent itself is deleted.
+* An ephemeral node belongs to the session that created it, can't have children, and goes with `expire`.
+* A tree never changes.  A new one shares with the old whatever is equal; a commit costs what the folders it touches hold.
+* `hash(tree)` is kept up to date by every commit, at the cost of what changed.  It depends on the content alone: not on the
+  order of history, the process, or ``PYTHONHASHSEED``.  Equal trees are equal in everything that a later commit can see.
+
+Absent on purpose: which sessions are alive (whoever holds the tree knows), ACLs, times and transaction ids of nodes,
+watches (`woken` says which ones a commit fires).
+
+How it is kept: one dict from the path of each *folder* (a node under which a child was ever created) to a plain tuple of the
+count of creations and the dict of children.  A commit copies the outer dict and the folders it writes.  Plain tuples because
+building a class instance costs more than all the rest; the explorer commits some hundred thousand times a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from xxhash import xxh3_64_intdigest
+
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Children,
+    Create,
+    Delete,
+    Exists,
+    Get,
+    GetMany,
+    Many,
+    Node,
+    Operation,
+    Reason,
+    Refused,
+    Set,
+    Sync,
+    Version,
+)
+
+Session: TypeAlias = int
+"""Identifies a session; positive."""
+
+PERSISTENT: Session = 0
+"""Owner of the nodes that no session owns."""
+
+_Znode: TypeAlias = tuple[Node, Session, int]
+"""What is read, who owns it, and its share of the tree's hash."""
+
+_Folder: TypeAlias = tuple[int, dict[str, _Znode]]
+"""Children ever created, children by name."""
+
+_ROOT = Node(b"", Version(0))
+_APPLIED = Applied()
+_NO_NAME = "only a node with a name can be written: not the root, and no path that ends in /"
+
+
+class Tree:
+    """An immutable tree of nodes.
+
+    Examples
+    --------
+    >>> tree, outcome = Tree().commit((Create("/log"), Create("/log/log-", b"first", sequential=True)), session=1)
+    >>> outcome.created
+    ('/log', '/log/log-0000000000')
+    >>> tree.get("/log/log-0000000000")
+    Node(value=b'first', version=0)
+    >>> tree.commit((Check("/log", 3),), session=1)[1]
+    Refused(operation=Check(path='/log', version=3), reason=<Reason.BAD_VERSION: 'bad version'>)
+    """
+
+    __slots__ = ("_folders", "_mark")
+
+    _folders: dict[str, _Folder]
+    _mark: int
+
+    def __init__(self) -> None:
+        self._folders = {}
+        self._mark = 0
+
+    @classmethod
+    def of(cls, values: Mapping[str, bytes]) -> Tree:
+        """Build a tree of persistent nodes; missing parents are created empty.
+
+        Parameters
+        ----------
+        values
+            Value of each node by its path.
+
+        Examples
+        --------
+        >>> Tree.of({"/a/b": b"x"}).paths()
+        ('/a', '/a/b')
+        """
+        paths = sorted({part for path in values for part in _path_and_parents(path)})
+        tree, outcome = cls().commit([Create(path, values.get(path, b"")) for path in paths], session=1)
+        assert isinstance(outcome, Applied), outcome
+        return tree
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Node | None:
+        """Return a node's value and version, or None when there is no such node."""
+        parent, _, name = path.rpartition("/")
+        folder = self._folders.get(parent)
+        if folder is not None:
+            znode = folder[1].get(name)
+            if znode is not None:
+                return znode[0]
+        return _ROOT if path == "/" else None
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is such a node."""
+        return self.get(path) is not None
+
+    def children(self, path: str) -> tuple[str, ...] | None:
+        """Return the names of a node's children in ascending order, or None when there is no such node."""
+        folder = self._folders.get(path if path != "/" else "")
+        if folder is not None:
+            return tuple(sorted(folder[1]))
+        return () if self.exists(path) else None
+
+    def next_sequence(self, path: str) -> int | None:
+        """Return the number that the next sequential child of `path` gets, or None when there is no such node."""
+        folder = self._folders.get(path if path != "/" else "")
+        if folder is not None:
+            return folder[0]
+        return 0 if self.exists(path) else None
+
+    def owner(self, path: str) -> Session | None:
+        """Return the session that owns a node (`PERSISTENT` for a persistent one), or None when there is no such node."""
+        parent, _, name = path.rpartition("/")
+        folder = self._folders.get(parent)
+        znode = None if folder is None else folder[1].get(name)
+        if znode is not None:
+            return znode[1]
+        return PERSISTENT if path == "/" else None
+
+    def ephemerals(self, session: Session) -> tuple[str, ...]:
+        """Return the paths of the session's ephemeral nodes in ascending order.  Costs as much as there are nodes."""
+        assert session > PERSISTENT
+        found = [
+            f"{parent}/{name}"
+            for parent, (_, children) in self._folders.items()
+            for name, znode in children.items()
+            if znode[1] == session
+        ]
+        return tuple(sorted(found))
+
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of all nodes but the root, in ascending order."""
+        return tuple(sorted(f"{parent}/{name}" for parent, (_, children) in self._folders.items() for name in children))
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def commit(self, operations: Iterable[Operation], session: Session) -> tuple[Tree, Applied | Refused]:
+        """Perform all operations in order, or none.
+
+        Parameters
+        ----------
+        operations
+            What to do.
+        session
+            Owner of the ephemeral nodes among them.
+
+        Returns
+        -------
+        tuple
+            The tree after it and the outcome.  A refused commit returns this same tree.
+        """
+        draft = _Draft(self._folders, self._mark, session)
+        for operation in operations:
+            reason = _PERFORM[type(operation)](draft, operation)
+            if reason is not None:
+                return self, Refused(operation, reason)
+        return self._after(draft), Applied(tuple(draft.created)) if draft.created else _APPLIED
+
+    def _after(self, draft: _Draft) -> Tree:
+        if not draft.fresh:
+            return self  # nothing was written
+        tree: Tree = Tree.__new__(Tree)
+        tree._folders = draft.folders
+        tree._mark = draft.mark
+        return tree
+
+    def expire(self, session: Session) -> Tree:
+        """Return the tree without the ephemeral nodes of a session that ended."""
+        return self.commit([Delete(path, ANY_VERSION) for path in self.ephemerals(session)], session)[0]
+
+    # --- as a value ---------------------------------------------------------------------------------------------------
+
+    # (`typing.override`, which the type checker wants below, is not in Python 3.11.)
+
+    def __eq__(self, other: object) -> bool:  # type: ignore[explicit-override]
+        """Compare everything that a later read or commit could tell apart."""
+        if not isinstance(other, Tree):
+            return NotImplemented
+        return self._mark == other._mark and self._folders == other._folders
+
+    def __hash__(self) -> int:  # type: ignore[explicit-override]
+        """Return the hash that the commits kept up to date."""
+        return self._mark >> 3  # Python folds wider numbers to 61 bits; this one it takes as it is
+
+    @property
+    def fingerprint(self) -> int:
+        """All 64 bits of the hash."""
+        return self._mark
+
+    def __len__(self) -> int:
+        """Return the number of nodes but the root."""
+        return sum(len(children) for _, children in self._folders.values())
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the paths in ascending order."""
+        return iter(self.paths())
+
+    def __repr__(self) -> str:  # type: ignore[explicit-override]
+        """Show every node on a line: path, version, owner, value."""
+        return "\n".join([f"Tree of {len(self)} nodes", *map(self._line, self.paths())])
+
+    def _line(self, path: str) -> str:
+        node, owner = self.get(path), self.owner(path)
+        assert node is not None
+        return f"  {path} @{node.version}{f' of session {owner}' if owner else ''} {node.value!r}"
+
+
+class _Draft:
+    """A commit under way: shares the folders of the tree it started from until it writes them."""
+
+    __slots__ = ("created", "folders", "fresh", "mark", "session")
+
+    def __init__(self, folders: dict[str, _Folder], mark: int, session: Session) -> None:
+        self.folders = folders
+        self.mark = mark
+        self.session = session
+        self.fresh: set[str] = set()  # the folders that are copies of this draft
+        self.created: list[str] = []
+
+    def check(self, operation: Check) -> Reason | None:
+        parent, _, name = operation.path.rpartition("/")
+        folder = self.folders.get(parent)
+        znode = None if folder is None else folder[1].get(name)
+        if znode is None:
+            return self.check_root(operation) if operation.path == "/" else Reason.NO_NODE
+        if operation.version not in (ANY_VERSION, znode[0].version):
+            return Reason.BAD_VERSION
+        return None
+
+    def check_root(self, operation: Check) -> Reason | None:
+        return None if operation.version in (ANY_VERSION, _ROOT.version) else Reason.BAD_VERSION
+
+    def create(self, operation: Create) -> Reason | None:
+        parent, _, name = operation.path.rpartition("/")
+        folder = self.folders.get(parent)
+        if folder is None:  # without children so far: is the parent there at all, and may it have any?
+            refusal = self.add_folder(parent)
+            if refusal is not None:
+                return refusal
+            count = 0
+        else:
+            count = folder[0]
+        assert name, _NO_NAME
+        path = operation.path
+        if operation.sequential:
+            number = f"{count:010d}"
+            name, path = name + number, path + number
+        children = self.write(parent)
+        if name in children:
+            return Reason.NODE_EXISTS
+        owner = self.session if operation.ephemeral else PERSISTENT
+        mark = _node_mark(path, operation.value, 0, owner)
+        children[name] = (Node(operation.value, Version(0)), owner, mark)
+        self.folders[parent] = (count + 1, children)
+        self.mark ^= mark ^ _count_mark(parent, count) ^ _count_mark(parent, count + 1)
+        self.created.append(path)
+        return None
+
+    def set(self, operation: Set) -> Reason | None:
+        path = operation.path
+        parent, _, name = path.rpartition("/")
+        assert name, _NO_NAME
+        folder = self.folders.get(parent)
+        znode = None if folder is None else folder[1].get(name)
+        if znode is None:
+            return Reason.NO_NODE
+        node, owner, old_mark = znode
+        if operation.version not in (ANY_VERSION, node.version):
+            return Reason.BAD_VERSION
+        version = node.version + 1
+        mark = _node_mark(path, operation.value, version, owner)
+        self.write(parent)[name] = (Node(operation.value, Version(version)), owner, mark)
+        self.mark ^= old_mark ^ mark
+        return None
+
+    def delete(self, operation: Delete) -> Reason | None:
+        path = operation.path
+        parent, _, name = path.rpartition("/")
+        assert name, _NO_NAME
+        folder = self.folders.get(parent)
+        znode = None if folder is None else folder[1].get(name)
+        if znode is None:
+            return Reason.NO_NODE
+        if operation.version not in (ANY_VERSION, znode[0].version):
+            return Reason.BAD_VERSION
+        own = self.folders.get(path)
+        if own is not None and own[1]:
+            return Reason.NOT_EMPTY
+        del self.write(parent)[name]
+        self.mark ^= znode[2]
+        if own is not None:
+            self.mark ^= _count_mark(path, own[0])
+            del self.folders[path]
+            self.fresh.discard(path)
+        return None
+
+    def add_folder(self, path: str) -> Reason | None:
+        """Make a node that never had a child a folder."""
+        if path:
+            parent, _, name = path.rpartition("/")
+            folder = self.folders.get(parent)
+            znode = None if folder is None else folder[1].get(name)
+            if znode is None:
+                return Reason.NO_NODE
+            if znode[1] != PERSISTENT:
+                return Reason.NO_CHILDREN_FOR_EPHEMERALS
+        if not self.fresh:
+            self.folders = self.folders.copy()
+        self.fresh.add(path)
+        self.folders[path] = (0, {})
+        return None
+
+    def write(self, path: str) -> dict[str, _Znode]:
+        """Return the children of a folder for writing."""
+        fresh = self.fresh
+        if path in fresh:
+            return self.folders[path][1]
+        if not fresh:
+            self.folders = self.folders.copy()
+        fresh.add(path)
+        count, children = self.folders[path]
+        children = children.copy()
+        self.folders[path] = (count, children)
+        return children
+
+
+_PERFORM: dict[type, Callable[[_Draft, Operation], Reason | None]] = {
+    Check: _Draft.check,  # type: ignore[dict-item]  # each method takes exactly the operation it stands next to
+    Create: _Draft.create,  # type: ignore[dict-item]
+    Set: _Draft.set,  # type: ignore[dict-item]
+    Delete: _Draft.delete,  # type: ignore[dict-item]
+}
+
+
+def _node_mark(path: str, value: bytes, version: int, owner: Session) -> int:
+    """Return a node's share of the hash.  No path holds a zero byte, so different nodes are different texts."""
+    return xxh3_64_intdigest(f"{path}\0{version} {owner}\0".encode() + value)
+
+
+def _count_mark(path: str, count: int) -> int:
+    """Return the share of a folder's counter; nothing for a node that never had a child."""
+    return xxh3_64_intdigest(f"{path}\0\0{count}".encode()) if count else 0
+
+
+def _path_and_parents(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+
+
+# --- what the interpreters share --------------------------------------------------------------------------------------
+
+
+def answer(tree: Tree, read: Get | GetMany | Exists | Children | Sync) -> Node | Many | bool | tuple[str, ...] | None:
+    """Return the outcome of a read effect on a tree.  Watches are the caller's business.
+
+    Examples
+    --------
+    >>> answer(Tree.of({"/a": b"x"}), Children("/"))
+    ('a',)
+    """
+    match read:
+        case Get(path):
+            return tree.get(path)
+        case GetMany(paths, watch):
+            return Many(tuple(map(tree.get, paths)), watch is not None and tree.exists(watch))
+        case Exists(path):
+            return tree.exists(path)
+        case Children(path):
+            return tree.children(path)
+        case Sync():
+            return None
+
+
+def woken(operations: Iterable[Operation], outcome: Applied) -> tuple[frozenset[str], frozenset[str]]:
+    """Say which watches an applied commit fires.
+
+    Returns
+    -------
+    tuple
+        The paths whose node watches fire (`Exists`, `GetMany`) and those whose children watches fire (`Children`).  As in
+        ZooKeeper a node watch also fires when the value is set, and deleting a node fires both kinds on it.
+    """
+    nodes: set[str] = set()
+    folders: set[str] = set()
+    created = iter(outcome.created)
+    for operation in operations:
+        match operation:
+            case Create():
+                path = next(created)
+                nodes.add(path)
+                folders.add(path.rpartition("/")[0] or "/")
+            case Set(path):
+                nodes.add(path)
+            case Delete(path):
+                nodes.add(path)
+                folders.update((path, path.rpartition("/")[0] or "/"))
+            case Check():
+                pass
+    return frozenset(nodes), frozenset(folders)

@@ -1,0 +1,355 @@
+"""Coordination by a ZooKeeper ensemble, through kazoo.
+
+Guarantees: those of `port`, and:
+
+* **Time.**  `perform` returns within `operation_timeout_s`, the constructor and `reconnect` within `connect_timeout_s`, `close`
+  within `CLOSE_S_MAX`, whatever servers and network do.
+* **Doubt.**  A commit is `Unknown` whenever its answer did not come: connection lost, session expired, time up, client
+  closed.  `Refused` needs the server's own word.
+* **Sessions.**  An answer that comes after the end of the session is not believed.
+* **Secrets.**  With credentials, the nodes that are created can be read and written by them alone.  The password is neither in
+  ``repr`` nor in any log.
+
+Absent on purpose: retries of requests, caches, SASL and TLS.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, TypeAlias, assert_never, overload
+
+from kazoo.exceptions import (
+    BadArgumentsError,
+    BadVersionError,
+    InvalidACLError,
+    KazooException,
+    NoAuthError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+
+from replitree.coordination.port import Dispatcher, Event, Listener, Outcome, RequestCounts
+from replitree.coordination.session import ZooKeeperSession
+from replitree.coordination.url import CoordinationUrl, parse_url
+from replitree.errors import BadInput, CoordinationUnavailable, NotAuthorized
+from replitree.protocol.effects import (
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Committed,
+    CoordinationEffect,
+    Create,
+    Delete,
+    Exists,
+    Get,
+    GetMany,
+    Many,
+    Node,
+    Operation,
+    Reason,
+    Refused,
+    Set,
+    Sync,
+    Unknown,
+    Version,
+)
+
+SESSION_TIMEOUT_S = 10.0
+OPERATION_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 15.0
+CLOSE_S_MAX = 5.0
+
+REQUEST_BYTES_MAX = 1_000_000
+"""Largest commit.  A server cuts the connection on requests larger than its ``jute.maxbuffer``, 1 MiB unless configured."""
+
+PIPELINE_MAX = 1_000
+"""Reads that one `GetMany` has on the way at once: a bound on what both sides hold."""
+
+_OPERATION_BYTES = 100  # header, lengths and ACL around an operation's path and value
+
+_Result: TypeAlias = Any  # kazoo's AsyncResult; kazoo ships no types
+
+_REASONS: dict[type[Exception], Reason] = {
+    NoNodeError: Reason.NO_NODE,
+    NodeExistsError: Reason.NODE_EXISTS,
+    BadVersionError: Reason.BAD_VERSION,
+    NotEmptyError: Reason.NOT_EMPTY,
+    NoChildrenForEphemeralsError: Reason.NO_CHILDREN_FOR_EPHEMERALS,
+}
+
+_NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
+"""How a refused transaction marks the operations before and after the one that did not hold."""
+
+
+class ZooKeeperCoordination:
+    """One session with a ZooKeeper ensemble; implements `port.Coordination`.
+
+    Parameters
+    ----------
+    url
+        The ensemble, as `parse_url` takes it.
+    session_timeout_s
+        After how many seconds of silence the ensemble ends the session (it may allow more or less).
+    operation_timeout_s
+        After how many seconds an unanswered read is unavailable and an unanswered commit unknown.
+    connect_timeout_s
+        How many seconds the first connection, and `reconnect`, may take.
+
+    Raises
+    ------
+    CoordinationUnavailable
+        No server answered in time.
+    BadInput
+        The url is wrong.
+    """
+
+    def __init__(
+        self,
+        url: str | CoordinationUrl,
+        *,
+        session_timeout_s: float = SESSION_TIMEOUT_S,
+        operation_timeout_s: float = OPERATION_TIMEOUT_S,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        self.url = parse_url(url) if isinstance(url, str) else url
+        self._session_timeout_s = session_timeout_s
+        self._operation_timeout_s = operation_timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._requests = RequestCounts()
+        self._dispatcher = Dispatcher("replitree-zookeeper-events")
+        self._beginning = threading.Lock()
+        self._closed = False
+        self._session = self._make_session()
+        try:
+            self._start_session()
+        except BaseException:
+            self._dispatcher.stop()
+            raise
+
+    def __repr__(self) -> str:  # type: ignore[explicit-override]  # `typing.override` is not in Python 3.11
+        """Show where and who, not the password."""
+        return f"ZooKeeperCoordination({str(self.url)!r}, session_id={self.session_id:#x})"
+
+    @property
+    def session_id(self) -> int:
+        """Number of the present session, or of the last one when it ended."""
+        return self._session.number
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """Requests sent so far, by kind."""
+        return self._requests.snapshot()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Have `listener` called for every event from now on, by a thread of ours."""
+        self._dispatcher.add(listener)
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def reconnect(self) -> None:
+        """End the session, if it has not ended yet, and begin a new one with a new client.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            No server answered in time.  The old session is over all the same.
+        """
+        with self._beginning:
+            if self._closed:
+                raise CoordinationUnavailable("this coordination was closed; connect anew")
+            self._session.discard()
+            self._session = self._make_session()
+            self._start_session()
+
+    def close(self) -> None:
+        """End the session and release everything.  Harmless when called again."""
+        self._closed = True
+        self._session.discard()  # a `reconnect` that waits for it gives up
+        with self._beginning:
+            self._session.discard().join(CLOSE_S_MAX)
+            self._dispatcher.stop()
+
+    def _make_session(self) -> ZooKeeperSession:
+        return ZooKeeperSession(self.url, self._session_timeout_s, self._on_event)
+
+    def _start_session(self) -> None:
+        """Start the session that is ours already, so that nothing that happens to it is missed."""
+        if not self._session.start(self._connect_timeout_s):
+            self._session.discard()
+            raise CoordinationUnavailable(
+                f"no ZooKeeper at {self.url.servers} answered within {self._connect_timeout_s:g} s;"
+                " check the address and that a server runs there"
+            )
+
+    def _on_event(self, session: ZooKeeperSession, event: Event) -> None:
+        if session is self._session:  # what happens to one that was replaced means nothing any more
+            self._dispatcher.post(event)
+
+    # --- effects --------------------------------------------------------------------------------------------------------
+
+    @overload
+    def perform(self, effect: Get) -> Node | None: ...
+    @overload
+    def perform(self, effect: GetMany) -> Many: ...
+    @overload
+    def perform(self, effect: Exists) -> bool: ...
+    @overload
+    def perform(self, effect: Children) -> tuple[str, ...] | None: ...
+    @overload
+    def perform(self, effect: Sync) -> None: ...
+    @overload
+    def perform(self, effect: Commit) -> Committed: ...
+    @overload
+    def perform(self, effect: CoordinationEffect) -> Outcome: ...
+    def perform(self, effect: CoordinationEffect) -> Outcome:
+        """Perform one effect within `operation_timeout_s`; see `port.Coordination.perform`.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            A read could not be had in time.
+        NotAuthorized
+            The ensemble does not let these credentials do this.
+        BadInput
+            A commit is larger than `REQUEST_BYTES_MAX`, or ZooKeeper does not allow a path; nothing was done.
+        """
+        session = self._session
+        deadline = time.monotonic() + self._operation_timeout_s
+        if isinstance(effect, Commit):
+            return self._commit(session, effect.operations, deadline)
+        try:
+            outcome = self._read(session, effect, deadline)
+        except NoAuthError as error:
+            raise NotAuthorized(f"{self.url} does not allow {effect}: check user and password") from error
+        except BadArgumentsError as error:
+            raise BadInput(f"ZooKeeper does not allow the path of {effect}") from error
+        except (KazooException, KazooTimeoutError) as error:
+            raise CoordinationUnavailable(f"ZooKeeper at {self.url.servers} did not answer ({_name(error)})") from error
+        if session.over:
+            raise CoordinationUnavailable("the ZooKeeper session ended; begin a new one with reconnect()")
+        return outcome
+
+    def _read(
+        self, session: ZooKeeperSession, effect: Get | GetMany | Exists | Children | Sync, deadline: float
+    ) -> Outcome:
+        client = session.client(deadline)
+        match effect:
+            case Get(path):
+                self._requests.add("get")
+                return _node(client.get_async(path), deadline)
+            case GetMany(paths, watch):
+                return self._get_many(session, paths, watch, deadline)
+            case Exists(path, watch):
+                self._requests.add("exists")
+                return _wait(client.exists_async(path, session.on_watch if watch else None), deadline) is not None
+            case Children(path, watch):
+                self._requests.add("children")
+                return _children(client.get_children_async(path, session.on_watch if watch else None), deadline)
+            case Sync(path):
+                self._requests.add("sync")
+                _wait(client.sync_async(path), deadline)
+                return None
+            case _:
+                assert_never(effect)
+
+    def _get_many(self, session: ZooKeeperSession, paths: tuple[str, ...], watch: str | None, deadline: float) -> Many:
+        nodes: list[Node | None] = []
+        watched: _Result = None
+        for start in range(0, max(len(paths), 1), PIPELINE_MAX):
+            client = session.client(deadline)
+            some = paths[start : start + PIPELINE_MAX]
+            self._requests.add("get", len(some))
+            results = [client.get_async(path) for path in some]
+            if watch is not None and start + PIPELINE_MAX >= len(paths):
+                self._requests.add("exists")
+                watched = client.exists_async(watch, session.on_watch)
+            nodes.extend(_nodes(results, deadline))
+        return Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
+
+    def _commit(self, session: ZooKeeperSession, operations: tuple[Operation, ...], deadline: float) -> Committed:
+        size = sum(_OPERATION_BYTES + len(operation.path) + len(_value(operation)) for operation in operations)
+        if size > REQUEST_BYTES_MAX:
+            raise BadInput(f"a commit of {size} bytes is larger than {REQUEST_BYTES_MAX}; nothing was sent")
+        try:
+            transaction = session.client(deadline).transaction()
+            for operation in operations:
+                _add(transaction, operation)
+            self._requests.add("commit")
+            results = _wait(transaction.commit_async(), deadline)
+        except (KazooException, KazooTimeoutError, CoordinationUnavailable):
+            return Unknown()
+        if session.over:
+            return Unknown()
+        return self._outcome(operations, results)
+
+    def _outcome(self, operations: tuple[Operation, ...], results: list[Any]) -> Committed:
+        """Tell from kazoo's list of results and errors what became of a transaction."""
+        if not any(isinstance(result, Exception) for result in results):
+            return Applied(tuple(result for result in results if isinstance(result, str)))
+        for operation, result in zip(operations, results, strict=True):
+            if isinstance(result, _NOT_THE_CAUSE):
+                continue
+            if isinstance(result, NoAuthError | InvalidACLError):
+                raise NotAuthorized(f"{self.url} does not allow this on {operation.path}: check user and password")
+            if isinstance(result, BadArgumentsError):
+                raise BadInput(f"ZooKeeper does not allow the path {operation.path!r}; nothing was done")
+            reason = _REASONS.get(type(result))
+            return Refused(operation, reason) if reason is not None else Unknown()
+        return Unknown()
+
+
+def _add(transaction: Any, operation: Operation) -> None:
+    assert operation.path[-1] != "/", f"{operation} has no name; kazoo would quietly take another path"
+    match operation:
+        case Check(path, version):
+            transaction.check(path, version)
+        case Create(path, value, ephemeral, sequential):
+            transaction.create(path, value, ephemeral=ephemeral, sequence=sequential)
+        case Set(path, value, version):
+            transaction.set_data(path, value, version)
+        case Delete(path, version):
+            transaction.delete(path, version)
+        case _:
+            assert_never(operation)
+
+
+def _value(operation: Operation) -> bytes:
+    return operation.value if isinstance(operation, Create | Set) else b""
+
+
+def _wait(result: _Result, deadline: float) -> Any:
+    return result.get(timeout=max(0.0, deadline - time.monotonic()))
+
+
+def _node(result: _Result, deadline: float) -> Node | None:
+    try:
+        value, stat = _wait(result, deadline)
+    except NoNodeError:
+        return None
+    return Node(value or b"", Version(stat.version))
+
+
+def _nodes(results: list[_Result], deadline: float) -> list[Node | None]:
+    if results:  # answers come in the order of the requests: whoever waits for the last one wakes up once
+        results[-1].wait(max(0.0, deadline - time.monotonic()))
+    return [_node(result, deadline) for result in results]
+
+
+def _children(result: _Result, deadline: float) -> tuple[str, ...] | None:
+    try:
+        return tuple(sorted(_wait(result, deadline)))
+    except NoNodeError:
+        return None
+
+
+def _name(error: BaseException) -> str:
+    """Name an error: kazoo's have mostly no text."""
+    return type(error).__name__.removesuffix("Error")

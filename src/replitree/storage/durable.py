@@ -1,0 +1,161 @@
+"""Files that are there after a power failure: the few operations on disk that the storage room uses.
+
+Guarantees: `write_file` and `sync_folder` return when the disk has the bytes, or the names; a disk that refuses raises
+`StoreError` with what it said.  No function follows a symbolic link in the last step of a path.
+
+A name is durable when its folder was synced, content when its file was; both are needed.  Everything that changes a disk goes
+through this module, so that a test can crash after each step.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import xxhash
+
+from replitree.errors import StoreError
+
+READ_BYTES = 1 << 20
+"""Bytes that are read at a time."""
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NO_FOLLOW
+_HINTS = {
+    errno.ENOSPC: "the disk is full: make room; inserts go on by themselves then",
+    errno.EDQUOT: "the disk quota is used up: raise it or make room",
+    errno.EIO: "the disk is failing: replace it; the other replicas have the parts",
+    errno.EROFS: "the file system is read-only: check the disk, then mount it again",
+    errno.EACCES: "the folder may not be written: check its owner and mode",
+}
+
+
+@contextmanager
+def store_errors(doing: str) -> Iterator[None]:
+    """Turn whatever the operating system refuses into a `StoreError` that says what was being done."""
+    try:
+        yield
+    except OSError as error:
+        hint = _HINTS.get(error.errno or 0, "check the disk and the folder")
+        raise StoreError(f"can't {doing}: {error}; {hint}") from error
+
+
+def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Create a file that must not exist yet, with these bytes, and sync it."""
+    descriptor = os.open(path, _WRITE_FLAGS, 0o644)
+    try:
+        write_all(descriptor, data)
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write every byte: the operating system may take fewer at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def sync_file(path: Path) -> None:
+    """Make a file's content durable."""
+    _sync(path, os.O_RDONLY)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC | _NO_FOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Give a folder or file another name at once; durable after `sync_folder` of both parents."""
+    source.rename(target)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder; it may exist.  Its parent must."""
+    path.mkdir(exist_ok=True)
+
+
+def is_folder(path: Path) -> bool:
+    """Tell whether there is a real folder of this name, not a link to one."""
+    found = _stat(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def file_bytes(path: Path) -> int | None:
+    """Size of a regular file, or None if there is none of this name (a link is none)."""
+    found = _stat(path)
+    return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def file_checksum(path: Path) -> str:
+    """XXH3-128 of a file's bytes: 32 hexadecimal digits.  Reads a little at a time."""
+    hasher = xxhash.xxh3_128()
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_FOLLOW)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        buffer = bytearray(READ_BYTES)
+        view = memoryview(buffer)
+        while count := file.readinto(buffer):
+            hasher.update(view[:count])
+    return hasher.hexdigest()
+
+
+class HashingFile:
+    """A new file whose checksum is known when it is written; Arrow writes to it as to any Python file."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, _WRITE_FLAGS, 0o644)
+        self._hasher = xxhash.xxh3_128()
+        self.bytes = 0
+        self.closed = False
+
+    @property
+    def checksum(self) -> str:
+        """XXH3-128 of the bytes so far: 32 hexadecimal digits."""
+        return self._hasher.hexdigest()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes."""
+        view = memoryview(data)
+        self._hasher.update(view)
+        write_all(self._descriptor, view)
+        self.bytes += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self.bytes
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def sync(self) -> None:
+        """Make the content durable."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; again does nothing."""
+        if not self.closed:
+            self.closed = True
+            os.close(self._descriptor)

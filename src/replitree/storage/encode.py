@@ -1,0 +1,301 @@
+"""Encode: rows become the files of a part, on disk for good.
+
+What `stage_table` does, in this order; a crash between any two steps leaves a folder that nothing refers to:
+
+1. split the rows by partition, sort each partition by the order key if it is not sorted already
+2. write ``<folder>/<partition>/data-N.parquet``, each file synced; a large part is cut into a few files, written in parallel
+3. write ``manifest.json``, synced: a folder without one is not a part
+4. sync the part's folder, then `folder`, then the folder that holds it
+
+Parquet: zstd, row groups of `row_group_rows`, statistics, page index, data pages of version 1, no Arrow schema in the footer
+(the table's definition has it).  Encodings are chosen per column by a sample, see `choose_encodings`.
+
+Absent on purpose: a name that the log gives (a staged part has none yet), retries, removal of what a failure left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from replitree.errors import BadInput
+from replitree.storage.content_hash import content_hash
+from replitree.storage.definition import TableDefinition
+from replitree.storage.durable import HashingFile, make_folder, store_errors, sync_folder, write_file
+from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest, data_file
+from replitree.storage.order import sort_rows
+from replitree.storage.partition import PartitionRows, split_by_partition
+from replitree.storage.statistics import table_statistics
+
+FILE_ROWS_MIN = 524_288
+"""A part is cut into files only if each gets at least this many rows."""
+
+MEMORY_BYTES_MAX = 4 << 20
+"""A file of at most so many bytes of rows is encoded in memory and written at once."""
+
+COLUMN_BYTES_MAX = 2**31 - 1
+"""Bytes of one column in one insert: Arrow's plain strings and lists end there."""
+
+SAMPLE_ROWS = 4096
+SAMPLES = 2
+DICTIONARY_ROWS_MIN = 4096
+DICTIONARY_SHARE_MAX = 0.5
+"""Distinct values per row of the sample up to which a dictionary pays."""
+
+
+def stage_table(
+    table: pa.Table, definition: TableDefinition, folder: Path, *, files_max: int = 2, sync: bool = True
+) -> tuple[PartManifest, ...]:
+    """Write rows as one staged part per partition.
+
+    Parameters
+    ----------
+    table
+        Rows in the table's schema (see `replitree.storage.conform`).
+    definition
+        The table.
+    folder
+        Where the parts go, one folder each, named by partition.  Made if missing; its parent must exist.
+    files_max
+        Files of a large part, written in parallel.
+    sync
+        Whether to wait for the disk.  Without it a power failure may take what was acknowledged.
+
+    Returns
+    -------
+    tuple
+        Manifests by partition id; none when there are no rows.
+
+    Raises
+    ------
+    BadInput
+        Too many partitions, or a column of more than 2 GiB.
+    StoreError
+        The disk is full or failing; what was written so far lies in `folder`.
+    """
+    _check_size(table)
+    parts = split_by_partition(table, definition)
+    with store_errors(f"write a part in {folder}"):
+        make_folder(folder)
+        manifests = tuple(_stage_parts(parts, definition, folder, files_max, sync))
+        if sync:
+            sync_folder(folder)
+            sync_folder(folder.parent)
+    return manifests
+
+
+def _check_size(table: pa.Table) -> None:
+    if table.nbytes <= COLUMN_BYTES_MAX:
+        return
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if column.nbytes > COLUMN_BYTES_MAX:
+            raise BadInput(f"column {name!r} has {column.nbytes:,} bytes; one insert may have 2 GiB: insert in slices")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One part to write."""
+
+    part: PartitionRows
+    definition: TableDefinition
+    folder: Path
+    files_max: int
+    sync: bool
+
+
+def _stage_parts(
+    parts: Sequence[PartitionRows], definition: TableDefinition, folder: Path, files_max: int, sync: bool
+) -> Iterator[PartManifest]:
+    jobs = [_Job(part, definition, folder / part.partition, files_max, sync) for part in parts]
+    rows = sum(part.rows.num_rows for part in parts)
+    if rows < 2 * FILE_ROWS_MIN or (len(jobs) == 1 and files_max == 1):
+        yield from map(_stage_part, jobs)
+        return
+    with ThreadPoolExecutor(os.cpu_count() or 1, "encode") as pool:
+        if len(jobs) == 1:
+            yield _stage_part(jobs[0], pool)
+        else:
+            yield from pool.map(_stage_part, jobs)
+
+
+def _stage_part(job: _Job, pool: ThreadPoolExecutor | None = None) -> PartManifest:
+    rows = sort_rows(job.part.rows, job.definition.order_by)
+    job.folder.mkdir()
+    files = write_files(rows, job.definition, job.folder, files_max=job.files_max, sync=job.sync, pool=pool)
+    manifest = PartManifest(
+        partition=job.part.partition,
+        partition_values=job.part.values,
+        rows=rows.num_rows,
+        bytes=sum(file.bytes for file in files),
+        schema_version=job.definition.schema_version,
+        files=files,
+        columns=table_statistics(rows, job.definition),
+        content_hash=content_hash(rows, job.definition.arrow_schema),
+    )
+    seal_part(job.folder, manifest, sync=job.sync)
+    return manifest
+
+
+def seal_part(folder: Path, manifest: PartManifest, *, sync: bool = True) -> None:
+    """Write the manifest of a part whose data files are written and synced: from here on the folder is a part."""
+    write_file(folder / MANIFEST_FILE, manifest.encode(), sync=sync)
+    if sync:
+        sync_folder(folder)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------------
+
+
+def write_files(
+    rows: pa.Table,
+    definition: TableDefinition,
+    folder: Path,
+    *,
+    files_max: int = 2,
+    sync: bool = True,
+    pool: ThreadPoolExecutor | None = None,
+) -> tuple[FileEntry, ...]:
+    """Write sorted rows as the data files of a part, each a contiguous piece.
+
+    Parameters
+    ----------
+    pool
+        Where to write the files in parallel; one after the other by default.
+    """
+    options = writer_options(rows, definition)
+    pieces = _cut(rows, files_max, definition.settings.row_group_rows)
+    paths = [folder / data_file(number) for number in range(len(pieces))]
+
+    def write(piece: pa.Table, path: Path) -> FileEntry:
+        return _write_file(piece, path, options, definition.settings.row_group_rows, sync)
+
+    run = map if pool is None or len(pieces) == 1 else pool.map
+    return tuple(run(write, pieces, paths))
+
+
+def _cut(rows: pa.Table, files_max: int, group: int) -> list[pa.Table]:
+    """Cut into about equal pieces that end where row groups do."""
+    files = max(1, min(files_max, rows.num_rows // FILE_ROWS_MIN))
+    if files == 1:
+        return [rows]
+    size = -(-rows.num_rows // files)
+    size = -(-size // group) * group
+    return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+
+
+def _write_file(rows: pa.Table, path: Path, options: dict[str, Any], group: int, sync: bool) -> FileEntry:
+    if rows.nbytes <= MEMORY_BYTES_MAX:
+        data = _encode_in_memory(rows, options, group)
+        write_file(path, data, sync=sync)
+        return FileEntry(path.name, rows.num_rows, len(data), xxhash.xxh3_128_hexdigest(data))
+    file = HashingFile(path)
+    try:
+        _encode_into(file, rows, options, group)
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+    return FileEntry(path.name, rows.num_rows, file.bytes, file.checksum)
+
+
+def _encode_in_memory(rows: pa.Table, options: dict[str, Any], group: int) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    _encode_into(sink, rows, options, group)
+    return sink.getvalue()
+
+
+def _encode_into(sink: Any, rows: pa.Table, options: dict[str, Any], group: int) -> None:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(sink, rows.schema, **options) as writer:
+        writer.write_table(rows, row_group_size=group)
+
+
+# --- encodings ----------------------------------------------------------------------------------------------------------
+
+
+def writer_options(rows: pa.Table, definition: TableDefinition) -> dict[str, Any]:
+    """Give the options of pyarrow's Parquet writer for these rows."""
+    dictionary, delta = choose_encodings(rows, definition)
+    return {
+        "compression": "zstd",
+        "compression_level": definition.settings.compression_level,
+        "use_dictionary": dictionary or False,
+        "column_encoding": dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
+        "write_page_index": True,
+        "store_schema": False,
+        "version": "2.6",
+        "data_page_version": "1.0",
+    }
+
+
+def choose_encodings(rows: pa.Table, definition: TableDefinition) -> tuple[list[str], list[str]]:
+    """Choose the columns that get a dictionary, and those that get differences.
+
+    A dictionary pays where values repeat: on a column without repetition it costs three times the writing and then falls back.
+    Differences (DELTA_BINARY_PACKED) pay for whole numbers of the order key, which hardly grow from row to row.
+
+    Returns
+    -------
+    dictionary, delta
+        Parquet paths of leaf columns.
+    """
+    dictionary: list[str] = []
+    if rows.num_rows >= DICTIONARY_ROWS_MIN:
+        samples = _samples(rows)
+        for field in rows.schema:
+            leaves = _leaves(field.name, samples.column(field.name))
+            dictionary.extend(path for path, values in leaves if _repeats(values))
+    delta = [
+        name
+        for name in definition.order_by
+        if name not in dictionary and "." not in name and _is_whole(rows.schema.field(name).type)
+    ]
+    return dictionary, delta
+
+
+def _is_whole(arrow: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_int32(arrow) or kinds.is_int64(arrow) or kinds.is_date(arrow) or kinds.is_timestamp(arrow))
+
+
+def _samples(rows: pa.Table) -> pa.Table:
+    """Give runs of neighbours: how values repeat inside a row group is what counts, also in a sorted column."""
+    last = max(0, rows.num_rows - SAMPLE_ROWS)
+    starts = [last * number // max(1, SAMPLES - 1) for number in range(SAMPLES)] if last else [0]
+    return pa.concat_tables([rows.slice(start, SAMPLE_ROWS) for start in starts]).combine_chunks()
+
+
+def _leaves(path: str, values: pa.ChunkedArray) -> Iterator[tuple[str, pa.Array]]:
+    for chunk in values.chunks:
+        yield from _leaves_of(path, chunk)
+
+
+def _leaves_of(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Give the leaf columns inside a column, by their Parquet paths."""
+    kinds = pa.types
+    if kinds.is_struct(values.type):
+        for field, inner in zip(values.type, values.flatten(), strict=True):
+            yield from _leaves_of(f"{path}.{field.name}", inner)
+    elif kinds.is_map(values.type):
+        pairs = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
+        yield from _leaves_of(f"{path}.key_value", pairs.flatten())
+    elif kinds.is_list(values.type):
+        yield from _leaves_of(f"{path}.list.element", values.flatten())
+    else:
+        yield path, values
+
+
+def _repeats(values: pa.Array) -> bool:
+    import pyarrow.compute as pc
+
+    if pa.types.is_boolean(values.type) or len(values) < SAMPLE_ROWS // 4:
+        return False
+    return bool(pc.count_distinct(values).as_py() <= len(values) * DICTIONARY_SHARE_MAX)

@@ -1,0 +1,485 @@
+"""From the text of a ``WHERE`` clause, in Spark's dialect, to a predicate.
+
+Understood: ``AND OR NOT``, ``= != <> < <= > >= <=>``, ``BETWEEN``, ``IN (…)``, ``IS [NOT] NULL``, ``IS [NOT] TRUE`` (or
+``FALSE``), ``LIKE``, ``ILIKE``, ``startswith``, column names (any case; backquotes; ``struct.field``), numbers, strings, ``date'…'``,
+``timestamp'…'``, ``X'…'``, casts of literals.  Anything else is refused with `BadInput`, never guessed.
+
+A literal gets the column's type before anything is compared, exactly: ``k > 2.5`` on whole numbers becomes ``k > 2``, and
+``k < 1e30`` is true for every value that a 64-bit integer can have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+
+from replitree.errors import BadInput
+from replitree.storage.definition import Column, TableDefinition
+from replitree.storage.manifest import Bound
+from replitree.storage.predicate import (
+    FLIPPED,
+    Always,
+    And,
+    ColumnRef,
+    Compare,
+    CompareColumns,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    OneOf,
+    Operator,
+    Or,
+    Predicate,
+)
+from replitree.storage.types import format_type, is_nested
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+TEXT_CHARACTERS_MAX = 100_000
+EXPONENT_MAX = 400
+"""Numbers beyond 10^400 are beyond every column."""
+
+_Value: TypeAlias = bool | Decimal | float | str | bytes | date | datetime | None
+_DAY = 86_400_000_000
+_WIDE = Context(prec=100)
+
+
+def parse_predicate(text: str, definition: TableDefinition) -> Predicate:
+    """Read a ``WHERE`` clause.
+
+    Raises
+    ------
+    BadInput
+        It can't be read, names an unknown column, or compares what does not compare; says what to use instead.
+    """
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    if len(text) > TEXT_CHARACTERS_MAX:
+        raise BadInput(f"a condition may have {TEXT_CHARACTERS_MAX:,} characters; this has {len(text):,}")
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark")
+        return Predicate(text, _Translator(text, definition).node(tree), definition)
+    except SqlglotError as error:
+        first = str(error).splitlines()[0] if str(error) else "no condition"
+        raise BadInput(f"can't read the condition {text!r}: {first}") from error
+    except RecursionError as error:
+        raise BadInput("the condition is nested too deeply; use IN (…) for many values") from error
+
+
+class NoMeaningError(Exception):
+    """A literal has no meaning for a column's type; the message says what to use."""
+
+
+class _Translator:
+    """From sqlglot's tree to ours."""
+
+    def __init__(self, text: str, definition: TableDefinition) -> None:
+        self._text = text
+        self._definition = definition
+
+    def error(self, problem: str) -> BadInput:
+        return BadInput(f"can't use the condition {self._text!r}: {problem}")
+
+    def node(self, tree: exp.Expr) -> Node:
+        from sqlglot import exp
+
+        match tree:
+            case exp.Paren():
+                return self.node(tree.this)
+            case exp.And():
+                return And(tuple(self.node(part) for part in _chain(tree, exp.And)))
+            case exp.Or():
+                return Or(tuple(self.node(part) for part in _chain(tree, exp.Or)))
+            case exp.Not():
+                return Not(self.node(tree.this))
+            case exp.Null():
+                return Literal(None)
+            case exp.Boolean():
+                return Literal(bool(tree.this))
+            case _:
+                return self.condition(tree)
+
+    def condition(self, tree: exp.Expr) -> Node:
+        """Translate a condition without others inside."""
+        from sqlglot import exp
+
+        match tree:
+            case exp.Column() | exp.Dot():
+                return self.compare(Operator.EQ, self.column(tree), True)
+            case exp.Is():
+                return self.is_(tree)
+            case exp.In():
+                return self.one_of(tree)
+            case exp.Between():
+                return self.between(tree)
+            case exp.NullSafeEQ():
+                return self.null_safe(tree.this, tree.expression)
+            case exp.Like() | exp.ILike() | exp.Escape() | exp.StartsWith():
+                return self.like(tree)
+        comparison = _comparisons().get(type(tree))
+        if comparison is not None:
+            return self.comparison(comparison, tree.this, tree.expression)
+        raise self.error(
+            f"{tree.sql(dialect='spark')[:80]!r} is not understood here; use `to_df(spark)` and Spark's `where`"
+        )
+
+    # --- the kinds of conditions ----------------------------------------------------------------------------------------
+
+    def comparison(self, op: Operator, left: exp.Expr, right: exp.Expr) -> Node:
+        if not _is_column(left):
+            if not _is_column(right):
+                raise self.error("a comparison needs a column on one side")
+            left, right, op = right, left, FLIPPED[op]
+        column = self.column(left)
+        if _is_column(right):
+            return self.columns(column, op, self.column(right))
+        return self.compare(op, column, self.value(right))
+
+    def compare(self, op: Operator, column: ColumnRef, value: _Value) -> Node:
+        if value is None:
+            return Literal(None)
+        try:
+            return coerce(column, op, value)
+        except (NoMeaningError, ValueError) as error:
+            name = ".".join(column.path)
+            raise self.error(f"{name} is a {format_type(column.type)} column and {value!r} is not; {error}") from error
+
+    def columns(self, left: ColumnRef, op: Operator, right: ColumnRef) -> Node:
+        numbers = _is_number(left.type) and _is_number(right.type)
+        if is_nested(left.type) or not (numbers or left.type == right.type):
+            types = f"{format_type(left.type)} and {format_type(right.type)}"
+            raise self.error(f"columns of the types {types} don't compare here; use `to_df(spark)`")
+        return CompareColumns(left, op, right)
+
+    def null_safe(self, left: exp.Expr, right: exp.Expr) -> Node:
+        if not _is_column(left):
+            left, right = right, left
+        if not _is_column(left) or _is_column(right):
+            raise self.error("<=> needs a column on one side and a value on the other")
+        column, value = self.column(left), self.value(right)
+        if value is None:
+            return IsNull(column)
+        return And((Not(IsNull(column)), self.compare(Operator.EQ, column, value)))
+
+    def is_(self, tree: exp.Is) -> Node:
+        from sqlglot import exp
+
+        if isinstance(tree.expression, exp.Null):
+            return IsNull(self.column(tree.this))
+        if isinstance(tree.expression, exp.Boolean) and _is_column(tree.this):
+            column = self.column(tree.this)
+            return And((Not(IsNull(column)), self.compare(Operator.EQ, column, bool(tree.expression.this))))
+        raise self.error("IS takes NULL, TRUE or FALSE")
+
+    def one_of(self, tree: exp.In) -> Node:
+        if not tree.expressions or tree.args.get("query"):
+            raise self.error("IN takes a list of values")
+        column = self.column(tree.this)
+        nodes = [self.compare(Operator.EQ, column, self.value(value)) for value in tree.expressions]
+        values = tuple(dict.fromkeys(node.value for node in nodes if isinstance(node, Compare)))
+        has_nan = any(isinstance(value, float) and math.isnan(value) for value in values)
+        if pa.types.is_floating(column.type) or has_nan:
+            return Or(tuple(nodes))  # NaN, and 0.0 = -0.0
+        found: list[Node] = [OneOf(column, values) if values else Always(column, truth=False)]
+        if any(isinstance(node, Literal) for node in nodes):
+            found.append(Literal(None))
+        return Or(tuple(found))
+
+    def between(self, tree: exp.Between) -> Node:
+        column = self.column(tree.this)
+        low, high = self.value(tree.args["low"]), self.value(tree.args["high"])
+        return And((self.compare(Operator.GE, column, low), self.compare(Operator.LE, column, high)))
+
+    def like(self, tree: exp.Expr) -> Node:
+        from sqlglot import exp
+
+        if isinstance(tree, exp.Escape):
+            if self.value(tree.expression) != "\\":
+                raise self.error("LIKE takes the backslash as escape only")
+            return self.like(tree.this)
+        column, pattern = self.column(tree.this), self.value(tree.expression)
+        if not pa.types.is_string(column.type) or not isinstance(pattern, str):
+            raise self.error("LIKE takes a string column and a string")
+        if isinstance(tree, exp.StartsWith):
+            return Like(column, "".join(f"\\{c}" if c in "\\%_" else c for c in pattern) + "%")
+        if isinstance(tree, exp.Like | exp.ILike):
+            return Like(column, pattern, ignore_case=isinstance(tree, exp.ILike))
+        raise self.error("LIKE takes a column and a pattern")
+
+    # --- columns and values ---------------------------------------------------------------------------------------------
+
+    def column(self, tree: exp.Expr) -> ColumnRef:
+        from sqlglot import exp
+
+        if not isinstance(tree, exp.Column | exp.Dot):
+            raise self.error(f"expected a column, found {tree.sql(dialect='spark')[:80]!r}")
+        names = [part.name for part in tree.parts]
+        first = self._table_column(names[0])
+        path, found = [first.name], first.arrow_type
+        for name in names[1:]:
+            field = _field(found, name)
+            if field is None:
+                raise self.error(f"{'.'.join(path)} has no field {name!r}")
+            path.append(field.name)
+            found = field.type
+        return ColumnRef(tuple(path), found)
+
+    def _table_column(self, name: str) -> Column:
+        columns = self._definition.columns
+        for column in columns:
+            if column.name.lower() == name.lower():
+                return column
+        return self._definition.column(name)
+
+    def value(self, tree: exp.Expr) -> _Value:
+        from sqlglot import exp
+
+        match tree:
+            case exp.Paren():
+                return self.value(tree.this)
+            case exp.Literal() | exp.RawString():
+                return tree.this if isinstance(tree, exp.RawString) or tree.is_string else self._number(tree.this)
+            case exp.Neg():
+                return self._negative(self.value(tree.this))
+            case exp.Boolean():
+                return bool(tree.this)
+            case exp.Null():
+                return None
+            case exp.HexString():
+                return bytes.fromhex(tree.this)
+            case exp.Cast():
+                return self._cast(self.value(tree.this), tree.to)
+            case exp.Concat() if all(isinstance(part, exp.Literal) for part in tree.expressions):
+                return "".join(part.this for part in tree.expressions)
+        raise self.error(f"expected a value, found {tree.sql(dialect='spark')[:80]!r}")
+
+    def _negative(self, value: _Value) -> _Value:
+        if isinstance(value, Decimal | float):
+            return -value
+        raise self.error(f"{value!r} has no negative")
+
+    def _number(self, text: str) -> Decimal:
+        try:
+            value = Decimal(text)
+        except InvalidOperation as error:
+            raise self.error(f"{text!r} is not a number") from error
+        if value.is_finite() and abs(value.adjusted()) > EXPONENT_MAX:
+            raise self.error(f"{text} is beyond every column")
+        return value
+
+    def _cast(self, value: _Value, target: exp.DataType) -> _Value:
+        from sqlglot import exp
+
+        if value is None:
+            return None
+        kind = target.this
+        try:
+            if kind == exp.DataType.Type.DATE:
+                return parse_date(value)
+            if kind in exp.DataType.TEMPORAL_TYPES:
+                return parse_moment(value)
+            if kind in exp.DataType.REAL_TYPES - {exp.DataType.Type.DECIMAL}:
+                return float(value) if isinstance(value, str | Decimal) else self._uncast(value, target)
+            if kind in exp.DataType.NUMERIC_TYPES:
+                return self._number(str(value)) if isinstance(value, str | Decimal) else self._uncast(value, target)
+            if kind in exp.DataType.TEXT_TYPES and isinstance(value, str):
+                return value
+        except ValueError as error:
+            raise self.error(str(error)) from error
+        return self._uncast(value, target)
+
+    def _uncast(self, value: _Value, target: exp.DataType) -> _Value:
+        raise self.error(f"a cast of {value!r} to {target.sql(dialect='spark')} is not understood here")
+
+
+def _comparisons() -> dict[type, Operator]:
+    from sqlglot import exp
+
+    return {
+        exp.EQ: Operator.EQ,
+        exp.NEQ: Operator.NE,
+        exp.LT: Operator.LT,
+        exp.LTE: Operator.LE,
+        exp.GT: Operator.GT,
+        exp.GTE: Operator.GE,
+    }
+
+
+def _chain(tree: exp.Expr, kind: type) -> Iterable[exp.Expr]:
+    """Give the parts of ``a AND b AND c``, which the parser nests to the left, without recursion."""
+    parts: list[exp.Expr] = []
+    while isinstance(tree, kind):
+        parts.append(tree.expression)
+        tree = tree.this
+    return (tree, *reversed(parts))
+
+
+def _is_column(tree: exp.Expr) -> bool:
+    from sqlglot import exp
+
+    return isinstance(tree, exp.Column | exp.Dot)
+
+
+def _field(arrow: pa.DataType, name: str) -> pa.Field | None:
+    fields = list(arrow) if pa.types.is_struct(arrow) else []
+    return next((field for field in fields if field.name.lower() == name.lower()), None)
+
+
+def _is_number(arrow: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_integer(arrow) or kinds.is_floating(arrow) or kinds.is_decimal(arrow))
+
+
+# --- from a literal to the column's type ------------------------------------------------------------------------------
+
+
+def coerce(column: ColumnRef, op: Operator, value: bool | Decimal | float | str | bytes | date) -> Node:
+    """Compare a column with a literal of any kind that has a meaning for it.
+
+    Raises
+    ------
+    NoMeaningError
+        It has none; says what to use.
+    """
+    for is_kind, coercion in _COERCIONS:
+        if is_kind(column.type):
+            return coercion(column, op, value)
+    raise NoMeaningError("values inside it can be compared, but not the whole")
+
+
+def _boolean(column: ColumnRef, op: Operator, value: object) -> Node:
+    if not isinstance(value, bool):
+        raise NoMeaningError("use true or false")
+    return Compare(column, op, value)
+
+
+def _float(column: ColumnRef, op: Operator, value: object) -> Node:
+    if isinstance(value, bool) or not isinstance(value, Decimal | float):
+        raise NoMeaningError("use a number")
+    return Compare(column, op, float(value))
+
+
+def _integer(column: ColumnRef, op: Operator, value: object) -> Node:
+    number = _rational(value)
+    limit = 1 << (column.type.bit_width - 1)
+    return _whole(column, op, number, (-limit, limit - 1), lambda n: n)
+
+
+def _decimal(column: ColumnRef, op: Operator, value: object) -> Node:
+    number = _rational(value)
+    scale, limit = column.type.scale, 10**column.type.precision - 1
+    unscaled = number * 10**scale if isinstance(number, Fraction) else number
+    return _whole(column, op, unscaled, (-limit, limit), lambda n: Decimal(n).scaleb(-scale, _WIDE))
+
+
+def _date(column: ColumnRef, op: Operator, value: object) -> Node:
+    moment = parse_date(value) if isinstance(value, str) else value
+    return _whole(
+        column, op, Fraction(_microseconds(moment, column.type), _DAY), (-(1 << 31), (1 << 31) - 1), lambda n: n
+    )
+
+
+def _timestamp(column: ColumnRef, op: Operator, value: object) -> Node:
+    moment = parse_moment(value) if isinstance(value, str) else value
+    return Compare(column, op, _microseconds(moment, column.type))
+
+
+def _string(column: ColumnRef, op: Operator, value: object) -> Node:
+    if not isinstance(value, str):
+        raise NoMeaningError("put the value in quotes")
+    return Compare(column, op, value)
+
+
+def _binary(column: ColumnRef, op: Operator, value: object) -> Node:
+    if not isinstance(value, str | bytes):
+        raise NoMeaningError("write the bytes as X'0aff'")
+    return Compare(column, op, value.encode() if isinstance(value, str) else value)
+
+
+_COERCIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[ColumnRef, Operator, object], Node]], ...] = (
+    (pa.types.is_boolean, _boolean),
+    (pa.types.is_floating, _float),
+    (pa.types.is_integer, _integer),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_date, _date),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_string, _string),
+    (pa.types.is_binary, _binary),
+)
+
+
+def _rational(value: object) -> Fraction | float:
+    """Give the number exactly; an infinite one, or NaN, as a float."""
+    if isinstance(value, bool) or not isinstance(value, Decimal | float):
+        raise NoMeaningError("use a number")
+    if isinstance(value, float):
+        return Fraction(repr(value)) if math.isfinite(value) else value
+    return Fraction(value) if value.is_finite() else float(value)
+
+
+def _whole(
+    column: ColumnRef, op: Operator, number: Fraction | float, limits: tuple[int, int], bound: Callable[[int], Bound]
+) -> Node:
+    """Compare a column of whole numbers with any number: beside or between whole numbers the answer is the same for all."""
+    if isinstance(number, float):
+        return _outside(column, op, above=not number < 0)  # NaN is above every number
+    floor = number.numerator // number.denominator
+    if floor < limits[0] or floor > limits[1]:
+        return _outside(column, op, above=floor > 0)
+    if number.denominator == 1:
+        return Compare(column, op, bound(floor))
+    if op in (Operator.EQ, Operator.NE):
+        return Always(column, op is Operator.NE)
+    return Compare(column, Operator.LE if op in (Operator.LT, Operator.LE) else Operator.GT, bound(floor))
+
+
+def _outside(column: ColumnRef, op: Operator, *, above: bool) -> Node:
+    """Compare a column with a number that is above, or below, all its values."""
+    less = op in (Operator.LT, Operator.LE)
+    greater = op in (Operator.GT, Operator.GE)
+    return Always(column, op is Operator.NE or (less and above) or (greater and not above))
+
+
+def parse_date(value: object) -> date:
+    """Give the date that a literal means.  Raises ValueError."""
+    if isinstance(value, datetime):
+        return value.date()
+    if isinstance(value, date):
+        return value
+    try:
+        return date.fromisoformat(str(value).strip())
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not a date; write it as '2018-01-31'") from error
+
+
+def parse_moment(value: object) -> datetime:
+    """Give the moment that a literal means; without a zone if it has none.  Raises ValueError."""
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day)  # noqa: DTZ001  (a literal without a zone has none)
+    try:
+        return datetime.fromisoformat(str(value).strip())
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not a timestamp; write it as '2018-01-31 05:06:07'") from error
+
+
+def _microseconds(value: object, arrow: pa.DataType) -> int:
+    """Count from 1970, by UTC where nothing else is said."""
+    if not isinstance(value, date):
+        raise NoMeaningError("use a date or timestamp such as '2018-01-31 05:06:07'")
+    moment = parse_moment(value)
+    if moment.tzinfo is not None and pa.types.is_timestamp(arrow) and arrow.tz is None:
+        raise NoMeaningError("the column has no time zone: leave it out")
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

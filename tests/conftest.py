@@ -1,0 +1,54 @@
+"""What all tests share: how hypothesis searches, and golden files.
+
+Hypothesis draws the same examples in every run of the gate (profile `gate`, the default), so that only a change of the code can
+turn a test red; `make nightly` draws new ones (``--hypothesis-profile search``).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("gate", derandomize=True, deadline=None, database=None, print_blob=True)
+hypothesis.settings.register_profile("search", max_examples=2_000, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("gate")
+
+Golden = Callable[[str, str], None]
+"""Compares a text with the file of this name beside the test."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make golden` rewrite what tests compare with."""
+    parser.addoption("--rewrite-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compare a text with a golden file beside the test, or write the file with `--rewrite-golden`.
+
+    Use: ``golden("golden/insert_with_lost_answer.txt", text)``.
+    """
+    folder = request.path.parent
+    rewrite = bool(request.config.getoption("--rewrite-golden"))
+
+    def compare(name: str, text: str) -> None:
+        file = folder / name
+        if rewrite:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        _assert_same(file, text)
+
+    return compare
+
+
+def _assert_same(file: Path, text: str) -> None:
+    expected = file.read_text(encoding="utf-8") if file.exists() else ""
+    difference = difflib.unified_diff(expected.splitlines(), text.splitlines(), file.name, "now", lineterm="")
+    if text != expected:
+        pytest.fail(
+            "\n".join(["differs from its golden file; if that is right: make golden", *difference]), pytrace=False
+        )

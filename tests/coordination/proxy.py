@@ -1,0 +1,154 @@
+"""A TCP proxy that knows ZooKeeper's frames: it counts requests, and cuts the connection at a chosen point of a commit.
+
+Every frame is a length and that many bytes.  A request begins with its number and its type; an answer with the number of its
+request.  The first frame in each direction begins the session and has neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections import Counter
+from enum import Enum
+
+from replitree.coordination.embedded import LOCALHOST
+
+MULTI = 14
+KINDS = {3: "exists", 4: "get", 8: "children", 9: "sync", 12: "children", MULTI: "commit"}
+"""Types of the requests that count.  Pings (11), authentication (100) and the end of a session (-11) don't."""
+
+
+class Fault(Enum):
+    """What happens to the next commit."""
+
+    NONE = "nothing"
+    CUT_BEFORE_REQUEST = "the connection is cut; the server never sees the request"
+    CUT_BEFORE_ANSWER = "the server answers, then the connection is cut; the client never sees the answer"
+    SWALLOW_ANSWER = "the server answers; the client sees neither the answer nor anything after it, and no end either"
+
+
+class Proxy:
+    """Forwards a port of its own to a server's port."""
+
+    def __init__(self, target_port: int) -> None:
+        self.requests: Counter[str] = Counter()
+        self.fault = Fault.NONE
+        self._target_port = target_port
+        self._cut = False
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server((LOCALHOST, 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._start(self._accept)
+
+    def cut(self) -> None:
+        """End all connections and refuse new ones."""
+        with self._lock:
+            self._cut = True
+        self._end_all()
+
+    def mend(self) -> None:
+        """Let connections through again."""
+        with self._lock:
+            self._cut = False
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._end_all()
+
+    def _start(self, what: object, *arguments: object) -> None:
+        assert callable(what)
+        threading.Thread(target=what, args=arguments, daemon=True, name="proxy").start()
+
+    def _end_all(self) -> None:
+        with self._lock:
+            ends = list(self._open)
+        for end in ends:
+            self._end(end)
+
+    def _end(self, *ends: socket.socket) -> None:
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+            with self._lock:
+                self._open.discard(end)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                refused = self._cut
+            if refused:
+                client.close()
+                continue
+            try:
+                server = socket.create_connection((LOCALHOST, self._target_port))
+            except OSError:
+                client.close()
+                continue
+            with self._lock:
+                self._open |= {client, server}
+            lost = _LostAnswer()
+            self._start(self._forward_requests, client, server, lost)
+            self._start(self._forward_answers, client, server, lost)
+
+    def _forward_requests(self, client: socket.socket, server: socket.socket, lost: _LostAnswer) -> None:
+        with contextlib.suppress(OSError):
+            server.sendall(_frame(client))
+            while frame := _frame(client):
+                number, kind = struct.unpack_from(">ii", frame, 4)
+                if kind == MULTI and self.fault is not Fault.NONE:
+                    fault, self.fault = self.fault, Fault.NONE
+                    if fault is Fault.CUT_BEFORE_REQUEST:
+                        break
+                    lost.number, lost.cut = number, fault is Fault.CUT_BEFORE_ANSWER
+                if kind in KINDS:
+                    self.requests[KINDS[kind]] += 1
+                server.sendall(frame)
+        self._end(client, server)
+
+    def _forward_answers(self, client: socket.socket, server: socket.socket, lost: _LostAnswer) -> None:
+        with contextlib.suppress(OSError):
+            client.sendall(_frame(server))
+            silent = False
+            while frame := _frame(server):
+                (number,) = struct.unpack_from(">i", frame, 4)
+                if lost.number is not None and number == lost.number:
+                    if lost.cut:
+                        break
+                    silent = True
+                if not silent:
+                    client.sendall(frame)
+        self._end(client, server)
+
+
+class _LostAnswer:
+    """Number of the request whose answer the client must not see, on one connection."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.cut = False
+
+
+def _frame(end: socket.socket) -> bytes:
+    """Read one frame with its length; nothing at the end."""
+    head = _exactly(end, 4)
+    return head and head + _exactly(end, struct.unpack(">i", head)[0])
+
+
+def _exactly(end: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        some = end.recv(size - len(data))
+        if not some:
+            return b""
+        data += some
+    return data

@@ -1,0 +1,188 @@
+"""The tree in memory against a real ZooKeeper 3.9.5: the same random commits, ends of sessions and watches on both.
+
+After every step the outcomes are equal, and so is everything that can be read: values, versions, names, the children of every
+node.  The watches that fired are compared too, and at the end the next sequence numbers, by using them up.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import hypothesis
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from replitree.coordination.embedded import EmbeddedZooKeeper
+from replitree.coordination.memory import MemoryCoordination, SharedTree
+from replitree.coordination.port import Coordination, Outcome, make_root
+from replitree.coordination.tree import Tree
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Children,
+    Commit,
+    CoordinationEffect,
+    Create,
+    Delete,
+    Exists,
+    GetMany,
+    Many,
+    Operation,
+    Set,
+)
+from tests.coordination.waiting import Recorder
+
+pytestmark = pytest.mark.system
+
+PLACES = ("", "/a", "/b", "/a/a", "/a/b", "/b/a", "/a/n-0000000000", "/a/a/n-0000000001")
+"""Few, so that random operations meet each other; the last two are names that sequential nodes get."""
+
+SESSIONS = (0, 1)
+
+places = st.sampled_from(PLACES)
+sessions = st.sampled_from(SESSIONS)
+kinds = st.sampled_from(["check", "set", "delete", "create", "create", "ephemeral", "number", "ephemeral number"])
+versions = st.sampled_from([-1, 0, 1, 2])
+values = st.sampled_from([b"", b"x", b"\x00\xff"])
+
+Draft = tuple[str, str, int, bytes, bool]
+"""Kind, place, version, value, and whether the operation is moved to a place and version where it holds."""
+
+drafts = st.tuples(kinds, places, versions, values, st.sampled_from([True, True, True, True, False]))
+
+_examples = itertools.count()
+
+
+class Pair(RuleBasedStateMachine):
+    """Two sessions on each side, and what both sides heard."""
+
+    url: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = f"/differential-{next(_examples)}"
+        self.shared = SharedTree()
+        self.memory = [MemoryCoordination(self.shared) for _ in SESSIONS]
+        self.real = [ZooKeeperCoordination(self.url) for _ in SESSIONS]
+        self.known = {""}
+        self.barriers = 0
+        for side in (self.memory, self.real):
+            make_root(side[0], self.root)
+            make_root(side[0], self.barrier)
+        self.heard_in_memory = [_listen(session) for session in self.memory]
+        self.heard_for_real = [_listen(session) for session in self.real]
+
+    @property
+    def barrier(self) -> str:
+        return f"{self.root}-barrier"
+
+    def both(self, session: int, effect: CoordinationEffect) -> Outcome:
+        """Perform an effect on both sides and return the outcome, which is the same."""
+        expected = self.memory[session].perform(effect)
+        assert self.real[session].perform(effect) == expected
+        return expected
+
+    @rule(session=sessions, some=st.lists(drafts, min_size=1, max_size=5))
+    def commit(self, session: int, some: list[Draft]) -> None:
+        operations: list[Operation] = []
+        tree = self.shared.tree
+        for draft in some:
+            operations.append(self.operation(tree, draft))
+            tree = tree.commit(operations[-1:], self.memory[session].session_id)[0]
+        outcome = self.both(session, Commit(*operations))
+        hypothesis.event(type(outcome).__name__)
+        if isinstance(outcome, Applied):
+            self.known.update(path.removeprefix(self.root) for path in outcome.created)
+
+    def operation(self, tree: Tree, draft: Draft) -> Operation:
+        kind, place, version, value, moved = draft
+        wanted = PLACES.index(place)
+        for candidate in (*PLACES[wanted:], *PLACES[:wanted]) if moved else ():
+            node = tree.get(self.root + candidate)
+            operation = self.make(kind, candidate, 0 if node is None else node.version, value)
+            if isinstance(tree.commit([operation], 1)[1], Applied):
+                return operation
+        return self.make(kind, place, version, value)
+
+    def make(self, kind: str, place: str, version: int, value: bytes) -> Operation:
+        path = self.root + place
+        match kind:
+            case "check":
+                return Check(path, version)
+            case "set":
+                return Set(path, value, version)
+            case "delete" if place:
+                return Delete(path, version)
+            case "create" | "ephemeral" | "delete":
+                return Create(path, value, ephemeral=kind == "ephemeral")
+            case _:
+                return Create(f"{path}/n-", value, ephemeral=kind == "ephemeral number", sequential=True)
+
+    @rule(session=sessions, place=places)
+    def watch_node(self, session: int, place: str) -> None:
+        self.both(session, Exists(self.root + place, watch=True))
+
+    @rule(session=sessions, place=places)
+    def watch_children(self, session: int, place: str) -> None:
+        self.both(session, Children(self.root + place, watch=True))
+
+    @rule(session=sessions, place=places, watch=places)
+    def watch_with_reads(self, session: int, place: str, watch: str) -> None:
+        self.both(session, GetMany((self.root + place, self.root), watch=self.root + watch))
+
+    @rule(session=sessions)
+    def end_session(self, session: int) -> None:
+        """The ephemerals of a session go, others stay, and its watches are void."""
+        self.memory[session].reconnect()
+        self.real[session].reconnect()
+
+    @invariant()
+    def reads_are_equal(self) -> None:
+        paths = tuple(sorted(self.root + place for place in self.known))
+        self.both(1, GetMany(paths))
+        many = self.both(0, GetMany(paths))
+        assert isinstance(many, Many)
+        for path, node in zip(paths, many.nodes, strict=True):
+            if node is not None:
+                self.both(0, Children(path))
+
+    @invariant()
+    def watches_are_equal(self) -> None:
+        """Events come in order: once every session heard that the barrier was set, it has heard what came before."""
+        self.barriers += 1
+        for session in SESSIONS:
+            self.both(session, Exists(self.barrier, watch=True))
+        self.both(0, Commit(Set(self.barrier, b"", -1)))
+        for memory, real in zip(self.heard_in_memory, self.heard_for_real, strict=True):
+            for heard in (memory, real):
+                heard.wait_until(lambda paths: paths.count(self.barrier) >= self.barriers)
+            assert sorted(real.watched()) == sorted(memory.watched())
+
+    def teardown(self) -> None:  # type: ignore[explicit-override]  # `typing.override` is not in Python 3.11
+        """Compare the next number under every node that is left, by using it up."""
+        try:
+            tree = self.shared.tree
+            for path in (path for path in tree if path.startswith(self.root) and not tree.owner(path)):
+                outcome = self.both(0, Commit(Create(f"{path}/z-", sequential=True)))
+                assert outcome == Applied((f"{path}/z-{tree.next_sequence(path):010d}",))
+        finally:
+            for memory, real in zip(self.memory, self.real, strict=True):
+                memory.close()
+                real.close()
+
+
+def _listen(session: Coordination) -> Recorder:
+    recorder = Recorder()
+    session.add_listener(recorder)
+    return recorder
+
+
+def test_random_commits_have_the_same_outcomes_on_both(zookeeper: EmbeddedZooKeeper) -> None:
+    class Machine(Pair):
+        url = zookeeper.url
+
+    run_state_machine_as_test(Machine, settings=settings(max_examples=60, stateful_step_count=30))

@@ -1,0 +1,1 @@
+"""The rules of the project, as tests: sizes, layers, purity, documents, packaging."""

@@ -1,0 +1,113 @@
+"""The checkout as the architecture tests see it: its modules, parsed once, and its text files.
+
+Nothing here imports what it looks at: the rules hold for code that does not even load.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
+PACKAGE = SOURCE / "replitree"
+
+TEXT_BYTES_MAX = 1 << 20
+MADE = (
+    "build",
+    "dist",
+    "node_modules",
+    "__pycache__",
+    "spark-warehouse",
+    "metastore_db",
+    "artifacts",
+    "replitree-data",
+)
+"""Folders that are made, not written; so are those whose names begin with a dot."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A Python file, parsed."""
+
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def place(self) -> str:
+        """Path from the root of the checkout."""
+        return self.path.relative_to(ROOT).as_posix()
+
+    @property
+    def lines(self) -> int:
+        """Lines without docstrings."""
+        return self.text.count("\n") - docstring_lines(self.tree)
+
+
+@cache
+def modules(*folders: Path) -> tuple[Module, ...]:
+    """Return the Python files below these folders, in order of their paths."""
+    return tuple(_parse(path) for folder in folders for path in sorted(folder.rglob("*.py")) if _is_written(path))
+
+
+def _parse(path: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    return Module(path, text, ast.parse(text, filename=str(path)))
+
+
+@cache
+def text_files() -> tuple[Path, ...]:
+    """Return all the text files of the checkout that somebody wrote, in order of their paths."""
+    found: list[Path] = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name == ".ci" or _is_written(Path(name))]
+        found += [Path(folder) / name for name in files]
+    return tuple(path for path in sorted(found) if path.stat().st_size <= TEXT_BYTES_MAX and _is_text(path))
+
+
+def _is_written(path: Path) -> bool:
+    return not any(part in MADE for part in path.parts) and not path.name.startswith(".")
+
+
+def _is_text(path: Path) -> bool:
+    return b"\0" not in path.read_bytes()[:4096]
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    """Iterate over all functions and methods, the nested ones too."""
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def function_lines(function: Function) -> int:
+    """Return the lines of a function without docstrings, from `def` to its end."""
+    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring_lines(function)
+
+
+def docstring_lines(tree: ast.AST) -> int:
+    """Return how many lines of `tree` are docstrings."""
+    return sum(_docstring_lines(node) for node in ast.walk(tree) if isinstance(node, Documented))
+
+
+def _docstring_lines(node: Documented) -> int:
+    first = node.body[0] if node.body else None
+    match first:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return (first.end_lineno or first.lineno) - first.lineno + 1
+    return 0
+
+
+def public_functions(tree: ast.Module) -> Iterator[Function]:
+    """Iterate over the functions that others may call: of the module, and the methods of its public classes."""
+    for node in tree.body:
+        if isinstance(node, Function) and not node.name.startswith("_"):
+            yield node
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from (inner for inner in node.body if isinstance(inner, Function) and not inner.name.startswith("_"))

@@ -1,0 +1,30 @@
+"""Nothing is too long to be read at once.  Docstrings do not count: explaining is free."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from tests.project.source import ROOT, SOURCE, Module, function_lines, functions, modules
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MEDIAN = 12
+FUNCTION_LINES_MOST = 35
+"""Nine of ten functions are no longer than this."""
+
+EVERYTHING = modules(SOURCE, ROOT / "tests", ROOT / "tools", ROOT / "bench")
+
+
+@pytest.mark.parametrize("module", EVERYTHING, ids=lambda module: module.place)
+def test_file_and_its_functions_are_short(module: Module) -> None:
+    long = {node.name: lines for node in functions(module.tree) if (lines := function_lines(node)) > FUNCTION_LINES_MAX}
+    assert long == {}
+    assert module.lines <= FILE_LINES_MAX
+
+
+def test_most_functions_are_short() -> None:
+    lines = sorted(function_lines(node) for module in modules(SOURCE) for node in functions(module.tree))
+    assert statistics.median(lines) <= FUNCTION_LINES_MEDIAN
+    assert lines[int(len(lines) * 0.9)] <= FUNCTION_LINES_MOST

@@ -1,0 +1,188 @@
+"""A whole cluster in one process: real replicas, real HTTP, real disks, and coordination in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import io
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import pyarrow as pa
+from aiohttp import web
+
+from replitree.coordination.memory import MemoryCoordination, SharedTree
+from replitree.protocol import layout
+from replitree.protocol.effects import Commit, Create, Procedure
+from replitree.protocol.layout import Table
+from replitree.protocol.table import create_table
+from replitree.replica.config import Address, ServerConfig
+from replitree.replica.http_api import HttpApi
+from replitree.replica.server import Server
+from replitree.replica.table_replica import State, TableReplica
+from replitree.storage.definition import TableDefinition, TableSettings, define_table
+
+T = TypeVar("T")
+ROOT = "/replitree"
+TOKEN = "0123456789abcdef0123456789abcdef"  # noqa: S105
+SCHEMA = "k bigint not null, v double, s string"
+
+
+def wait_for(condition: Callable[[], object], what: str, deadline_s: float = 20.0) -> None:
+    """Wait until a condition holds; fail with `what` when it does not in time."""
+    end = time.monotonic() + deadline_s
+    changed = threading.Event()
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not in {deadline_s:g} s: {what}")
+        changed.wait(0.01)
+
+
+def rows(first: int, count: int = 10) -> pa.Table:
+    """Rows of `SCHEMA` with the keys from `first` on."""
+    keys = range(first, first + count)
+    return pa.table(
+        {
+            "k": pa.array(keys, pa.int64()),
+            "v": pa.array([key / 3 for key in keys], pa.float64()),
+            "s": pa.array([str(key) for key in keys], pa.string()),
+        }
+    )
+
+
+def as_stream(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+class Node:
+    """One replica: its server, and its HTTP server on a loop of its own thread."""
+
+    def __init__(self, name: str, folder: Path, shared: SharedTree) -> None:
+        self.name = name
+        self.coordination = MemoryCoordination(shared)
+        token_file = folder / "token"
+        token_file.write_text(TOKEN)
+        token_file.chmod(0o600)
+        self.config = ServerConfig(
+            name=name, zookeeper="zk://unused", data=str(folder / name), token_file=str(token_file), insert_timeout_s=10.0
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.server: Server | None = None
+        self.address = self._on_loop(self._listen())
+
+    def _on_loop(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+
+    async def _listen(self) -> str:
+        self._runner = web.AppRunner(HttpApi(self, TOKEN, self.config.insert_timeout_s).application(), access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return f"127.0.0.1:{self._runner.addresses[0][1]}"
+
+    def start(self) -> None:
+        host, _, port = self.address.partition(":")
+        self.server = Server(self.config, TOKEN, Address(host, int(port)), self.coordination, ROOT)
+        self.server.start()
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self.server.stop(5.0)
+        self._on_loop(self._runner.cleanup())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.server, name)
+
+    def table(self, name: str = "t") -> TableReplica:
+        assert self.server is not None
+        return self.server.table(name)
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, token: str = TOKEN, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any]:
+        """Send one request; return the status and the decoded JSON (or the raw body)."""
+        connection = http.client.HTTPConnection(self.address, timeout=20)
+        try:
+            connection.request(method, path, body, {"Authorization": f"Bearer {token}", **(headers or {})})
+            answer = connection.getresponse()
+            raw = answer.read()
+            is_json = answer.getheader("Content-Type", "").startswith("application/json")
+            return answer.status, json.loads(raw) if is_json else raw
+        finally:
+            connection.close()
+
+    def insert(self, data: pa.Table, token: str | None = None, table: str = "t") -> tuple[int, Any]:
+        query = f"?{urlencode({'token': token})}" if token else ""
+        return self.request("POST", f"/v1/tables/{table}/insert{query}", as_stream(data))
+
+    def keys(self, table: str = "t") -> list[int]:
+        """The keys of all visible rows, sorted."""
+        import pyarrow.parquet as pq
+
+        replica = self.table(table)
+        _, parts = replica.progress.visible()
+        found: list[int] = []
+        for part in parts:
+            for file in replica.store.manifest(part).files:
+                found += pq.read_table(replica.store.file_path(part, file.name), columns=["k"])["k"].to_pylist()
+        return sorted(found)
+
+
+class InProcessCluster:
+    """Replicas r1 … rN over one tree in memory."""
+
+    def __init__(self, folder: Path, replicas: int = 2) -> None:
+        self.folder = folder
+        self.shared = SharedTree()
+        self.admin = MemoryCoordination(self.shared)
+        self.admin.perform(Commit(Create(ROOT), Create(layout.tables(ROOT))))
+        self.nodes = [Node(f"r{i}", folder, self.shared) for i in range(1, replicas + 1)]
+        for node in self.nodes:
+            node.start()
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Run a procedure that touches only coordination."""
+        outcome: object = None
+        try:
+            while True:
+                outcome = self.admin.perform(procedure.send(outcome))  # type: ignore[call-overload]
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+
+    def create_table(
+        self, name: str = "t", schema: str = SCHEMA, settings: TableSettings | None = None, **keys: Any
+    ) -> TableDefinition:
+        definition = define_table(name, schema, settings=settings or TableSettings(), **{"order_by": ["k"], **keys})
+        path = Table(layout.table_path(ROOT, name))
+        self.run(create_table(path, definition.encode_metadata(), definition.encode_columns()))
+        for node in self.nodes:
+            wait_for(lambda node=node: self.is_active(node, name), f"{node.name} active")  # type: ignore[misc]
+        return definition
+
+    def is_active(self, node: Node, table: str = "t") -> bool:
+        server = node.server
+        return server is not None and table in server._tables and server.table(table).state is State.ACTIVE  # noqa: SLF001
+
+    def wait_equal(self, keys: list[int], table: str = "t") -> None:
+        """Wait until every replica shows exactly these keys."""
+        for node in self.nodes:
+            wait_for(lambda node=node: node.keys(table) == keys, f"{node.name} has all rows")  # type: ignore[misc]
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.stop()
+        self.admin.close()
