@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from aiohttp import web
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.protocol import layout
-from replitree.protocol.effects import Commit, Create, Procedure
+from replitree.protocol.effects import Commit, CoordinationEffect, Create, Procedure
 from replitree.protocol.layout import Table
 from replitree.protocol.table import create_table
 from replitree.replica.config import Address, ServerConfig
@@ -158,7 +158,7 @@ class InProcessCluster:
         outcome: object = None
         try:
             while True:
-                outcome = self.admin.perform(procedure.send(outcome))  # type: ignore[call-overload]
+                outcome = self.admin.perform(cast("CoordinationEffect", procedure.send(outcome)))
         except StopIteration as stop:
             value: T = stop.value
             return value

@@ -8,8 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.effects import Children
 from replitree.storage.definition import TableSettings
 from tests.replica.inprocess import InProcessCluster, as_stream, rows, wait_for
 
@@ -41,7 +39,7 @@ def test_same_content_without_token_is_inserted_once(cluster: InProcessCluster) 
     assert first.insert(rows(0), token="another")[1]["outcome"] == "inserted"
 
 
-def test_concurrent_inserts_share_entries_and_keep_their_own_answers(cluster: InProcessCluster) -> None:
+def test_concurrent_inserts_keep_their_own_answers(cluster: InProcessCluster) -> None:
     answers: dict[int, tuple[int, dict[str, object]]] = {}
 
     def client(number: int) -> None:
@@ -58,9 +56,6 @@ def test_concurrent_inserts_share_entries_and_keep_their_own_answers(cluster: In
     assert sum(answer["outcome"] == "inserted" for _, answer in answers.values()) == 40
     wait_for(lambda: all(len(node.keys()) == 400 for node in cluster.nodes), "400 rows everywhere")
     assert cluster.nodes[0].keys() == cluster.nodes[1].keys()
-    entries = cluster.admin.perform(Children(layout.log(cluster.nodes[0].table().replica.table)))
-    assert entries is not None
-    assert len(entries) < 40
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def activate(replica: Replica, me: bytes) -> Procedure[Activation]:
     return Unsettled()
 
 
-def renew_epoch(replica: Replica, me: bytes, epoch: Epoch) -> Procedure[Renewal]:
+def renew_epoch(replica: Replica, me: bytes, epoch: Epoch | None) -> Procedure[Renewal]:
     """Have an epoch above `epoch`, so that every commit under `epoch` is decided: it took place already, or never will.
 
     Parameters
@@ -110,11 +110,12 @@ def renew_epoch(replica: Replica, me: bytes, epoch: Epoch) -> Procedure[Renewal]
     replica, me
         As in `activate`.
     epoch
-        The epoch whose commits are to be fenced.
+        The epoch whose commits are to be fenced; a higher one that another procedure of this process took will do.  None: take a
+        new one in any case, because a new session needs an `is_active` of its own.
     """
     for _ in range(ATTEMPTS_MAX):
-        known = yield CurrentEpoch()
-        if known is not None and known > epoch:  # another procedure of this process was here first
+        known = None if epoch is None else (yield CurrentEpoch())
+        if known is not None and known > epoch:
             return Activated(known)
         host, active = yield from _read(replica)
         if host is None:

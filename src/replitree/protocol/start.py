@@ -33,6 +33,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.entries import part_names
 from replitree.protocol.layout import Replica
+from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import PULL_ENTRIES_MAX, Fenced, Gap, Pointer, PointerMoved, Pulled, load_queue, pull_log, read_pointer
 
 ROUNDS_MAX = 1_000_000
@@ -92,15 +93,19 @@ def sweep_staging(replica: Replica, idle: tuple[StagingId, ...]) -> Procedure[in
 
 
 def compare_parts(replica: Replica) -> Procedure[Compared]:
-    """Step 5: reveal what is registered and on disk, set aside what is neither registered nor in the queue."""
+    """Step 5: reveal what is registered and on disk, set aside what is neither registered nor in the queue.
+
+    Only parts below the pointer are judged: an insert that runs meanwhile may have published one that was not pulled yet.
+    """
     on_disk: tuple[str, ...] = yield ListParts()
+    pointer = yield from read_pointer(replica)
     queue = yield from load_queue(replica)
     registered = (yield Children(layout.parts(replica))) or ()
     queued = tuple(name for item in queue for _, name in part_names(item.entry, item.index))
     disk = frozenset(on_disk)
     known = frozenset((*registered, *queued))
     for name in on_disk:
-        if name not in known:
+        if name not in known and parse_part(name).block_max < pointer.index:
             yield RemovePart(name)
     yield Reveal(tuple(name for name in registered if name in disk))
     lacking = tuple(name for name in registered if name not in disk)

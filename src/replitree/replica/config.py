@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from typing_extensions import override
 
 from replitree.errors import BadInput
 from replitree.protocol.layout import check_replica_name
@@ -71,6 +72,7 @@ class Address:
     host: str
     port: int
 
+    @override
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -14,6 +15,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 class JsonFormatter(logging.Formatter):
     """One line of JSON per record: time, level, event, then the fields."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",

@@ -57,8 +57,13 @@ class Progress:
             self._tell()
 
     def reload(self, pointer: Pointer, queue: tuple[Queued, ...]) -> tuple[str, ...]:
-        """Take over pointer and queue as coordination has them; return the parts of entries that were executed unnoticed."""
+        """Take over pointer and queue as coordination has them; return the parts of entries that were executed unnoticed.
+
+        A reading that is older than what another thread brought meanwhile is ignored.
+        """
         with self.changed:
+            if self.pointer is not None and self.pointer.version > pointer.version:
+                return ()
             now = {item.index: item for item in queue}
             gone = [item for index, item in self._queue.items() if index not in now]
             self.pointer = pointer

@@ -275,7 +275,7 @@ class TableReplica:
         """Activate for the first time, or renew the epoch that this process has."""
         known = self.performer.epoch.current
         outcome = self._run(
-            activate(self.replica, self.me) if known is None else renew_epoch(self.replica, self.me, known)
+            activate(self.replica, self.me) if known is None else renew_epoch(self.replica, self.me, None)
         )
         match outcome:
             case Activated(epoch):

@@ -1,0 +1,84 @@
+"""Configuration files and tokens that are wrong, and what is said of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from replitree.errors import BadInput, InvalidName, ReplicaBusy
+from replitree.protocol.effects import Owner
+from replitree.replica.config import load_config, read_token
+from replitree.replica.identity import Identity, decode_identity, machine_id, own_identity, probe_owner
+from replitree.replica.server import lock_data_folder
+
+GOOD = 'name = "r1"\nzookeeper = "zk://127.0.0.1:2181"\ndata = "/tmp/data"\ntoken_file = "/tmp/token"\n'
+
+
+def test_a_good_file_is_taken_with_its_defaults(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(GOOD)
+    config = load_config(tmp_path / "c.toml")
+    assert (config.name, config.listen, config.tables) == ("r1", "127.0.0.1:0", ("*",))
+    assert config.hosts("anything")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = ", "not TOML"),
+        ('name = "r1"\n', "zookeeper"),
+        (GOOD + 'colour = "red"\n', "colour"),
+        (GOOD + 'listen = "nowhere"\n', "listen"),
+        (GOOD + "fetch_threads = 'many'\n", "fetch_threads"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_mistake(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(BadInput, match=words):
+        load_config(tmp_path / "c.toml")
+
+
+def test_a_missing_file_and_a_strange_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"can't read"):
+        load_config(tmp_path / "none.toml")
+    (tmp_path / "c.toml").write_text(GOOD.replace('"r1"', '"../r1"'))
+    with pytest.raises(InvalidName):
+        load_config(tmp_path / "c.toml")
+
+
+def test_a_token_must_be_long_and_private(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("x" * 32)
+    token.chmod(0o644)
+    with pytest.raises(BadInput, match="chmod 600"):
+        read_token(token)
+    token.chmod(0o600)
+    assert read_token(token) == "x" * 32
+    token.write_text("short")
+    with pytest.raises(BadInput, match="16"):
+        read_token(token)
+    with pytest.raises(BadInput, match=r"can't read"):
+        read_token(tmp_path / "none")
+
+
+def test_a_data_folder_has_one_process(tmp_path: Path) -> None:
+    lock = lock_data_folder(tmp_path / "data")
+    with pytest.raises(ReplicaBusy, match="another process"):
+        lock_data_folder(tmp_path / "data")
+    os.close(lock)
+    os.close(lock_data_folder(tmp_path / "data"))
+
+
+def test_a_process_is_dead_only_when_that_is_proven() -> None:
+    me = own_identity("127.0.0.1:1")
+    assert decode_identity(me.encode()) == me
+    assert probe_owner(me.encode()) is Owner.ALIVE
+    reborn = Identity(me.address, me.incarnation, me.machine, me.pid, me.started - 1)
+    assert probe_owner(reborn.encode()) is Owner.DEAD
+    gone = Identity(me.address, me.incarnation, me.machine, 2**22 + 1, me.started)
+    assert probe_owner(gone.encode()) is Owner.DEAD
+    elsewhere = Identity(me.address, me.incarnation, "another machine", 2**22 + 1, me.started)
+    assert probe_owner(elsewhere.encode()) is Owner.UNCLEAR
+    assert probe_owner(b"garbage") is Owner.UNCLEAR
+    assert "/" in machine_id()

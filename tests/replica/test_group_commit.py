@@ -1,0 +1,100 @@
+"""How concurrent requests form groups."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from replitree.protocol.effects import BlockId, Failed, Inserted, LogIndex, RequestId
+from replitree.replica.group_commit import WAITING_REQUESTS_MAX, GroupCommitter, Pending
+from tests.replica.inprocess import wait_for
+
+
+class Recorder:
+    """Commits nothing: notes the groups, and holds the first one until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[str]] = []
+        self.go_on = threading.Event()
+        self.answered: list[Pending] = []
+        self.problems: list[BaseException | None] = []
+
+    def commit(self, group: Sequence[Pending]) -> None:
+        self.groups.append([pending.block for pending in group])
+        assert self.go_on.wait(10)
+        if any(pending.payload == "bad" for pending in group):
+            raise ValueError("bad")
+        for pending in group:
+            pending.give(Inserted(LogIndex(len(self.groups))))
+
+    def on_error(self, left: Sequence[Pending], problem: BaseException | None) -> None:
+        self.problems.append(problem)
+        for pending in left:
+            pending.give(Failed("bad"))
+
+    def pending(self, number: int, block: str, rows: int = 1, alone: bool = False, payload: str = "") -> Pending:
+        return Pending(RequestId(number), BlockId(block), payload, rows, 1, alone, self.answered.append)
+
+
+def groups_of(requests: Sequence[tuple[str, int, bool]], rows_max: int = 100) -> list[list[str]]:
+    """Submit a first request, the others while it is on its way, and return the groups that formed."""
+    recorder = Recorder()
+    committer = GroupCommitter("test", recorder.commit, recorder.on_error, rows_max, 1000)
+    assert committer.submit(recorder.pending(0, "first"))
+    wait_for(lambda: recorder.groups, "the first group began")
+    for number, (block, rows, alone) in enumerate(requests, 1):
+        assert committer.submit(recorder.pending(number, block, rows, alone))
+    recorder.go_on.set()
+    assert committer.close(10)
+    assert len(recorder.answered) == len(requests) + 1
+    assert recorder.groups[0] == ["first"]
+    return recorder.groups[1:]
+
+
+def test_requests_that_wait_become_one_group() -> None:
+    assert groups_of([("a", 1, False), ("b", 1, False), ("c", 1, False)]) == [["a", "b", "c"]]
+
+
+def test_equal_block_ids_never_share_a_group() -> None:
+    assert groups_of([("a", 1, False), ("b", 1, False), ("a", 1, False)]) == [["a", "b"], ["a"]]
+
+
+def test_a_group_ends_at_its_limit_of_rows() -> None:
+    assert groups_of([("a", 60, False), ("b", 40, False), ("c", 1, False)]) == [["a", "b"], ["c"]]
+
+
+def test_a_staged_request_goes_alone() -> None:
+    assert groups_of([("a", 1, False), ("up", 1, True), ("b", 1, False)]) == [["a"], ["up"], ["b"]]
+
+
+def test_a_failing_commit_answers_everybody_and_the_committer_lives_on() -> None:
+    recorder = Recorder()
+    recorder.go_on.set()
+    committer = GroupCommitter("test", recorder.commit, recorder.on_error, 100, 1000)
+    assert committer.submit(recorder.pending(0, "a", payload="bad"))
+    wait_for(lambda: recorder.answered, "answered")
+    assert committer.submit(recorder.pending(1, "b"))
+    assert committer.close(10)
+    assert [type(pending.answer) for pending in recorder.answered] == [Failed, Inserted]
+    assert [type(problem) for problem in recorder.problems] == [ValueError]
+
+
+def test_a_closed_committer_takes_nothing_and_a_full_one_neither() -> None:
+    recorder = Recorder()
+    committer = GroupCommitter("test", recorder.commit, recorder.on_error, 100, 1000)
+    assert committer.submit(recorder.pending(0, "first"))
+    wait_for(lambda: recorder.groups, "the first group began")
+    taken = sum(committer.submit(recorder.pending(i, f"b{i}")) for i in range(WAITING_REQUESTS_MAX + 5))
+    assert taken == WAITING_REQUESTS_MAX
+    recorder.go_on.set()
+    assert committer.close(20)
+    assert not committer.submit(recorder.pending(1, "late"))
+
+
+def test_only_the_first_answer_counts() -> None:
+    recorder = Recorder()
+    pending = recorder.pending(0, "a")
+    pending.give(Inserted(LogIndex(1)))
+    pending.give(Failed("no"))
+    assert pending.answer == Inserted(LogIndex(1))
+    assert len(recorder.answered) == 1
