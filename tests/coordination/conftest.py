@@ -87,6 +87,9 @@ class ZooKeeperProvider:
     def proxy(self, coordination: Coordination) -> Proxy:
         return self._proxies[id(coordination)]
 
+    def proxies(self) -> list[Proxy]:
+        return list(self._proxies.values())
+
     def suspend(self, coordination: Coordination) -> None:
         self.proxy(coordination).cut()
 

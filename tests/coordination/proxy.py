@@ -21,12 +21,13 @@ KINDS = {3: "exists", 4: "get", 8: "children", 9: "sync", 12: "children", MULTI:
 
 
 class Fault(Enum):
-    """What happens to the next commit."""
+    """What happens to the next commit, or the next connection."""
 
     NONE = "nothing"
     CUT_BEFORE_REQUEST = "the connection is cut; the server never sees the request"
     CUT_BEFORE_ANSWER = "the server answers, then the connection is cut; the client never sees the answer"
     SWALLOW_ANSWER = "the server answers; the client sees neither the answer nor anything after it, and no end either"
+    FORGET_SESSION = "the next connection begins a new session, although the client asked for its old one"
 
 
 class Proxy:
@@ -102,7 +103,7 @@ class Proxy:
 
     def _forward_requests(self, client: socket.socket, server: socket.socket, lost: _LostAnswer) -> None:
         with contextlib.suppress(OSError):
-            server.sendall(_frame(client))
+            server.sendall(self._hello(_frame(client)))
             while frame := _frame(client):
                 number, kind = struct.unpack_from(">ii", frame, 4)
                 if kind == MULTI and self.fault is not Fault.NONE:
@@ -114,6 +115,13 @@ class Proxy:
                     self.requests[KINDS[kind]] += 1
                 server.sendall(frame)
         self._end(client, server)
+
+    def _hello(self, frame: bytes) -> bytes:
+        """Pass the first frame on: length, protocol, last transaction, timeout, session (8 bytes), password (4 + 16), flag."""
+        if self.fault is not Fault.FORGET_SESSION:
+            return frame
+        self.fault = Fault.NONE
+        return frame[:20] + bytes(8) + frame[28:32] + bytes(16) + frame[48:]
 
     def _forward_answers(self, client: socket.socket, server: socket.socket, lost: _LostAnswer) -> None:
         with contextlib.suppress(OSError):

@@ -387,6 +387,15 @@ def test_a_deleted_node_wakes_a_session_once_whatever_it_watched(
     heard.wait_for(Watched(f"{root}/a"))
 
 
+def test_a_commit_that_fires_both_watches_of_a_node_one_after_the_other_wakes_twice(
+    zk: Coordination, other: Coordination, root: str, heard: Recorder
+) -> None:
+    zk.perform(Exists(root, watch=True))
+    zk.perform(Children(root, watch=True))
+    other.perform(Commit(Set(root, b"", 0), Create(f"{root}/a")))
+    heard.wait_for(Watched(root), Watched(root))
+
+
 def test_there_is_no_children_watch_on_a_node_that_is_not_there(
     zk: Coordination, other: Coordination, root: str, heard: Recorder
 ) -> None:

@@ -1,7 +1,7 @@
 """Writers that keep inserting with tokens, and the account of what they were told.
 
-A writer repeats an insert with the same token until it has an answer: so at the end every attempt is acknowledged, or the writer
-was stopped in the middle and the attempt is *open* (it may be in the table or not, but never in part and never twice).
+A writer repeats an insert with the same token until it has an answer: so at the end every attempt is acknowledged, or the
+writer was stopped in the middle and the attempt is *open* (it may be in the table or not, but never in part and never twice).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from replitree.storage.definition import TableDefinition, TableSettings, define_
 
 T = TypeVar("T")
 ROOT = "/replitree"
-TOKEN = "0123456789abcdef0123456789abcdef"  # noqa: S105
+TOKEN = "0123456789abcdef0123456789abcdef"
 SCHEMA = "k bigint not null, v double, s string"
 
 
@@ -73,7 +73,11 @@ class Node:
         token_file.write_text(TOKEN)
         token_file.chmod(0o600)
         self.config = ServerConfig(
-            name=name, zookeeper="zk://unused", data=str(folder / name), token_file=str(token_file), insert_timeout_s=10.0
+            name=name,
+            zookeeper="zk://unused",
+            data=str(folder / name),
+            token_file=str(token_file),
+            insert_timeout_s=10.0,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -111,7 +115,12 @@ class Node:
         return self.server.table(name)
 
     def request(
-        self, method: str, path: str, body: bytes | None = None, token: str = TOKEN, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        token: str = TOKEN,
+        headers: dict[str, str] | None = None,
     ) -> tuple[int, Any]:
         """Send one request; return the status and the decoded JSON (or the raw body)."""
         connection = http.client.HTTPConnection(self.address, timeout=20)

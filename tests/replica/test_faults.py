@@ -97,7 +97,7 @@ def test_a_source_that_sends_damaged_bytes_is_told_and_heals(cluster: InProcessC
     sound = file.read_bytes()
     file.write_bytes(bytes([sound[0], sound[1], *[byte ^ 255 for byte in sound[2:50]], *sound[50:]]))
     second.coordination.resume()
-    wait_for(lambda: first.table().store.detached(), "r1 set the damaged part aside")
+    wait_for(first.table().store.detached, "r1 set the damaged part aside")
     assert second.keys() == []
     assert first.table().status()["lacking"] == ["all_0_0_0"]
 

@@ -46,7 +46,7 @@ ATTEMPTS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """This process owns the replica under `epoch`."""
+    """The replica is owned by this process under `epoch`."""
 
     epoch: Epoch
 
@@ -110,8 +110,8 @@ def renew_epoch(replica: Replica, me: bytes, epoch: Epoch | None) -> Procedure[R
     replica, me
         As in `activate`.
     epoch
-        The epoch whose commits are to be fenced; a higher one that another procedure of this process took will do.  None: take a
-        new one in any case, because a new session needs an `is_active` of its own.
+        The epoch whose commits are to be fenced; a higher one that another procedure of this process took will do.
+        None: take a new one in any case, because a new session needs an `is_active` of its own.
     """
     for _ in range(ATTEMPTS_MAX):
         known = None if epoch is None else (yield CurrentEpoch())

@@ -248,6 +248,8 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Published:
+    """The parts have their names, all but those in `missing`."""
+
     missing: tuple[str, ...] = ()
 
 
@@ -266,6 +268,8 @@ class FetchPart:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
+    """The part is here, whole and synced."""
+
     part: str
 
 

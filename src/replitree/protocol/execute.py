@@ -150,11 +150,15 @@ def _other_sources(replica: Replica, fetches: tuple[FetchPart, ...]) -> Procedur
     for (fetch, other), node in zip(asked, many.nodes, strict=True):
         if node is not None and node.value == fetch.content_hash.encode():
             sources[fetch.part] = (*sources.get(fetch.part, ()), other.name)
-    return {fetch.part: FetchPart(fetch.part, fetch.content_hash, sources[fetch.part]) for fetch in fetches if fetch.part in sources}
+    return {
+        fetch.part: FetchPart(fetch.part, fetch.content_hash, sources[fetch.part])
+        for fetch in fetches
+        if fetch.part in sources
+    }
 
 
 def _registration(replica: Replica, ready: tuple[Queued, ...]) -> tuple[Operation, ...]:
-    """What registers the parts of `ready` and takes the entries out of the queue."""
+    """Return what registers the parts of `ready` and takes the entries out of the queue."""
     operations: list[Operation] = []
     for item in ready:
         for (_, name), part in zip(part_names(item.entry, item.index), item.entry.parts, strict=True):
@@ -179,7 +183,9 @@ def refetch(replica: Replica, parts: tuple[tuple[str, str], ...]) -> Procedure[t
     -------
     The names that no replica could send.
     """
-    wanted = yield from _other_sources(replica, tuple(FetchPart(name, content_hash, ()) for name, content_hash in parts))
+    wanted = yield from _other_sources(
+        replica, tuple(FetchPart(name, content_hash, ()) for name, content_hash in parts)
+    )
     outcomes = (yield FetchMany(tuple(wanted.values()))) if wanted else ()
     here = tuple(outcome.part for outcome in outcomes if isinstance(outcome, Fetched))
     if here:

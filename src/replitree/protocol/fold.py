@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from replitree.protocol.effects import LogIndex
 from replitree.protocol.entries import Entry, part_names
@@ -40,7 +41,7 @@ def fold(log: Iterable[tuple[LogIndex, Entry]]) -> Fold:
 def overlapping(names: Iterable[str]) -> tuple[Part, Part] | None:
     """Return two parts that share a block, or None (invariant I7: active parts never overlap)."""
     parts = sorted(parse_part(name) for name in names)
-    for left, right in zip(parts, parts[1:], strict=False):
+    for left, right in pairwise(parts):
         if left.intersects(right):
             return left, right
     return None

@@ -58,7 +58,15 @@ from replitree.protocol.effects import (
     Sync,
     Unknown,
 )
-from replitree.protocol.entries import BlockValue, GetEntry, decode_block, decode_entry, encode_block, encode_entry, part_names
+from replitree.protocol.entries import (
+    BlockValue,
+    GetEntry,
+    decode_block,
+    decode_entry,
+    encode_block,
+    encode_entry,
+    part_names,
+)
 from replitree.protocol.layout import Replica, Table
 
 SEARCH_WINDOW = 16

@@ -60,7 +60,8 @@ def check_table_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
         raise InvalidName(
-            f"table name {name!r} is not allowed: use a letter, then letters, digits and _, at most {NAME_LENGTH_MAX} characters"
+            f"table name {name!r} is not allowed: use a letter, then letters, digits and _,"
+            f" at most {NAME_LENGTH_MAX} characters"
         )
     return name
 

@@ -116,9 +116,7 @@ def pull_log(replica: Replica, epoch: Epoch, pointer: Pointer, count: int = 1) -
     if later_seen and dense == 0:
         confirmed = yield Get(paths[0])
         return Gap(pointer.index) if confirmed is None else Pulled(pointer, (), more=True)
-    queued = tuple(
-        Queued(LogIndex(pointer.index + i), decode_entry(nodes[i].value, paths[i])) for i in range(dense)
-    )
+    queued = tuple(Queued(LogIndex(pointer.index + i), decode_entry(nodes[i].value, paths[i])) for i in range(dense))
     more = many.watched if dense == count else later_seen
     if not more and dense < count:  # the watch of the read is further on: watch the entry that is next
         more = yield Exists(paths[dense], watch=True)

@@ -34,7 +34,17 @@ from replitree.protocol.effects import (
 from replitree.protocol.entries import part_names
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import parse_part
-from replitree.protocol.pull import PULL_ENTRIES_MAX, Fenced, Gap, Pointer, PointerMoved, Pulled, load_queue, pull_log, read_pointer
+from replitree.protocol.pull import (
+    PULL_ENTRIES_MAX,
+    Fenced,
+    Gap,
+    Pointer,
+    PointerMoved,
+    Pulled,
+    load_queue,
+    pull_log,
+    read_pointer,
+)
 
 ROUNDS_MAX = 1_000_000
 """Pulls in one catching-up; more means that the log grows faster than this replica can read it."""

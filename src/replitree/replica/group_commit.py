@@ -1,8 +1,8 @@
 """Group commit: concurrent small inserts of one table become one part, one log entry and one transaction.
 
-Adaptive: a lone request that meets an idle committer goes at once; while a group is on its way, requests gather and form the next
-one.  Clients that were just answered tend to come back: a group waits for as many requests as there were around the last one,
-but never longer than `LINGER_S`.  Each request keeps its own block id and gets its own answer.
+Adaptive: a lone request that meets an idle committer goes at once; while a group is on its way, requests gather and form
+the next one.  Clients that were just answered tend to come back: a group waits for as many requests as there were around
+the last one, but never longer than `LINGER_S`.  Each request keeps its own block id and gets its own answer.
 
 Two requests with one block id never share a group: the second waits for the first one's answer and is then a duplicate.
 """

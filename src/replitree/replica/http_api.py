@@ -140,16 +140,16 @@ class HttpApi:
             if request.path not in ("/health", "/metrics"):
                 self._authorize(request)
             response: web.StreamResponse = await handler(request)
-            return response
         except ReplitreeError as error:
             return json_response(body_of(error), status_of(error))
         except (web.HTTPException, asyncio.CancelledError, ConnectionError):
             raise
         except OSError as error:
             return json_response(body_of(StoreError(f"disk: {error.strerror or error}")), 507)
-        except Exception as error:  # a defect of ours: say so, log it, keep serving
-            self._tables.log.error("request failed", exc_info=True, path=request.path)
+        except Exception as error:  # noqa: BLE001 - a defect of ours: say so, log it, keep serving
+            self._tables.log.defect("request failed", path=request.path)
             return json_response({"error": "ReplitreeError", "message": f"defect: {error!r}"}, 500)
+        return response
 
     def _authorize(self, request: web.Request) -> None:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")

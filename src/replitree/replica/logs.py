@@ -47,12 +47,16 @@ class Log:
         """Log something that mends itself but should not happen often."""
         self._write(logging.WARNING, event, fields)
 
-    def error(self, event: str, exc_info: bool = False, **fields: object) -> None:
+    def error(self, event: str, **fields: object) -> None:
         """Log something that somebody has to look at."""
-        self._write(logging.ERROR, event, fields, exc_info)
+        self._write(logging.ERROR, event, fields)
 
-    def _write(self, level: int, event: str, fields: dict[str, object], exc_info: bool = False) -> None:
-        self._logger.log(level, event, extra={"fields": {**self._always, **fields}}, exc_info=exc_info)
+    def defect(self, event: str, **fields: object) -> None:
+        """Log a defect of ours, with the traceback of the exception that is being handled."""
+        self._write(logging.ERROR, event, fields, traceback=True)
+
+    def _write(self, level: int, event: str, fields: dict[str, object], traceback: bool = False) -> None:
+        self._logger.log(level, event, extra={"fields": {**self._always, **fields}}, exc_info=traceback)
 
 
 def set_up_logging(level: str = "INFO") -> None:

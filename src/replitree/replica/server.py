@@ -1,8 +1,8 @@
 """The server process: one coordination session, an HTTP server, and a table replica for every table that it hosts.
 
-Life: check the configuration, lock the data folder, listen, connect, then serve.  Tables that appear are joined, tables that are
-dropped are left.  When the session ends a new one begins and every table activates again.  SIGTERM drains: no new inserts, those
-that wait are finished, the session is closed.
+Life: check the configuration, lock the data folder, listen, connect, then serve.  Tables that appear are joined, tables
+that are dropped are left.  When the session ends a new one begins and every table activates again.  SIGTERM drains: no
+new inserts, those that wait are finished, the session is closed.
 
 One line of JSON on standard output says that the server is ready, and where.
 """

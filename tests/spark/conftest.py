@@ -1,0 +1,63 @@
+"""One Spark session and one cluster for all tests of this folder that need them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from replitree.client.cluster import LocalCluster
+from replitree.client.table import Table
+from replitree.spark.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Spark with two tasks at a time, each tried three times."""
+    warnings.simplefilter("ignore", ResourceWarning)  # Spark leaves its gateway's sockets to the end of the process
+    session = spark_session(
+        master="local[2,3]",
+        conf={
+            "spark.sql.shuffle.partitions": 4,
+            "spark.sql.execution.pyspark.udf.faulthandler.enabled": True,
+            "spark.driver.memory": "1g",
+        },
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Two replicas in a folder whose name Spark's readers would take for a pattern."""
+    folder = tmp_path_factory.mktemp("cluster") / "a [b] {c} *"
+    with LocalCluster(folder, 2, durable=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A table name for this test."""
+    return "t_" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:50]
+
+
+@pytest.fixture
+def table(running: LocalCluster, name: str) -> Iterator[Table]:
+    """An empty table, partitioned and ordered."""
+    yield running.create_table(
+        name, "d date, k bigint not null, v double, s string", order_by="k", partition_by="month(d)"
+    )
+    running.drop_table(name)
+
+
+def uploads_left(cluster: LocalCluster, table: Table) -> list[str]:
+    """Return what is in the upload folders of a table, on all replicas."""
+    folders = [cluster.folder / name / "data" / "tables" / table.definition.folder_name for name in cluster.names]
+    return [entry for folder in folders if (folder / "uploads").is_dir() for entry in os.listdir(folder / "uploads")]

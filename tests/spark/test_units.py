@@ -1,0 +1,199 @@
+"""What of spark/ can be decided without a Spark session."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+import pyspark_replitree
+from replitree.errors import BadInput, SchemaMismatch
+from replitree.spark.columns import check_columns
+from replitree.spark.options import number, open_connection, seconds, table_name
+from replitree.spark.read import escaped
+from replitree.spark.session import check_worker_python
+from replitree.spark.source import KNOWN_OPTIONS, ReplitreeReader, ReplitreeSource
+from replitree.spark.source_read import FileUnit, ReadPlan, pack, read_partition
+from replitree.spark.source_write import StagedMessage, gather
+from replitree.spark.types import columns_of, exchange_schema, spark_schema
+from replitree.client.slices import Slice
+from replitree.client.snapshot import SnapshotPart
+from replitree.client.staging import stage_slices
+from replitree.storage.content_hash import content_hash
+from replitree.storage.definition import define_table
+from replitree.storage.manifest import FileEntry, PartManifest
+from replitree.storage.read import read_parts
+
+DEFINITION = define_table(
+    "t",
+    "k bigint not null, a array<struct<x: int, y: string>>, m map<string, decimal(10,2)>, ts timestamp, n timestamp_ntz",
+    order_by="k",
+)
+
+
+# --- types ---------------------------------------------------------------------------------------------------------------
+
+
+def test_every_type_goes_to_spark_and_to_the_exchange_and_all_is_nullable() -> None:
+    schema = spark_schema(DEFINITION)
+    assert [field.simpleString() for field in schema.fields] == [
+        "k:bigint",
+        "a:array<struct<x:int,y:string>>",
+        "m:map<string,decimal(10,2)>",
+        "ts:timestamp",
+        "n:timestamp_ntz",
+    ]
+    assert all(field.nullable for field in schema.fields)
+    exchange = exchange_schema(schema)
+    assert all(field.nullable for field in exchange)
+    rows = {"k": [1], "a": [[{"x": 1, "y": None}]], "m": [[("p", None)]], "ts": [None], "n": [None]}
+    table = pa.table({name: pa.array(rows[name], DEFINITION.arrow_schema.field(name).type) for name in rows})
+    for name in rows:
+        assert table[name].cast(exchange.field(name).type).to_pylist() == rows[name]
+
+
+def test_schema_of_a_reader_may_be_narrower_but_not_other() -> None:
+    assert columns_of(StructType.fromDDL("N timestamp_ntz, k bigint"), DEFINITION) == ["n", "k"]
+    with pytest.raises(SchemaMismatch, match="no column 'x'"):
+        columns_of(StructType.fromDDL("x int"), DEFINITION)
+    with pytest.raises(SchemaMismatch, match="read it as that, then cast"):
+        columns_of(StructType.fromDDL("k int"), DEFINITION)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "message"),
+    [
+        ("k bigint, x int", "no column 'x'"),
+        ("ts timestamp", "'k' is missing"),
+        ("k string", "expected bigint, found string"),
+        ("k bigint, K bigint", "twice"),
+        ("k decimal(10,0)", "found decimal"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(ddl: str, message: str) -> None:
+    with pytest.raises(SchemaMismatch, match=message):
+        check_columns(StructType.fromDDL(ddl), DEFINITION)
+
+
+def test_types_that_keep_every_value_fit() -> None:
+    wide = define_table("w", "a bigint, b double, c double, d decimal(20,2), e decimal(21,2)")
+    given_ = StructType.fromDDL("E tinyint, d decimal(18,1), c int, b float, a smallint")
+    assert check_columns(given_, wide) == ["e", "d", "c", "b", "a"]
+    with pytest.raises(SchemaMismatch, match="'b'"):
+        check_columns(StructType.fromDDL("b bigint"), wide)
+
+
+# --- options and sources ---------------------------------------------------------------------------------------------------
+
+
+def test_options_are_found_in_any_case_and_unknown_ones_refused() -> None:
+    source = ReplitreeSource({"TABLE": "t", "InsertToken": "a"})
+    assert source._lower() == {"table": "t", "inserttoken": "a"}  # noqa: SLF001 - Spark gives no other way in
+    with pytest.raises(BadInput, match="no option 'colums'; it has columns"):
+        ReplitreeSource({"colums": "a"})._lower()  # noqa: SLF001 - as above
+    catalog = {"table": "t", "option.table": "t", "location": "x", "owner": "me", "provider": "replitree"}
+    assert ReplitreeSource(catalog)._lower()["table"] == "t"  # noqa: SLF001 - as above
+
+
+def test_overwrite_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(BadInput, match=r'mode\("append"\)'):
+        ReplitreeSource({"table": "t"}).writer(StructType.fromDDL("k bigint"), overwrite=True)
+
+
+def test_source_does_not_push_filters() -> None:
+    assert ReplitreeReader.pushFilters is DataSourceReader.pushFilters
+    assert ReplitreeSource.name() == "replitree"
+    assert pyspark_replitree.DefaultSource is ReplitreeSource
+
+
+def test_options_that_are_missing_or_wrong_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REPLITREE_URL", raising=False)
+    monkeypatch.delenv("REPLITREE_DIR", raising=False)
+    with pytest.raises(BadInput, match="which table"):
+        table_name({})
+    assert table_name({"path": "t"}) == "t"
+    with pytest.raises(BadInput, match="REPLITREE_URL"):
+        open_connection({})
+    with pytest.raises(BadInput, match="whole number"):
+        number({"partitions": "x"}, "partitions")
+    for text in ("x", "0", "-1", "inf", "nan"):
+        with pytest.raises(BadInput, match="seconds"):
+            seconds({"timeout": text})
+    assert KNOWN_OPTIONS >= {"table", "url", "where", "columns"}
+
+
+def test_paths_are_not_patterns() -> None:
+    assert escaped(Path("/a [b]/{c}*?")) == r"/a \[b\]/\{c\}\*\?"
+
+
+# --- the worker's Python ----------------------------------------------------------------------------------------------------
+
+
+def test_python_without_our_packages_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f"#!/bin/sh\nexec {sys.executable} -I -S \"$@\"\n")
+    bare.chmod(0o755)
+    with pytest.raises(BadInput, match="can't import what they need .*pyarrow.*unset PYSPARK_PYTHON"):
+        check_worker_python(str(bare))
+
+
+def test_python_that_is_not_there_or_of_another_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="can't be run"):
+        check_worker_python(str(tmp_path / "nope"))
+    other = tmp_path / "other"
+    other.write_text("#!/bin/sh\necho 2.7\n")
+    other.chmod(0o755)
+    with pytest.raises(BadInput, match=r"would run Python 2\.7"):
+        check_worker_python(str(other))
+
+
+# --- packing and gathering ------------------------------------------------------------------------------------------------
+
+
+def unit(number_: int) -> FileUnit:
+    manifest = PartManifest(
+        partition="all", rows=1, bytes=1, schema_version=1, files=(FileEntry("f", 1, 1, ""),), content_hash=""
+    )
+    return FileUnit(SnapshotPart(f"all_{number_}_{number_}_0", "/nowhere", manifest), "data-0.parquet", "here")
+
+
+@given(sizes=st.lists(st.integers(0, 1000), max_size=60), tasks=st.integers(1, 12))
+def test_files_are_packed_into_few_tasks_of_about_equal_size(sizes: list[int], tasks: int) -> None:
+    units = [unit(i) for i in range(len(sizes))]
+    packed = pack(units, sizes, tasks)
+    assert len(packed) == min(tasks, len(units))
+    assert sorted(u.part.part for task in packed for u in task) == sorted(u.part.part for u in units)
+    size_of = dict(zip((u.part.part for u in units), sizes, strict=True))
+    loads = [sum(size_of[u.part.part] for u in task) for task in packed]
+    if loads:
+        assert max(loads) - min(loads) <= max(sizes)
+
+
+def test_partition_of_nothing_reads_nothing() -> None:
+    plan = ReadPlan({}, (DEFINITION.encode_metadata(), DEFINITION.encode_columns()), ("k",), StructType.fromDDL("k bigint"))
+    assert list(read_partition(plan, InputPartition(None))) == []
+
+
+def test_files_of_several_tasks_become_one_part_with_the_hash_of_all_rows(tmp_path: Path) -> None:
+    definition = define_table("t", "d date, k bigint", order_by="k", partition_by="month(d)")
+    staged = []
+    for task, (first, day) in enumerate([(0, 17_532), (50, 17_532), (100, 17_600)]):
+        keys = pa.array(range(first, first + 50), pa.int64())
+        days = pa.array([day] * 50, pa.int32()).cast(pa.date32())
+        rows = pa.table({"d": days, "k": keys}, schema=definition.arrow_schema)
+        folder = tmp_path / f"task-{task}"
+        staged.append((folder, StagedMessage(folder.name, stage_slices(iter([Slice(rows, True)]), definition, folder), {})))
+    target = tmp_path / "upload"
+    target.mkdir()
+    manifests = gather(definition, staged, target)
+    assert [(m.partition, m.rows, len(m.files)) for m in manifests] == [("2018-01", 100, 2), ("2018-03", 50, 1)]
+    for manifest in manifests:
+        (target / manifest.partition / "manifest.json").write_bytes(manifest.encode())
+        found = read_parts([target / manifest.partition], definition)
+        assert manifest.content_hash == content_hash(found, definition.arrow_schema)

@@ -1,0 +1,52 @@
+"""A disk that stops after its n-th change, and forgets or keeps what was not synced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replitree.storage import disk
+
+
+class Crash(BaseException):
+    """The power is gone."""
+
+
+class CrashingDisk:
+    """Counts the changes that `replitree.storage.disk` makes; raises `Crash` before change number `stop`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stop: int | None) -> None:
+        self._stop = stop
+        self.steps: list[str] = []
+        self._unsynced: list[tuple[Path, Path]] = []
+        for name in ("write_file", "sync_file", "sync_folder", "rename", "_remove", "_remove_if_empty"):
+            monkeypatch.setattr(disk, name, self._counted(name, getattr(disk, name)))
+
+    def _counted(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*paths: Any, **options: Any) -> Any:
+            if self._stop is not None and len(self.steps) >= self._stop:
+                raise Crash
+            self.steps.append(f"{name.strip('_')} {paths[0].name}")
+            result = real(*paths, **options)
+            self._note(name, paths)
+            return result
+
+        return change
+
+    def _note(self, name: str, paths: tuple[Any, ...]) -> None:
+        if name == "rename":
+            self._unsynced.append((paths[0], paths[1]))
+        if name == "sync_folder":
+            self._unsynced = [(old, new) for old, new in self._unsynced if new.parent != paths[0]]
+        if name == "_remove_if_empty":
+            assert not self._unsynced, "the staging folder goes only when its parts are safe"
+
+    def forget_unsynced(self) -> None:
+        """Undo the renames that were never synced."""
+        for old, new in reversed(self._unsynced):
+            old.parent.mkdir(exist_ok=True)
+            new.rename(old)
+        self._unsynced.clear()

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from replitree.errors import BadInput, CorruptPart, StoreError
+from replitree.storage.conform import conform
+from replitree.storage.definition import TableDefinition, define_table
+from replitree.storage.encode import stage_table
+from replitree.storage.manifest import read_manifest
+from replitree.storage.predicate_parser import parse_predicate
+from replitree.storage.read import read_batches, read_parts, wanted_parts
+from tests.storage.support import bench_table
+
+
+def _parts(folder: Path, definition: TableDefinition, *ranges: range) -> list[Path]:
+    found = []
+    for number, keys in enumerate(ranges):
+        rows = conform({"k": list(keys), "s": [f"s{key}" for key in keys]}, definition)
+        (part,) = stage_table(rows, definition, folder / f"s{number}", sync=False)
+        found.append(folder / f"s{number}" / part.partition)
+    return found
+
+
+def test_rows_come_in_the_order_of_the_parts(tmp_path: Path) -> None:
+    definition = bench_table()
+    parts = _parts(tmp_path, definition, range(5, 8), range(3))
+    found = read_parts(parts, definition)
+    assert found.schema.equals(definition.arrow_schema)
+    assert found.column("k").to_pylist() == [5, 6, 7, 0, 1, 2]
+
+
+def test_columns_come_in_the_order_asked_for(tmp_path: Path) -> None:
+    definition = bench_table()
+    parts = _parts(tmp_path, definition, range(3))
+    assert read_parts(parts, definition, ["s", "k"]).to_pylist()[1] == {"s": "s1", "k": 1}
+    assert read_parts(parts, definition, ["s"], "k > 1").to_pylist() == [{"s": "s2"}]
+
+
+def test_batches_are_the_rows_of_the_table(tmp_path: Path) -> None:
+    definition = bench_table()
+    parts = _parts(tmp_path, definition, range(5, 8), range(3))
+    reader = read_batches(parts, definition, where="k != 6")
+    assert reader.schema.equals(definition.arrow_schema)
+    assert reader.read_all().equals(read_parts(parts, definition, where="k != 6"))
+    assert read_batches([], definition).read_all().num_rows == 0
+
+
+def test_a_part_without_wanted_rows_is_not_opened(tmp_path: Path) -> None:
+    definition = bench_table()
+    parts = _parts(tmp_path, definition, *(range(n * 10, n * 10 + 10) for n in range(100)))
+    for part in parts[1:]:
+        (part / "data-0.parquet").unlink()
+    assert read_parts(parts, definition, where="k between 3 and 5").column("k").to_pylist() == [3, 4, 5]
+    found = wanted_parts([(p, read_manifest(p)) for p in parts], parse_predicate("k = 995", definition))
+    assert [path for path, _ in found] == [parts[99]]
+
+
+def test_no_parts_are_no_rows() -> None:
+    definition = bench_table()
+    assert read_parts([], definition, ["v"], "k = 1").schema.names == ["v"]
+
+
+def test_columns_that_may_not_be_null_keep_it(tmp_path: Path) -> None:
+    definition = define_table("t", "k bigint not null, s string")
+    rows = conform({"k": [1]}, definition)
+    stage_table(rows, definition, tmp_path / "s1")
+    assert read_parts([tmp_path / "s1" / "all"], definition).schema.equals(definition.arrow_schema)
+    assert read_parts([tmp_path / "s1" / "all"], definition, where="k is null").num_rows == 0
+
+
+def test_bad_columns_and_parts_are_refused(tmp_path: Path) -> None:
+    definition = bench_table()
+    parts = _parts(tmp_path, definition, range(3))
+    with pytest.raises(BadInput, match="no column 'z'"):
+        read_parts(parts, definition, ["z"])
+    with pytest.raises(BadInput):
+        read_parts(parts, definition, where="z = 1")
+    with pytest.raises(BadInput, match="at least one"):
+        read_parts(parts, definition, [])
+    with pytest.raises(CorruptPart):
+        read_parts([tmp_path / "nowhere"], definition)
+    data = (parts[0] / "data-0.parquet").read_bytes()
+    (parts[0] / "data-0.parquet").write_bytes(b"PAR1" + bytes(len(data) - 8) + b"PAR1")
+    with pytest.raises(StoreError):
+        read_parts(parts, definition)
+    (parts[0] / "data-0.parquet").unlink()
+    with pytest.raises(StoreError):
+        read_parts(parts, definition)
+    with pytest.raises(StoreError):
+        read_batches(parts, definition).read_all()
+
+
+def test_filters_reach_inside_structs(tmp_path: Path) -> None:
+    definition = define_table("t", "r struct<a: int, b: struct<c: string>>, l array<string>")
+    rows = conform([{"r": {"a": 1, "b": {"c": "x"}}, "l": ["y"]}, {"r": {"a": 2, "b": None}}, {}], definition)
+    assert isinstance(rows, pa.Table)
+    stage_table(rows, definition, tmp_path / "s1")
+    parts = [tmp_path / "s1" / "all"]
+    assert read_parts(parts, definition, ["l"], "r.b.c = 'x'").to_pylist() == [{"l": ["y"]}]
+    assert read_parts(parts, definition, where="r.a >= 2").num_rows == 1
