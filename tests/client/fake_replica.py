@@ -140,7 +140,9 @@ class FakeReplica:
         block = token_block(token) if token is not None else f"content-{len(self.blocks)}"
         known = self.blocks.get(block)
         index = self.blocks.setdefault(block, len(self.blocks))
-        return json.dumps({"outcome": "inserted" if known is None else "duplicate", "index": index, "rows": rows}).encode()
+        return json.dumps(
+            {"outcome": "inserted" if known is None else "duplicate", "index": index, "rows": rows}
+        ).encode()
 
 
 def _json(body: object) -> tuple[int, bytes]:

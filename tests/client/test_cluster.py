@@ -42,7 +42,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 @pytest.fixture
 def table(running: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Table]:
     name = "t_" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:50]
-    yield running.create_table(name, "d date, k bigint not null, v double, s string", order_by="k", partition_by="month(d)")
+    yield running.create_table(
+        name, "d date, k bigint not null, v double, s string", order_by="k", partition_by="month(d)"
+    )
     running.drop_table(name)
 
 
@@ -93,7 +95,9 @@ def test_large_inserts_and_streams_become_one_insert(table: Table) -> None:
     first = table.insert(large)
     assert (first.outcome, first.rows) == ("inserted", 150_000)
     assert table.insert(large).outcome == "duplicate"
-    stream = pa.RecordBatchReader.from_batches(large.schema, iter(numbers(150_000, 80_000).to_batches(max_chunksize=9000)))
+    stream = pa.RecordBatchReader.from_batches(
+        large.schema, iter(numbers(150_000, 80_000).to_batches(max_chunksize=9000))
+    )
     assert table.insert(stream, token="stream").index == (first.index or 0) + 1
     assert keys(table) == list(range(230_000))
     assert table.to_arrow(where="k between 1000 and 1009").num_rows == 10
@@ -222,5 +226,8 @@ def is_alive(pid: int) -> bool:
 
 
 def test_zookeeper_that_is_not_there_is_named() -> None:
-    with Connection(Access("zk://127.0.0.1:1/x", "token")) as connection, pytest.raises(CoordinationUnavailable, match="."):
+    with (
+        Connection(Access("zk://127.0.0.1:1/x", "token")) as connection,
+        pytest.raises(CoordinationUnavailable, match="."),
+    ):
         connection.tables()

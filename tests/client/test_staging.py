@@ -24,7 +24,11 @@ def rows(start: int, count: int) -> pa.Table:
     numbers = range(start, start + count)
     days = pa.array([17_532 + (k * 7) % 90 for k in numbers], pa.int32()).cast(pa.date32())
     return pa.table(
-        {"d": days, "k": pa.array([-k for k in numbers], pa.int64()), "s": [f"s{k}" if k % 3 else None for k in numbers]},
+        {
+            "d": days,
+            "k": pa.array([-k for k in numbers], pa.int64()),
+            "s": [f"s{k}" if k % 3 else None for k in numbers],
+        },
         schema=DEFINITION.arrow_schema,
     )
 

@@ -1,0 +1,304 @@
+"""The catalog: which tables there are, what they look like, and who serves them.  All of it is read from coordination.
+
+Guarantees:
+
+* What is read is at least as new as the beginning of the call where that matters (`Sync` first): a table that was
+  created a moment ago by anybody is found.
+* The session is opened when it is first needed, and a new one when the old one ended: a laptop may sleep.
+* `create` and `drop` may be repeated by anybody after any failure; both say what they found.
+
+Absent on purpose: anything about rows, and any write but those two.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from replitree.coordination.port import Coordination, Event, SessionLost, make_root
+from replitree.errors import CoordinationUnavailable, TableExists, TableNotFound, Unavailable
+from replitree.protocol import layout
+from replitree.protocol.effects import BlockId, Children, Effect, Exists, Get, GetMany, Procedure, Sync
+from replitree.protocol.entries import decode_block
+from replitree.protocol.insert import find_insert
+from replitree.protocol.layout import Replica
+from replitree.protocol.layout import Table as TablePlace
+from replitree.protocol.table import Outcome, create_table, leave_table, mark_dropped, remove_table
+from replitree.replica.identity import decode_identity, machine_id
+from replitree.storage.definition import TableDefinition, decode_definition
+
+T = TypeVar("T")
+
+LOOK_S = 0.05
+"""Pause between two looks while something is awaited, in seconds."""
+
+
+@cache
+def this_machine() -> str:
+    """Return the identity of this kernel and process namespace: who shares it shares files and process ids."""
+    return machine_id()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """One replica of a table, as coordination knows it.
+
+    Attributes
+    ----------
+    name
+        The replica's name.
+    address
+        ``host:port`` of its server; empty when it has never been active.
+    machine
+        Identity of the kernel and process namespace it runs under.
+    active
+        Whether it has a session.  A replica that was killed a moment ago still has.
+    pid
+        Process id on its machine; 0 when it has never been active.
+    """
+
+    name: str
+    address: str = ""
+    machine: str = ""
+    active: bool = False
+    pid: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it runs on this machine, so that its files may be opened directly."""
+        return self.machine == this_machine()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a replica is on the number line: the next entry to pull, and how many are pulled and not executed."""
+
+    pointer: int | None
+    queue: int
+
+
+class Session:
+    """A coordination session that is opened late and renewed when it ends.  Any thread may use it.
+
+    Parameters
+    ----------
+    open_session
+        Opens one.
+    """
+
+    def __init__(self, open_session: Callable[[], Coordination]) -> None:
+        self._open = open_session
+        self._lock = threading.Lock()
+        self._coordination: Coordination | None = None
+        self._lost = threading.Event()
+
+    def coordination(self) -> Coordination:
+        """Return the session, opened or renewed if need be.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            No server answers.
+        """
+        with self._lock:
+            if self._coordination is None:
+                self._coordination = self._open()
+                self._coordination.add_listener(self._heard)
+            elif self._lost.is_set():
+                self._coordination.reconnect()
+                self._lost.clear()
+            return self._coordination
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Run a procedure that asks for nothing but coordination, and return its value."""
+        outcome: object = None
+        try:
+            while True:
+                outcome = self.perform(procedure.send(outcome))
+        except StopIteration as stop:
+            return cast("T", stop.value)
+        finally:
+            procedure.close()
+
+    def perform(self, effect: Effect) -> Any:
+        """Perform one effect; a read is repeated once when the session turns out to have ended."""
+        coordination = self.coordination()
+        try:
+            return coordination.perform(cast("Any", effect))
+        except CoordinationUnavailable:
+            if not self._lost.is_set():
+                raise
+            return self.coordination().perform(cast("Any", effect))
+
+    def close(self) -> None:
+        """End the session, if there is one."""
+        with self._lock:
+            if self._coordination is not None:
+                self._coordination.close()
+                self._coordination = None
+
+    def _heard(self, event: Event) -> None:
+        if isinstance(event, SessionLost):
+            self._lost.set()
+
+
+class Catalog:
+    """The tables below one root.
+
+    Parameters
+    ----------
+    session
+        Where to read.
+    root
+        Path in coordination below which everything of this cluster lies.
+    """
+
+    def __init__(self, session: Session, root: str) -> None:
+        self._session = session
+        self._root = root
+
+    def place(self, name: str) -> TablePlace:
+        """Return where a table's nodes are; the name is checked."""
+        return TablePlace(layout.table_path(self._root, name))
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all tables, those that are being dropped left out."""
+        parent = layout.tables(self._root)
+        self._session.perform(Sync(parent))
+        names: tuple[str, ...] = self._session.perform(Children(parent)) or ()
+        if not names:
+            return ()
+        marks = self._session.perform(GetMany(tuple(layout.dropped(self.place(name)) for name in names)))
+        return tuple(name for name, mark in zip(names, marks.nodes, strict=True) if mark is None)
+
+    def definition(self, name: str) -> TableDefinition:
+        """Return a table's definition.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table, or it is being dropped.
+        """
+        place = self.place(name)
+        self._session.perform(Sync(place.path))
+        many = self._session.perform(GetMany((layout.metadata(place), layout.columns(place), layout.dropped(place))))
+        metadata, columns, dropped = many.nodes
+        if metadata is None or columns is None or dropped is not None:
+            state = "is being dropped" if dropped is not None else "does not exist"
+            raise TableNotFound(
+                f"table {name!r} {state}; create it, or see `replitree table list` for those that exist"
+            )
+        return decode_definition(metadata.value, columns.value)
+
+    def replicas(self, name: str) -> tuple[ReplicaInfo, ...]:
+        """Return the replicas that have joined a table, by name."""
+        place = self.place(name)
+        names: tuple[str, ...] = self._session.perform(Children(layout.replicas(place))) or ()
+        found = [Replica(place, replica) for replica in names]
+        if not found:
+            return ()
+        paths = (*map(layout.host, found), *map(layout.is_active, found))
+        nodes = self._session.perform(GetMany(paths)).nodes
+        pairs = zip(found, nodes[: len(found)], nodes[len(found) :], strict=True)
+        return tuple(
+            _info(replica.name, host, active is not None) for replica, host, active in pairs if host is not None
+        )
+
+    def positions(self, name: str) -> dict[str, Position]:
+        """Return where each replica of a table is on the number line, as coordination has it."""
+        place = self.place(name)
+        names: tuple[str, ...] = self._session.perform(Children(layout.replicas(place))) or ()
+        return {replica: self._position(Replica(place, replica)) for replica in names}
+
+    def log_tail(self, name: str) -> int:
+        """Return the index that the table's next log entry will have."""
+        place = self.place(name)
+        self._session.perform(Sync(layout.log(place)))
+        entries: tuple[str, ...] = self._session.perform(Children(layout.log(place))) or ()
+        return max((layout.index_of(place, entry) + 1 for entry in entries), default=place.base)
+
+    def find_block(self, name: str, block: BlockId) -> tuple[bool, int | None]:
+        """Look up the deduplication id of an insert: whether the insert took place, and its index if it is still known.
+
+        "No" is certain only when nobody can still be inserting it.
+        """
+        place = self.place(name)
+        path = layout.block(place, block)
+        self._session.perform(Sync(path))
+        node = self._session.perform(Get(path))
+        if node is None:
+            return False, None
+        return True, self._session.run(find_insert(place, decode_block(node.value, path)))
+
+    def _position(self, replica: Replica) -> Position:
+        pointer = self._session.perform(Get(layout.log_pointer(replica)))
+        queue = self._session.perform(Children(layout.queue(replica))) or ()
+        return Position(int(pointer.value) if pointer is not None else None, len(queue))
+
+    # --- creating and dropping ----------------------------------------------------------------------------------------
+
+    def create(self, definition: TableDefinition) -> None:
+        """Create a table.
+
+        Raises
+        ------
+        TableExists
+            There is one of this name, or its drop has not been finished.
+        CoordinationUnavailable
+            Whether it was created is not known; create it again.
+        """
+        place = self.place(definition.name)
+        coordination = self._session.coordination()
+        make_root(coordination, layout.tables(self._root))
+        outcome = self._session.run(create_table(place, definition.encode_metadata(), definition.encode_columns()))
+        if outcome is Outcome.DONE:
+            return
+        if outcome is Outcome.UNSETTLED:
+            raise CoordinationUnavailable(
+                f"the answer to the creation of {definition.name!r} was lost; create it again"
+            )
+        state = "is being dropped: drop it again to finish" if self._is_dropped(place) else "exists already"
+        raise TableExists(f"table {definition.name!r} {state}; or choose another name")
+
+    def drop(self, name: str, timeout_s: float) -> None:
+        """Drop a table and everything in it: mark it, let its replicas leave, remove its nodes.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        Unavailable
+            Replicas have not left in time; drop it again.
+        """
+        place = self.place(name)
+        deadline = time.monotonic() + timeout_s
+        if self._session.run(mark_dropped(place)) is Outcome.MISSING:
+            raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
+        while True:
+            present = self.replicas(name)
+            for replica in present:
+                if not replica.active:  # it can't leave by itself; when it comes back it finds the table gone
+                    self._session.run(leave_table(Replica(place, replica.name)))
+            outcome = self._session.run(remove_table(place))
+            if outcome is Outcome.DONE and not self._session.perform(Exists(place.path)):
+                return
+            if time.monotonic() > deadline:
+                names = ", ".join(replica.name for replica in present) or "none"
+                raise Unavailable(
+                    f"table {name!r} is being dropped, but replicas have not left it ({names}); drop it again"
+                )
+            time.sleep(LOOK_S)
+
+    def _is_dropped(self, place: TablePlace) -> bool:
+        return bool(self._session.perform(Exists(layout.dropped(place))))
+
+
+def _info(name: str, host: Any, active: bool) -> ReplicaInfo:
+    identity = decode_identity(host.value)
+    if identity is None:
+        return ReplicaInfo(name, active=active)
+    return ReplicaInfo(name, identity.address, identity.machine, active, identity.pid)

@@ -1,0 +1,338 @@
+"""A cluster on this machine: an embedded ZooKeeper and replicas, each a process of its own, in one folder.
+
+Guarantees:
+
+* `open` returns when every replica serves; `close` stops all, replicas first, in order, and leaves the folder ready to
+  be opened again.
+* No process outlives this one, not even when it is killed (see `replitree.coordination.supervise`).
+* One folder has one cluster at a time: a second one is refused.
+
+::
+
+    <folder>/cluster.json           url, token file and replicas, for `connect`
+    <folder>/token                  the shared secret, readable by its owner only
+    <folder>/zookeeper/…            unless another ZooKeeper is used
+    <folder>/r1/{server.toml, server.log, data/…}
+
+Absent on purpose: several machines.  Those run `replitree server` each, with a configuration file of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from typing_extensions import override
+
+from replitree.client.access import CLUSTER_FILE, Access, ClusterFile, ReplicaEntry
+from replitree.client.catalog import LOOK_S
+from replitree.client.connection import Connection
+from replitree.coordination.embedded import EmbeddedZooKeeper
+from replitree.coordination.supervise import Supervised
+from replitree.coordination.url import parse_url
+from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
+from replitree.protocol.layout import check_replica_name
+
+REPLICAS_MAX = 16
+START_S_MAX = 60.0
+"""How long a replica may take until it serves, in seconds; one with many parts looks at all of them first."""
+
+STOP_S_MAX = 30.0
+"""How long a replica may take to finish what it has begun before it is killed, in seconds."""
+
+KILL_S_MAX = 10.0
+LAST_LINES = 5
+TOKEN_FILE = "token"  # noqa: S105 - the name of a file
+
+
+def local(replicas: int = 3, folder: str | os.PathLike[str] | None = None) -> LocalCluster:
+    """Start a cluster on this machine and connect to it.
+
+    Parameters
+    ----------
+    replicas
+        How many; they are named ``r1``, ``r2``, ….
+    folder
+        Where everything goes, and stays; by default a temporary folder that `close` removes.
+
+    Returns
+    -------
+    LocalCluster
+        A `Connection` that also owns the processes: use it in a ``with`` statement, or call `close`.
+
+    Raises
+    ------
+    JavaMissing
+        ZooKeeper needs Java 17 or newer.
+    ReplicaUnavailable
+        A replica did not start; the message has its last words.
+
+    Examples
+    --------
+    ::
+
+        with replitree.local(replicas=3) as cluster:
+            table = cluster.create_table("events", "k bigint not null, v double", order_by="k")
+            table.insert({"k": [1, 2], "v": [0.5, None]})
+            print(table.to_arrow())
+    """
+    cluster = LocalCluster(folder, replicas)
+    cluster.open()
+    return cluster
+
+
+class LocalCluster(Connection):
+    """A connection to a cluster on this machine, and the owner of its processes.
+
+    Parameters
+    ----------
+    folder
+        Where everything goes; None: a temporary folder, removed by `close`.
+    replicas
+        How many.
+    zookeeper
+        Url of a ZooKeeper to use instead of an embedded one.
+    durable
+        False: the embedded ZooKeeper does not sync.  For tests only.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        replicas: int = 3,
+        *,
+        zookeeper: str | None = None,
+        durable: bool = True,
+    ) -> None:
+        if not 1 <= replicas <= REPLICAS_MAX:
+            raise BadInput(f"a local cluster has 1 to {REPLICAS_MAX} replicas, not {replicas}")
+        names = tuple(f"r{number}" for number in range(1, replicas + 1))
+        super().__init__(Access(zookeeper or "zk://127.0.0.1", "", names))
+        if zookeeper is not None:
+            parse_url(zookeeper)
+        self._temporary = folder is None
+        self._folder = Path(tempfile.mkdtemp(prefix="replitree-") if folder is None else folder).absolute()
+        self._zookeeper = EmbeddedZooKeeper(self._folder / "zookeeper", durable=durable) if zookeeper is None else None
+        self._processes = {name: _Process(name, self._folder / name) for name in names}
+
+    @override
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    @override
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def folder(self) -> Path:
+        """Where everything is."""
+        return self._folder
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the replicas."""
+        return tuple(self._processes)
+
+    @property
+    def processes(self) -> tuple[ReplicaEntry, ...]:
+        """The replicas' processes; process id 0 when one does not run."""
+        return tuple(process.entry() for process in self._processes.values())
+
+    @property
+    def zookeeper(self) -> EmbeddedZooKeeper | None:
+        """The embedded ZooKeeper, or None when another one is used."""
+        return self._zookeeper
+
+    def open(self) -> None:
+        """Start everything that does not run yet, and return when it serves.
+
+        Raises
+        ------
+        JavaMissing, CoordinationUnavailable
+            ZooKeeper did not start, or the folder is in use.
+        ReplicaUnavailable
+            A replica did not start.
+        """
+        if any(process.pid for process in self._processes.values()):
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            token = make_token(self._folder / TOKEN_FILE)
+            if self._zookeeper is not None:
+                self._zookeeper.start()
+            url = self._zookeeper.url if self._zookeeper is not None else self._access.url
+            self._access = Access(url, token, self.names)
+            for process in self._processes.values():
+                process.configure(url, self._folder / TOKEN_FILE)
+                process.launch()
+            for process in self._processes.values():
+                process.wait_ready()
+            self._write_cluster_file()
+        except BaseException:
+            self.close()
+            raise
+
+    @override
+    def close(self) -> None:
+        """End the connection, stop replicas and ZooKeeper in order.  Harmless when called again."""
+        super().close()
+        with ThreadPoolExecutor(len(self._processes)) as pool:
+            list(pool.map(_Process.stop, self._processes.values()))
+        if self._zookeeper is not None:
+            self._zookeeper.stop()
+        if self._temporary:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kill(self, name: str) -> None:
+        """Kill a replica's process (SIGKILL) and return when it is gone."""
+        self._process(name).kill()
+
+    def stop(self, name: str) -> None:
+        """Stop a replica in order: it finishes the inserts that it has taken."""
+        self._process(name).stop()
+
+    def start(self, name: str) -> None:
+        """Start a replica that does not run, and return when it serves.
+
+        Raises
+        ------
+        ReplicaUnavailable
+            It did not start; the message has its last words.
+        """
+        process = self._process(name)
+        process.launch()
+        process.wait_ready()
+        self._write_cluster_file()
+
+    def is_running(self, name: str) -> bool:
+        """Tell whether a replica's process runs."""
+        return self._process(name).pid != 0
+
+    def log_file(self, name: str) -> Path:
+        """Return the file with a replica's log."""
+        return self._process(name).log
+
+    def _process(self, name: str) -> _Process:
+        if name not in self._processes:
+            raise BadInput(f"this cluster has no replica {name!r}; it has {', '.join(self._processes)}")
+        return self._processes[name]
+
+    def _write_cluster_file(self) -> None:
+        url = self._access.url if self._zookeeper is not None else str(parse_url(self._access.url, auth=""))
+        content = ClusterFile(url, TOKEN_FILE, self.processes)
+        draft = self._folder / f".{CLUSTER_FILE}"
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
+        draft.replace(self._folder / CLUSTER_FILE)
+
+
+class _Process:
+    """One replica's process, its configuration and its log."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = check_replica_name(name)
+        self.folder = folder
+        self.config = folder / "server.toml"
+        self.log = folder / "server.log"
+        self._running: Supervised | None = None
+        self._log_start = 0
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid if self._running is not None and self._running.poll() is None else 0
+
+    def entry(self) -> ReplicaEntry:
+        return ReplicaEntry(self.name, self.pid, str(self.folder / "data"), str(self.config))
+
+    def configure(self, url: str, token_file: Path) -> None:
+        """Write the configuration anew: the ZooKeeper may be at another port than the last time."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = {
+            "name": self.name,
+            "zookeeper": url,
+            "data": str(self.folder / "data"),
+            "listen": "127.0.0.1:0",
+            "token_file": str(token_file),
+        }
+        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items()) + 'tables = ["*"]\n'
+        _write_private(self.config, text)
+
+    def launch(self) -> None:
+        if self.pid:
+            raise BadInput(f"replica {self.name} runs already (process {self.pid})")
+        self._release()
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        command = [sys.executable, "-m", "replitree.replica.server", "--config", str(self.config)]
+        self._running = Supervised(command, self.log)
+
+    def wait_ready(self) -> None:
+        """Wait for the line that says so."""
+        deadline = time.monotonic() + START_S_MAX
+        while not self._is_ready():
+            if not self.pid or time.monotonic() > deadline:
+                state = f"was not ready after {START_S_MAX:.0f} s" if self.pid else "ended"
+                raise ReplicaUnavailable(f"replica {self.name} {state}; its log is {self.log}: {self._last_words()}")
+            time.sleep(LOOK_S)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.terminate()
+            if self._running.wait(STOP_S_MAX) is None:
+                self.kill()
+            self._release()
+
+    def kill(self) -> None:
+        if self._running is not None:
+            self._running.kill()
+            if self._running.wait(KILL_S_MAX) is None:
+                raise ReplitreeError(
+                    f"process {self._running.pid} of replica {self.name} could not be killed; look at it"
+                )
+            self._release()
+
+    def _release(self) -> None:
+        if self._running is not None:
+            self._running.wait(KILL_S_MAX)
+            self._running = None
+
+    def _is_ready(self) -> bool:
+        return any(line.startswith('{"ready":true') for line in self._lines())
+
+    def _lines(self) -> list[str]:
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode("utf-8", "replace").splitlines()
+
+    def _last_words(self) -> str:
+        return " | ".join(self._lines()[-LAST_LINES:]) or "(nothing)"
+
+
+def make_token(path: Path) -> str:
+    """Return the token in a file; make a file with a fresh one if there is none."""
+    if not path.exists():
+        _write_private(path, secrets.token_urlsafe(32) + "\n")
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read: it holds a secret, or the way to one."""
+    draft = path.with_name(f".{path.name}")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    draft.replace(path)

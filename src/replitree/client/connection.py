@@ -1,0 +1,280 @@
+"""A connection to a cluster: its tables, and how it is.
+
+Guarantees: nothing is asked of anybody before it is needed; all handles of one connection read each other's writes;
+`close` ends the coordination session.
+
+Absent on purpose: a server to log in to.  A connection is a coordination session for looking things up, and HTTP to
+replicas.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+from typing_extensions import override
+
+from replitree.client.access import Access, find_access
+from replitree.client.catalog import LOOK_S, Catalog, ReplicaInfo, Session
+from replitree.client.http import HttpClient
+from replitree.client.status import ClusterStatus, ServerStatus, server_statuses, table_status
+from replitree.client.table import Table, Written
+from replitree.coordination.port import Coordination
+from replitree.coordination.url import parse_url
+from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
+from replitree.storage.definition import TableDefinition, TableSettings, Transform, define_table
+
+CREATE_S = 30.0
+"""How long to wait for replicas to join a new table, in seconds."""
+
+CONNECT_S = 8.0
+"""How long ZooKeeper may take to answer at first, in seconds; a person waits for it."""
+
+DROP_S = 60.0
+"""How long to wait for replicas to leave a dropped table, in seconds."""
+
+_Settings = TableSettings | Mapping[str, Any] | None
+
+
+def connect(url: str | os.PathLike[str], token: str | None = None, *, token_file: str | None = None) -> Connection:
+    """Connect to a cluster.
+
+    Parameters
+    ----------
+    url
+        ``zk://host:port,…/path``, or a folder made by `replitree up`.
+    token, token_file
+        The cluster's shared secret, or a file that holds it; by default ``REPLITREE_TOKEN``, the file in
+        ``REPLITREE_TOKEN_FILE``, or the folder's own.
+
+    Raises
+    ------
+    BadInput
+        The url is wrong, or there is no cluster in the folder.
+    """
+    return Connection(find_access(url, token, token_file))
+
+
+class Connection:
+    """A connection to a cluster.  Any thread may use it.  Also a context manager.
+
+    Parameters
+    ----------
+    access
+        How to reach it.
+    open_session
+        Opens a coordination session; by default one with the ZooKeeper that the url names.
+    """
+
+    def __init__(self, access: Access, open_session: Callable[[], Coordination] | None = None) -> None:
+        self._access = access
+        self._session = Session(open_session or self._open_session)
+        self._http: HttpClient | None = None
+        self._written: dict[str, Written] = {}
+        self._lock = threading.Lock()
+
+    @override
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {parse_url(self._access.url)}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The coordination url, without its password."""
+        return str(parse_url(self._access.url))
+
+    @property
+    def access(self) -> Access:
+        """How this cluster is reached, secrets included: for processes that connect on our behalf."""
+        return self._access
+
+    @property
+    def catalog(self) -> Catalog:
+        """What coordination knows."""
+        return Catalog(self._session, parse_url(self._access.url).root)
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema | str,
+        *,
+        order_by: str | Sequence[str] = (),
+        partition_by: str | Transform | Sequence[str | Transform] = (),
+        settings: _Settings = None,
+        wait_replicas: int | None = None,
+        timeout_s: float = CREATE_S,
+    ) -> Table:
+        """Create a table and wait until replicas serve it.
+
+        Parameters
+        ----------
+        name
+            Letters, digits and ``_``; a letter first.
+        schema
+            An Arrow schema, or Spark's DDL: ``"d date, k bigint not null, tags array<string>"``.
+        order_by
+            Columns that rows are sorted by inside a part.
+        partition_by
+            Iceberg's transforms: ``"month(d)"``, ``"bucket(16,k)"``, or a plain column.
+        settings
+            See `TableSettings`; a dictionary of them will do.
+        wait_replicas
+            How many replicas to wait for; by default all of a local cluster's, or one.
+        timeout_s
+            How long to wait for them, in seconds.
+
+        Raises
+        ------
+        BadInput
+            Something in the definition is wrong; nothing was created.
+        TableExists
+            There is a table of this name.
+        ReplicaUnavailable
+            The table was created, but too few replicas serve it in time.
+        """
+        definition = define_table(
+            name, schema, order_by=order_by, partition_by=partition_by, settings=_settings_of(settings)
+        )
+        self._http_client()  # without a token nothing is created
+        self.catalog.create(definition)
+        wanted = max(1, len(self._access.replicas)) if wait_replicas is None else wait_replicas
+        self._wait_for_replicas(definition, wanted, timeout_s)
+        return self._table(definition)
+
+    def table(self, name: str) -> Table:
+        """Return a table.
+
+        Raises
+        ------
+        TableNotFound
+            There is no table of this name.
+        """
+        return self._table(self.catalog.definition(name))
+
+    def tables(self) -> tuple[str, ...]:
+        """Return the names of all tables."""
+        return self.catalog.names()
+
+    def drop_table(self, name: str, *, timeout_s: float = DROP_S) -> None:
+        """Drop a table with everything in it, on every replica.
+
+        Raises
+        ------
+        TableNotFound
+            There is no table of this name.
+        Unavailable
+            Replicas have not left it in time; drop it again.
+        """
+        self.catalog.drop(name, timeout_s)
+
+    # --- how it is ----------------------------------------------------------------------------------------------------
+
+    def replicas(self) -> tuple[ReplicaInfo, ...]:
+        """Return the replicas of all tables, by name.  A replica that has no table yet is not among them."""
+        found: dict[str, ReplicaInfo] = {}
+        for name in self.tables():
+            for replica in self.catalog.replicas(name):
+                known = found.get(replica.name)
+                if known is None or (replica.active and not known.active):
+                    found[replica.name] = replica
+        return tuple(found[name] for name in sorted(found))
+
+    def servers(self) -> tuple[ServerStatus, ...]:
+        """Return how each server is, asked now."""
+        return server_statuses(self._http_client(), self.replicas())
+
+    def status(self, table: str | None = None) -> ClusterStatus:
+        """Return how the cluster is.
+
+        Parameters
+        ----------
+        table
+            Only this table.
+
+        Raises
+        ------
+        TableNotFound
+            There is no table of this name.
+        CoordinationUnavailable
+            Coordination can't be asked.
+        """
+        catalog, http = self.catalog, self._http_client()
+        names = self.tables() if table is None else (table,)
+        tables = tuple(table_status(catalog, http, catalog.definition(name)) for name in names)
+        return ClusterStatus(self.url, tables, server_statuses(http, self.replicas()))
+
+    def close(self) -> None:
+        """End the connection.  Its tables can't be used any more."""
+        self._session.close()
+        if self._http is not None:
+            self._http.close()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _open_session(self) -> Coordination:
+        from replitree.coordination.zookeeper import ZooKeeperCoordination
+
+        return ZooKeeperCoordination(self._access.url, connect_timeout_s=CONNECT_S)
+
+    def _http_client(self) -> HttpClient:
+        with self._lock:
+            if self._http is None:
+                if not self._access.token:
+                    raise NotAuthorized(
+                        "replicas want the cluster's token: give connect(…, token=…), or set REPLITREE_TOKEN or"
+                        " REPLITREE_TOKEN_FILE"
+                    )
+                self._http = HttpClient(self._access.token)
+            return self._http
+
+    def _table(self, definition: TableDefinition) -> Table:
+        http = self._http_client()
+        with self._lock:
+            written = self._written.setdefault(definition.table_id, Written())
+        return Table(definition, self.catalog, http, written)
+
+    def _wait_for_replicas(self, definition: TableDefinition, wanted: int, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            serving = self._count_serving(definition, wanted)
+            if serving >= wanted:
+                return
+            if time.monotonic() > deadline:
+                raise ReplicaUnavailable(
+                    f"table {definition.name!r} was created, but {serving} of {wanted} replicas serve it after"
+                    f" {timeout_s:.0f} s; start their servers"
+                )
+            time.sleep(LOOK_S)
+
+    def _count_serving(self, definition: TableDefinition, wanted: int) -> int:
+        """Count the replicas that take inserts, which they say themselves; coordination knows a moment earlier who will."""
+        joined = sum(replica.active for replica in self.catalog.replicas(definition.name))
+        if joined < wanted:
+            return joined
+        found = table_status(self.catalog, self._http_client(), definition).replicas
+        return sum(replica.state == "active" for replica in found)
+
+
+def _settings_of(settings: _Settings) -> TableSettings | None:
+    if settings is None or isinstance(settings, TableSettings):
+        return settings
+    try:
+        return msgspec.convert(dict(settings), TableSettings)
+    except msgspec.ValidationError as error:
+        known = ", ".join(TableSettings.__struct_fields__)
+        raise BadInput(f"the table's settings are wrong: {error}; there are {known}") from error

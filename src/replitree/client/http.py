@@ -1,0 +1,253 @@
+"""HTTP to replicas: keep-alive connections, one per thread and address, and two kinds of failure, never mixed up.
+
+Guarantees:
+
+* `ReplicaUnavailable`: the request was certainly not sent, so nothing was changed.
+* `AnswerLost`: the request was sent and no whole answer came.  Whatever it asked for may have happened, or may yet
+  happen.
+* Any other outcome is the replica's own answer, whole, with its status.
+
+Nothing is repeated here: who asks knows what a repetition would mean.
+
+Absent on purpose: redirects, proxies, cookies, TLS (the shared token is meant for one machine or a private network).
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, TypeVar
+
+import msgspec
+from typing_extensions import override
+
+from replitree.errors import NotAuthorized, ReplicaUnavailable, ReplitreeError, StoreError
+from replitree.replica.errors_http import error_from
+
+CONNECT_S_MAX = 3.0
+"""How long a replica may take to accept a connection, in seconds."""
+
+ANSWER_BYTES_MAX = 256 << 20
+"""Longest answer that is read into memory: the snapshot of a table with hundreds of thousands of parts."""
+
+PIECE_BYTES = 1 << 20
+"""Bytes read or sent at once where bodies are files."""
+
+_T = TypeVar("_T")
+Body = bytes | IO[bytes] | Iterable[bytes]
+
+
+class AnswerLost(ReplitreeError):
+    """A request was sent and its answer did not come: it may have been served.
+
+    Attributes
+    ----------
+    stale
+        The connection had been kept from an earlier request, and the replica closed it without a word: most likely it
+        did so before the request came.
+    """
+
+    def __init__(self, message: str, *, stale: bool = False) -> None:
+        super().__init__(message)
+        self.stale = stale
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A replica's answer: HTTP status and body."""
+
+    status: int
+    body: bytes
+
+    def decode(self, kind: type[_T]) -> _T:
+        """Read the JSON of a good answer.
+
+        Raises
+        ------
+        ReplitreeError
+            The error that the replica sent instead, with its class; or the answer makes no sense.
+        """
+        if self.status != http.client.OK:
+            raise self.error()
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except msgspec.DecodeError as error:
+            raise ReplitreeError(
+                f"the replica's answer can't be read ({error}); are both sides the same version?"
+            ) from error
+
+    def error(self) -> ReplitreeError:
+        """Give the error that the replica sent."""
+        try:
+            body = msgspec.json.decode(self.body, type=dict[str, str])
+        except msgspec.DecodeError:
+            if self.status == http.client.UNAUTHORIZED:
+                return NotAuthorized("the replica refused the token; use the cluster's")
+            return ReplitreeError(f"the replica answered with status {self.status} and no explanation; see its log")
+        return error_from(body)
+
+
+class _Connections:
+    """The connections of one thread, by address; closed when the thread ends."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.open: dict[str, http.client.HTTPConnection] = {}
+
+    def take(self, address: str) -> http.client.HTTPConnection | None:
+        """Return a kept connection, or None."""
+        if self.process != os.getpid():  # forked: the parent goes on using its sockets
+            self.process, self.open = os.getpid(), {}
+        return self.open.pop(address, None)
+
+    def close(self) -> None:
+        while self.open:
+            self.open.popitem()[1].close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class HttpClient:
+    """Talks to the replicas of one cluster.  Any thread may use it.
+
+    Parameters
+    ----------
+    token
+        The cluster's shared secret.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._kept = threading.local()
+        self._all: weakref.WeakSet[_Connections] = weakref.WeakSet()
+
+    @override
+    def __repr__(self) -> str:
+        return "HttpClient()"
+
+    def request(
+        self,
+        address: str,
+        method: str,
+        path: str,
+        body: Body | None = None,
+        *,
+        timeout_s: float,
+        length: int | None = None,
+    ) -> Answer:
+        """Send a request and read the whole answer.
+
+        Parameters
+        ----------
+        address
+            ``host:port``.
+        method, path
+            Path with its query, encoded.
+        body
+            Bytes, or an open file or pieces of `length` bytes in total.
+        timeout_s
+            Longest silence of the replica, in seconds.
+
+        Raises
+        ------
+        ReplicaUnavailable
+            It was not sent.
+        AnswerLost
+            It was sent; what became of it is not known.
+        """
+        with self._exchange(address, method, path, body, timeout_s, length) as response:
+            return _read(response)
+
+    def download(self, address: str, path: str, target: IO[bytes], *, timeout_s: float) -> None:
+        """Read a file of a replica, piece by piece, into an open file.
+
+        Raises
+        ------
+        StoreError
+            The file can't be written.
+        ReplitreeError
+            What the replica answered instead; otherwise as `request`.
+        """
+        with self._exchange(address, "GET", path, None, timeout_s, None) as response:
+            if response.status != http.client.OK:
+                raise _read(response).error()
+            while piece := response.read(PIECE_BYTES):
+                _write(target, piece)
+            if response.length:
+                raise http.client.IncompleteRead(b"", response.length)
+
+    def close(self) -> None:
+        """Close the connections of all threads that are not in use."""
+        for connections in list(self._all):
+            connections.close()
+
+    def _connections(self) -> _Connections:
+        try:
+            found: _Connections = self._kept.connections
+        except AttributeError:
+            found = self._kept.connections = _Connections()
+            self._all.add(found)
+        return found
+
+    @contextmanager
+    def _exchange(
+        self, address: str, method: str, path: str, body: Body | None, timeout_s: float, length: int | None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request; give the response to be read to its end; keep the connection if all went well."""
+        connections = self._connections()
+        kept = connections.take(address)
+        connection = kept or _connect(address)
+        whole = False
+        try:
+            assert connection.sock is not None
+            connection.sock.settimeout(timeout_s)
+            headers = self._headers if length is None else {**self._headers, "Content-Length": str(length)}
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            yield response
+            whole = response.isclosed() and not response.will_close
+        except TimeoutError as error:
+            raise AnswerLost(f"{address} did not answer in {timeout_s:.0f} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            stale = kept is not None and isinstance(error, ConnectionError)
+            raise AnswerLost(f"{address} did not answer: {str(error) or type(error).__name__}", stale=stale) from error
+        finally:
+            if whole:
+                connections.open[address] = connection
+            else:
+                connection.close()
+
+
+def _read(response: http.client.HTTPResponse) -> Answer:
+    if (response.length or 0) > ANSWER_BYTES_MAX:
+        raise ReplitreeError(f"the replica's answer has {response.length} bytes, more than {ANSWER_BYTES_MAX}")
+    return Answer(response.status, response.read())
+
+
+def _write(target: IO[bytes], piece: bytes) -> None:
+    try:
+        target.write(piece)
+    except OSError as error:
+        raise StoreError(f"can't write {target.name}: {error.strerror or error}; make room on that disk") from error
+
+
+def _connect(address: str) -> http.client.HTTPConnection:
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=CONNECT_S_MAX, blocksize=PIECE_BYTES)
+    try:
+        connection.connect()
+    except OSError as error:
+        connection.close()
+        raise ReplicaUnavailable(
+            f"the replica at {address} can't be reached: {error}; is its server running?"
+        ) from error
+    with suppress(OSError):
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return connection

@@ -1,0 +1,212 @@
+"""Insert: rows get into a table once, whatever happens on the way.
+
+How, depends on how many they are:
+
+* up to `REQUEST_ROWS_MAX` rows and `REQUEST_BYTES_MAX` bytes: one request, which the replica commits together with
+  others;
+* more: an *upload* (see `replitree.client.upload`) in slices, and one commit for all of them.
+
+Every insert has an identity by which replicas recognise it: the caller's token, else its content.  So it may be
+repeated after a lost answer, by us within the time limit, and by the caller after `OutcomeUnknown`.  With
+``deduplicate=False`` it gets a token of its own, and equal rows are inserted again.
+
+Absent on purpose: batching of small inserts on this side; replicas do it for all their clients.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from replitree.client.catalog import Catalog, ReplicaInfo
+from replitree.client.http import HttpClient
+from replitree.client.routing import Router
+from replitree.client.slices import Slice, cut, is_stream
+from replitree.client.staging import stage_slices
+from replitree.client.upload import Inserted, Upload, commit_upload, discard_upload, fresh_token, open_upload, send_part
+from replitree.errors import BadInput, OutcomeUnknown, ReplitreeError, Unavailable
+from replitree.storage.definition import TableDefinition
+from replitree.storage.manifest import PartManifest
+
+REQUEST_ROWS_MAX = 65_536
+REQUEST_BYTES_MAX = 8 << 20
+
+TIMEOUT_S = 60.0
+"""How long an insert may take to be answered, in seconds; the writing of files does not count."""
+
+ELSEWHERE_S = 15.0
+"""How long a commit is tried at one replica before everything is done again at another, in seconds."""
+
+TOKEN_CHARACTERS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class InsertResult:
+    """What became of an insert.
+
+    Attributes
+    ----------
+    index
+        Its position on the table's number line.  None when there were no rows, or when it repeats an insert so old that
+        its position is forgotten.
+    rows
+        How many rows it has.
+    outcome
+        ``inserted``; ``duplicate`` when they were in the table already (after a lost answer: from the first try); or
+        ``empty``.
+    token
+        The token that identified it; None when its content did.
+    """
+
+    index: int | None
+    rows: int
+    outcome: str
+    token: str | None
+
+
+class Inserter:
+    """Inserts into one table.  Any thread may use it.
+
+    Parameters
+    ----------
+    definition
+        The table.
+    catalog, http, router
+        Who knows the replicas, who talks to them, and who chooses one.
+    """
+
+    def __init__(self, definition: TableDefinition, catalog: Catalog, http: HttpClient, router: Router) -> None:
+        self._definition = definition
+        self._schema = definition.arrow_schema
+        self._catalog = catalog
+        self._http = http
+        self._router = router
+        self._route = f"/v1/tables/{quote(definition.name)}/insert"
+
+    def insert(self, data: Any, token: str | None, *, deduplicate: bool, timeout_s: float) -> InsertResult:
+        """Insert rows: see `Table.insert`."""
+        token = self.check_token(token, deduplicate=deduplicate)
+        small = self._as_small(data)
+        if small is not None:
+            return self._send(small, token, timeout_s)
+        slices = cut(data, self._definition)
+        first = next(slices, None)
+        if first is None:
+            return InsertResult(None, 0, "empty", token)
+        if first.last and _is_small(first.rows):
+            return self._send(first.rows, token, timeout_s)
+        return self._upload(data, chain((first,), slices), token, timeout_s)
+
+    # --- one request --------------------------------------------------------------------------------------------------
+
+    def _as_small(self, data: Any) -> pa.Table | pa.RecordBatch | None:
+        """Return data that can be sent as it is: a few Arrow rows in the table's schema.  The replica checks them again."""
+        if isinstance(data, pa.Table | pa.RecordBatch) and data.schema.equals(self._schema) and _is_small(data):
+            return data if data.num_rows else None
+        return None
+
+    def _send(self, rows: pa.Table | pa.RecordBatch, token: str | None, timeout_s: float) -> InsertResult:
+        body = _encode(rows)
+        path = self._route if token is None else f"{self._route}?token={quote(token, safe='')}"
+        request = self._http.request
+
+        def call(replica: ReplicaInfo, seconds: float) -> Inserted:
+            return request(replica.address, "POST", path, body, timeout_s=seconds).decode(Inserted)
+
+        return _result(self._router.ask(call, timeout_s=timeout_s, token=token or ""), token)
+
+    # --- an upload ----------------------------------------------------------------------------------------------------
+
+    def _upload(self, data: Any, slices: Iterator[Slice], token: str | None, timeout_s: float) -> InsertResult:
+        """Upload and commit; at another replica again while there is time, if the rows can be read again."""
+        again = not is_stream(data)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            began = time.monotonic()
+            upload, manifests = self._fill(slices, timeout_s)
+            deadline += time.monotonic() - began  # writing files is work, not waiting
+            left = max(1.0, deadline - time.monotonic())
+            wait_s = min(left, ELSEWHERE_S) if again else left
+            try:
+                return _result(self.commit(upload, manifests, token, timeout_s=wait_s), token)
+            except (Unavailable, OutcomeUnknown):
+                if not again or time.monotonic() >= deadline:
+                    raise
+            self._router.forget()
+            slices = cut(data, self._definition)
+
+    def _fill(self, slices: Iterator[Slice], timeout_s: float) -> tuple[Upload, tuple[PartManifest, ...]]:
+        upload = open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s)
+        try:
+            folder = upload.folder
+            if folder is None:
+                return upload, self._send_slices(slices, upload)
+            manifests = stage_slices(slices, self._definition, folder)
+        except BaseException:
+            discard_upload(upload, self._http)
+            raise
+        return upload, manifests
+
+    def _send_slices(self, slices: Iterator[Slice], upload: Upload) -> tuple[PartManifest, ...]:
+        with tempfile.TemporaryDirectory(prefix="replitree-upload-") as temporary:
+            folder = Path(temporary) / "parts"
+            manifests = stage_slices(slices, self._definition, folder)
+            for manifest in manifests:
+                send_part(self._http, upload, folder / manifest.partition, manifest)
+        return manifests
+
+    def commit(
+        self, upload: Upload, manifests: tuple[PartManifest, ...], token: str | None, *, timeout_s: float
+    ) -> Inserted:
+        """Commit an upload of this table: see `commit_upload`.  One that was certainly not taken is discarded."""
+        try:
+            return commit_upload(upload, manifests, token, http=self._http, catalog=self._catalog, timeout_s=timeout_s)
+        except OutcomeUnknown:
+            raise  # the replica may be about to take it
+        except ReplitreeError:
+            discard_upload(upload, self._http)
+            raise
+
+    def open_upload(self, timeout_s: float) -> Upload:
+        """Open an upload of this table at a replica that answers."""
+        return open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s)
+
+    @staticmethod
+    def check_token(token: str | None, *, deduplicate: bool) -> str | None:
+        """Return the token to use: the caller's, a fresh one when equal rows are wanted again, or None.
+
+        Raises
+        ------
+        BadInput
+            It is too long or empty, or contradicts `deduplicate`.
+        """
+        if token is None:
+            return None if deduplicate else fresh_token()
+        if not deduplicate:
+            raise BadInput("a token is there to find duplicates: give a token, or deduplicate=False, not both")
+        if not 1 <= len(token) <= TOKEN_CHARACTERS_MAX:
+            raise BadInput(f"the token has {len(token)} characters: use 1 to {TOKEN_CHARACTERS_MAX}")
+        return token
+
+
+def _is_small(rows: pa.Table | pa.RecordBatch) -> bool:
+    return bool(rows.num_rows <= REQUEST_ROWS_MAX and rows.nbytes <= REQUEST_BYTES_MAX)
+
+
+def _encode(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write(rows)
+    return sink.getvalue()
+
+
+def _result(inserted: Inserted, token: str | None) -> InsertResult:
+    return InsertResult(inserted.index, inserted.rows, inserted.outcome, token)

@@ -1,0 +1,311 @@
+"""A snapshot: the parts that a table has at one position of its number line, and how their rows get here.
+
+Guarantees: a snapshot never changes.  Everything below `index` is in it, whole inserts only.  Reading it twice gives
+the same rows, or `SnapshotExpired` when parts of it are gone; never fewer rows.
+
+Part files are opened where they lie when the replica runs on this machine.  Otherwise they are fetched over HTTP into a
+folder that is removed when the process ends, checked against the checksums of their manifests, and kept for the next
+read.
+
+Absent on purpose: locks and leases.  Parts outlive a snapshot for as long as replicas keep them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from replitree.client.catalog import this_machine
+from replitree.client.http import AnswerLost, HttpClient
+from replitree.errors import CorruptPart, ReplicaUnavailable, ReplitreeError, SnapshotExpired, StoreError
+from replitree.protocol.parts import parse_part
+from replitree.storage.definition import TableDefinition
+from replitree.storage.durable import file_checksum
+from replitree.storage.manifest import MANIFEST_FILE, PartManifest, manifest_problem
+from replitree.storage.predicate_parser import parse_predicate
+from replitree.storage.read import read_batches, read_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FETCHES_MAX = 4
+"""Files fetched at once."""
+
+FETCH_S_MAX = 60.0
+"""Longest silence of a replica while it sends a file, in seconds."""
+
+
+class SnapshotPart(msgspec.Struct, frozen=True):
+    """One part of a snapshot.
+
+    Attributes
+    ----------
+    part
+        Its name.
+    path
+        Its folder on the replica's machine.
+    manifest
+        What is in it.
+    """
+
+    part: str
+    path: str
+    manifest: PartManifest
+
+
+class SnapshotBody(msgspec.Struct, frozen=True):
+    """What a replica answers when it is asked for a snapshot."""
+
+    index: int
+    schema_version: int
+    replica: str
+    machine: str
+    parts: tuple[SnapshotPart, ...]
+
+    def check(self) -> SnapshotBody:
+        """Return this answer if it makes sense: names in it become names of files here."""
+        for part in self.parts:
+            parse_part(part.part)
+            problem = manifest_problem(part.manifest)
+            if problem is not None:
+                raise CorruptPart(f"replica {self.replica} sent a damaged manifest of {part.part}: {problem}")
+        return self
+
+
+class PartSource(Protocol):
+    """Where the files of parts that are not on this machine come from."""
+
+    def fetch(self, part: SnapshotPart) -> Path:
+        """Bring a part's files here; return their folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The parts of a table at one position.
+
+    Attributes
+    ----------
+    definition
+        The table.
+    index
+        Everything below this log index is included.
+    replica
+        Who answered.
+    parts
+        By name.
+    """
+
+    definition: TableDefinition
+    index: int
+    replica: str
+    parts: tuple[SnapshotPart, ...]
+    machine: str
+    source: PartSource = field(repr=False, compare=False)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(part.manifest.rows for part in self.parts)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all data files."""
+        return sum(part.manifest.bytes for part in self.parts)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the files lie on this machine and can be read."""
+        return self.machine == this_machine() and all(Path(part.path).is_dir() for part in self.parts[:1])
+
+    def select(self, where: str | None = None) -> tuple[SnapshotPart, ...]:
+        """Return the parts that can hold rows which `where` keeps, by the statistics in their manifests.
+
+        Raises
+        ------
+        BadInput
+            `where` is not a condition on this table's columns.
+        """
+        if where is None:
+            return self.parts
+        predicate = parse_predicate(where, self.definition)
+        return tuple(part for part in self.parts if predicate.may_match(part.manifest))
+
+    def folders(self, parts: Sequence[SnapshotPart]) -> list[Path]:
+        """Return a readable folder for each of these parts, fetching what is not on this machine.
+
+        Raises
+        ------
+        SnapshotExpired
+            A part is gone.
+        """
+        found = [local_folder(part, self.machine, self.definition.name) for part in parts]
+        here = [folder for folder in found if folder is not None]
+        if len(here) == len(parts):
+            return here
+        with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="replitree-fetch") as pool:
+            return list(pool.map(self.source.fetch, parts))
+
+    def files(self, where: str | None = None) -> list[Path]:
+        """Return the data files of the parts that `where` may match, on this machine."""
+        parts = self.select(where)
+        return [
+            folder / file.name
+            for part, folder in zip(parts, self.folders(parts), strict=True)
+            for file in part.manifest.files
+        ]
+
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+        """Read rows.
+
+        Parameters
+        ----------
+        columns
+            Names, in the order wanted; all by default.
+        where
+            Spark SQL condition; parts that can't match are not opened.
+
+        Raises
+        ------
+        BadInput
+            A column is unknown, or `where` can't be read.
+        SnapshotExpired
+            Parts are gone.
+        """
+        return read_parts(self.folders(self.select(where)), self.definition, columns, where)
+
+    def batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Read rows batch by batch, in bounded memory; parameters and errors as `to_arrow`."""
+        yield from read_batches(self.folders(self.select(where)), self.definition, columns, where)
+
+    def to_df(self, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None) -> DataFrame:
+        """Give the rows to Spark: see `Table.to_df`."""
+        read: Any = import_module("replitree.spark.read")  # by name, because Spark is a layer above the client
+        frame: DataFrame = read.snapshot_df(self, spark, columns, where)
+        return frame
+
+
+def local_folder(part: SnapshotPart, machine: str, table: str) -> Path | None:
+    """Return a part's folder if it lies on this machine, or None.
+
+    Raises
+    ------
+    SnapshotExpired
+        It would lie here, but is gone.
+    """
+    if machine != this_machine():
+        return None
+    folder = Path(part.path)
+    if not folder.is_dir():
+        raise SnapshotExpired(f"part {part.part} of table {table} is gone from this machine; take a new snapshot")
+    return folder
+
+
+class PartCache:
+    """Parts of one table that were fetched over HTTP, kept for further reads.
+
+    Parameters
+    ----------
+    http
+        How to ask.
+    table
+        The table's name.
+    addresses
+        Whom to ask, in this order.
+    folder
+        Where they go; by default a folder that is removed when this process ends.
+    """
+
+    def __init__(self, http: HttpClient, table: str, addresses: Sequence[str], folder: Path | None = None) -> None:
+        self._http = http
+        self._table = table
+        self._addresses = tuple(addresses)
+        self._folder = folder
+
+    def fetch(self, part: SnapshotPart) -> Path:
+        """Bring a part's files here; return their folder.
+
+        Raises
+        ------
+        SnapshotExpired
+            No replica has the part any more.
+        ReplicaUnavailable
+            No replica answers.
+        """
+        for file in part.manifest.files:
+            self.fetch_file(part, file.name)
+        folder = self._place(part)
+        (folder / MANIFEST_FILE).write_bytes(part.manifest.encode())
+        return folder
+
+    def fetch_file(self, part: SnapshotPart, name: str) -> Path:
+        """Bring one data file of a part here; return its path.  Errors as `fetch`."""
+        entry = next(file for file in part.manifest.files if file.name == name)
+        target = self._place(part) / name
+        if target.exists():
+            return target
+        descriptor, draft = tempfile.mkstemp(prefix="draft-", dir=target.parent)
+        os.close(descriptor)
+        try:
+            self._fetch_file(part, name, entry.checksum, Path(draft))
+            Path(draft).replace(target)
+        finally:
+            Path(draft).unlink(missing_ok=True)
+        return target
+
+    def _place(self, part: SnapshotPart) -> Path:
+        content = xxhash.xxh3_128_hexdigest(part.manifest.encode())  # equal rows may lie in different files
+        folder = (self._folder or _process_folder()) / f"{part.part}-{content}"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _fetch_file(self, part: SnapshotPart, name: str, checksum: str, target: Path) -> None:
+        path = f"/v1/tables/{quote(self._table)}/parts/{quote(part.part)}/files/{quote(name)}"
+        problem: ReplitreeError = ReplicaUnavailable("no replica is known")
+        for address in self._addresses:
+            try:
+                with target.open("wb") as out:
+                    self._http.download(address, path, out, timeout_s=FETCH_S_MAX)
+                if file_checksum(target) == checksum:
+                    return
+                problem = CorruptPart(f"{part.part}/{name} arrived from {address} with another checksum")
+            except AnswerLost as error:
+                problem = ReplicaUnavailable(f"{error}; try again")
+            except ReplitreeError as error:
+                problem = error
+        if isinstance(problem, ReplicaUnavailable | StoreError):
+            raise problem
+        raise SnapshotExpired(f"part {part.part} can't be had any more ({problem}); take a new snapshot") from problem
+
+
+_lock = threading.Lock()
+_root: dict[int, Path] = {}
+
+
+def _process_folder() -> Path:
+    """Return this process's folder for fetched parts; a forked process has one of its own."""
+    with _lock:
+        process = os.getpid()
+        if process not in _root:
+            _root.clear()
+            _root[process] = Path(tempfile.mkdtemp(prefix="replitree-parts-"))
+            atexit.register(_remove_cache, _root[process], process)
+        return _root[process]
+
+
+def _remove_cache(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

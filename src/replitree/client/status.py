@@ -1,0 +1,178 @@
+"""Status: what an operator wants to know of a cluster, as data that JSON can hold.
+
+Guarantees: it never fails because a replica does; what a replica can't say is None, and `reachable` is
+False.  Positions come from coordination and rows from the replicas, so they may be moments apart.
+
+Absent on purpose: judgement.  Whoever shows it decides what is bad.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from replitree.client.catalog import Catalog, Position, ReplicaInfo
+from replitree.client.http import HttpClient
+from replitree.errors import ReplitreeError
+from replitree.storage.definition import TableDefinition
+
+STATUS_S_MAX = 5.0
+"""How long a replica may take to say how it is, in seconds."""
+
+ASKED_AT_ONCE = 8
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """One replica of one table.
+
+    Attributes
+    ----------
+    active
+        It has a session.
+    reachable
+        Its server answers.
+    state
+        What it says of itself: ``starting``, ``active``, ``read_only``, ``halted`` or ``stopped``; ``down`` when it
+        does not answer.
+    reason
+        Why it is not active.
+    log_pointer, queue
+        Index of the next entry that it will pull, and how many entries it has pulled and not executed.
+    lag
+        How many entries of the log it has not executed.
+    index
+        Everything below this index can be read there.
+    parts, rows, bytes
+        What reads show there.
+    """
+
+    name: str
+    address: str
+    active: bool
+    reachable: bool
+    state: str
+    reason: str
+    log_pointer: int | None
+    queue: int
+    lag: int | None
+    index: int | None
+    parts: int | None
+    rows: int | None
+    bytes: int | None
+
+
+class TableStatus(msgspec.Struct, frozen=True):
+    """One table: its number line, and its replicas by name."""
+
+    name: str
+    columns: int
+    order_by: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    log_tail: int
+    parts: int | None
+    rows: int | None
+    bytes: int | None
+    replicas: tuple[ReplicaStatus, ...]
+
+
+class ServerStatus(msgspec.Struct, frozen=True):
+    """One server, with everything that it says about itself (None when it does not answer)."""
+
+    name: str
+    address: str
+    active: bool
+    reachable: bool
+    coordination_requests: dict[str, int]
+    answer: dict[str, Any] | None
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    """All tables and all servers of a cluster."""
+
+    url: str
+    tables: tuple[TableStatus, ...]
+    servers: tuple[ServerStatus, ...]
+
+
+def table_status(catalog: Catalog, http: HttpClient, definition: TableDefinition) -> TableStatus:
+    """Return how a table and each of its replicas is.
+
+    Raises
+    ------
+    CoordinationUnavailable
+        Coordination can't be asked.
+    """
+    name = definition.name
+    replicas = catalog.replicas(name)
+    answers = _ask_all(http, replicas, f"/v1/tables/{name}/status")
+    positions = catalog.positions(name)
+    tail = catalog.log_tail(name)
+    found = tuple(
+        _replica_status(replica, answer, positions.get(replica.name), tail)
+        for replica, answer in zip(replicas, answers, strict=True)
+    )
+    best = max(found, key=lambda status: status.index if status.index is not None else -1, default=None)
+    return TableStatus(
+        name,
+        len(definition.columns),
+        definition.order_by,
+        tuple(str(transform) for transform in definition.partition_by),
+        tail,
+        best.parts if best else None,
+        best.rows if best else None,
+        best.bytes if best else None,
+        found,
+    )
+
+
+def server_statuses(http: HttpClient, replicas: tuple[ReplicaInfo, ...]) -> tuple[ServerStatus, ...]:
+    """Return how each of these servers is."""
+    answers = _ask_all(http, replicas, "/v1/status")
+    return tuple(
+        ServerStatus(
+            replica.name,
+            replica.address,
+            replica.active,
+            answer is not None,
+            dict(answer.get("coordination_requests") or {}) if answer else {},
+            answer,
+        )
+        for replica, answer in zip(replicas, answers, strict=True)
+    )
+
+
+def _ask_all(http: HttpClient, replicas: tuple[ReplicaInfo, ...], route: str) -> list[dict[str, Any] | None]:
+    def ask(replica: ReplicaInfo) -> dict[str, Any] | None:
+        try:
+            return http.request(replica.address, "GET", route, timeout_s=STATUS_S_MAX).decode(dict[str, Any])
+        except ReplitreeError:
+            return None
+
+    usable = [replica if replica.address else None for replica in replicas]
+    with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="replitree-status") as pool:
+        return list(pool.map(lambda replica: ask(replica) if replica else None, usable))
+
+
+def _replica_status(
+    replica: ReplicaInfo, answer: dict[str, Any] | None, position: Position | None, tail: int
+) -> ReplicaStatus:
+    said = answer or {}
+    pointer = position.pointer if position else said.get("log_pointer")
+    queue = position.queue if position else int(said.get("queue") or 0)
+    return ReplicaStatus(
+        name=replica.name,
+        address=replica.address,
+        active=replica.active,
+        reachable=answer is not None,
+        state=str(said.get("state", "down")),
+        reason=str(said.get("reason", "its server does not answer")),
+        log_pointer=pointer,
+        queue=queue,
+        lag=None if pointer is None else max(0, tail - pointer) + queue,
+        index=said.get("index"),
+        parts=said.get("parts"),
+        rows=said.get("rows"),
+        bytes=said.get("bytes"),
+    )

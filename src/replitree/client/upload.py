@@ -1,0 +1,214 @@
+"""Uploads: the way into a table for more rows than one request should carry.
+
+Order, with what a crash or a failure between two steps leaves:
+
+1. *open*     the replica makes an empty folder                          after: a folder that the replica sweeps in a
+   day
+2. *fill*     part files are written into it, or sent to it              after: garbage in that folder
+3. *commit*   the manifests and the token: one insert, all or nothing    an answer that is lost leaves a doubt
+4. *settle*   in doubt, the commit is repeated with the same token, and the token is looked up in coordination
+
+An upload belongs to one replica and can be committed there only.  Its files are never part of the table before the
+commit.
+
+Absent on purpose: resuming an upload after its client died; repeat the insert with the same token.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from replitree.client.catalog import Catalog, ReplicaInfo, this_machine
+from replitree.client.http import AnswerLost, HttpClient
+from replitree.client.routing import Router
+from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
+from replitree.protocol.effects import BlockId
+from replitree.storage.manifest import PartManifest
+
+OPEN_S_MAX = 15.0
+SEND_S_MAX = 120.0
+"""Longest silence of a replica while it receives a file, in seconds."""
+
+
+SEND_TRIES = 3
+
+
+class Inserted(msgspec.Struct, frozen=True):
+    """What a replica answers to an insert."""
+
+    outcome: str
+    rows: int
+    index: int | None = None
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    """What a replica answers to the opening of an upload."""
+
+    upload: str
+    machine: str
+    path: str | None = None
+
+
+class _Commit(msgspec.Struct, frozen=True):
+    manifests: tuple[PartManifest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An open upload.
+
+    Attributes
+    ----------
+    table, id
+        Its table's name, and its own.
+    replica
+        Whose it is.
+    machine, path
+        On which machine its folder lies, and where; no path when it can be reached over HTTP only.
+    """
+
+    table: str
+    id: str
+    replica: ReplicaInfo
+    machine: str
+    path: str | None
+
+    @property
+    def folder(self) -> Path | None:
+        """Its folder if this process can write there, else None."""
+        if self.path is None or self.machine != this_machine():
+            return None
+        folder = Path(self.path)
+        try:
+            return folder if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else None
+        except OSError:
+            return None
+
+    @property
+    def route(self) -> str:
+        """Its path in the replica's API."""
+        return f"/v1/tables/{quote(self.table)}/uploads/{self.id}"
+
+
+def open_upload(router: Router, http: HttpClient, table: str, *, timeout_s: float) -> Upload:
+    """Open an upload at a replica that answers.
+
+    Raises
+    ------
+    Unavailable
+        No replica takes one now.
+    TooManyParts
+        The table takes no inserts before its parts are merged.
+    """
+
+    def call(replica: ReplicaInfo, seconds: float) -> Upload:
+        answer = http.request(replica.address, "POST", f"/v1/tables/{quote(table)}/uploads", b"", timeout_s=seconds)
+        opened = answer.decode(_Opened)
+        return Upload(table, opened.upload, replica, opened.machine, opened.path)
+
+    return router.ask(call, timeout_s=timeout_s, attempt_s=OPEN_S_MAX)
+
+
+def send_part(http: HttpClient, upload: Upload, folder: Path, manifest: PartManifest) -> None:
+    """Send the data files of one part to an upload's replica.
+
+    Parameters
+    ----------
+    folder
+        Where the files are.
+
+    Raises
+    ------
+    ReplicaUnavailable
+        A file did not get there; nothing was inserted.
+    """
+    for file in manifest.files:
+        route = f"{upload.route}/{quote(manifest.partition)}/{file.name}?checksum={file.checksum}"
+        _send_file(http, upload.replica.address, route, folder / file.name, file.bytes)
+
+
+def _send_file(http: HttpClient, address: str, route: str, path: Path, size: int) -> None:
+    problem: ReplitreeError = ReplicaUnavailable(f"{address} does not answer")
+    for _ in range(SEND_TRIES):  # the same bytes under the same name: sending them again is harmless
+        try:
+            with path.open("rb") as body:
+                http.request(address, "PUT", route, body, timeout_s=SEND_S_MAX, length=size).decode(dict[str, int])
+        except (AnswerLost, ReplicaUnavailable) as error:
+            problem = error
+        else:
+            return
+    raise ReplicaUnavailable(f"a file of the insert could not be sent ({problem}); nothing was inserted, try again")
+
+
+def commit_upload(
+    upload: Upload,
+    manifests: Sequence[PartManifest],
+    token: str | None,
+    *,
+    http: HttpClient,
+    catalog: Catalog,
+    timeout_s: float,
+) -> Inserted:
+    """Make an upload an insert.
+
+    Parameters
+    ----------
+    manifests
+        One for each part, at least one.
+    token
+        None: the content decides what is a duplicate.
+
+    Raises
+    ------
+    OutcomeUnknown
+        It may have become one.
+    Unavailable
+        It certainly did not.
+    BadInput
+        The files are not what the manifests say, or the upload is gone.
+    """
+    body = msgspec.json.encode(_Commit(tuple(manifests)))
+    query = "" if token is None else f"?token={quote(token, safe='')}"
+    block = block_of(manifests, token)
+
+    def call(replica: ReplicaInfo, seconds: float) -> Inserted:
+        answer = http.request(replica.address, "POST", f"{upload.route}/commit{query}", body, timeout_s=seconds)
+        try:
+            return answer.decode(Inserted)
+        except BadInput:
+            # The upload may be gone because an earlier try, whose answer was lost, took it.
+            found, index = catalog.find_block(upload.table, block)
+            if not found:
+                raise
+            return Inserted("duplicate", sum(manifest.rows for manifest in manifests), index)
+
+    router = Router(catalog, upload.table, upload.replica.name)
+    return router.ask(call, timeout_s=timeout_s, token=token or "", attempt_s=timeout_s)
+
+
+def discard_upload(upload: Upload, http: HttpClient) -> None:
+    """Delete an upload that was not committed.  A failure leaves it to the replica's sweep."""
+    with suppress(ReplitreeError):
+        http.request(upload.replica.address, "DELETE", upload.route, timeout_s=OPEN_S_MAX)
+
+
+def block_of(manifests: Sequence[PartManifest], token: str | None) -> BlockId:
+    """Return the deduplication id that a replica gives an upload."""
+    from replitree.replica.inserts import content_block, token_block
+
+    if token is not None:
+        return token_block(token)
+    return content_block(tuple(manifest.content_hash for manifest in manifests))
+
+
+def fresh_token() -> str:
+    """Return a token that no other insert has."""
+    return f"unique-{secrets.token_hex(16)}"
