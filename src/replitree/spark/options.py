@@ -1,0 +1,95 @@
+"""Options: from the texts that Spark passes to a connection and a table.
+
+Catalog tables lose their options, so everything but the table's name can also come from the environment.
+
+Absent on purpose: a token as an option.  Spark shows options in plans and logs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from replitree.client.access import URL_VARIABLE
+from replitree.client.connection import Connection, connect
+from replitree.client.table import SNAPSHOT_S, Table
+from replitree.errors import BadInput
+
+FOLDER_VARIABLE = "REPLITREE_DIR"
+
+
+def table_name(options: Mapping[str, str]) -> str:
+    """Return the table's name.
+
+    Raises
+    ------
+    BadInput
+        There is none.
+    """
+    name = options.get("table") or options.get("path")
+    if not name:
+        raise BadInput('which table? Say .option("table", "events") or load("events")')
+    return name
+
+
+def open_connection(options: Mapping[str, str]) -> Connection:
+    """Connect to the cluster that options or environment name.
+
+    Raises
+    ------
+    BadInput
+        Neither names one.
+    """
+    url = options.get("url") or os.environ.get(URL_VARIABLE) or os.environ.get(FOLDER_VARIABLE)
+    if not url:
+        raise BadInput(f'which cluster? Say .option("url", "zk://…") or set {URL_VARIABLE} or {FOLDER_VARIABLE}')
+    return connect(url, token_file=options.get("token_file"))
+
+
+def open_table(connection: Connection, options: Mapping[str, str]) -> Table:
+    """Return the table that options name, at the replica that they name."""
+    table = connection.table(table_name(options))
+    replica = options.get("replica")
+    return table.replica(replica) if replica else table
+
+
+def number(options: Mapping[str, str], name: str) -> int | None:
+    """Return a whole number, or None when the option is not there.
+
+    Raises
+    ------
+    BadInput
+        It is not a whole number.
+
+    Examples
+    --------
+    >>> number({"partitions": "4"}, "partitions")
+    4
+    """
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise BadInput(f"option {name} is a whole number, not {text!r}") from None
+
+
+def seconds(options: Mapping[str, str], default: float = SNAPSHOT_S) -> float:
+    """Return how long to wait for replicas, in seconds.
+
+    Raises
+    ------
+    BadInput
+        It is not a positive number.
+    """
+    text = options.get("timeout")
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise BadInput(f"option timeout is a number of seconds above 0, not {text!r}")
+    return value

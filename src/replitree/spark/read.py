@@ -1,0 +1,160 @@
+"""Read: a snapshot becomes a Spark DataFrame, through the JVM's own Parquet reader where the executors reach the files.
+
+Guarantees: the frame is one snapshot, whatever is inserted later and however often it is used.  `where` keeps the rows
+that Spark's own ``WHERE`` keeps; parts are left out only when their statistics prove that they have none of them.
+
+A missing or damaged file fails the query, whatever the session says about ignoring such files.
+
+Absent on purpose: catalogs.  A view per table is made by `replitree.spark.views.sql_views`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+
+from replitree.client.snapshot import Snapshot, SnapshotPart
+from replitree.errors import BadInput
+from replitree.spark.types import spark_schema
+from replitree.storage.predicate_parser import parse_predicate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from replitree.client.table import Table
+
+DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+PATHS_MAX = "1000000"
+TIME_ZONE = "spark.sql.session.timeZone"
+_UTC = ("utc", "etc/utc", "gmt", "z", "+00:00", "gmt+00:00", "utc+00:00")
+
+_conf_lock = threading.RLock()
+
+
+def to_df(
+    table: Table,
+    spark: SparkSession,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    min_index: int | None = None,
+) -> DataFrame:
+    """Give one snapshot of a table to Spark: see `Table.to_df`."""
+    return snapshot_df(table.snapshot(min_index), spark, columns, where)
+
+
+def snapshot_df(
+    snapshot: Snapshot, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None
+) -> DataFrame:
+    """Give a snapshot to Spark.
+
+    Parameters
+    ----------
+    snapshot
+        From `Table.snapshot`.
+    columns
+        Names, in the order wanted; all by default.
+    where
+        Spark SQL condition over the table's columns.
+
+    Raises
+    ------
+    BadInput
+        A column is unknown, or Spark can't read `where`.
+    SnapshotExpired
+        Parts of the snapshot are gone.
+    """
+    schema = spark_schema(snapshot.definition)
+    wanted = spark_schema(snapshot.definition, columns).names  # a wrong name is found out before anything is read
+    parts, problem = _select(snapshot, spark, where)
+    files = [
+        str(folder / file.name)
+        for part, folder in zip(parts, snapshot.folders(parts), strict=True)
+        for file in part.manifest.files
+    ]
+    frame = _read_files(spark, schema, files) if files else spark.createDataFrame([], schema)
+    if where is not None:
+        frame = _filtered(frame, where, problem)
+    if columns is not None or wanted != frame.columns:
+        frame = frame.select(*[_quoted(name) for name in wanted])
+    return frame
+
+
+def _select(
+    snapshot: Snapshot, spark: SparkSession, where: str | None
+) -> tuple[tuple[SnapshotPart, ...], BadInput | None]:
+    """Choose the parts; a condition that only Spark understands prunes nothing, and why is told if Spark does not."""
+    if where is None:
+        return snapshot.parts, None
+    try:
+        predicate = parse_predicate(where, snapshot.definition)
+    except BadInput as error:
+        return snapshot.parts, error
+    zoned = any(snapshot.definition.column(name).type.startswith("timestamp") for name in predicate.columns)
+    if zoned and not _is_utc(spark):  # Spark reads the condition's times in its own zone
+        return snapshot.parts, None
+    return tuple(part for part in snapshot.parts if predicate.may_match(part.manifest)), None
+
+
+def _is_utc(spark: SparkSession) -> bool:
+    return (spark.conf.get(TIME_ZONE) or "").lower() in _UTC
+
+
+def _read_files(spark: SparkSession, schema: StructType, files: Sequence[str]) -> DataFrame:
+    reader = (
+        spark.read.schema(schema)
+        .option("mergeSchema", "false")
+        .option("ignoreMissingFiles", "false")
+        .option("ignoreCorruptFiles", "false")
+        .option("datetimeRebaseMode", "CORRECTED")
+    )
+    with session_conf(spark, {DISCOVERY: PATHS_MAX}):
+        return reader.parquet(*[escaped(path) for path in files])
+
+
+def _filtered(frame: DataFrame, where: str, problem: BadInput | None) -> DataFrame:
+    try:
+        return frame.where(where)
+    except (AnalysisException, ParseException) as error:
+        first = str(error).splitlines()[0]
+        raise problem or BadInput(f"Spark can't read the condition {where!r}: {first}") from error
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def escaped(path: str | Path) -> str:
+    r"""Return a path for Spark's readers, which take ``* ? [ ] { } \`` for patterns.
+
+    Examples
+    --------
+    >>> print(escaped("/data/[a]/b*"))
+    /data/\[a\]/b\*
+    """
+    return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in str(path))
+
+
+@contextmanager
+def session_conf(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Change settings of a session for a moment.  Nothing happens when they are so already, as `spark_session` sets them."""
+    if all(spark.conf.get(key, None) == value for key, value in settings.items()):
+        yield
+        return
+    with _conf_lock:
+        before = {key: spark.conf.get(key, None) for key in settings}
+        try:
+            for key, value in settings.items():
+                spark.conf.set(key, value)
+            yield
+        finally:
+            for key, old in before.items():
+                if old is None:
+                    spark.conf.unset(key)
+                else:
+                    spark.conf.set(key, old)

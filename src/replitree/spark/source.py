@@ -1,0 +1,190 @@
+"""The data source: ``format("replitree")`` for reading and writing tables in batches.
+
+::
+
+    spark.read.format("replitree").option("url", "zk://…").load("events")
+    df.write.format("replitree").option("url", "zk://…").option("table", "events").mode("append").save()
+
+Options (any case; all are text):
+
+==================  ==================================================================================================
+``table``           the table's name; ``load("events")`` says it too
+``url``             ``zk://…`` or a folder made by `up`; by default ``REPLITREE_URL``, then ``REPLITREE_DIR``
+``token_file``      file with the cluster's token; by default as `replitree.connect` finds it
+``replica``         read or write at this replica only
+``columns``         read: names, separated by commas
+``where``           read: Spark SQL condition over the table's columns, pushed down to parts and files
+``minindex``        read: the insert at this log index must be included
+``partitions``      read: how many tasks to pack the files into
+``inserttoken``     write: names the insert; a job that is run again with the same token inserts nothing twice
+``timeout``         seconds to wait for replicas
+==================  ==================================================================================================
+
+Guarantees: a frame is one snapshot, fixed when it is first used.  A write is all or nothing and takes place once: tasks
+only stage, under names that no other attempt has, and the driver commits.  Without ``inserttoken`` a job that is run
+again is a new insert.
+
+Absent on purpose: ``pushFilters``.  On Spark 4.3 it returns wrong rows when one relation is used twice, because filters
+of one use prune the other.  ``where`` is for that.  Also absent: overwriting, which needs drops of rows, and streams.
+
+This module imports little: Spark imports every `pyspark_*` module in a process of its own before it plans anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from typing_extensions import override
+
+from replitree.errors import BadInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from replitree.spark.source_read import ReadPlan
+    from replitree.spark.source_write import WritePlan
+
+KNOWN_OPTIONS = frozenset(
+    {
+        "table",
+        "path",
+        "url",
+        "token_file",
+        "replica",
+        "columns",
+        "where",
+        "minindex",
+        "partitions",
+        "inserttoken",
+        "timeout",
+    }
+)
+
+
+class ReplitreeSource(DataSource):
+    """Spark's way to tables.  Made by Spark, from the options of a read or a write."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        """Return the name for ``format(…)``."""
+        return "replitree"
+
+    @override
+    def schema(self) -> StructType:
+        """Return the schema of a read: the table's, or the columns asked for."""
+        from replitree.spark.source_read import read_schema
+
+        return read_schema(self._lower())
+
+    @override
+    def reader(self, schema: StructType) -> ReplitreeReader:
+        """Return a reader; the snapshot is taken when Spark asks for the partitions."""
+        from replitree.spark.source_read import plan_read
+
+        return ReplitreeReader(plan_read(self._lower(), schema))
+
+    @override
+    def writer(self, schema: StructType, overwrite: bool) -> ReplitreeWriter:
+        """Return a writer for rows of this schema.
+
+        Raises
+        ------
+        BadInput
+            The mode is ``overwrite``.
+        SchemaMismatch
+            The rows' columns do not fit the table.
+        """
+        if overwrite:
+            raise BadInput(
+                'mode("overwrite") is not possible yet: it would have to drop what is there. Use mode("append"), or'
+                " drop the table and create it again"
+            )
+        from replitree.spark.source_write import plan_write
+
+        return ReplitreeWriter(plan_write(self._lower(), schema))
+
+    def _lower(self) -> dict[str, str]:
+        """Return the options with names in lower case, as Spark passes them: a plain dictionary has to be told."""
+        options = {str(key).lower(): str(value) for key, value in dict(self.options).items()}
+        unknown = sorted(
+            key
+            for key in options.keys() - KNOWN_OPTIONS
+            if not key.startswith(("option.", "spark.")) and key not in ("location", "owner", "provider")
+        )
+        if unknown:
+            known = ", ".join(sorted(KNOWN_OPTIONS - {"path"}))
+            raise BadInput(f"format replitree has no option {unknown[0]!r}; it has {known}")
+        return options
+
+
+class ReplitreeReader(DataSourceReader):
+    """Reads one snapshot.  Only the plan travels to the executors, and every task gets its own files."""
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self._plan = plan
+
+    @override
+    def __repr__(self) -> str:
+        return f"<ReplitreeReader {self._plan}>"
+
+    @override
+    def partitions(self) -> list[InputPartition]:
+        """Take the snapshot, and pack its files into a few tasks: one task per part would be fatal."""
+        from replitree.spark.source_read import plan_partitions
+
+        self._plan, partitions = plan_partitions(self._plan)
+        return list(partitions)
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's files; an empty table has one task without any."""
+        from replitree.spark.source_read import read_partition
+
+        yield from read_partition(self._plan, partition)
+
+
+class ReplitreeWriter(DataSourceArrowWriter):
+    """Writes one insert.  Spark runs `write` on copies of it in the executors, `commit` or `abort` on the driver."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    @override
+    def __repr__(self) -> str:
+        return f"<ReplitreeWriter {self._plan}>"
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage one task attempt's rows."""
+        from replitree.spark.source_write import write_task
+
+        return write_task(self._plan, iterator)
+
+    @override
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make everything that was staged one insert."""
+        from replitree.spark.source_write import commit_job
+
+        commit_job(self._plan, messages)
+
+    @override
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what was staged, unless it may be part of the table."""
+        from replitree.spark.source_write import abort_job
+
+        abort_job(self._plan)
+
+
+def register(spark: Any) -> None:
+    """Make ``format("replitree")`` known to a session that does not find it by itself."""
+    spark.dataSource.register(ReplitreeSource)

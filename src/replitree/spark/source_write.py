@@ -1,0 +1,306 @@
+"""Writing through the data source: tasks stage, the driver commits once.
+
+Order, and what is left behind when it ends there:
+
+1. *plan*     columns are checked; an upload is opened if a replica shares a disk with us    an empty upload
+2. *stage*    each task attempt writes part files under a name of its own                    garbage in scratch
+3. *gather*   the files of the attempts that Spark chose become one part per partition       garbage in the upload
+4. *mark*     a file says that a commit may have begun                                       the same
+5. *commit*   with the job's token; a lost answer is settled by repeating it                 the insert
+
+`abort` comes when a task failed for good, and also when `commit` raised.  It removes the scratch folder; the upload
+only when the mark of step 4 is not there, for otherwise it may be part of the table.  What nobody removes, the replica
+sweeps.
+
+Without a shared disk, the files of an attempt travel in its message to the driver (`MESSAGE_BYTES_MAX`), which sends
+them on.
+
+Absent on purpose: identity of a job beyond its token.  Spark runs a repeated job as a new one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from replitree.client.catalog import ReplicaInfo
+from replitree.client.http import HttpClient
+from replitree.client.insert import TIMEOUT_S
+from replitree.client.slices import cut
+from replitree.client.staging import stage_slices
+from replitree.client.table import Table
+from replitree.client.upload import Upload, discard_upload, fresh_token, send_part
+from replitree.errors import BadInput
+from replitree.spark.columns import check_columns
+from replitree.spark.options import open_connection, open_table, seconds
+from replitree.spark.write import SCRATCH_SUFFIX
+from replitree.storage.adopt import adopt_files
+from replitree.storage.definition import TableDefinition, decode_definition
+from replitree.storage.manifest import FileEntry, PartManifest, data_file, decode_manifest
+
+MESSAGE_BYTES_MAX = 256 << 20
+"""Bytes of part files that one task may send through the driver."""
+
+MARK = "commit_may_have_begun"
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """One job.  Spark keeps the same plan for `commit` and `abort`, and gives each task a copy."""
+
+    options: Mapping[str, str]
+    definition: tuple[bytes, bytes] = field(repr=False)
+    names: tuple[str, ...]
+    token: str
+    replica: str
+    upload: str
+    address: str
+    path: str | None
+
+    @property
+    def folder(self) -> Path | None:
+        """The upload's folder if tasks on its machine may write there."""
+        return Path(self.path) if self.path is not None else None
+
+    @property
+    def scratch(self) -> Path | None:
+        """Where task attempts stage, beside the upload."""
+        return Path(self.path + SCRATCH_SUFFIX) if self.path is not None else None
+
+
+class StagedMessage(WriterCommitMessage):
+    """What one task attempt staged.
+
+    Attributes
+    ----------
+    folder
+        Name of its folder in scratch; empty when the files are in `files`.
+    manifests
+        One for each part, encoded.
+    files
+        Contents by ``partition/file``, when there is no shared disk.
+    """
+
+    def __init__(self, folder: str, manifests: Sequence[PartManifest], files: Mapping[str, bytes]) -> None:
+        self.folder = folder
+        self.manifests = tuple(manifest.encode() for manifest in manifests)
+        self.files = dict(files)
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def plan_write(options: Mapping[str, str], schema: StructType) -> WritePlan:
+    """Check the columns and open an upload."""
+    with open_connection(options) as connection:
+        table = open_table(connection, options)
+        definition = table.definition
+        names = check_columns(schema, definition)
+        token = table.inserter.check_token(options.get("inserttoken"), deduplicate=True) or fresh_token()
+        upload = table.inserter.open_upload(seconds(options, TIMEOUT_S))
+        shared = upload.folder is not None
+        if not shared:  # it is opened again when there is something to send
+            discard_upload(upload, table.http)
+        elif upload.path is not None:
+            Path(upload.path + SCRATCH_SUFFIX).mkdir()
+    return WritePlan(
+        dict(options),
+        (definition.encode_metadata(), definition.encode_columns()),
+        tuple(names),
+        token,
+        upload.replica.name,
+        upload.id if shared else "",
+        upload.replica.address,
+        upload.path if shared else None,
+    )
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
+    """Stage one attempt's rows.
+
+    Raises
+    ------
+    SchemaMismatch
+        A column that may not be null has nulls.
+    BadInput
+        Without a shared disk: the rows are too many to travel through the driver.
+    """
+    definition = decode_definition(*plan.definition)
+    rows = _reader(plan, batches)
+    if rows is None:
+        return StagedMessage("", (), {})
+    scratch = plan.scratch
+    if scratch is not None and scratch.is_dir():
+        attempt = _attempt_name()
+        return StagedMessage(attempt, stage_slices(cut(rows, definition), definition, scratch / attempt), {})
+    with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
+        folder = Path(temporary) / "parts"
+        manifests = stage_slices(cut(rows, definition), definition, folder)
+        return StagedMessage("", manifests, _contents(folder, manifests))
+
+
+def _attempt_name() -> str:
+    """Return a name that no other attempt has: Spark's number for it, and chance in case Spark counts anew."""
+    context = TaskContext.get()
+    number = f"{context.partitionId()}-{context.taskAttemptId()}" if context is not None else "0-0"
+    return f"task-{number}-{secrets.token_hex(4)}"
+
+
+def _reader(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
+    """Give the rows as a stream under the table's own column names; None when there are none."""
+    first = next(batches, None)
+    if first is None:
+        return None
+    schema = pa.schema([field_.with_name(name) for field_, name in zip(first.schema, plan.names, strict=True)])
+
+    def renamed() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_arrays(first.columns, schema=schema)
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, renamed())
+
+
+def _contents(folder: Path, manifests: Sequence[PartManifest]) -> dict[str, bytes]:
+    size = sum(manifest.bytes for manifest in manifests)
+    if size > MESSAGE_BYTES_MAX:
+        raise BadInput(
+            f"a task has {size >> 20} MiB of rows, and executors that share no disk with a replica may send"
+            f" {MESSAGE_BYTES_MAX >> 20} MiB each: repartition into more tasks, or run Spark where a replica runs"
+        )
+    return {
+        f"{manifest.partition}/{file.name}": (folder / manifest.partition / file.name).read_bytes()
+        for manifest in manifests
+        for file in manifest.files
+    }
+
+
+# --- the driver's end -------------------------------------------------------------------------------------------------
+
+
+def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Make what the chosen attempts staged one insert.
+
+    Raises
+    ------
+    OutcomeUnknown
+        It may have been inserted; run the job again with its token as ``inserttoken``.
+    """
+    staged = [message for message in messages if isinstance(message, StagedMessage) and message.manifests]
+    definition = decode_definition(*plan.definition)
+    with open_connection(plan.options) as connection:
+        table = open_table(connection, plan.options)
+        if not staged:
+            _discard(plan, table.http)
+        elif plan.path is not None and all(message.folder for message in staged):
+            _commit_shared(plan, table, definition, staged)
+        else:
+            _commit_remote(plan, table, definition, staged)
+
+
+def _commit_shared(plan: WritePlan, table: Table, definition: TableDefinition, staged: Sequence[StagedMessage]) -> None:
+    folder, scratch = plan.folder, plan.scratch
+    assert folder is not None
+    assert scratch is not None
+    manifests = gather(definition, [(scratch / message.folder, message) for message in staged], folder)
+    (scratch / MARK).touch()
+    upload = _upload(plan, definition.name)
+    table.inserter.commit(upload, manifests, plan.token, timeout_s=seconds(plan.options, TIMEOUT_S))
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _commit_remote(plan: WritePlan, table: Table, definition: TableDefinition, staged: Sequence[StagedMessage]) -> None:
+    timeout_s = seconds(plan.options, TIMEOUT_S)
+    with tempfile.TemporaryDirectory(prefix="replitree-job-") as temporary:
+        folders = [
+            (
+                plan.scratch / message.folder if plan.scratch and message.folder else Path(temporary) / f"{number}",
+                message,
+            )
+            for number, message in enumerate(staged)
+        ]
+        for folder, message in folders:
+            for name, content in message.files.items():
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+        target = Path(temporary) / "parts"
+        target.mkdir()
+        manifests = gather(definition, folders, target)
+        upload = table.inserter.open_upload(timeout_s)
+        for manifest in manifests:
+            send_part(table.http, upload, target / manifest.partition, manifest)
+    _discard(plan, table.http)  # the one that not all tasks could reach
+    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s)
+
+
+def gather(
+    definition: TableDefinition, staged: Sequence[tuple[Path, StagedMessage]], target: Path
+) -> tuple[PartManifest, ...]:
+    """Move the files of all tasks into one part per partition; return the manifests by partition.
+
+    A partition that one task wrote alone keeps its manifest.  Files of several tasks are read once more, for their
+    content hash depends on all rows.
+    """
+    writers: dict[str, list[tuple[Path, PartManifest]]] = {}
+    for folder, message in staged:
+        for raw in message.manifests:
+            manifest = decode_manifest(raw)
+            writers.setdefault(manifest.partition, []).append((folder / manifest.partition, manifest))
+    limit = definition.settings.partitions_per_insert_max
+    if len(writers) > limit:
+        raise BadInput(
+            f"the rows belong to {len(writers)} partitions, and one insert may write to {limit}: insert in slices"
+        )
+    manifests = []
+    for partition, parts in sorted(writers.items()):
+        if len(parts) == 1:
+            manifests.append(_moved(*parts[0], target / partition))
+        else:
+            files = [folder / file.name for folder, manifest in parts for file in manifest.files]
+            manifests.append(adopt_files(files, definition, target, partition))
+    return tuple(manifests)
+
+
+def _moved(source: Path, manifest: PartManifest, target: Path) -> PartManifest:
+    target.mkdir()
+    entries = []
+    for number, file in enumerate(manifest.files):
+        (source / file.name).rename(target / data_file(number))
+        entries.append(FileEntry(data_file(number), file.rows, file.bytes, file.checksum))
+    return msgspec.structs.replace(manifest, files=tuple(entries))
+
+
+def abort_job(plan: WritePlan) -> None:
+    """Remove what was staged, unless a commit may have begun."""
+    scratch = plan.scratch
+    if scratch is None:
+        return
+    if not (scratch / MARK).exists():
+        with open_connection(plan.options) as connection:
+            _discard(plan, open_table(connection, plan.options).http)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _discard(plan: WritePlan, http: HttpClient) -> None:
+    if plan.path is not None:
+        discard_upload(_upload(plan, decode_definition(*plan.definition).name), http)
+        shutil.rmtree(plan.path + SCRATCH_SUFFIX, ignore_errors=True)
+
+
+def _upload(plan: WritePlan, table: str) -> Upload:
+    assert plan.path is not None
+    return Upload(table, plan.upload, ReplicaInfo(plan.replica, plan.address), "", plan.path)

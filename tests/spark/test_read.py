@@ -1,0 +1,217 @@
+"""Reading tables with Spark: the JVM's reader, the data source, views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+
+from replitree.client.cluster import LocalCluster
+from replitree.client.table import Table
+from replitree.errors import BadInput, SnapshotExpired
+from replitree.spark.types import spark_schema
+from replitree.spark.views import sql_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+NESTED = (
+    "k bigint not null, b boolean, i1 tinyint, i2 smallint, i4 int, f float, g double, d decimal(38,10), s string, x binary,"
+    " dt date, ts timestamp, n timestamp_ntz, a array<struct<x: int, y: array<string>>>, m map<string, struct<z: double>>"
+)
+
+
+@pytest.fixture
+def filled(table: Table) -> Table:
+    """1,000 rows in three parts and two months; k from 0 to 999."""
+    for start, count in ((0, 400), (400, 300), (700, 300)):
+        keys = range(start, start + count)
+        days = pa.array([17_532 + k % 59 for k in keys], pa.int32()).cast(pa.date32())
+        table.insert({"d": days, "k": keys, "v": [k / 4 for k in keys], "s": [f"s{k % 7}" for k in keys]})
+    return table
+
+
+def load(spark: SparkSession, cluster: LocalCluster, table: Table, **options: str) -> DataFrame:
+    reader = spark.read.format("replitree").option("URL", str(cluster.folder)).options(**options)
+    return reader.load(table.name)
+
+
+def keys(frame: DataFrame) -> list[int]:
+    return sorted(row["k"] for row in frame.select("k").collect())
+
+
+def test_both_ways_read_the_same_rows(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
+    direct, source = filled.to_df(spark), load(spark, running, filled)
+    assert direct.schema == source.schema == spark_schema(filled.definition)
+    assert sorted(direct.collect()) == sorted(source.collect())
+    assert keys(direct) == list(range(1000))
+
+
+def test_condition_and_columns_are_pushed_down(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
+    where = "k >= 690 and d < date'2018-02-01' and s like 's1%'"
+    expected = keys(filled.to_df(spark).where(where))
+    assert expected
+    direct = filled.to_df(spark, columns=["s", "k"], where=where)
+    assert direct.columns == ["s", "k"]
+    assert keys(direct) == expected
+    source = load(spark, running, filled, columns="k, s", where=where)
+    assert source.columns == ["k", "s"]
+    assert keys(source) == expected
+    assert len(filled.snapshot().select("k >= 700")) == 2, "one part per month of the last insert"
+    assert len(direct.inputFiles()) <= 2
+
+
+def test_condition_that_only_spark_understands_is_left_to_it(spark: SparkSession, filled: Table) -> None:
+    assert keys(filled.to_df(spark, where="k % 100 = 7 and upper(s) != 'S9'")) == list(range(7, 1000, 100))
+    with pytest.raises(BadInput, match="nope"):
+        filled.to_df(spark, where="nope = 1")
+    with pytest.raises(BadInput):
+        filled.to_df(spark, where="k = = 1")
+    with pytest.raises(BadInput, match="nope"):
+        filled.to_df(spark, columns=["nope"])
+
+
+def test_one_relation_with_different_filters_gives_the_right_rows(
+    spark: SparkSession, running: LocalCluster, filled: Table
+) -> None:
+    frame = load(spark, running, filled)
+    assert frame.where("k < 5").count() == 5
+    assert frame.count() == 1000
+    assert frame.where("k < 5").union(frame.where("k >= 990")).count() == 15
+    assert frame.where("k < 5").alias("a").crossJoin(frame.where("k >= 990").alias("b")).count() == 50
+    first, second = load(spark, running, filled, where="k < 5"), load(spark, running, filled, where="k >= 990")
+    assert (first.count(), second.count(), first.union(second).count(), first.count()) == (5, 10, 15, 5)
+
+
+def test_frame_is_one_snapshot_for_ever(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
+    direct, source = filled.to_df(spark), load(spark, running, filled)
+    assert (direct.count(), source.count()) == (1000, 1000)
+    index = filled.insert({"k": [1000]}).index
+    assert (direct.count(), source.count()) == (1000, 1000)
+    assert filled.to_df(spark).count() == 1001
+    assert load(spark, running, filled, minindex=str(index)).count() == 1001
+
+
+def test_empty_table_has_its_columns_and_no_rows(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    for frame in (table.to_df(spark), load(spark, running, table), load(spark, running, table, where="k > 1")):
+        assert frame.schema == spark_schema(table.definition)
+        assert frame.collect() == []
+        assert frame.groupBy("s").count().count() == 0
+    assert table.to_df(spark, columns=["s"], where="k > 1").columns == ["s"]
+
+
+def test_nothing_matches_is_not_an_error(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
+    assert filled.to_df(spark, where="k > 5000").count() == 0
+    assert load(spark, running, filled, where="k > 5000").count() == 0
+
+
+@pytest.fixture
+def nested(running: LocalCluster, name: str) -> Iterator[Table]:
+    table = running.create_table(name, NESTED, order_by="k")
+    full = {
+        "k": 1, "b": True, "i1": -1, "i2": 2, "i4": 3, "f": 0.5, "g": 0.1, "d": "1.5", "s": "ä", "x": b"\x00\xff",
+        "dt": 1, "ts": 1_000_001, "n": -1, "a": [{"x": 1, "y": ["p", None]}, None], "m": [("q", {"z": 1.0}), ("r", None)],
+    }  # fmt: skip
+    empty = {"k": 2} | {name: None for name in full if name != "k"}
+    columns = {}
+    for field in table.schema:
+        values = [full[field.name], empty[field.name]]
+        if pa.types.is_temporal(field.type):
+            plain = pa.int32() if pa.types.is_date(field.type) else pa.int64()
+            columns[field.name] = pa.array(values, plain).cast(field.type)
+        elif pa.types.is_decimal(field.type):
+            columns[field.name] = pa.array(values, pa.string()).cast(field.type)
+        else:
+            columns[field.name] = pa.array(values, field.type)
+    table.insert(pa.table(columns))
+    yield table
+    running.drop_table(name)
+
+
+def test_every_type_comes_through_both_ways(spark: SparkSession, running: LocalCluster, nested: Table) -> None:
+    direct, source = nested.to_df(spark).orderBy("k").collect(), load(spark, running, nested).orderBy("k").collect()
+    assert direct == source
+    assert direct[0]["a"][0]["y"] == ["p", None]
+    assert direct[0]["m"]["q"]["z"] == 1.0
+    assert direct[0]["ts"].microsecond == 1
+    assert set(direct[1]) == {2, None}
+
+
+def test_schema_given_by_the_reader_is_honoured(spark: SparkSession, running: LocalCluster, nested: Table) -> None:
+    reader = spark.read.format("replitree").option("url", str(running.folder))
+    frame = reader.schema("s string, k bigint").load(nested.name)
+    assert [tuple(row) for row in frame.orderBy("k").collect()] == [("ä", 1), (None, 2)]
+    with pytest.raises(PySparkException, match="read it as that"):
+        reader.schema("k int").load(nested.name).collect()
+
+
+def test_other_time_zone_of_the_session_does_not_lose_rows(
+    spark: SparkSession, running: LocalCluster, name: str
+) -> None:
+    table = running.create_table(name, "ts timestamp", order_by="ts", partition_by="hour(ts)")
+    for hour in range(4):
+        table.insert({"ts": pa.array([hour * 3_600_000_000], pa.timestamp("us", "UTC"))})
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        where = "ts >= timestamp'1969-12-31 21:00:00'"  # 02:00 in UTC
+        assert table.to_df(spark, where=where).count() == table.to_df(spark).where(where).count() == 2
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+        running.drop_table(name)
+
+
+def test_part_that_is_gone_is_an_error_not_fewer_rows(
+    spark: SparkSession, running: LocalCluster, filled: Table
+) -> None:
+    snapshot = filled.replica("r1").snapshot()
+    frame, source = snapshot.to_df(spark), load(spark, running, filled, replica="r1")
+    assert source.count() == 1000
+    part = snapshot.folders(snapshot.parts)[0]
+    part.rename(part.with_name("hidden"))
+    try:
+        with pytest.raises(SnapshotExpired, match="take a new snapshot"):
+            snapshot.to_df(spark)
+        with pytest.raises(Exception, match="FileNotFound|does not exist"):
+            frame.select("v").collect()
+        with pytest.raises(Exception, match="SnapshotExpired|gone"):
+            source.select("v").collect()
+    finally:
+        part.with_name("hidden").rename(part)
+    assert frame.count() == 1000
+
+
+def test_views_are_there_for_sql(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
+    assert filled.name in sql_views(spark, running)
+    assert spark.sql(f"select max(k) from {filled.name}").collect()[0][0] == 999
+    spark.sql(f"create temporary view other using replitree options(url '{running.folder}', table '{filled.name}')")
+    assert spark.sql("select count(*) from other where k < 10").collect()[0][0] == 10
+    assert sql_views(spark, running, (filled.name,)) == (filled.name,)
+
+
+def test_limit_ends_early_without_an_error(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
+    assert len(load(spark, running, filled).limit(3).collect()) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "not_there"}, "does not exist"),
+        ({"colums": "k"}, "no option 'colums'"),
+        ({"where": "nope = 1"}, "nope"),
+        ({"columns": "nope"}, "nope"),
+        ({"replica": "r9"}, "no replica 'r9'"),
+        ({"url": "/no/such/folder"}, "no cluster"),
+    ],
+)
+def test_wrong_options_say_what_is_right(
+    spark: SparkSession, running: LocalCluster, table: Table, options: dict[str, str], message: str
+) -> None:
+    given = {"url": str(running.folder), "table": table.name} | options
+    with pytest.raises((AnalysisException, PySparkException), match=message):
+        spark.read.format("replitree").options(**given).load().collect()

@@ -1,0 +1,265 @@
+"""Writing DataFrames into tables: all or nothing, once, whatever the tasks go through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from replitree.client.cluster import LocalCluster
+from replitree.client.table import Table
+from replitree.errors import BadInput, SchemaMismatch
+from replitree.spark.write import insert_df
+from tests.spark.conftest import uploads_left
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+COLUMNS = "d date, k bigint, v double, s string"
+
+
+def frame_of(spark: SparkSession, count: int, tasks: int = 4) -> DataFrame:
+    return spark.range(0, count, 1, tasks).select(
+        F.expr("date_add(date'2018-01-01', cast(id % 90 as int))").alias("d"),
+        F.col("id").alias("k"),
+        (F.col("id") / 3).alias("v"),
+        F.concat(F.lit("s"), F.col("id") % 10).alias("s"),
+    )
+
+
+def save(frame: DataFrame, cluster: LocalCluster, table: Table, mode: str = "append", **options: str) -> None:
+    given = {"url": str(cluster.folder), "table": table.name} | options
+    frame.write.format("replitree").options(**given).mode(mode).save()
+
+
+def keys(table: Table) -> list[int]:
+    found: list[int] = table.to_arrow(columns=["k"])["k"].to_pylist()
+    return sorted(found)
+
+
+# --- the fast way ---------------------------------------------------------------------------------------------------------
+
+
+def test_frame_becomes_one_insert_of_sorted_parts(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    result = table.insert(frame_of(spark, 1000), token="a")
+    assert (result.rows, result.outcome) == (1000, "inserted")
+    assert keys(table) == list(range(1000))
+    snapshot = table.snapshot()
+    assert [part.manifest.partition for part in snapshot.parts] == ["2018-01", "2018-02", "2018-03"]
+    assert len({part.part.split("_")[1] for part in snapshot.parts}) == 1, "one index for all partitions"
+    for part in snapshot.parts:
+        stats = part.manifest.columns["k"]
+        assert stats.nulls == 0
+        assert stats.min is not None
+    assert table.insert(frame_of(spark, 5), token="a").outcome == "duplicate"
+    assert uploads_left(running, table) == []
+
+
+def test_same_rows_again_are_a_duplicate_unless_wanted(spark: SparkSession, table: Table) -> None:
+    rows = frame_of(spark, 100, tasks=1)
+    assert table.insert(rows).outcome == "inserted"
+    assert table.insert(rows).outcome == "duplicate"
+    assert table.insert(rows, deduplicate=False).outcome == "inserted"
+    assert len(keys(table)) == 200
+
+
+def test_columns_are_found_by_name_and_missing_ones_are_null(spark: SparkSession, table: Table) -> None:
+    table.insert(spark.createDataFrame([("x", 7)], "S string, K int"))
+    assert table.to_arrow().to_pylist() == [{"d": None, "k": 7, "v": None, "s": "x"}]
+
+
+def test_frame_that_does_not_fit_is_refused_before_anything_runs(spark: SparkSession, table: Table) -> None:
+    for ddl, message in (("k bigint, x int", "'x'"), ("s string", "'k' is missing"), ("k string", "cast it first")):
+        with pytest.raises(SchemaMismatch, match=message):
+            table.insert(spark.createDataFrame([], ddl))
+    assert keys(table) == []
+
+
+def test_null_in_a_column_that_may_have_none_is_refused(
+    spark: SparkSession, running: LocalCluster, table: Table
+) -> None:
+    with pytest.raises(SchemaMismatch, match="'k'"):
+        table.insert(spark.createDataFrame([(1,), (None,)], "k bigint"))
+    assert keys(table) == []
+    assert uploads_left(running, table) == []
+
+
+def test_empty_frame_is_no_insert(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    assert table.insert(frame_of(spark, 10).where("k < 0")).outcome == "empty"
+    save(frame_of(spark, 10).where("k < 0"), running, table)
+    assert table.status().log_tail == 0
+    assert uploads_left(running, table) == []
+
+
+def test_shuffled_frame_has_one_file_per_partition(spark: SparkSession, table: Table) -> None:
+    insert_df(table, frame_of(spark, 1000, tasks=12))
+    assert [len(part.manifest.files) for part in table.snapshot().parts] == [1, 1, 1]
+    insert_df(table, frame_of(spark, 900, tasks=3), shuffle=False)
+    assert {len(part.manifest.files) for part in table.snapshot().parts} == {1, 3}
+
+
+def test_failed_spark_job_leaves_nothing(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    broken = frame_of(spark, 100).withColumn("v", F.raise_error(F.lit("as the test wants")).cast("double"))
+    with pytest.raises(PySparkException, match="as the test wants"):
+        table.insert(broken)
+    assert keys(table) == []
+    assert uploads_left(running, table) == []
+
+
+def test_too_many_partitions_are_refused(spark: SparkSession, running: LocalCluster, name: str) -> None:
+    table = running.create_table(name, "k bigint", partition_by="k", settings={"partitions_per_insert_max": 5})
+    for insert in (
+        lambda: table.insert(spark.range(6).toDF("k")),
+        lambda: save(spark.range(6).toDF("k"), running, table),
+    ):
+        with pytest.raises((BadInput, PySparkException), match="insert in slices"):
+            insert()
+    assert keys(table) == []
+    assert uploads_left(running, table) == []
+    running.drop_table(name)
+
+
+TRANSFORMS = [
+    "i", "dt", "b", "s", "x", "dec", "ts", "n",
+    "year(dt)", "month(dt)", "day(dt)", "year(ts)", "month(ts)", "day(ts)", "hour(ts)",
+    "year(n)", "month(n)", "day(n)", "hour(n)",
+    "bucket(7,i)", "bucket(7,k)", "bucket(7,s)", "bucket(7,x)", "bucket(7,dec)", "bucket(7,dt)", "bucket(7,ts)", "bucket(7,n)",
+    "truncate(10,i)", "truncate(10,k)", "truncate(2,s)", "truncate(1,x)", "truncate(50,dec)",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def values(spark: SparkSession) -> Iterator[DataFrame]:
+    """Values on both sides of zero and of 1970, with nulls, empty and odd strings."""
+    micros = "(id * 7919 - 400) * 3600000000 * 31 + id"
+    yield spark.range(0, 120, 1, 3).select(
+        F.col("id").alias("k"),
+        F.expr("if(id % 11 = 0, null, cast(id - 60 as int))").alias("i"),
+        F.expr("if(id % 13 = 0, null, date_add(date'1970-01-01', cast(id * 37 - 2000 as int)))").alias("dt"),
+        F.expr("if(id % 7 = 0, null, id % 2 = 0)").alias("b"),
+        F.expr("case when id % 9 = 0 then null when id % 9 = 1 then '' when id % 9 = 2 then 'Ä/_é' else concat('k', id) end").alias("s"),
+        F.expr("if(id % 10 = 0, null, cast(concat('x', id % 5) as binary))").alias("x"),
+        F.expr("if(id % 12 = 0, null, cast(id - 60 as decimal(20,2)) / 7)").cast("decimal(20,2)").alias("dec"),
+        F.expr(f"if(id % 8 = 0, null, timestamp_micros({micros}))").alias("ts"),
+        F.expr(f"if(id % 8 = 1, null, cast(timestamp_micros({micros}) as timestamp_ntz))").alias("n"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu"])
+def test_spark_makes_the_partitions_that_storage_makes(
+    spark: SparkSession, running: LocalCluster, name: str, values: DataFrame, zone: str
+) -> None:
+    """Every part is checked row by row when it is adopted; two groups of one partition could not be adopted at all."""
+    schema = "k bigint, i int, dt date, b boolean, s string, x binary, dec decimal(20,2), ts timestamp, n timestamp_ntz"
+    rows = values.toArrow()
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        for number, transform in enumerate(TRANSFORMS):
+            spark_table = running.create_table(f"{name}_{number}", schema, order_by="k", partition_by=transform)
+            spark_table.insert(rows, token="arrow")
+            spark_table.insert(values, token="spark")
+            parts = spark_table.snapshot().parts
+            arrow, by_spark = (
+                sorted((p.manifest.partition, p.manifest.rows) for p in parts if f"_{index}_" in p.part)
+                for index in (0, 1)
+            )
+            assert arrow == by_spark, transform
+            running.drop_table(spark_table.name)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+# --- the data source ------------------------------------------------------------------------------------------------------
+
+
+def test_data_source_appends_once(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    save(frame_of(spark, 500), running, table)
+    assert keys(table) == list(range(500))
+    assert table.status().log_tail == 1
+    assert uploads_left(running, table) == []
+    save(frame_of(spark, 500), running, table)
+    assert len(keys(table)) == 1000, "a job that is run again is a new insert"
+
+
+def test_data_source_with_a_token_inserts_once(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    for _ in range(2):
+        save(frame_of(spark, 100), running, table, insertToken="load 1")
+    assert keys(table) == list(range(100))
+
+
+def test_both_ways_write_the_same_rows(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    table.insert(frame_of(spark, 300))
+    save(frame_of(spark, 300), running, table)
+    rows = table.to_arrow().sort_by("k").to_pylist()
+    assert rows[::2] == rows[1::2]
+
+
+def failing(attempts: int) -> Any:
+    """Give a function for `mapInArrow` whose first attempts fail after their first batch."""
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            yield batch
+            if context.partitionId() == 1 and context.attemptNumber() < attempts:
+                raise ValueError("as the test wants")
+
+    return pass_on
+
+
+def test_task_that_is_retried_leaves_no_duplicate(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    retried = frame_of(spark, 400).mapInArrow(failing(1), COLUMNS)
+    save(retried, running, table)
+    assert keys(table) == list(range(400))
+    table.insert(retried, token="fast")
+    assert len(keys(table)) == 800
+    assert uploads_left(running, table) == []
+
+
+def test_job_that_fails_for_good_leaves_nothing(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    hopeless = frame_of(spark, 400).mapInArrow(failing(99), COLUMNS)
+    for write in (lambda: save(hopeless, running, table), lambda: table.insert(hopeless)):
+        with pytest.raises(PySparkException, match="as the test wants"):
+            write()
+    assert keys(table) == []
+    assert uploads_left(running, table) == []
+    assert table.status().log_tail == 0
+
+
+def test_overwrite_and_wrong_columns_are_refused(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    with pytest.raises(AnalysisException, match=r'mode\("append"\)'):
+        save(frame_of(spark, 10), running, table, mode="overwrite")
+    for ddl, message in (("k bigint, x int", "'x'"), ("s string", "'k' is missing")):
+        with pytest.raises(AnalysisException, match=message):
+            save(spark.createDataFrame([], ddl), running, table)
+    with pytest.raises(PySparkException, match="'k'"):
+        save(spark.createDataFrame([(1,), (None,)], "k bigint"), running, table)
+    assert keys(table) == []
+    assert uploads_left(running, table) == []
+
+
+def test_replica_that_is_down_is_left_for_the_other(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    running.kill("r2")
+    try:
+        save(frame_of(spark, 100), running, table)
+        table.insert(frame_of(spark, 50), token="b")
+    finally:
+        running.start("r2")
+    assert len(table.replica("r2").to_arrow()) == 150
+
+
+def test_insert_into_a_view(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    options = f"url '{running.folder}', table '{table.name}'"
+    spark.sql(f"create or replace temporary view target using replitree options({options})")
+    spark.sql("insert into target select date'2018-01-01' d, 1L k, 0.5D v, 'x' s")
+    assert keys(table) == [1]
