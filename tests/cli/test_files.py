@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,20 @@ from replitree.errors import BadInput
 from replitree.storage.conform import conform
 from replitree.storage.definition import define_table
 
-TABLE = define_table("t", "id bigint not null, at timestamp, day date, note string, name string not null, tags array<int>")
-ROWS = [
-    {"id": 1, "at": dt.datetime(2020, 1, 2, 3, 4, 5, tzinfo=dt.UTC), "day": dt.date(2020, 1, 1), "note": None, "name": ""},
+TABLE = define_table(
+    "t", "id bigint not null, at timestamp, day date, note string, name string not null, tags array<int>"
+)
+ROWS: list[dict[str, Any]] = [
+    {
+        "id": 1,
+        "at": dt.datetime(2020, 1, 2, 3, 4, 5, tzinfo=dt.UTC),
+        "day": dt.date(2020, 1, 1),
+        "note": None,
+        "name": "",
+    },
     {"id": 2, "at": None, "day": None, "note": "with, comma", "name": "zwei"},
 ]
-CSV = "name,id,at,day,note\n,1,2020-01-02 03:04:05,2020-01-01,\nzwei,2,,,\"with, comma\"\n"
+CSV = 'name,id,at,day,note\n,1,2020-01-02 03:04:05,2020-01-01,\nzwei,2,,,"with, comma"\n'
 JSONL = (
     '{"id": 1, "at": "2020-01-02T03:04:05Z", "day": "2020-01-01", "name": ""}\n'
     '{"name": "zwei", "id": 2, "note": "with, comma", "tags": null}\n'
@@ -72,7 +81,9 @@ def test_said_format_wins_over_suffix(tmp_path: Path) -> None:
 
 def test_times_without_zone_are_utc_and_zones_are_converted(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("id,name,at\n1,a,2020-01-02 03:04:05\n2,a,2020-01-02T05:04:05+02:00\n3,a,2020-01-02\n4,a,2020-01-02T03:04:05Z\n")
+    path.write_text(
+        "id,name,at\n1,a,2020-01-02 03:04:05\n2,a,2020-01-02T05:04:05+02:00\n3,a,2020-01-02\n4,a,2020-01-02T03:04:05Z\n"
+    )
     hours = [row["at"].hour for row in read(path)]
     assert hours == [3, 3, 0, 3]
 
@@ -98,9 +109,8 @@ BROKEN = [
 def test_broken_bytes_are_bad_input_that_says_what_is_wrong(tmp_path: Path, name: str, data: bytes, says: str) -> None:
     path = tmp_path / name
     path.write_bytes(data)
-    with pytest.raises(BadInput, match=".*") as raised:
+    with pytest.raises(BadInput, match=re.escape(says)):
         read(path)
-    assert says in str(raised.value)
 
 
 def test_maps_in_json_lines_are_refused_with_what_to_use(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def test_error_is_one_line_even_when_its_message_is_not(capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().err) == {"error": "BadInput", "message": "first second"}
 
 
-@pytest.mark.parametrize(("value", "shown"), [(1234, "1,234"), (True, "yes"), (12345.678, "12,346"), (0.12345, "0.1235"), ("x", "x")])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1234, "1,234"), (True, "yes"), (12345.678, "12,346"), (0.12345, "0.1235"), ("x", "x")]
+)
 def test_cells(value: object, shown: str) -> None:
     assert cell(value) == shown
 

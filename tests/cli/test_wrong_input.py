@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Run
 
 from replitree.cli import version as version_command
+from tests.cli.conftest import Run
 
 NOWHERE = "zk://127.0.0.1:1/replitree"
 """Nothing listens there."""
@@ -111,7 +111,9 @@ def test_a_file_without_permission_is_named(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("status",), ("table", "list"), ("insert", "t", "rows.csv"), ("sql", "select 1")])
+@pytest.mark.parametrize(
+    "arguments", [("status",), ("table", "list"), ("insert", "t", "rows.csv"), ("sql", "select 1")]
+)
 def test_no_zookeeper_is_said_soon_and_is_no_usage_error(
     run: Run, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

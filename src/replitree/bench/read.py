@@ -1,0 +1,97 @@
+"""Reading: a table through `to_df` against ``spark.read.parquet`` on the very same files, in turn, warmed.
+
+Keys::
+
+    sum_s, group_s, filter_s, count_s   seconds of an aggregation, for both
+    parts                               of the table
+    parts_opened                        for a range of the key that one part in `parts` holds; the peer's opens all
+
+The "peer" here is plain Spark on the table's own files: what it would cost without replitree.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from replitree.bench.report import Measured
+from replitree.bench.systems import SCHEMA, make_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from replitree.client import Connection, Table
+
+PARTS = 100
+PART_ROWS = 30_000
+WARM_UPS = 2
+TIMES = 7
+"""Measurements of one query in one round, of which the median counts: one alone varies by a tenth."""
+
+Query = Callable[["DataFrame"], "DataFrame"]
+
+QUERIES: dict[str, Query] = {
+    "sum_s": lambda frame: frame.selectExpr("sum(v)", "max(k)"),
+    "group_s": lambda frame: frame.groupBy((frame.k % 1000).alias("g")).agg({"v": "avg", "s": "max"}),
+    "filter_s": lambda frame: frame.where("v < 1000 AND s LIKE '1%'").selectExpr("count(*)", "sum(k)"),
+    "count_s": lambda frame: frame.selectExpr("count(*)"),
+}
+
+
+class ReadBench:
+    """A table of many parts, read in two ways.
+
+    Parameters
+    ----------
+    spark, connection
+        Where to read.
+    parts, part_rows
+        How large the table is; the parts' keys do not overlap.
+    """
+
+    def __init__(
+        self, spark: SparkSession, connection: Connection, parts: int = PARTS, part_rows: int = PART_ROWS
+    ) -> None:
+        self._spark = spark
+        self._parts = parts
+        self._part_rows = part_rows
+        self._table: Table = connection.create_table("readings", SCHEMA, order_by="k", partition_by="month(d)")
+        for number in range(parts):
+            self._table.insert(make_rows(number * part_rows, part_rows))
+
+    def measure(self, _number: int) -> tuple[Measured, Measured]:
+        """Run every query both ways, in turn; return ours and plain Spark's."""
+        files = [str(file) for file in self._table.snapshot().files()]
+        ours: Measured = {}
+        plain: Measured = {}
+        for name, query in QUERIES.items():
+            ours[name], plain[name] = self._compare(query, files)
+        where, opened = self._range()
+        ours |= {"parts": self._parts, "parts_opened": opened}
+        plain |= {"parts": self._parts, "parts_opened": len(self._spark.read.parquet(*files).where(where).inputFiles())}
+        return ours, plain
+
+    def _compare(self, query: Query, files: list[str]) -> tuple[float, float]:
+        """Return the medians of both ways, measured in turn."""
+        ways: tuple[Callable[[], DataFrame], ...] = (
+            lambda: self._table.to_df(self._spark),
+            lambda: self._spark.read.parquet(*files),
+        )
+        times: tuple[list[float], list[float]] = ([], [])
+        for number in range(WARM_UPS + TIMES):
+            for i, frame in enumerate(ways):
+                begin = time.perf_counter()
+                query(frame()).collect()
+                if number >= WARM_UPS:
+                    times[i].append(time.perf_counter() - begin)
+        return statistics.median(times[0]), statistics.median(times[1])
+
+    def _range(self) -> tuple[str, int]:
+        """Ask for keys of one part in the middle; return the condition and how many parts Spark would open."""
+        first = self._parts // 2 * self._part_rows
+        where = f"k BETWEEN {first + 10} AND {first + 20}"
+        frame = self._table.to_df(self._spark, where=where)
+        assert frame.count() == 11
+        return where, len({file.rpartition("/")[0] for file in frame.inputFiles()})

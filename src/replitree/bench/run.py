@@ -1,0 +1,137 @@
+"""The benchmarks as they are run: start what they need, measure round by round, stop everything, report.
+
+Ours and the peer's servers use one embedded ZooKeeper; who begins changes from round to round; what counts is the median.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from replitree.bench import bulk, inserts
+from replitree.bench.clickhouse import ClickHouse, find_program
+from replitree.bench.report import Measured, Report, medians
+from replitree.bench.systems import REPLICAS, Ours, Peer, System
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from replitree.client import LocalCluster
+
+Say = Callable[[str], None]
+
+ROUNDS = 3
+
+
+@contextmanager
+def _cluster(folder: Path | None) -> Iterator[tuple[LocalCluster, Path]]:
+    """Give a cluster of `REPLICAS` replicas and a folder, both gone afterwards."""
+    from replitree.client.cluster import LocalCluster
+
+    place = Path(tempfile.mkdtemp(prefix="replitree-bench-", dir=folder))
+    try:
+        with LocalCluster(place / "replitree", REPLICAS) as cluster:
+            yield cluster, place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _spark(folder: Path) -> Iterator[SparkSession]:
+    from replitree.demo.quiet import quiet_children
+    from replitree.spark.session import spark_session
+
+    with quiet_children():
+        spark = spark_session(app_name="replitree bench", conf={"spark.sql.warehouse.dir": str(folder / "warehouse")})
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        yield spark
+    finally:
+        spark.stop()
+
+
+def run_inserts(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure small inserts: see `replitree.bench.inserts`."""
+    if peer:
+        find_program()
+    with _cluster(folder) as (cluster, place), ExitStack() as stack:
+        systems: list[System] = [Ours(cluster)]
+        name = _add_peer(systems, stack, cluster, place) if peer else ""
+        found = inserts.in_turn(
+            systems, rounds, lambda system, number: inserts.measure(system, number, many=isinstance(system, Ours)), say
+        )
+    return Report("inserts", medians(found[0]), medians(found[1]) if peer else {}, rounds, name, _NOTES["inserts"])
+
+
+def run_bulk(*, peer: bool, rounds: int, say: Say, folder: Path | None = None, spark: bool = True) -> Report:
+    """Measure bulk loads: see `replitree.bench.bulk`."""
+    if peer:
+        find_program()
+    with _cluster(folder) as (cluster, place), ExitStack() as stack:
+        systems: list[System] = [Ours(cluster)]
+        name = _add_peer(systems, stack, cluster, place) if peer else ""
+        found = inserts.in_turn(systems, rounds, bulk.measure_arrow, say)
+        ours, theirs = medians(found[0]), medians(found[1]) if peer else {}
+        if spark:
+            loaded, plain = _spark_loads(cluster, place, rounds, say)
+            ours |= loaded
+            theirs |= plain
+    return Report("bulk", ours, theirs, rounds, name, _NOTES["bulk"])
+
+
+def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure reading: see `replitree.bench.read`."""
+    from replitree.bench.read import ReadBench
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say("filling the table")
+        bench = ReadBench(spark, cluster)
+        found = []
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            found.append(bench.measure(number))
+        version = spark.version
+    ours, plain = medians([pair[0] for pair in found]), medians([pair[1] for pair in found])
+    return Report("read", ours, plain, rounds, f"spark.read.parquet {version} on the same files", _NOTES["read"])
+
+
+def _add_peer(systems: list[System], stack: ExitStack, cluster: LocalCluster, place: Path) -> str:
+    """Start ClickHouse on our ZooKeeper; return its name."""
+    address = inserts.zookeeper_address(cluster.url)
+    clickhouse = stack.enter_context(ClickHouse(place / "clickhouse", address, REPLICAS))
+    systems.append(Peer(clickhouse))
+    return f"ClickHouse {clickhouse.version}"
+
+
+def _spark_loads(cluster: LocalCluster, place: Path, rounds: int, say: Say) -> tuple[Measured, Measured]:
+    """Load lineitem into a table and into plain files, in turn."""
+    say("generating TPC-H lineitem")
+    lineitem = bulk.generate_lineitem(inserts.folder_for(place, "tpch"))
+    loaded: list[Measured] = []
+    plain: list[Measured] = []
+    with _spark(place) as spark:
+        load = bulk.SparkLoad(spark, cluster, lineitem, inserts.folder_for(place, "plain"))
+        load.into_parquet(-1)  # warms Spark up for both
+        for number in range(rounds):
+            say(f"Spark, round {number + 1} of {rounds}")
+            steps = [(loaded, load.into_table), (plain, load.into_parquet)]
+            for target, step in steps if number % 2 == 0 else steps[::-1]:
+                target.append(step(number))
+    return medians(loaded), medians(plain)
+
+
+_NOTES: Mapping[str, Mapping[str, str]] = {
+    "inserts": {
+        "durability": "ours syncs parts to disk before it acknowledges, the peer does not",
+        "rows": "ours sends 100 rows as Arrow with each insert, the peer's server makes them from numbers()",
+    },
+    "bulk": {
+        "durability": "ours syncs parts to disk before it acknowledges; ClickHouse and plain Spark do not",
+        "spark": "plain Spark: sortWithinPartitions and zstd Parquet of the same rows",
+    },
+    "read": {"peer": "plain Spark on the table's own files"},
+}

@@ -1,0 +1,99 @@
+"""`replitree bench`: how fast it is on this machine, beside ClickHouse if that is installed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replitree.cli.options import Json
+from replitree.cli.output import Output, console
+
+if TYPE_CHECKING:
+    from replitree.bench.report import Report
+
+app = typer.Typer(
+    help="Measure this machine; alone, or beside ClickHouse.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+class PeerName(StrEnum):
+    """Whom to measure beside us."""
+
+    CLICKHOUSE = "clickhouse"
+
+
+Peer = Annotated[
+    PeerName | None,
+    typer.Option("--peer", help="Measure this one in the same run, round by round in turn.", show_default=False),
+]
+Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, help="Rounds; medians count.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--dir", metavar="DIR", help="Work below this folder.", show_default="the temporary folder"),
+]
+
+
+@app.command("inserts")
+def inserts(peer: Peer = None, rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure many small inserts by 1, 4, 16 and 64 clients."""
+    from replitree.bench import run
+
+    _print(run.run_inserts(peer=peer is not None, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
+@app.command("bulk")
+def bulk(
+    peer: Peer = None,
+    rounds: Rounds = 3,
+    spark: Annotated[bool, typer.Option(help="Also load TPC-H's lineitem through Spark.")] = True,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure one insert of five million rows, and a load through Spark."""
+    from replitree.bench import run
+
+    _print(
+        run.run_bulk(peer=peer is not None, rounds=rounds, say=_say, folder=_made(folder), spark=spark), as_json=as_json
+    )
+
+
+@app.command("read")
+def read(
+    peer: Peer = None,  # noqa: ARG001 - accepted as by the others; plain Spark is the peer of reading
+    rounds: Rounds = 3,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure reading through Spark against plain Spark on the same files, which is always the peer here."""
+    from replitree.bench import run
+
+    _print(run.run_read(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
+def _made(folder: Path | None) -> Path | None:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _say(text: str) -> None:
+    console(errors=True).print(text, style="dim")
+
+
+def _print(report: Report, *, as_json: bool) -> None:
+    out = Output(as_json)
+    if as_json:
+        out.json(report.as_json())
+        return
+    ratio = report.ratio
+    rows = [(key, value, report.peer.get(key), ratio.get(key)) for key, value in report.ours.items()]
+    out.table(
+        f"{report.name}: medians of {report.rounds} rounds",
+        ("what", "ours", report.peer_name or "peer", "ours / peer"),
+        rows,
+    )
+    for note in report.notes.values():
+        print(f"  {note}")

@@ -1,0 +1,99 @@
+"""`replitree insert`: a file into a table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from replitree.cli.files import FileFormat, Source, find_source
+from replitree.cli.load import Progress, load
+from replitree.cli.options import Folder, Json, Url, connect
+from replitree.cli.output import Output, console
+
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="CSV with a header, JSON lines, Parquet or Arrow; - reads standard input.")
+]
+Format = Annotated[FileFormat | None, typer.Option("--format", help="What the file is.", show_default="by its suffix")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TEXT",
+        help="Names this load; repeated, it inserts nothing twice.",
+        show_default="a hash of the file's content",
+    ),
+]
+Replica = Annotated[
+    str | None,
+    typer.Option("--replica", metavar="NAME", help="Insert at this replica.", show_default="any that is active"),
+]
+
+
+def insert(
+    table: Name,
+    file: File,
+    file_format: Format = None,
+    token: Token = None,
+    replica: Replica = None,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Insert the rows of a file.
+
+    Interrupted? Run the same command again: what is in the table already is not inserted twice.
+    """
+    from replitree.storage.definition import check_table_name
+
+    check_table_name(table)
+    source = find_source(file, file_format)
+    with connect(url, folder) as connection:
+        target = connection.table(table)
+        pinned = target if replica is None else target.replica(replica)
+        begin = time.monotonic()
+        with _progress(source, quiet=as_json) as report:
+            named, done = load(pinned, source, token=token, report=report)
+    seconds = time.monotonic() - begin
+    value = {
+        "table": table,
+        "inserted": done.rows_inserted,
+        "duplicates": done.rows_duplicate,
+        "slices": done.slices,
+        "token": named,
+        "seconds": round(seconds, 3),
+    }
+    text = f"{done.rows_inserted:,} rows inserted into {table} in {seconds:.1f} s"
+    if done.rows_duplicate:
+        text += f"; {done.rows_duplicate:,} rows were there already"
+    Output(as_json).result(value, text)
+
+
+@contextmanager
+def _progress(source: Source, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """Show a progress bar on a terminal; elsewhere nothing."""
+    screen = console(errors=True)
+    if quiet or not screen.is_terminal:
+        yield lambda _: None
+        return
+    from rich import progress as bars
+
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TextColumn("{task.fields[rows]}"),
+        bars.TimeRemainingColumn(),
+    )
+    with bars.Progress(*columns, console=screen) as bar:
+        task = bar.add_task(source.name, total=source.bytes_total, rows="")
+
+        def report(done: Progress) -> None:
+            present = f", {done.rows_duplicate:,} were there" if done.rows_duplicate else ""
+            bar.update(task, completed=done.bytes_read, rows=f"{done.rows_inserted:,} rows{present}")
+
+        yield report

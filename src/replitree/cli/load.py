@@ -1,0 +1,145 @@
+"""A file into a table, slice by slice, so that an interrupted load is repeated without a duplicate.
+
+Order: open the file; name the load (the user's token, or a hash of the file's bytes); then for every slice insert it under
+``<token>:<number>``.  A slice whose token the table knows is a duplicate and costs nothing but the reading; so the same
+command again continues where the last one stopped.
+
+Guarantees: what is reported as inserted is in the table; a slice is in the table as a whole or not at all.
+
+A pipe can't be hashed before it is read: without a token a slice of standard input is named by a hash of all rows so far,
+and the same bytes piped again are duplicates.  A pipe that ended early can't be told from a whole one: its last slice is
+short, and stays in the table beside the whole slice of the repeated load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from replitree.cli.files import Rows, Source, hash_file, open_rows, slices
+from replitree.errors import BadInput, OutcomeUnknown
+
+if TYPE_CHECKING:
+    from replitree.client import Table
+    from replitree.storage.definition import TableDefinition
+
+SLICE_ROWS = 262_144
+"""Rows of one insert.  Never change it: a repeated load would cut elsewhere and insert rows twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a load is.
+
+    Attributes
+    ----------
+    slices, rows_inserted, rows_duplicate
+        What happened so far.
+    bytes_read
+        Of the file; compressed bytes when it is compressed.
+    """
+
+    slices: int = 0
+    rows_inserted: int = 0
+    rows_duplicate: int = 0
+    bytes_read: int = 0
+
+
+def load(
+    table: Table,
+    source: Source,
+    *,
+    token: str | None = None,
+    report: Callable[[Progress], None] = lambda _: None,
+    slice_rows: int = SLICE_ROWS,
+) -> tuple[str, Progress]:
+    """Insert the rows of a file.
+
+    Parameters
+    ----------
+    table
+        Where to; perhaps pinned to one replica.
+    source
+        What to read.
+    token
+        Names the load; by default the file's content does.
+    report
+        Called after every slice.
+    slice_rows
+        For tests; see `SLICE_ROWS`.
+
+    Returns
+    -------
+    tuple[str, Progress]
+        The token and what happened.
+
+    Raises
+    ------
+    BadInput
+        The rows can't be read or do not fit the table; the slices before them stay.
+    OutcomeUnknown
+        The last slice may be in the table; the same command again finds out.
+    """
+    rows = open_rows(source, table.definition.arrow_schema)
+    named = _names(source, token, table.definition)
+    done = Progress()
+    for number, piece in enumerate(slices(rows.batches, rows.schema, slice_rows)):
+        done = _insert(table, piece, named(number, piece), done, rows)
+        report(done)
+    return token or named.base, done
+
+
+def _insert(table: Table, piece: Any, token: str, done: Progress, rows: Rows) -> Progress:
+    """Insert one slice and count it."""
+    try:
+        result = table.insert(piece, token=token)
+    except OutcomeUnknown as error:
+        raise OutcomeUnknown(
+            f"slice {done.slices} may be in the table or not ({error}); run the same command again: "
+            "what is in the table already is not inserted twice",
+            token,
+        ) from error
+    duplicate = result.outcome == "duplicate"
+    return Progress(
+        done.slices + 1,
+        done.rows_inserted + (0 if duplicate else piece.num_rows),
+        done.rows_duplicate + (piece.num_rows if duplicate else 0),
+        rows.bytes_read(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Names slices by a token that is known before the first row."""
+
+    base: str
+
+    def __call__(self, number: int, _piece: Any) -> str:
+        return f"{self.base}:{number}"
+
+
+class _Chained:
+    """Names each slice by a hash of all rows up to its end."""
+
+    def __init__(self, definition: TableDefinition) -> None:
+        self._definition = definition
+        self.base = ""
+
+    def __call__(self, number: int, piece: Any) -> str:
+        import xxhash
+
+        from replitree.storage.conform import conform
+        from replitree.storage.content_hash import content_hash
+
+        rows = content_hash(conform(piece, self._definition), self._definition.arrow_schema)
+        self.base = xxhash.xxh3_128_hexdigest(f"{self.base}/{rows}".encode())
+        return f"{self.base}:{number}"
+
+
+def _names(source: Source, token: str | None, definition: TableDefinition) -> _Fixed | _Chained:
+    if token is not None:
+        if not token.strip():
+            raise BadInput("an empty token names nothing: leave --token away, or give one")
+        return _Fixed(token)
+    return _Chained(definition) if source.path is None else _Fixed(hash_file(source.path))

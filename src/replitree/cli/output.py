@@ -1,0 +1,117 @@
+"""How results and errors are shown: tables and lines for people, pure JSON for programs.
+
+Guarantees: with `json` nothing but one JSON document goes to standard output; progress and errors go to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a command's result goes.
+
+    Attributes
+    ----------
+    as_json
+        Print JSON instead of text.
+    """
+
+    as_json: bool = False
+
+    def result(self, value: Any, text: str) -> None:
+        """Print the result of a command.
+
+        Parameters
+        ----------
+        value
+            What programs get.
+        text
+            What people get.
+        """
+        if self.as_json:
+            self.json(value)
+        else:
+            print(text)
+
+    def json(self, value: Any) -> None:
+        """Print one JSON document on one line; what JSON has no form for becomes text."""
+        print(json.dumps(value, ensure_ascii=False, default=str), flush=True)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print a table for people; numbers stand to the right."""
+        from rich.table import Table
+
+        grid = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+        for i, column in enumerate(columns):
+            numbers = bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows)
+            grid.add_column(column, justify="right" if numbers else "left", overflow="fold")
+        for row in rows:
+            grid.add_row(*(cell(value) for value in row))
+        console().print(grid)
+
+    def fields(self, title: str, fields: Mapping[str, object]) -> None:
+        """Print names with their values for people."""
+        width = max((len(name) for name in fields), default=0)
+        print(title)
+        for name, value in fields.items():
+            print(f"  {name:<{width}}  {cell(value)}")
+
+
+def cell(value: object) -> str:
+    """Return a value as people read it.
+
+    >>> cell(1234567)
+    '1,234,567'
+    >>> cell(None)
+    '-'
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
+
+
+def byte_size(count: int) -> str:
+    """Return a number of bytes with a unit.
+
+    >>> byte_size(1536)
+    '1.5 KiB'
+    """
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def console(*, errors: bool = False) -> Console:
+    """Return a rich console on standard output, or on standard error."""
+    from rich.console import Console
+
+    stream = sys.stderr if errors else sys.stdout
+    # A pipe has no width: without one rich would fold every table to 80 columns.
+    return Console(file=stream, width=None if stream.isatty() else 160, highlight=False, soft_wrap=not stream.isatty())
+
+
+def print_error(kind: str, message: str, *, as_json: bool) -> None:
+    """Print one error on standard error: one line, or one JSON document."""
+    line = " ".join(message.split())
+    if as_json:
+        print(json.dumps({"error": kind, "message": line}, ensure_ascii=False), file=sys.stderr)
+    else:
+        print(f"replitree: {line}", file=sys.stderr)

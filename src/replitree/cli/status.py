@@ -1,0 +1,70 @@
+"""`replitree status`: the number line, and how far each replica is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replitree.cli.options import Folder, Json, Url, connect
+from replitree.cli.output import Output, byte_size
+
+if TYPE_CHECKING:
+    from replitree.client.status import ClusterStatus, TableStatus
+
+_COLUMNS = ("replica", "address", "state", "pointer", "queue", "lag", "index", "parts", "rows", "bytes")
+
+
+def status(
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Only this table.")] = None,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Show replicas, pointers, queues, parts and lag."""
+    import msgspec
+
+    if table is not None:
+        from replitree.storage.definition import check_table_name
+
+        check_table_name(table)
+    with connect(url, folder) as connection:
+        found = connection.status(table)
+    out = Output(as_json)
+    if as_json:
+        out.json(msgspec.to_builtins(found))
+        return
+    _print(found, out)
+
+
+def _print(found: ClusterStatus, out: Output) -> None:
+    print(f"cluster {found.url}")
+    if not found.tables:
+        print("no tables yet: `replitree table create` makes one")
+    for table in found.tables:
+        print()
+        out.table(_title(table), _COLUMNS, [_row(table, number) for number in range(len(table.replicas))])
+        for replica in table.replicas:
+            if replica.state != "active" and replica.reason:
+                print(f"  {replica.name} is {replica.state}: {replica.reason}")
+
+
+def _title(table: TableStatus) -> str:
+    rows = "no replica says how many rows" if table.rows is None else f"{table.rows:,} rows in {table.parts:,} parts"
+    return f"table {table.name}: log up to {table.log_tail:,}, {rows}"
+
+
+def _row(table: TableStatus, number: int) -> tuple[object, ...]:
+    replica = table.replicas[number]
+    return (
+        replica.name,
+        replica.address,
+        replica.state,
+        replica.log_pointer,
+        replica.queue,
+        replica.lag,
+        replica.index,
+        replica.parts,
+        replica.rows,
+        None if replica.bytes is None else byte_size(replica.bytes),
+    )

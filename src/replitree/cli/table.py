@@ -1,0 +1,171 @@
+"""`replitree table`: make tables, show them, drop them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replitree.cli.files import find_source, open_rows
+from replitree.cli.options import Folder, Json, Url, connect
+from replitree.cli.output import Output
+from replitree.errors import BadInput
+
+if TYPE_CHECKING:
+    from replitree.storage.definition import TableDefinition, TableSettings
+
+app = typer.Typer(help="Create, list, show and drop tables.", no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the table: letters, digits and _, a letter first.")]
+Schema = Annotated[
+    str | None,
+    typer.Option("--schema", metavar="COLUMNS", help='As in "id bigint not null, ts timestamp, tags array<string>".'),
+]
+Like = Annotated[str | None, typer.Option("--like", metavar="FILE", help="Take the columns of this file.")]
+OrderBy = Annotated[
+    list[str] | None, typer.Option("--order-by", metavar="COLUMNS", help="Sort by these; commas between them.")
+]
+PartitionBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partition-by", metavar="TRANSFORMS", help='As in "month(ts)" or "bucket(16,id)"; commas between them.'
+    ),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in parts_max=3000.")
+]
+
+
+@app.command("create")
+def create(  # noqa: PLR0913, PLR0917 - the options of a command are its arguments
+    name: Name,
+    schema: Schema = None,
+    like: Like = None,
+    order_by: OrderBy = None,
+    partition_by: PartitionBy = None,
+    settings: Settings = None,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Create a table."""
+    from replitree.storage.definition import define_table
+
+    if (schema is None) == (like is None):
+        raise BadInput("say what the columns are: either --schema or --like")
+    columns: Any = schema if schema is not None else open_rows(find_source(like or "", None)).schema
+    order, partition, chosen = _split(order_by), _split(partition_by), parse_settings(settings or [])
+    define_table(name, columns, order_by=order, partition_by=partition, settings=chosen)
+    with connect(url, folder) as connection:
+        made = connection.create_table(name, columns, order_by=order, partition_by=partition, settings=chosen)
+        value = describe(made.definition)
+    Output(as_json).result(value, f"table {name} created: {len(value['columns'])} columns")
+
+
+@app.command("list")
+def list_tables(url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+    """List the tables."""
+    with connect(url, folder) as connection:
+        names = sorted(connection.tables())
+    Output(as_json).result({"tables": names}, "\n".join(names) or "no tables yet: replitree table create makes one")
+
+
+@app.command("show")
+def show(name: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+    """Show a table's columns, keys and settings."""
+    from replitree.storage.definition import check_table_name
+
+    check_table_name(name)
+    with connect(url, folder) as connection:
+        value = describe(connection.table(name).definition)
+    out = Output(as_json)
+    if as_json:
+        out.json(value)
+        return
+    order, partition = ", ".join(value["order_by"]), ", ".join(value["partition_by"])
+    keys = {"order by": order or "nothing", "partition by": partition or "nothing"}
+    out.fields(f"table {name}", {**keys, **value["settings"]})
+    rows = [(column["name"], column["type"], column["nullable"]) for column in value["columns"]]
+    out.table("columns", ("name", "type", "nulls"), rows)
+
+
+@app.command("drop")
+def drop(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Drop a table with all its rows."""
+    from replitree.storage.definition import check_table_name
+
+    check_table_name(name)
+    with connect(url, folder) as connection:
+        if not yes and not _confirmed(name, as_json=as_json):
+            raise BadInput(f"table {name} was not dropped: say --yes to drop it without a question")
+        connection.drop_table(name)
+    Output(as_json).result({"dropped": name}, f"table {name} dropped")
+
+
+def _confirmed(name: str, *, as_json: bool) -> bool:
+    """Ask on a terminal; a program that does not say --yes did not mean it."""
+    import sys
+
+    if as_json or not sys.stdin.isatty():
+        return False
+    return typer.confirm(f"Drop table {name} with all its rows?")
+
+
+def _split(given: Sequence[str] | None) -> list[str]:
+    """Take lists apart at the commas that are not inside parentheses.
+
+    >>> _split(["month(ts), bucket(16,id)"])
+    ['month(ts)', 'bucket(16,id)']
+    """
+    items: list[str] = []
+    for text in given or ():
+        depth, item = 0, ""
+        for sign in text:
+            depth += (sign == "(") - (sign == ")")
+            if sign == "," and depth == 0:
+                items.append(item.strip())
+                item = ""
+            else:
+                item += sign
+        items.append(item.strip())
+    return [item for item in items if item]
+
+
+def parse_settings(given: Sequence[str]) -> TableSettings:
+    """Read ``key=value`` pairs.
+
+    Raises
+    ------
+    BadInput
+        One is not of that form, or there is no such setting; lists those there are.
+    """
+    from replitree.storage.definition import TableSettings
+
+    values: dict[str, int] = {}
+    for text in given:
+        key, equals, value = (word.strip() for word in text.partition("="))
+        if not equals or not value.lstrip("-").isdigit():
+            raise BadInput(f"--set {text}: expected a setting and a whole number, as in --set parts_max=3000")
+        if key not in TableSettings.__struct_fields__:
+            raise BadInput(f"there is no setting {key!r}; there are {', '.join(TableSettings.__struct_fields__)}")
+        values[key] = int(value)
+    return TableSettings(**values)
+
+
+def describe(definition: TableDefinition) -> dict[str, Any]:
+    """Return a definition as JSON."""
+    return {
+        "name": definition.name,
+        "table_id": definition.table_id,
+        "columns": [{"name": c.name, "type": c.type, "nullable": c.nullable} for c in definition.columns],
+        "order_by": list(definition.order_by),
+        "partition_by": [transform.text for transform in definition.partition_by],
+        "settings": {name: getattr(definition.settings, name) for name in definition.settings.__struct_fields__},
+    }

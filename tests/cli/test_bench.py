@@ -1,0 +1,137 @@
+"""The benchmarks' own machinery: clients, medians, ratios, keys."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from replitree.bench import bulk, clickhouse, inserts
+from replitree.bench import run as runner
+from replitree.bench.clients import run_clients
+from replitree.bench.report import Report, medians, quantile
+from replitree.bench.systems import make_rows
+from replitree.errors import ReplitreeError
+from tests.cli.conftest import Run
+
+
+class Counting:
+    """A system that counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.tables: list[str] = []
+        self.blocks: list[int] = []
+        self.ready: set[int] = set()
+        self.lock = threading.Lock()
+
+    def create(self, table: str) -> None:
+        self.tables.append(table)
+        self.blocks.clear()
+
+    def prepare(self, first: int, blocks: int) -> None:
+        self.ready = set(range(first, first + blocks))
+
+    def insert(self, block: int) -> None:
+        with self.lock:
+            assert block in self.ready
+            self.blocks.append(block)
+
+    def visible_after_s(self, block: int) -> float:
+        assert block in self.ready
+        return 0.001 * (block + 1)
+
+    def bulk(self, rows: int) -> float:
+        return rows / 1000
+
+    def wait_equal(self) -> float:
+        assert len(self.blocks) == len(set(self.blocks))
+        return 0.25
+
+    def coordination_requests(self) -> int:
+        return 5 * len(self.blocks)
+
+
+def test_every_number_is_requested_once_by_any_number_of_clients() -> None:
+    system = Counting()
+    system.prepare(0, 100)
+    load = run_clients(7, 100, system.insert)
+    assert sorted(system.blocks) == list(range(100))
+    assert len(load.latencies_s) == load.requests == 100
+    assert load.per_second > 0
+
+
+def test_failure_of_a_client_is_not_lost() -> None:
+    def fail(number: int) -> None:
+        if number == 5:
+            raise ReplitreeError("broken")
+
+    with pytest.raises(ReplitreeError, match="broken"):
+        run_clients(3, 100, fail)
+
+
+def test_small_inserts_have_the_peers_keys() -> None:
+    measured = inserts.measure(Counting(), 0, inserts=8, quiet_s=0)
+    wanted = {f"inserts_per_s_{clients}_clients" for clients in (1, 4, 16, 64)}
+    wanted |= {"replica_lag_s", "zk_requests_per_insert", "zk_requests_per_insert_1_clients"}
+    assert wanted | {"zk_requests_per_insert_16_clients", "lag_p50_ms"} <= set(measured)
+    assert measured["zk_requests_per_insert"] == 5
+    assert measured["zk_requests_per_insert_16_clients"] == 5
+    assert measured["lag_p50_ms"] == pytest.approx(25)
+    assert measured["replica_lag_s"] == 0.25
+
+
+def test_bulk_has_the_peers_keys() -> None:
+    measured = bulk.measure_arrow(Counting(), 3, rows=1000)
+    assert measured == {"rows_per_s": 1000, "insert_s": 1, "second_replica_s": 0.25}
+
+
+def test_systems_take_turns_and_the_first_one_changes() -> None:
+    order: list[tuple[bool, int]] = []
+    one, two = Counting(), Counting()
+
+    def measure(system: object, number: int) -> dict[str, float]:
+        order.append((system is one, number))
+        return {"x": 1.0}
+
+    found = inserts.in_turn([one, two], 3, measure, lambda _: None)
+    assert order == [(True, 0), (False, 0), (False, 1), (True, 1), (True, 2), (False, 2)]
+    assert [len(rounds) for rounds in found] == [3, 3]
+
+
+def test_report_divides_what_both_have() -> None:
+    report = Report("x", {"a": 10.0, "b": 1.0}, {"a": 4.0, "c": 2.0, "b": 0.0}, 3)
+    assert report.ratio == {"a": 2.5}
+    assert set(json.loads(json.dumps(report.as_json()))) >= {"name", "ours", "peer", "ratio"}
+
+
+def test_medians_and_quantiles() -> None:
+    assert medians([{"a": 3.0}, {"a": 1.0, "b": 7.0}, {"a": 2.0}]) == {"a": 2.0, "b": 7.0}
+    assert medians([{"a": 123456.7}]) == {"a": 123457.0}
+    assert quantile(range(1, 101), 0.99) == 99
+    assert quantile([5.0], 0.5) == 5.0
+
+
+def test_rows_are_those_of_the_peer() -> None:
+    rows = make_rows(200, 3)
+    assert rows.column("k").to_pylist() == [200, 201, 202]
+    assert rows.column("v").to_pylist() == [0, 1 / 3, 2 / 3]
+    assert rows.column("s").to_pylist() == ["0", "1", "2"]
+    assert {str(day) for day in rows.column("d").to_pylist()} == {"2018-01-01"}
+
+
+@pytest.mark.parametrize("command", ["inserts", "bulk"])
+def test_missing_peer_is_said_before_anything_is_started(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(clickhouse, "PROGRAM", "no-such-clickhouse-server")
+    ran = run("bench", command, "--peer", "clickhouse", "--json")
+    assert ran.status == 1
+    assert "apt-get install clickhouse-server" in ran.error["message"]
+    assert ran.out == ""
+
+
+def test_bench_prints_a_report_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "run_read", lambda **_: Report("read", {"sum_s": 1.0}, {"sum_s": 2.0}, 3, "plain"))
+    assert run("bench", "read", "--json").json["ratio"] == {"sum_s": 0.5}
+    assert "sum_s" in run("bench", "read").out

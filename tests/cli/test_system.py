@@ -1,0 +1,281 @@
+"""The commands against real processes: `up`, and everything that a person does with what it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+COMMAND = [sys.executable, "-m", "replitree.cli.main"]
+READY_S_MAX = 60.0
+STOP_S_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A running `up`."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    ready: dict[str, Any]
+
+    def run(self, *arguments: str, status: int = 0, stdin: str | None = None) -> str:
+        """Run a command against it; return standard output."""
+        ran = subprocess.run(
+            [*COMMAND, *arguments, "--dir", str(self.folder)], capture_output=True, text=True, input=stdin, check=False
+        )
+        assert ran.returncode == status, ran.stdout + ran.stderr
+        return ran.stdout if status == 0 else ran.stderr
+
+    def json(self, *arguments: str, stdin: str | None = None) -> Any:
+        return json.loads(self.run(*arguments, "--json", stdin=stdin))
+
+
+def start_up(folder: Path, *arguments: str) -> Cluster:
+    process = subprocess.Popen(
+        [*COMMAND, "up", "--dir", str(folder), "--json", *arguments], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, "up ended"
+    return Cluster(process, folder, json.loads(line))
+
+
+def stop(cluster: Cluster) -> None:
+    if cluster.process.poll() is None:
+        cluster.process.send_signal(signal.SIGTERM)
+    cluster.process.communicate(timeout=STOP_S_MAX)
+
+
+def eventually(holds: Callable[[], bool], seconds: float = READY_S_MAX) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.1)
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    running = start_up(tmp_path_factory.mktemp("up") / "data", "--replicas", "2")
+    yield running
+    stop(running)
+    assert running.process.returncode == 0
+
+
+@pytest.fixture
+def table(cluster: Cluster, request: pytest.FixtureRequest) -> str:
+    name = "t_" + request.node.name.removeprefix("test_")[:50]
+    cluster.run("table", "create", name, "--schema", "id bigint not null, s string, at timestamp", "--order-by", "id")
+    return name
+
+
+def rows(cluster: Cluster, table: str) -> list[int | None]:
+    """Return how many rows each replica has, once all have executed the whole log."""
+
+    def status() -> Any:
+        return cluster.json("status", table)["tables"][0]
+
+    eventually(lambda: all(replica["index"] == status()["log_tail"] for replica in status()["replicas"]))
+    return [replica["rows"] for replica in status()["replicas"]]
+
+
+def test_up_says_on_one_line_what_it_started(cluster: Cluster) -> None:
+    assert cluster.ready["ready"] is True
+    assert cluster.ready["url"].startswith("zk://127.0.0.1:")
+    assert [replica["name"] for replica in cluster.ready["replicas"]] == ["r1", "r2"]
+    assert all(runs(replica["pid"]) and ":" in replica["address"] for replica in cluster.ready["replicas"])
+
+
+def test_second_up_in_the_same_folder_is_refused(cluster: Cluster) -> None:
+    ran = subprocess.run([*COMMAND, "up", "--dir", str(cluster.folder)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "in use" in ran.stderr or "still run" in ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
+def test_table_from_creation_to_drop(cluster: Cluster) -> None:
+    made = cluster.json(
+        "table", "create", "life", "--schema", "id bigint not null, at date", "--order-by", "id",
+        "--partition-by", "month(at),bucket(4,id)", "--set", "parts_max=50", "--set", "parts_delay=20",
+    )  # fmt: skip
+    assert made["partition_by"] == ["month(at)", "bucket(4,id)"]
+    assert cluster.json("table", "show", "life") == made
+    assert "life" in cluster.json("table", "list")["tables"]
+    assert "id" in cluster.run("table", "show", "life")
+    assert "exists already" in cluster.run("table", "create", "life", "--schema", "a int", status=1)
+    assert "--yes" in cluster.run("table", "drop", "life", status=2)
+    assert cluster.json("table", "drop", "life", "--yes") == {"dropped": "life"}
+    assert "does not exist" in cluster.run("table", "show", "life", status=1)
+    assert "life" not in cluster.json("table", "list")["tables"]
+
+
+def test_table_takes_the_columns_of_a_file(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1,x\n")
+    made = cluster.json("table", "create", "alike", "--like", str(tmp_path / "a.csv"), "--order-by", "id")
+    assert [column["name"] for column in made["columns"]] == ["id", "name"]
+    assert cluster.json("insert", "alike", str(tmp_path / "a.csv"))["inserted"] == 1
+
+
+def test_insert_of_every_format_and_again(cluster: Cluster, table: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,s\n1,x\n2,\n")
+    (tmp_path / "b.jsonl").write_text('{"id": 3, "at": "2020-01-01T00:00:00Z"}\n')
+    first = cluster.json("insert", table, str(tmp_path / "a.csv"))
+    assert (first["inserted"], first["duplicates"], first["slices"]) == (2, 0, 1)
+    again = cluster.json("insert", table, str(tmp_path / "a.csv"), "--replica", "r2")
+    assert (again["inserted"], again["duplicates"], again["token"]) == (0, 2, first["token"])
+    assert cluster.json("insert", table, str(tmp_path / "b.jsonl"))["inserted"] == 1
+    assert cluster.json("insert", table, "-", "--format", "csv", stdin="id\n4\n")["inserted"] == 1
+    assert "1 rows inserted" in cluster.run("insert", table, "-", "--format", "jsonl", stdin='{"id": 5}\n')
+    assert rows(cluster, table) == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("id,colour\n1,red\n", "no column 'colour'"),
+        ("id\nx\n", "'x' is not"),
+        ("s\nno id\n", "'id'"),
+        ("id,s\n,null id\n", "'id'"),
+    ],
+    ids=["unknown column", "wrong type", "missing column", "null"],
+)
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_inserted(
+    cluster: Cluster, text: str, says: str, tmp_path: Path
+) -> None:
+    names = cluster.json("table", "list")["tables"]
+    if "strict" not in names:
+        cluster.run("table", "create", "strict", "--schema", "id bigint not null, s string")
+    (tmp_path / "bad.csv").write_text(text)
+    error = cluster.run("insert", "strict", str(tmp_path / "bad.csv"), status=2)
+    assert says in error
+    assert error.count("\n") == 1
+    assert rows(cluster, "strict") == [0, 0]
+
+
+def test_unknown_replica_and_unknown_table_are_named(cluster: Cluster, table: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    error = cluster.run("insert", table, str(tmp_path / "a.csv"), "--replica", "r9", status=2)
+    assert "no replica 'r9'" in error
+    assert "does not exist" in cluster.run("insert", "nowhere", str(tmp_path / "a.csv"), status=1)
+    assert "does not exist" in cluster.run("status", "nowhere", status=1)
+
+
+def test_interrupted_insert_is_repeated_without_duplicates(cluster: Cluster, table: str, tmp_path: Path) -> None:
+    count = 1_000_000
+    with (tmp_path / "many.csv").open("w") as file:
+        file.write("id,s\n")
+        file.writelines(f"{i},row\n" for i in range(count))
+    command = [*COMMAND, "insert", table, str(tmp_path / "many.csv"), "--dir", str(cluster.folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    eventually(lambda: cluster.json("status", table)["tables"][0]["log_tail"] > 0)
+    process.kill()
+    process.wait(STOP_S_MAX)
+    done = cluster.json("insert", table, str(tmp_path / "many.csv"))
+    assert done["duplicates"] >= 262_144
+    assert done["inserted"] + done["duplicates"] == count
+    assert rows(cluster, table) == [count, count]
+
+
+def test_wrong_token_is_said(cluster: Cluster, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLITREE_TOKEN", "not-the-token-of-this-cluster")
+    error = cluster.run("insert", table, "-", "--format", "csv", stdin="id\n1\n", status=1)
+    assert "token" in error
+
+
+def test_status_shows_every_replica(cluster: Cluster, table: str) -> None:
+    found = cluster.json("status", table)["tables"][0]
+    assert [replica["name"] for replica in found["replicas"]] == ["r1", "r2"]
+    assert {"log_pointer", "queue", "lag", "parts", "rows", "bytes", "active", "state"} <= set(found["replicas"][0])
+    assert table in cluster.run("status")
+
+
+def test_environment_names_the_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLITREE_DIR", str(cluster.folder))
+    ran = subprocess.run([*COMMAND, "table", "list", "--json"], capture_output=True, text=True, check=True)
+    assert "tables" in json.loads(ran.stdout)
+    monkeypatch.delenv("REPLITREE_DIR")
+    monkeypatch.setenv("REPLITREE_URL", cluster.ready["url"])
+    monkeypatch.setenv("REPLITREE_TOKEN_FILE", str(cluster.folder / "token"))
+    ran = subprocess.run([*COMMAND, "status", "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout)["url"] == cluster.ready["url"]
+
+
+def test_sql_sees_all_tables_in_every_form(cluster: Cluster, table: str) -> None:
+    cluster.run("insert", table, "-", "--format", "csv", stdin="id,s,at\n1,x,2020-01-02\n2,,\n")
+    query = f"select id, s, at from {table} order by id"
+    found = cluster.json("sql", query)
+    assert [row["id"] for row in found["rows"]] == [1, 2]
+    assert found["rows"][1] == {"id": 2, "s": None, "at": None}
+    assert found["columns"][0] == {"name": "id", "type": "bigint"}
+    assert cluster.run("sql", query, "--output", "csv").splitlines()[:2] == ["id,s,at", "1,x,2020-01-02 00:00:00"]
+    assert "x" in cluster.run("sql", query)
+    error = cluster.run("sql", "select nonsense from nowhere", status=2)
+    assert "nowhere" in error
+    assert error.count("\n") == 1
+
+
+def test_up_ends_everything_and_comes_back_with_its_rows(tmp_path: Path) -> None:
+    cluster = start_up(tmp_path / "data", "--replicas", "2")
+    try:
+        pids = [replica["pid"] for replica in cluster.ready["replicas"]]
+        cluster.run("table", "create", "kept", "--schema", "id bigint not null")
+        cluster.run("insert", "kept", "-", "--format", "csv", stdin="id\n1\n2\n")
+        cluster.process.send_signal(signal.SIGINT)
+        cluster.process.communicate(timeout=STOP_S_MAX)
+        assert cluster.process.returncode == 0
+        assert not any(runs(pid) for pid in pids)
+        cluster = start_up(tmp_path / "data", "--replicas", "2")
+        assert rows(cluster, "kept") == [2, 2]
+    finally:
+        stop(cluster)
+
+
+def test_nothing_outlives_an_up_that_was_killed(tmp_path: Path) -> None:
+    cluster = start_up(tmp_path / "data", "--replicas", "1")
+    pids = [replica["pid"] for replica in cluster.ready["replicas"]]
+    cluster.process.kill()
+    cluster.process.communicate(timeout=STOP_S_MAX)
+    eventually(lambda: not any(runs(pid) for pid in pids))
+
+
+def test_demo_holds_on_a_small_repository(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git = ["git", "-C", str(repository), "-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for number in range(30):
+        (repository / f"file-{number % 7}").write_text(str(number))
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", str(number)], check=True)
+    ran = subprocess.run(
+        [*COMMAND, "demo", "--git", str(repository), "--dir", str(tmp_path / "demo"), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    verdict = json.loads(ran.stdout)
+    assert verdict["held"] is True
+    assert verdict["rows"] == 30
+    assert len(verdict["checks"]) == 5
+    assert "SIGKILL for r3" in ran.stderr
+    assert not (tmp_path / "demo").exists()
