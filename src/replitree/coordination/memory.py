@@ -59,7 +59,7 @@ class SharedTree:
     """
 
     def __init__(self, tree: Tree | None = None) -> None:
-        self._tree = tree or Tree()
+        self._tree = Tree() if tree is None else tree
         self._lock = threading.Lock()
         self._last_session = 0
         self._sessions: dict[Session, MemoryCoordination] = {}
@@ -122,13 +122,13 @@ class SharedTree:
             return outcome
 
     def _fire(self, operations: Iterable[Operation], outcome: Applied) -> None:
-        nodes, folders = woken(operations, outcome)
-        hit: dict[tuple[Session, str], None] = {}  # a session hears once of a node, whatever it watched there
-        for watches, paths in ((self._node_watches, nodes), (self._children_watches, folders)):
-            for path in sorted(paths & watches.keys()):
-                hit.update(dict.fromkeys((session, path) for session in sorted(watches.pop(path))))
-        for session, path in hit:
-            self._sessions[session].tell(Watched(path))
+        for nodes, folders in woken(operations, outcome):
+            hit: dict[tuple[str, Session], None] = {}  # of one operation a session hears once for each node
+            for watches, paths in ((self._node_watches, nodes), (self._children_watches, folders)):
+                for path in paths:
+                    hit.update(dict.fromkeys((path, session) for session in sorted(watches.pop(path, ()))))
+            for path, session in hit:
+                self._sessions[session].tell(Watched(path))
 
     def forget_watches(self, session: Session) -> None:
         """Make all watches of a session void, as the loss of its connection does."""
@@ -153,7 +153,7 @@ class MemoryCoordination:
     """
 
     def __init__(self, shared: SharedTree | None = None) -> None:
-        self.shared = shared or SharedTree()
+        self.shared = SharedTree() if shared is None else shared
         self._requests = RequestCounts()
         self._dispatcher = Dispatcher("replitree-memory-events")
         self._suspended = False

@@ -178,12 +178,14 @@ class _WakeUp:
 
     def __init__(self) -> None:
         self._file = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
+        self._closing = threading.Lock()  # a write after the end would hit whatever file has the number then
 
     def fileno(self) -> int:
         return self._file
 
     def send(self, data: bytes) -> int:
-        os.eventfd_write(self._file, len(data))
+        with self._closing:
+            os.eventfd_write(self._file, len(data))
         return len(data)
 
     def recv(self, _size: int) -> bytes:
@@ -191,6 +193,7 @@ class _WakeUp:
         return b"\0"
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        with self._closing:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1

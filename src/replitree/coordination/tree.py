@@ -215,17 +215,14 @@ class Tree:
         """All 64 bits of the hash."""
         return self._mark
 
-    def __len__(self) -> int:
-        """Return the number of nodes but the root."""
-        return sum(len(children) for _, children in self._folders.values())
-
     def __iter__(self) -> Iterator[str]:
         """Iterate over the paths in ascending order."""
         return iter(self.paths())
 
     def __repr__(self) -> str:  # type: ignore[explicit-override]
         """Show every node on a line: path, version, owner, value."""
-        return "\n".join([f"Tree of {len(self)} nodes", *map(self._line, self.paths())])
+        lines = [self._line(path) for path in self]
+        return "\n".join([f"Tree of {len(lines)} nodes", *lines])
 
     def _line(self, path: str) -> str:
         node, owner = self.get(path), self.owner(path)
@@ -400,29 +397,34 @@ def answer(tree: Tree, read: Get | GetMany | Exists | Children | Sync) -> Node |
             return None
 
 
-def woken(operations: Iterable[Operation], outcome: Applied) -> tuple[frozenset[str], frozenset[str]]:
-    """Say which watches an applied commit fires.
+def woken(operations: Iterable[Operation], outcome: Applied) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Say which watches an applied commit fires, operation by operation.
 
-    Returns
-    -------
+    Yields
+    ------
     tuple
-        The paths whose node watches fire (`Exists`, `GetMany`) and those whose children watches fire (`Children`).  As in
-        ZooKeeper a node watch also fires when the value is set, and deleting a node fires both kinds on it.
+        For each operation the paths whose node watches fire (`Exists`, `GetMany`) and those whose children watches fire
+        (`Children`).  As in ZooKeeper a node watch also fires when the value is set; deleting a node fires both kinds on
+        it, of which a session hears once.
+
+    Examples
+    --------
+    >>> list(woken([Create("/a"), Delete("/b", 0)], Applied(("/a",))))
+    [(('/a',), ('/',)), (('/b',), ('/b', '/'))]
     """
-    nodes: set[str] = set()
-    folders: set[str] = set()
     created = iter(outcome.created)
     for operation in operations:
         match operation:
             case Create():
                 path = next(created)
-                nodes.add(path)
-                folders.add(path.rpartition("/")[0] or "/")
+                yield (path,), (_parent(path),)
             case Set(path):
-                nodes.add(path)
+                yield (path,), ()
             case Delete(path):
-                nodes.add(path)
-                folders.update((path, path.rpartition("/")[0] or "/"))
+                yield (path,), (path, _parent(path))
             case Check():
-                pass
-    return frozenset(nodes), frozenset(folders)
+                yield (), ()
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"

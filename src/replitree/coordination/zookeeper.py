@@ -229,8 +229,8 @@ class ZooKeeperCoordination:
             outcome = self._read(session, effect, deadline)
         except NoAuthError as error:
             raise NotAuthorized(f"{self.url} does not allow {effect}: check user and password") from error
-        except BadArgumentsError as error:
-            raise BadInput(f"ZooKeeper does not allow the path of {effect}") from error
+        except (BadArgumentsError, ValueError) as error:
+            raise BadInput(f"ZooKeeper does not allow the path of {effect}; nothing was done") from error
         except (KazooException, KazooTimeoutError) as error:
             raise CoordinationUnavailable(f"ZooKeeper at {self.url.servers} did not answer ({_name(error)})") from error
         if session.over:
@@ -286,6 +286,8 @@ class ZooKeeperCoordination:
             results = _wait(transaction.commit_async(), deadline)
         except (KazooException, KazooTimeoutError, CoordinationUnavailable):
             return Unknown()
+        except ValueError as error:  # kazoo itself refuses to go up in a path
+            raise BadInput(f"ZooKeeper does not allow the path of one of {operations}; nothing was done") from error
         if session.over:
             return Unknown()
         return self._outcome(operations, results)
@@ -307,7 +309,8 @@ class ZooKeeperCoordination:
 
 
 def _add(transaction: Any, operation: Operation) -> None:
-    assert operation.path[-1] != "/", f"{operation} has no name; kazoo would quietly take another path"
+    # kazoo drops a slash at the end: it would quietly take another path.
+    assert operation.path[-1] != "/" or isinstance(operation, Check), f"{operation} has no name"
     match operation:
         case Check(path, version):
             transaction.check(path, version)

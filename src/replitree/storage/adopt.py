@@ -31,12 +31,14 @@ from replitree.storage.durable import (
     file_bytes,
     file_checksum,
     make_folder,
+    on_one_disk,
     rename,
     store_errors,
     sync_file,
     sync_folder,
 )
 from replitree.storage.encode import seal_part
+from replitree.storage.encodings import columns_with_nan
 from replitree.storage.manifest import ColumnStats, FileEntry, PartManifest, Scalar, data_file
 from replitree.storage.order import is_sorted
 from replitree.storage.partition import split_by_partition
@@ -109,7 +111,7 @@ def _move(paths: Sequence[Path], folder: Path, manifest: PartManifest, *, sync: 
 
 
 def _move_file(source: Path, target: Path) -> None:
-    if source.lstat().st_dev == target.parent.lstat().st_dev:
+    if on_one_disk(source, target.parent):
         rename(source, target)
     else:
         shutil.copyfile(source, target, follow_symlinks=False)
@@ -129,6 +131,7 @@ class _Pass:
         self._definition = definition
         self._expected = partition
         self._group: _Group | None = None
+        self._with_nan: frozenset[str] = frozenset()
         self._hasher = ContentHasher(definition.arrow_schema)
         self._statistics = {name: StatisticsCollector() for name in definition.key_columns}
 
@@ -139,6 +142,7 @@ class _Pass:
         rows = 0
         for batch in _sorted_batches(path, self._definition):
             rows += self._batch(batch, path)
+        _check_statistics(path, self._with_nan)
         size = file_bytes(path)
         assert size is not None
         return FileEntry(path.name, rows, size, file_checksum(path)) if rows else None
@@ -164,6 +168,7 @@ class _Pass:
         table = pa.Table.from_batches([batch])
         for part in split_by_partition(table, self._definition):
             self._check_partition(part.partition, part.values, path)
+        self._with_nan |= columns_with_nan(table)
         self._hasher.update(batch)
         for name, collector in self._statistics.items():
             collector.update(table.column(name))
@@ -239,6 +244,23 @@ def _is_stored_plainly(arrow: pa.DataType) -> bool:
         or kinds.is_date64(arrow)
         or kinds.is_fixed_size_binary(arrow)
     )
+
+
+def _check_statistics(path: Path, with_nan: frozenset[str]) -> None:
+    """Refuse bounds that leave NaN out: Spark would not find these rows (see `replitree.storage.encodings`)."""
+    import pyarrow.parquet as pq
+
+    if not with_nan:
+        return
+    metadata = pq.read_metadata(path)
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            if column.path_in_schema in with_nan and column.is_stats_set and column.statistics.has_min_max:
+                raise BadInput(
+                    f"{path}: column {column.path_in_schema} has NaN, and statistics that leave it out, so that Spark would "
+                    "miss rows; insert the rows of the file instead of the file"
+                )
 
 
 def _int96_hint(arrow: pa.DataType) -> str:

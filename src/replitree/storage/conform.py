@@ -379,8 +379,6 @@ def _convert_map(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Arra
         raise place.mismatch(target, array.type)
     pairs = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
     keys, values = pairs.flatten().flatten()
-    if keys.null_count:
-        raise place.inside("key").mismatch(target.key_type, "null", "a map's keys may not be null")
     return pa.MapArray.from_arrays(
         _dense_offsets(pairs),
         _convert(keys, target.key_type, place.inside("key")),

@@ -15,9 +15,9 @@ Guarantees:
 * No name leaves the root: names are checked against what they may be, and symbolic links are not followed.
 * A full or failing disk raises `StoreError`; what was there before is still there.
 
-Order of publication (`publish`): staged files are whole (sizes as in the manifest) → rename → sync ``parts`` → sync the
-staging folder → remove it when empty.  Order of a fetch (`finish_fetch`): verify every checksum → sync files → sync folder →
-rename → sync ``parts`` and ``staging``.
+Order of publication (`publish`): staged files are whole (sizes as in the manifest) → rename → sync ``parts`` → remove
+the staging folder when empty.  Order of a fetch (`finish_fetch`): verify every checksum → sync files → sync folder →
+rename → sync ``parts``.
 
 Absent on purpose: what a part means (the log knows), deletion of published parts, locks between processes (a replica's name has
 one live process; the epoch sees to that).
@@ -61,7 +61,8 @@ MANIFESTS_CACHED_MAX = 4096
 NAME_CHARACTERS_MAX = 200
 FETCH_PREFIX = "fetch-"
 _STAGING_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~=+-]*")
-_PART_NAME = re.compile(r"[A-Za-z0-9_.~=+-]+")
+_PART_NAME = re.compile(r"[A-Za-z0-9~=+-][A-Za-z0-9.~=+-]*(?:_[0-9]+){3,4}")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9_.~=+-]+")
 
 
 class PartStore:
@@ -124,12 +125,12 @@ class PartStore:
 
     def fetches(self) -> tuple[str, ...]:
         """Names of the parts whose fetch was begun and not finished, ascending."""
-        names = _folders(self._staging, _PART_NAME)
+        names = _folders(self._staging, _FOLDER_NAME)
         return tuple(n.removeprefix(FETCH_PREFIX) for n in names if n.startswith(FETCH_PREFIX))
 
     def detached(self) -> tuple[str, ...]:
         """Names of the folders that were taken out, ascending."""
-        return _folders(self._detached, _PART_NAME)
+        return _folders(self._detached, _FOLDER_NAME)
 
     def has_part(self, part: str) -> bool:
         """Whether a published part is there with every file in its full size."""
@@ -231,8 +232,7 @@ class PartStore:
         with store_errors(f"publish the insert {staging}"):
             missing = tuple(target.name for staged, target in targets if not self._publish_part(staged, target))
             sync_folder(self._parts)
-            if is_folder(source):
-                sync_folder(source)
+            if is_folder(source):  # that it is gone need not be durable: an empty folder does no harm
                 _remove_if_empty(source)
         return missing
 
@@ -299,7 +299,6 @@ class PartStore:
         """Make the names of the published and of the staged parts durable."""
         with store_errors("sync the folder of parts"):
             sync_folder(self._parts)
-            sync_folder(self._staging)
 
     def abandon_fetch(self, part: str) -> None:
         """Delete what was fetched of a part.  Idempotent."""
@@ -425,7 +424,7 @@ class DamagedFile(CorruptPart):
 
 def check_part_name(part: str) -> str:
     """Return the name if it can be a part's.  Raises `BadInput` otherwise."""
-    if len(part) > NAME_CHARACTERS_MAX or not part.isascii() or not is_partition_id(parse_part(part).partition):
+    if len(part) > NAME_CHARACTERS_MAX or _PART_NAME.fullmatch(part) is None:
         raise InvalidName(f"{part!r} can't be a part's name")
     return part
 

@@ -109,6 +109,11 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
+def on_one_disk(source: Path, target: Path) -> bool:
+    """Tell whether a rename can go from one to the other."""
+    return source.lstat().st_dev == target.lstat().st_dev
+
+
 def file_checksum(path: Path) -> str:
     """XXH3-128 of a file's bytes: 32 hexadecimal digits.  Reads a little at a time."""
     hasher = xxhash.xxh3_128()

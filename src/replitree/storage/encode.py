@@ -7,8 +7,7 @@ What `stage_table` does, in this order; a crash between any two steps leaves a f
 3. write ``manifest.json``, synced: a folder without one is not a part
 4. sync the part's folder, then `folder`, then the folder that holds it
 
-Parquet: zstd, row groups of `row_group_rows`, statistics, page index, data pages of version 1, no Arrow schema in the footer
-(the table's definition has it).  Encodings are chosen per column by a sample, see `choose_encodings`.
+How the Parquet files are written, and why, is in `replitree.storage.encodings`.
 
 Absent on purpose: a name that the log gives (a staged part has none yet), retries, removal of what a failure left.
 """
@@ -29,6 +28,7 @@ from replitree.errors import BadInput
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import TableDefinition
 from replitree.storage.durable import HashingFile, make_folder, store_errors, sync_folder, write_file
+from replitree.storage.encodings import writer_options
 from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest, data_file
 from replitree.storage.order import sort_rows
 from replitree.storage.partition import PartitionRows, split_by_partition
@@ -42,12 +42,6 @@ MEMORY_BYTES_MAX = 4 << 20
 
 COLUMN_BYTES_MAX = 2**31 - 1
 """Bytes of one column in one insert: Arrow's plain strings and lists end there."""
-
-SAMPLE_ROWS = 4096
-SAMPLES = 2
-DICTIONARY_ROWS_MIN = 4096
-DICTIONARY_SHARE_MAX = 0.5
-"""Distinct values per row of the sample up to which a dictionary pays."""
 
 
 def stage_table(
@@ -126,7 +120,7 @@ def _stage_parts(
 
 
 def _stage_part(job: _Job, pool: ThreadPoolExecutor | None = None) -> PartManifest:
-    rows = sort_rows(job.part.rows, job.definition.order_by)
+    rows = sort_rows(job.part.rows, job.definition.order_by, pool)
     job.folder.mkdir()
     files = write_files(rows, job.definition, job.folder, files_max=job.files_max, sync=job.sync, pool=pool)
     manifest = PartManifest(
@@ -216,86 +210,3 @@ def _encode_into(sink: Any, rows: pa.Table, options: dict[str, Any], group: int)
 
     with pq.ParquetWriter(sink, rows.schema, **options) as writer:
         writer.write_table(rows, row_group_size=group)
-
-
-# --- encodings ----------------------------------------------------------------------------------------------------------
-
-
-def writer_options(rows: pa.Table, definition: TableDefinition) -> dict[str, Any]:
-    """Give the options of pyarrow's Parquet writer for these rows."""
-    dictionary, delta = choose_encodings(rows, definition)
-    return {
-        "compression": "zstd",
-        "compression_level": definition.settings.compression_level,
-        "use_dictionary": dictionary or False,
-        "column_encoding": dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
-        "write_page_index": True,
-        "store_schema": False,
-        "version": "2.6",
-        "data_page_version": "1.0",
-    }
-
-
-def choose_encodings(rows: pa.Table, definition: TableDefinition) -> tuple[list[str], list[str]]:
-    """Choose the columns that get a dictionary, and those that get differences.
-
-    A dictionary pays where values repeat: on a column without repetition it costs three times the writing and then falls back.
-    Differences (DELTA_BINARY_PACKED) pay for whole numbers of the order key, which hardly grow from row to row.
-
-    Returns
-    -------
-    dictionary, delta
-        Parquet paths of leaf columns.
-    """
-    dictionary: list[str] = []
-    if rows.num_rows >= DICTIONARY_ROWS_MIN:
-        samples = _samples(rows)
-        for field in rows.schema:
-            leaves = _leaves(field.name, samples.column(field.name))
-            dictionary.extend(path for path, values in leaves if _repeats(values))
-    delta = [
-        name
-        for name in definition.order_by
-        if name not in dictionary and "." not in name and _is_whole(rows.schema.field(name).type)
-    ]
-    return dictionary, delta
-
-
-def _is_whole(arrow: pa.DataType) -> bool:
-    kinds = pa.types
-    return bool(kinds.is_int32(arrow) or kinds.is_int64(arrow) or kinds.is_date(arrow) or kinds.is_timestamp(arrow))
-
-
-def _samples(rows: pa.Table) -> pa.Table:
-    """Give runs of neighbours: how values repeat inside a row group is what counts, also in a sorted column."""
-    last = max(0, rows.num_rows - SAMPLE_ROWS)
-    starts = [last * number // max(1, SAMPLES - 1) for number in range(SAMPLES)] if last else [0]
-    return pa.concat_tables([rows.slice(start, SAMPLE_ROWS) for start in starts]).combine_chunks()
-
-
-def _leaves(path: str, values: pa.ChunkedArray) -> Iterator[tuple[str, pa.Array]]:
-    for chunk in values.chunks:
-        yield from _leaves_of(path, chunk)
-
-
-def _leaves_of(path: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Give the leaf columns inside a column, by their Parquet paths."""
-    kinds = pa.types
-    if kinds.is_struct(values.type):
-        for field, inner in zip(values.type, values.flatten(), strict=True):
-            yield from _leaves_of(f"{path}.{field.name}", inner)
-    elif kinds.is_map(values.type):
-        pairs = values.cast(pa.list_(pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])))
-        yield from _leaves_of(f"{path}.key_value", pairs.flatten())
-    elif kinds.is_list(values.type):
-        yield from _leaves_of(f"{path}.list.element", values.flatten())
-    else:
-        yield path, values
-
-
-def _repeats(values: pa.Array) -> bool:
-    import pyarrow.compute as pc
-
-    if pa.types.is_boolean(values.type) or len(values) < SAMPLE_ROWS // 4:
-        return False
-    return bool(pc.count_distinct(values).as_py() <= len(values) * DICTIONARY_SHARE_MAX)

@@ -10,22 +10,50 @@ value, whether it is NaN, and the value.  This also makes the order independent 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 
 import pyarrow as pa
 
+PARALLEL_ROWS_MIN = 500_000
+"""Fewer rows are sorted by one thread."""
 
-def sort_rows(table: pa.Table, order_by: Sequence[str]) -> pa.Table:
+PIVOT_SAMPLE = 1000
+"""Keys that are looked at to find the middle one."""
+
+
+def sort_rows(table: pa.Table, order_by: Sequence[str], pool: Executor | None = None) -> pa.Table:
     """Sort rows by the order key; a sorted table comes back as it is.
 
     Parameters
     ----------
     order_by
         Names of plain columns; none means that any order is right.
+    pool
+        Where to sort a large table in two halves.
     """
     keys = sort_keys(table, order_by)
     if not keys or _are_sorted(keys):
         return table
-    return table.combine_chunks().take(_sort_indices(keys))
+    whole = table.combine_chunks()
+    if pool is None or table.num_rows < PARALLEL_ROWS_MIN:
+        return whole.take(_sort_indices(keys))
+    halves = pool.map(lambda rows: whole.take(_sorted_subset(keys, rows)), _split_by_first_key(keys[0]))
+    return pa.concat_tables(halves)
+
+
+def _split_by_first_key(key: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Give the rows that come in the first half, and the others: about equally many, if values do not repeat too much."""
+    import pyarrow.compute as pc
+
+    sample = key.take(pa.array(range(0, len(key), max(1, len(key) // PIVOT_SAMPLE))))
+    pivot = sample[pc.array_sort_indices(sample)[len(sample) // 2].as_py()]
+    below = pc.less(key, pivot)
+    return pc.indices_nonzero(below), pc.indices_nonzero(pc.invert(below))
+
+
+def _sorted_subset(keys: Sequence[pa.Array], rows: pa.Array) -> pa.Array:
+    """Sort some of the rows, given in ascending order."""
+    return rows.take(_sort_indices([key.take(rows) for key in keys]))
 
 
 def is_sorted(table: pa.Table, order_by: Sequence[str]) -> bool:

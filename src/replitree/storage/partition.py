@@ -29,7 +29,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,11 @@ UNPARTITIONED = "all"
 ID_CHARACTERS_MAX = 80
 PLAIN_CHARACTERS_MAX = 40
 """Longer strings are hashed, so that most ids of several values stay readable."""
+
+CODES_COUNTED_MAX = 1 << 20
+"""Up to so many possible combinations are counted in a table; more are sorted."""
+
+_Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _PLAIN = re.compile(r"[A-Za-z0-9=+][A-Za-z0-9.=+]*")
 _PLAIN_LAST = re.compile(r"[A-Za-z0-9=+][A-Za-z0-9.=+-]*")
@@ -137,19 +142,30 @@ def _value_at(column: pa.Array, row: int) -> Any:
     return value.as_py()
 
 
-def _codes(columns: Sequence[pa.Array], rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _codes(columns: Sequence[pa.Array], rows: int) -> tuple[_Numbers, _Numbers]:
     """Give each row's group number, and a row of each group."""
     codes = np.zeros(rows, np.int64)
-    for column in columns:
-        if len(column) == rows and rows > 1:
-            encoded = column.dictionary_encode(null_encoding="encode")
-            fresh = encoded.indices.to_numpy().astype(np.int64)
-            _, codes = np.unique(codes * len(encoded.dictionary) + fresh, return_inverse=True)
-    _, firsts = np.unique(codes, return_index=True)
+    varied = [column for column in columns if len(column) == rows and rows > 1]
+    firsts = codes[:1]
+    for column in varied:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        different = len(encoded.dictionary)
+        codes, firsts = _dense(codes * different + encoded.indices.to_numpy(), len(firsts) * different)
     return codes, firsts
 
 
-def _pieces(table: pa.Table, codes: npt.NDArray[np.int64], groups: int) -> list[pa.Table]:
+def _dense(codes: _Numbers, limit: int) -> tuple[_Numbers, _Numbers]:
+    """Give the different codes, all below `limit`, numbers from 0 on, and tell where each stands first."""
+    if limit > CODES_COUNTED_MAX:
+        _, firsts, dense = np.unique(codes, return_index=True, return_inverse=True)
+        return dense, firsts
+    where = np.full(limit, -1, np.int64)
+    where[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of several, the last one written stays: the first row
+    present = where >= 0
+    return (np.cumsum(present) - 1)[codes], where[present]
+
+
+def _pieces(table: pa.Table, codes: _Numbers, groups: int) -> list[pa.Table]:
     """Give the rows of each group, as slices of the table when they lie together already."""
     if groups == 1:
         return [table]
@@ -205,7 +221,8 @@ def _plain_text(transform: Transform, arrow: pa.DataType, value: Any, *, last: b
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | Decimal):
-        return f"~m{-value:f}" if value < 0 else f"{value:f}" if isinstance(value, Decimal) else str(value)
+        digits = f"{value:f}" if isinstance(value, Decimal) else str(value)
+        return f"~m{digits[1:]}" if digits.startswith("-") else digits
     if isinstance(value, str) and len(value) <= PLAIN_CHARACTERS_MAX:
         return value if (_PLAIN_LAST if last else _PLAIN).fullmatch(value) else None
     return None

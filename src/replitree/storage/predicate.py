@@ -262,9 +262,9 @@ def _compare_columns_arrow(left: ColumnRef, op: Operator, right: ColumnRef) -> p
     import pyarrow.compute as pc
 
     a, b = _field(left), _field(right)
-    plain = _FUNCTIONS[op](a, b)
     if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
-        return plain
+        return _FUNCTIONS[op](a, b)
+    plain = _FUNCTIONS[op](a.cast(pa.float64(), safe=False), b.cast(pa.float64(), safe=False))  # Spark rounds as well
     a_nan, b_nan = (
         pc.is_nan(field) if pa.types.is_floating(ref.type) else pc.scalar(False)
         for ref, field in ((left, a), (right, b))
@@ -384,6 +384,8 @@ class _Pruner:
 
 def interval_outcomes(op: Operator, value: Bound, low: Bound | None, high: Bound | None) -> Outcomes:
     """Tell how values between two bounds (None: not known) can compare with a value."""
+    if isinstance(value, float) and math.isnan(value):  # above every number, and Python's comparisons deny it
+        return Outcomes.TRUE | Outcomes.FALSE
     try:
         below = low is None or low < value  # type: ignore[operator]
         above = high is None or high > value  # type: ignore[operator]

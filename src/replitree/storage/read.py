@@ -9,13 +9,14 @@ same files).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from replitree.errors import StoreError
+from replitree.errors import BadInput, StoreError
 from replitree.storage.definition import TableDefinition
 from replitree.storage.manifest import PartManifest, read_manifest
 from replitree.storage.predicate import Predicate
@@ -56,11 +57,9 @@ def read_parts(
     CorruptPart, StoreError
         A part can't be read.
     """
-    scanner, schema = _scanner(parts, definition, columns, where)
-    try:
+    with _reading(definition):
+        scanner, schema = _scanner(parts, definition, columns, where)
         return scanner.to_table().cast(schema)
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"can't read the parts of {definition.name}: {error}") from error
 
 
 def read_batches(
@@ -70,8 +69,26 @@ def read_batches(
     where: str | Predicate | None = None,
 ) -> pa.RecordBatchReader:
     """Read parts batch by batch, in bounded memory.  Parameters and errors as `read_parts`."""
-    scanner, schema = _scanner(parts, definition, columns, where)
-    return pa.RecordBatchReader.from_batches(schema, (_exactly(b, schema) for b in scanner.to_batches() if b.num_rows))
+    with _reading(definition):
+        scanner, schema = _scanner(parts, definition, columns, where)
+    return pa.RecordBatchReader.from_batches(schema, _batches(scanner, schema, definition))
+
+
+@contextmanager
+def _reading(definition: TableDefinition) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"can't read the parts of {definition.name}: {error}; ask for a new snapshot") from error
+    except pa.ArrowException as error:
+        raise StoreError(f"can't read the parts of {definition.name}: {error}; verify them") from error
+
+
+def _batches(scanner: ds.Scanner, schema: pa.Schema, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
+    with _reading(definition):
+        for batch in scanner.to_batches():
+            if batch.num_rows:
+                yield batch.cast(schema)
 
 
 def wanted_parts(
@@ -81,10 +98,6 @@ def wanted_parts(
     return [(path, manifest) for path, manifest in parts if where is None or where.may_match(manifest)]
 
 
-def _exactly(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return batch if batch.schema.equals(schema) else batch.cast(schema)
-
-
 def _scanner(
     parts: Sequence[Path],
     definition: TableDefinition,
@@ -92,6 +105,8 @@ def _scanner(
     where: str | Predicate | None,
 ) -> tuple[ds.Scanner, pa.Schema]:
     names = [c.name for c in definition.columns] if columns is None else [definition.column(n).name for n in columns]
+    if not names:
+        raise BadInput("name at least one column")
     schema = pa.schema([definition.arrow_schema.field(name) for name in names])
     predicate = parse_predicate(where, definition) if isinstance(where, str) else where
     found = wanted_parts([(path, read_manifest(path)) for path in parts], predicate)
