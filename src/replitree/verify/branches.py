@@ -1,0 +1,311 @@
+"""Every way in which one effect can end: the explorer's interpreter of effects.
+
+Faults, each paid from the model's budget:
+
+* A commit whose answer is lost took place, or its request is *in flight*: it may be applied at any later moment or never, which
+  includes that it was lost.  A request that no later state could apply is not kept.
+* A session whose view lags reads at its view or at the present; a `GetMany` may fall between (its later reads show what is
+  newer).  Answered writes and `Sync` bring the view to the present.  Waiting does not: a thread also looks without being woken.
+* A read that can't be had closes the procedure, and its thread goes on as the running replica's does.
+* A process may die within `Stage`, `Publish` and `FetchMany`, with part of the work done.  Between effects the explorer lets
+  it die anyway.
+* A disk may refuse `Stage` and `Publish`; a fetch may fail.
+
+Invariant I9 is checked here, where a commit takes place: whoever has an epoch commits under the present one or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    Answer,
+    Applied,
+    Check,
+    Children,
+    ClientAnswer,
+    Commit,
+    Create,
+    Epoch,
+    Exists,
+    Fetched,
+    FetchMany,
+    Get,
+    GetMany,
+    Many,
+    NotFetched,
+    Operation,
+    Owner,
+    ProbeOwner,
+    Publish,
+    RequestId,
+    Set,
+    Stage,
+    StoreFailed,
+    Sync,
+    Unknown,
+)
+from replitree.protocol.layout import Replica
+from replitree.verify.disk import Disk, Folder
+from replitree.verify.local import Here, perform_local
+from replitree.verify.memory import Memory
+from replitree.verify.model import Budget, Fault, seat_of
+
+NOTHING = Budget(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A commit on its way: who sent it, in which session, under which epoch (as far as the sender knew)."""
+
+    replica: Replica
+    me: bytes
+    session: int
+    epoch: Epoch | None
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A process at one effect, and what may happen to it.
+
+    Attributes
+    ----------
+    here
+        The process.
+    view
+        What its session sees, when that is not the present.
+    memories
+        Of all processes, by seat.
+    faults
+        The kinds of faults that the model has.
+    """
+
+    here: Here
+    view: Tree | None
+    memories: Mapping[str, Memory]
+    faults: frozenset[Fault]
+
+
+@dataclass(slots=True)
+class Branch:
+    """One way in which an effect ends.
+
+    Attributes
+    ----------
+    outcome
+        What the procedure is sent.
+    here
+        The process, its disk and the tree afterwards.
+    cost
+        The faults that it takes.
+    fate
+        What the outcome alone does not tell, for people.
+    fresh
+        Whether the session's view is the present now.
+    doubtful
+        Whether an own commit took place unseen, so that the session's view may be older than it.
+    answers
+        What clients were told.
+    sent
+        A request that stays in flight.
+    dies, closes
+        The process dies now; the procedure was closed.
+    breach
+        The invariant that this step breaks, and how.
+    """
+
+    outcome: Any
+    here: Here
+    cost: Budget = NOTHING
+    fate: str = ""
+    fresh: bool = False
+    doubtful: bool = False
+    answers: tuple[tuple[RequestId, ClientAnswer], ...] = ()
+    sent: Request | None = None
+    dies: bool = False
+    closes: bool = False
+    breach: str | None = None
+
+
+def branches(effect: Any, scene: Scene) -> Iterator[Branch]:
+    """Return every way in which an effect can end; none while what it waits for is not there."""
+    perform = _BRANCHES.get(type(effect))
+    if perform is not None:
+        yield from perform(effect, scene)
+        return
+    done = perform_local(effect, scene.here)
+    if done is not None:
+        yield Branch(done.outcome, replace(scene.here, memory=done.memory, disk=done.disk))
+
+
+# --- coordination -----------------------------------------------------------------------------------------------------------
+
+
+def _read(effect: Get | GetMany | Exists | Children | Sync, scene: Scene) -> Iterator[Branch]:
+    here, view = scene.here, scene.view
+    now = answer(here.tree, effect)
+    if isinstance(effect, Sync) or view is None:
+        yield Branch(now, here, fresh=True)
+    else:
+        seen = answer(view, effect)
+        if seen == now:
+            yield Branch(seen, here)
+        else:
+            yield Branch(seen, here, fate="stale")
+            yield Branch(now, here, fresh=True)
+            if isinstance(seen, Many) and isinstance(now, Many):
+                yield from (Branch(torn, here, fate="torn", fresh=True) for torn in _torn(seen, now))
+    if Fault.CLOSED in scene.faults:
+        yield Branch(None, here, Fault.CLOSED.cost, "no answer, given up", closes=True)
+
+
+def _torn(seen: Many, now: Many) -> Iterator[Many]:
+    """Return what a batch of reads shows when the view moves on in its middle."""
+    pairs = tuple(zip((*seen.nodes, seen.watched), (*now.nodes, now.watched), strict=True))
+    differ = [position for position, (old, new) in enumerate(pairs) if old != new]
+    for cut in differ[1:]:
+        *nodes, watched = (old if position < cut else new for position, (old, new) in enumerate(pairs))
+        yield Many(tuple(nodes), watched)
+
+
+def _commit(effect: Commit, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    request = Request(here.replica, here.me, here.memory.session, here.memory.epoch, effect.operations)
+    tree, outcome, breach = deliver(request, here.tree)
+    after = replace(here, tree=tree)
+    yield Branch(outcome, after, fresh=True, breach=breach)
+    if Fault.UNKNOWN not in scene.faults:
+        return
+    if isinstance(outcome, Applied):
+        yield Branch(Unknown(), after, Fault.UNKNOWN.cost, "applied, answer lost", doubtful=True, breach=breach)
+    if can_apply_later(request, here.tree):
+        yield Branch(Unknown(), here, Fault.UNKNOWN.cost, "no answer", sent=request)
+    elif not isinstance(outcome, Applied):
+        yield Branch(Unknown(), here, Fault.UNKNOWN.cost, "refused, answer lost")
+
+
+def deliver(request: Request, tree: Tree) -> tuple[Tree, Any, str | None]:
+    """Let coordination decide a request.
+
+    Returns
+    -------
+    tuple
+        The tree after it, the outcome, and what it broke.
+    """
+    after, outcome = tree.commit(request.operations, request.session)
+    return after, outcome, _broken_fence(request, tree) if isinstance(outcome, Applied) else None
+
+
+def _broken_fence(request: Request, before: Tree) -> str | None:
+    """Check I9 for a commit that took place."""
+    path = layout.host(request.replica)
+    host = before.get(path)
+    assert host is not None
+    if any(isinstance(operation, Set) and operation.path == path for operation in request.operations):
+        if request.epoch is None or host.value == request.me:
+            return None
+        return f"I9: {request.me.decode()} was replaced by {host.value.decode()} and took the replica back"
+    if request.epoch == host.version:
+        return None
+    return f"I9: {request.me.decode()} changed the table under epoch {request.epoch}, which is {host.version} now"
+
+
+def can_apply_later(request: Request, tree: Tree) -> bool:
+    """Whether some later state might apply a request.
+
+    Versions of `host` and `log_pointer` only grow, and block ids and registered parts stay: nothing deletes them yet.
+    """
+    for operation in request.operations:
+        node = tree.get(operation.path)
+        if node is None:
+            continue
+        if isinstance(operation, Check | Set) and node.version > operation.version >= 0:
+            return False
+        if isinstance(operation, Create) and ("/blocks/" in operation.path or "/parts/" in operation.path):
+            return False
+    return True
+
+
+def _probe_owner(effect: ProbeOwner, scene: Scene) -> Iterator[Branch]:
+    seat, incarnation = seat_of(effect.value)
+    memory = scene.memories[seat]
+    dead = memory.incarnation > incarnation or not memory.running
+    yield Branch(Owner.DEAD if dead else Owner.UNCLEAR, scene.here)
+
+
+def _answer(effect: Answer, scene: Scene) -> Iterator[Branch]:
+    yield Branch(None, scene.here, answers=((effect.request, effect.answer),))
+
+
+# --- the disk -----------------------------------------------------------------------------------------------------------------
+
+
+def _stage(effect: Stage, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    done = perform_local(effect, here)
+    assert done is not None
+    yield Branch(done.outcome, replace(here, disk=done.disk))
+    folder = done.disk.folder(effect.staging)
+    assert folder is not None
+    torn = replace(here, disk=here.disk.with_folder(Folder(effect.staging, folder.parts, torn=True)))
+    if Fault.CRASH in scene.faults:
+        yield Branch(None, torn, Fault.CRASH.cost, "half written", dies=True)
+    if Fault.DISK in scene.faults:
+        yield Branch(StoreFailed("disk full"), torn, Fault.DISK.cost)
+
+
+def _publish(effect: Publish, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    done = perform_local(effect, here)
+    assert done is not None
+    yield Branch(done.outcome, replace(here, disk=done.disk))
+    if Fault.CRASH in scene.faults:
+        for disk in _renamed_partly(effect, here.disk):
+            yield Branch(None, replace(here, disk=disk), Fault.CRASH.cost, "half renamed", dies=True)
+    if Fault.DISK in scene.faults:
+        yield Branch(StoreFailed("disk failing"), here, Fault.DISK.cost)
+
+
+def _renamed_partly(effect: Publish, disk: Disk) -> Iterator[Disk]:
+    """Return the disk after some, not all, of the renames of a publish."""
+    for partition, name in effect.names[:-1]:
+        renamed = disk.rename(effect.staging, partition, name)
+        if renamed is not None and renamed != disk:
+            disk = renamed
+            yield disk
+
+
+def _fetch_many(effect: FetchMany, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    done = perform_local(effect, here)
+    assert done is not None
+    yield Branch(done.outcome, replace(here, disk=done.disk))
+    fetched = [fetch for fetch, outcome in zip(effect.fetches, done.outcome, strict=True) if isinstance(outcome, Fetched)]
+    if Fault.CRASH in scene.faults:
+        disk = here.disk
+        for fetch in fetched[:-1]:
+            disk = disk.with_part(fetch.part, fetch.content_hash)
+            yield Branch(None, replace(here, disk=disk), Fault.CRASH.cost, "half fetched", dies=True)
+    if Fault.FETCH in scene.faults and fetched:
+        failed = tuple(NotFetched(fetch.part, "no answer") for fetch in effect.fetches)
+        yield Branch(failed, here, Fault.FETCH.cost)
+
+
+_BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
+    Get: _read,
+    GetMany: _read,
+    Exists: _read,
+    Children: _read,
+    Sync: _read,
+    Commit: _commit,
+    ProbeOwner: _probe_owner,
+    Answer: _answer,
+    Stage: _stage,
+    Publish: _publish,
+    FetchMany: _fetch_many,
+}

@@ -1,0 +1,115 @@
+"""A replica's disk as a value: staging folders and published parts, without bytes.
+
+What holds, as for the real disk (`storage.disk`), each of whose steps is synced when it returns:
+
+* A staging folder is *whole*, or *torn* when the process died while it was written.
+* A published part is whole: it got its name by one rename.
+* `publish` may be repeated; a part that is there already is not touched.
+
+The content of a part is told by its content hash, which the models build from the requests whose rows are in it
+(`content_of`), so that a row that is there twice can be seen by its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from replitree.protocol.effects import RequestId, StagedPart, StagingId
+
+ROWS = 100
+"""Rows of one request in one partition; all requests of the models are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A staging folder.  `parts` are (partition, content hash), ascending; a torn one can't be published."""
+
+    staging: StagingId
+    parts: tuple[tuple[str, str], ...]
+    torn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Staging folders and published parts (name, content hash), both in ascending order."""
+
+    folders: tuple[Folder, ...] = ()
+    parts: tuple[tuple[str, str], ...] = ()
+
+    def folder(self, staging: StagingId) -> Folder | None:
+        """Return a staging folder."""
+        return next((folder for folder in self.folders if folder.staging == staging), None)
+
+    def content(self, part: str) -> str | None:
+        """Return the content hash of a published part."""
+        return next((content for name, content in self.parts if name == part), None)
+
+    def with_folder(self, folder: Folder) -> Disk:
+        """Return the disk with a staging folder, which replaces one of the same id."""
+        others = tuple(each for each in self.folders if each.staging != folder.staging)
+        return replace(self, folders=tuple(sorted((*others, folder), key=lambda each: each.staging)))
+
+    def without_folder(self, staging: StagingId) -> Disk:
+        """Return the disk without a staging folder."""
+        return replace(self, folders=tuple(each for each in self.folders if each.staging != staging))
+
+    def with_part(self, name: str, content: str) -> Disk:
+        """Return the disk with a published part."""
+        others = tuple(each for each in self.parts if each[0] != name)
+        return replace(self, parts=tuple(sorted((*others, (name, content)))))
+
+    def without_part(self, name: str) -> Disk:
+        """Return the disk without a published part."""
+        return replace(self, parts=tuple(each for each in self.parts if each[0] != name))
+
+    def publish(self, staging: StagingId, names: tuple[tuple[str, str], ...]) -> tuple[Disk, tuple[str, ...]]:
+        """Rename staged parts to their names.
+
+        Returns
+        -------
+        tuple
+            The disk after it, and the names of which neither the staged nor the published files are there.
+        """
+        disk, missing = self, []
+        for partition, name in names:
+            renamed = disk.rename(staging, partition, name)
+            if renamed is None:
+                missing.append(name)
+            else:
+                disk = renamed
+        return (disk if missing else disk.without_folder(staging)), tuple(missing)
+
+    def rename(self, staging: StagingId, partition: str, name: str) -> Disk | None:
+        """Give one staged part its name; None when neither the staged nor the published files are there."""
+        if self.content(name) is not None:
+            return self
+        folder = self.folder(staging)
+        content = None if folder is None or folder.torn else dict(folder.parts).get(partition)
+        if folder is None or content is None:
+            return None
+        left = replace(folder, parts=tuple(each for each in folder.parts if each[0] != partition))
+        return self.with_folder(left).with_part(name, content)
+
+
+def content_of(partition: str, requests: tuple[RequestId, ...]) -> str:
+    """Return the content hash of the rows of some requests in one partition.
+
+    >>> content_of("all", (RequestId(1), RequestId(3)))
+    'all:1+3'
+    """
+    return f"{partition}:{'+'.join(str(request) for request in requests)}"
+
+
+def requests_in(content: str) -> tuple[RequestId, ...]:
+    """Return the requests whose rows make up a part.
+
+    >>> requests_in("all:1+3")
+    (1, 3)
+    """
+    return tuple(RequestId(int(request)) for request in content.partition(":")[2].split("+"))
+
+
+def staged_parts(partitions: tuple[str, ...], requests: tuple[RequestId, ...]) -> tuple[StagedPart, ...]:
+    """Return what staging the rows of `requests` makes: one part per partition."""
+    rows = ROWS * len(requests)
+    return tuple(StagedPart(partition, rows, rows, content_of(partition, requests)) for partition in partitions)

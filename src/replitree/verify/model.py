@@ -1,0 +1,154 @@
+"""What is to be explored: replicas, processes, requests, and how many faults of each kind.
+
+A *seat* is a place where processes of one replica run one after another: when one dies the next begins there, with the same disk and
+another `me`.  A second seat of a replica is a rival: a process that starts while the first may still be there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NewType
+
+from replitree.protocol.layout import Replica, Table
+
+TABLE = Table("/t")
+
+Budget = NewType("Budget", int)
+"""How many faults of each kind are left, packed: a few bits for each kind."""
+
+_BITS = 5
+
+
+class Fault(Enum):
+    """Kinds of faults, each with its place in a budget.
+
+    `CRASH`: a process loses its memory, at any moment, also within an effect on its disk.  `UNKNOWN`: the answer to a commit is
+    lost; the commit took place, or the request is still on its way.  `STALE`: a session's view stays behind.  `EXPIRY`: a
+    session ends.  `CLOSED`: a read can't be had.  `DISK`: a disk takes no more.  `FETCH`: a part can't be fetched now.
+    """
+
+    CRASH = 0
+    UNKNOWN = 1
+    STALE = 2
+    EXPIRY = 3
+    CLOSED = 4
+    DISK = 5
+    FETCH = 6
+
+    @property
+    def cost(self) -> Budget:
+        """One fault of this kind."""
+        return Budget(1 << (_BITS * self.value))
+
+
+GUARDS = sum(1 << (_BITS * fault.value + _BITS - 1) for fault in Fault)
+"""The highest bit of each kind: stays set as long as no more is taken than there is."""
+
+
+def budget_of(faults: dict[Fault, int]) -> Budget:
+    """Pack a budget.
+
+    >>> budget_of({Fault.CRASH: 2, Fault.UNKNOWN: 1}) == 2 * Fault.CRASH.cost + Fault.UNKNOWN.cost
+    True
+    """
+    assert all(0 <= count < 1 << (_BITS - 1) for count in faults.values())
+    return Budget(sum(fault.cost * count for fault, count in faults.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A group of requests that clients send to one seat, each (number, token)."""
+
+    seat: str
+    requests: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A world to explore.
+
+    Attributes
+    ----------
+    name, description
+        For people.
+    seats
+        (name of the seat, name of its replica).
+    inserts
+        What clients send; each group may begin at any moment when its process is active.
+    faults
+        How many of each kind.
+    workers
+        The seats whose processes pull and execute; the others only take inserts.
+    started
+        The seats whose first process has become active before the exploration begins; the others may begin at any moment.
+    pull_count
+        Log entries pulled at once.
+    partitions
+        What the rows of every request fall into.
+    probes
+        What must be seen: a model that never gets there proves nothing.
+    nightly
+        Whether it is too large for `make check`.
+    """
+
+    name: str
+    description: str
+    seats: tuple[tuple[str, str], ...]
+    inserts: tuple[Insert, ...]
+    faults: dict[Fault, int]
+    workers: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
+    pull_count: int = 1
+    partitions: tuple[str, ...] = ("all",)
+    probes: tuple[str, ...] = ()
+    nightly: bool = False
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether a replica has more than one seat, so that a process may find itself replaced."""
+        return len(self.replicas) < len(self.seats)
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """The names of the replicas, in the order of their first seats."""
+        return tuple(dict.fromkeys(replica for _, replica in self.seats))
+
+    @property
+    def tokens(self) -> dict[int, str]:
+        """The token of each request."""
+        return {request: token for insert in self.inserts for request, token in insert.requests}
+
+    def replica(self, name: str) -> Replica:
+        """Return a replica's place."""
+        return Replica(TABLE, name)
+
+
+INCARNATIONS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def me_of(seat: str, incarnation: int) -> bytes:
+    """Return the value by which the n-th process of a seat owns its replica.
+
+    >>> me_of("r1", 1)
+    b'r1b'
+    """
+    return f"{seat}{INCARNATIONS[incarnation]}".encode()
+
+
+def seat_of(me: bytes) -> tuple[str, int]:
+    """Return seat and incarnation of a process from its `me`.
+
+    >>> seat_of(b"r1b")
+    ('r1', 1)
+    """
+    text = me.decode()
+    return text[:-1], INCARNATIONS.index(text[-1])
+
+
+SESSIONS_PER_SEAT = 100
+
+
+def first_session(seat: int) -> int:
+    """Return the first session of a seat, given by its number; the next ones follow."""
+    return seat * SESSIONS_PER_SEAT + 1

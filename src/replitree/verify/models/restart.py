@@ -1,0 +1,53 @@
+"""Start: a process dies anywhere, its sessions end, and the next process (or the same one) takes up what is there."""
+
+from __future__ import annotations
+
+from replitree.verify.model import Fault, Insert, Model
+from replitree.verify.models.insert import ONE, TWO
+from replitree.verify.models.pull import INSERT
+
+MODELS = (
+    Model(
+        "restart_anywhere",
+        "a process dies anywhere, also while it starts, with a request in flight",
+        ONE,
+        INSERT,
+        {Fault.CRASH: 2, Fault.UNKNOWN: 1},
+        workers=("r1",),
+        started=("r1",),
+        probes=("crash", "dead owner replaced", "committed staging kept", "staging removed", "late request applied"),
+    ),
+    Model(
+        "session_ends",
+        "the session of a replica that inserts, pulls and executes ends at any moment",
+        ONE,
+        INSERT,
+        {Fault.EXPIRY: 1, Fault.UNKNOWN: 1},
+        workers=("r1",),
+        started=("r1",),
+        probes=(
+            "activated again", "insert fenced", "pull fenced", "execution fenced", "executed unnoticed", "late request applied",
+            "doubt settled: committed again",
+        ),
+    ),
+    Model(
+        "reads_fail",
+        "reads can't be had: procedures are closed, and the replica activates again",
+        ONE,
+        INSERT,
+        {Fault.CLOSED: 1, Fault.EXPIRY: 1, Fault.CRASH: 1},
+        workers=("r1",),
+        started=("r1",),
+        probes=("insert closed", "activated again", "pull fenced", "crash"),
+    ),
+    Model(
+        "session_ends_two",
+        "the session of one of two replicas ends; the other fetches from it",
+        TWO,
+        INSERT,
+        {Fault.EXPIRY: 1},
+        workers=("r1", "r2"),
+        started=("r1", "r2"),
+        probes=("activated again", "fetched", "insert fenced"),
+    ),
+)

@@ -1,0 +1,180 @@
+"""Rare branches by name: what must have been seen, or a model that finds nothing has looked at nothing.
+
+A probe is told by one turn of a conversation, and by what came before it in the same stage.  Explorer and simulator report the
+same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    Answer,
+    Check,
+    Commit,
+    Create,
+    CurrentEpoch,
+    Duplicate,
+    Failed,
+    Fetched,
+    FetchMany,
+    Get,
+    Inserted,
+    ListParts,
+    Operation,
+    OutcomeUnknown,
+    Owner,
+    ProbeOwner,
+    Publish,
+    Refused,
+    RemovePart,
+    RemoveStaging,
+    Reveal,
+    StoreFailed,
+    Unknown,
+)
+from replitree.verify.kernel import Conversation
+from replitree.verify.life import AwaitReplica, Halt, Stop
+from replitree.verify.model import TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One turn, with its stage so far."""
+
+    told: Conversation
+    effect: Any
+    outcome: Any
+    fate: str
+    disk_changed: bool
+
+    @property
+    def stage(self) -> str:
+        """The name of the stage."""
+        return self.told.stage.__name__
+
+    def log_commits(self) -> list[Any]:
+        """Return the outcomes of the stage's commits that append to the log."""
+        return [outcome for effect, outcome in self.told.turns if isinstance(effect, Commit) and _appends(effect)]
+
+
+def probes_of(seen: Seen) -> Iterator[str]:
+    """Return the names of the rare branches that a turn belongs to."""
+    if seen.fate in ("stale", "torn"):
+        yield f"{seen.fate} read"
+    if isinstance(seen.outcome, StoreFailed):
+        yield "disk failed"
+    found = _PROBES.get(type(seen.effect))
+    if found is not None:
+        yield from found(seen)
+
+
+def _appends(commit: Commit) -> bool:
+    return any(isinstance(operation, Create) and operation.sequential for operation in commit.operations)
+
+
+def _of_commit(seen: Seen) -> Iterator[str]:
+    if isinstance(seen.outcome, Unknown):
+        yield f"unknown: {seen.fate}"
+    fenced = isinstance(seen.outcome, Refused) and isinstance(seen.outcome.operation, Check)
+    moved = isinstance(seen.outcome, Refused | Unknown) and not fenced
+    match seen.stage:
+        case "insert_group" if fenced:
+            yield "insert fenced"
+        case "pull_next" | "catch_up_with_log" if fenced or moved:
+            yield "pull fenced" if fenced else "pointer moved"
+        case "execute_next" if fenced or moved:
+            yield "execution fenced" if fenced else "queue moved"
+        case _ if isinstance(seen.outcome, Refused) and _is_activation(seen.outcome.operation):
+            yield "activation refused"
+
+
+def _is_activation(operation: Operation) -> bool:
+    return operation.path.endswith(("/host", "/is_active")) and not isinstance(operation, Check)
+
+
+def _of_answer(seen: Seen) -> Iterator[str]:
+    commits = seen.log_commits()
+    doubted = any(isinstance(outcome, Unknown) for outcome in commits)
+    match seen.effect.answer:
+        case Inserted() if doubted:
+            yield "doubt settled: in the log" if isinstance(commits[-1], Unknown) else "doubt settled: committed again"
+        case Duplicate():
+            yield "duplicate within a group" if len(seen.told.arguments[-1]) > 1 else "duplicate"
+            if doubted:
+                yield "doubt settled: another had the token"
+        case Failed(reason) if "took over" in reason:
+            yield "insert of a replaced process failed"
+        case OutcomeUnknown():
+            yield "insert in doubt"
+
+
+def _of_fetch(seen: Seen) -> Iterator[str]:
+    tried = any(isinstance(effect, FetchMany) for effect, _ in seen.told.turns)
+    if seen.outcome is None:
+        return
+    if all(isinstance(outcome, Fetched) for outcome in seen.outcome):
+        yield "fetched elsewhere" if tried else "fetched"
+    else:
+        yield "fetch failed"
+
+
+def _of_publish(seen: Seen) -> Iterator[str]:
+    if seen.stage == "execute_next" and seen.disk_changed:
+        yield "own part published by execute"
+
+
+def _of_reveal(seen: Seen) -> Iterator[str]:
+    if seen.stage in ("reload_queue", "tidy_up") and seen.told.turns and seen.told.turns[-1][1] and seen.effect.parts:
+        if type(seen.told.turns[-1][0]).__name__ == "TakeOver":
+            yield "executed unnoticed"
+
+
+def _of_list_parts(seen: Seen) -> Iterator[str]:
+    swept = sum(isinstance(effect, RemoveStaging) for effect, _ in seen.told.turns)
+    if seen.stage == "tidy_up" and len(seen.told.arguments[-1]) > swept:
+        yield "committed staging kept"
+
+
+def _of_get(seen: Seen) -> Iterator[str]:
+    if seen.effect.path.startswith(f"{layout.log(TABLE)}/"):
+        yield "gap looked at again"
+
+
+def _of_epoch(seen: Seen) -> Iterator[str]:
+    if seen.stage == "become_active" and seen.outcome is not None:
+        yield "activated again"
+
+
+def _of_probe(seen: Seen) -> Iterator[str]:
+    if seen.outcome is Owner.DEAD:
+        yield "dead owner replaced"
+
+
+def _named(name: str) -> Callable[[Seen], Iterator[str]]:
+    def named(seen: Seen) -> Iterator[str]:
+        del seen
+        yield name
+
+    return named
+
+
+_PROBES: dict[type, Callable[[Seen], Iterator[str]]] = {
+    Commit: _of_commit,
+    Answer: _of_answer,
+    FetchMany: _of_fetch,
+    Publish: _of_publish,
+    Reveal: _of_reveal,
+    ListParts: _of_list_parts,
+    Get: _of_get,
+    CurrentEpoch: _of_epoch,
+    ProbeOwner: _of_probe,
+    RemoveStaging: _named("staging removed"),
+    RemovePart: _named("unknown part set aside"),
+    AwaitReplica: _named("replica was busy"),
+    Halt: _named("halted"),
+    Stop: _named("replaced process stopped"),
+}

@@ -1,0 +1,98 @@
+"""Partial-order reduction: steps that need no interleaving are taken at once, together with the step before them.
+
+A step may be joined to the one before when taking it *early* loses nothing, that is: for everything that could have happened
+first there is an execution in the reduced space that breaks the same invariants.  Three kinds of steps:
+
+* **Told to nobody who decides** (`Answer`, `Reveal`, `Release`).  Nothing that a procedure reads is changed by `Answer` and
+  `Reveal`; they can only add to what the invariants demand or forbid (an acknowledged insert must be there; what is revealed
+  must be registered), and no invariant is mended by an answer or a reveal.  So a broken state stays broken when they came
+  earlier, and every state of the full space is there with more demands.  A crash before an `Answer` is covered by the crash after it:
+  the client knows more, the replica does not.  `Release` lets a later `ListStaging` see a folder that its procedure has finished
+  with; the last step that used the folder came before, and a list taken before that step is still explored.
+* **Own business while alone**.  As long as a process is `STARTING` its life thread is the only thread that runs: the others wait
+  for it to be active.  If the replica has one seat and no request is in flight, then nobody else reads or writes the process's
+  memory, its disk, and the nodes `queue`, `parts`, `log_pointer` of its replica (others read `parts` only, and only the steps
+  taken here are reads).  Reads of them, and reads and writes of the memory, commute with every step of others, and a crash
+  before such a step leads to the same state as the crash after it, since they leave nothing durable behind.
+* **Sync with a view that does not lag** changes nothing but the place of the procedure.
+
+`Accept` is joined with the `Stage` that follows: between them nothing durable has happened, an epoch that changes
+meanwhile can as well change between `Stage` and the commit, and a crash meanwhile is the crash before.
+
+No cycle consists of such steps alone (`CHAIN_MAX` asserts it), so nothing is put off for ever.  A step that could be
+closed by a fault (`Fault.CLOSED` in the model) is not joined.  ``tests/verify`` compares verdicts, and the quiet states that
+are reached, with the reduction switched off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    AdoptEpoch,
+    Answer,
+    Children,
+    CurrentEpoch,
+    Exists,
+    Get,
+    GetMany,
+    ListParts,
+    ListStaging,
+    ProbeOwner,
+    Reveal,
+    Stage,
+    Sync,
+)
+from replitree.protocol.layout import Replica
+from replitree.verify.branches import Branch, Scene
+from replitree.verify.life import Accept, Quieten, Release, Serve, TakeOver
+from replitree.verify.memory import State
+from replitree.verify.model import Fault
+
+CHAIN_MAX = 200
+"""Steps joined at most; more would mean that a procedure runs in a circle without asking for anything."""
+
+_TOLD = (Answer, Reveal, Release)
+_MEMORY = (CurrentEpoch, AdoptEpoch, ProbeOwner, Quieten, Serve, TakeOver, ListStaging, ListParts)
+
+
+def is_joined(effect: Any, before: Any, branch: Branch, scene: Scene, *, alone: bool) -> bool:
+    """Whether the step `effect` is taken at once after the step `before` ended with `branch`.
+
+    Parameters
+    ----------
+    effect, before, branch
+        The step in question, the step before it, and how that ended.
+    scene
+        The process before `effect`.
+    alone
+        Whether the process was alone when the first of these steps began: it is `STARTING`, its replica has no other seat, and
+        no request is in flight.
+    """
+    if branch.doubtful or branch.sent is not None or branch.breach is not None:
+        return False
+    if isinstance(before, Accept):
+        return isinstance(effect, Stage)
+    if isinstance(effect, _TOLD):
+        return True
+    if isinstance(effect, Sync):
+        return scene.view is None and Fault.CLOSED not in scene.faults
+    if not alone or scene.here.memory.state is not State.STARTING:
+        return False
+    if isinstance(effect, _MEMORY):
+        return True
+    return scene.view is None and Fault.CLOSED not in scene.faults and _reads_own_nodes(effect, scene.here.replica)
+
+
+def _reads_own_nodes(effect: Any, replica: Replica) -> bool:
+    paths: tuple[str, ...]
+    match effect:
+        case Get(path) | Exists(path) | Children(path):
+            paths = (path,)
+        case GetMany(paths, watch):
+            paths = paths if watch is None else (*paths, watch)
+        case _:
+            return False
+    own = (layout.queue(replica), layout.parts(replica), layout.log_pointer(replica))
+    return all(path.startswith(own) for path in paths)

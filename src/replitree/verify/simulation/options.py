@@ -1,0 +1,97 @@
+"""What a seed draws: the cluster, the load, and which faults there are, how often and how bad (a "swarm").
+
+Every kind of fault is there in about half of the seeds only: a cluster in which everything fails all the time gets nowhere, and
+rare things need the others to be absent.  All times are microseconds of virtual time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+MS = 1_000
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one seed.
+
+    Attributes
+    ----------
+    replicas, clients, inserts, partitions, pull_count, group_max
+        Sizes: replicas, clients, inserts of each client, partitions of each insert, entries pulled at once, requests of a group.
+    duration
+        How long faults may begin.
+    delay, tail, loss
+        Mean one-way delay; share of messages that take very long, and share that are lost.
+    lag
+        How far a coordination server may be behind.
+    session_timeout, request_timeout
+        When coordination gives a session up; when a process gives a request up.
+    disk
+        Mean time of an effect on a disk.
+    preempt
+        Share of effects after which a thread is put off.
+    crashes, pauses, cuts, splits, full, corrupt
+        How many: processes that die, processes that stand still, links to coordination and links between replicas that are cut,
+        disks that fill up, parts that rot.
+    doubles
+        Share of inserts that a client sends to two replicas at once.
+    """
+
+    replicas: int
+    clients: int
+    inserts: int
+    partitions: int
+    pull_count: int
+    group_max: int
+    duration: int
+    delay: int
+    tail: float
+    loss: float
+    lag: int
+    session_timeout: int
+    request_timeout: int
+    disk: int
+    preempt: float
+    crashes: int
+    pauses: int
+    cuts: int
+    splits: int
+    full: int
+    corrupt: int
+    doubles: float
+
+
+def draw_options(random: Random) -> Options:
+    """Draw the options of a seed."""
+
+    def swarm(yes: float, no: float = 0) -> float:
+        return yes if random.random() < 0.5 else no
+
+    timeout = random.randint(2, 10) * SECOND
+    return Options(
+        replicas=random.randint(3, 5),
+        clients=random.randint(1, 4),
+        inserts=random.randint(1, 4),
+        partitions=random.randint(1, 2),
+        pull_count=random.choice((1, 1, 2, 8)),
+        group_max=random.choice((1, 2, 4)),
+        duration=random.randint(10, 40) * SECOND,
+        delay=random.choice((MS // 5, MS, 5 * MS, 20 * MS)),
+        tail=swarm(random.uniform(0, 0.03)),
+        loss=swarm(random.uniform(0, 0.05)),
+        lag=int(swarm(random.choice((10 * MS, 200 * MS, 2 * SECOND)))),
+        session_timeout=timeout,
+        request_timeout=timeout * 2 // 3,
+        disk=random.choice((MS // 2, 5 * MS, 50 * MS)),
+        preempt=swarm(random.choice((0.02, 0.2))),
+        crashes=int(swarm(random.randint(1, 5))),
+        pauses=int(swarm(random.randint(1, 3))),
+        cuts=int(swarm(random.randint(1, 4))),
+        splits=int(swarm(random.randint(1, 4))),
+        full=int(swarm(random.randint(1, 3))),
+        corrupt=int(swarm(random.randint(1, 2))),
+        doubles=swarm(random.uniform(0, 0.5)),
+    )

@@ -1,0 +1,480 @@
+"""The states of a model and the moves between them, at the speed of table look-ups.
+
+A state is a tuple of small integers: the number of the coordination tree, the faults that are left, the requests in flight, the
+answers that clients have, each replica's disk, each seat's memory and view, and each thread's place in its procedure.  What the
+numbers stand for is kept in the kernel and in interners.  A step of a thread depends on few of them, its *footprint*; the moves of a
+footprint are worked out once, on values (`steps`), and remembered as changes of a state, so that most moves cost one look-up
+and one tuple.
+
+Moves of a state, always in the same order: each thread's effect in every way it can end; then processes that die, sessions that
+end, requests in flight that are applied.  Whenever the tree changes, each session that did not see it may stay behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from replitree.coordination.tree import Tree
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    Children,
+    ClientAnswer,
+    Commit,
+    Exists,
+    FetchMany,
+    Get,
+    GetMany,
+    ListParts,
+    ListStaging,
+    ProbeOwner,
+    Publish,
+    RemovePart,
+    RemoveStaging,
+    Stage,
+)
+from replitree.verify import life
+from replitree.verify.branches import Request, Scene, can_apply_later, deliver
+from replitree.verify.disk import Disk
+from replitree.verify.kernel import END, Interner, Kernel
+from replitree.verify.kernel import Stage as StageFunction
+from replitree.verify.life import Accept, AwaitPull, AwaitReplica, AwaitWork
+from replitree.verify.local import Here
+from replitree.verify.memory import Memory, State
+from replitree.verify.model import GUARDS, SESSIONS_PER_SEAT, Fault, Model, me_of, seat_of
+from replitree.verify.steps import Ending, Steps, Turn
+
+World: TypeAlias = tuple[int, ...]
+"""A state."""
+
+TREE, LEFT, FLIGHT, ANSWERS = 0, 1, 2, 3
+"""Positions in a state: the tree, the faults that are left, the requests in flight, the first answer."""
+
+PRESENT = 0
+"""A view that does not lag."""
+
+MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE = range(6)
+"""Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
+
+Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and the disk.
+"""
+
+
+def footprint_of(effect: Any) -> int:
+    """Return the kind of footprint of an effect."""
+    match effect:
+        case Get() | GetMany() | Exists() | Children() | Commit() | AwaitPull() | AwaitReplica():
+            return COORDINATION
+        case Stage() | Publish() | ListStaging() | RemoveStaging() | ListParts() | RemovePart() | Accept():
+            return DISK
+        case FetchMany() | AwaitWork():
+            return DISKS
+        case ProbeOwner():
+            return MEMORIES
+    return MEMORY
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Move:
+    """A way from one state to another.
+
+    Attributes
+    ----------
+    who, kind, seat
+        The thread or the seat that something happens to; "step", "crash", "expiry" or "late" (a request in flight is applied).
+    cost
+        The faults that it takes.
+    changes
+        What the state holds afterwards: (position, number).
+    answers
+        Answers that count if they are the first: (position, number).
+    sent
+        The number of a request that stays in flight, or -1.
+    dies
+        Whether the process dies.
+    moves_tree, own_lag
+        Whether the tree changes; whether then the session of the thread itself may stay behind.
+    turns
+        What happened, for people.
+    breach, probes
+        The invariant that it breaks, and the rare branches that it takes.
+    """
+
+    who: str
+    kind: str
+    seat: int
+    cost: int = 0
+    changes: tuple[tuple[int, int], ...] = ()
+    answers: tuple[tuple[int, int], ...] = ()
+    sent: int = -1
+    dies: bool = False
+    moves_tree: bool = False
+    own_lag: bool = False
+    turns: tuple[Turn, ...] = ()
+    breach: str | None = None
+    probes: tuple[str, ...] = ()
+
+
+Found: TypeAlias = tuple[World, Move, int]
+"""A state that a move leads to, the move, and the seat whose view stays behind with it (or -1)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Thread:
+    """A thread of a seat.
+
+    Attributes
+    ----------
+    name, kind, seat
+        Of its seat; "life", "puller", "executor" or "insert"; the number of its seat.
+    position, memory
+        Where its place and its process's memory are in a state.
+    requests
+        What it inserts.
+    parts, known, alone
+        What takes each kind of footprint out of a state; the moves of the footprints that were met, in company and alone.
+    """
+
+    name: str
+    kind: str
+    seat: int
+    position: int
+    memory: int
+    requests: tuple[tuple[int, str], ...]
+    parts: tuple[itemgetter[Any], ...]
+    known: dict[tuple[int, ...], tuple[Move, ...]]
+    alone: dict[tuple[int, ...], tuple[Move, ...]]
+
+
+class Space:
+    """The states of one model.
+
+    Parameters
+    ----------
+    model
+        What is explored.
+    replaced
+        Stages to run instead of others, by name: a mutant.
+    reduce
+        Whether steps are joined (`reduction`).
+    """
+
+    def __init__(self, model: Model, replaced: Mapping[str, StageFunction] | None = None, *, reduce: bool = True) -> None:
+        self.model = model
+        self.kernel = Kernel(replaced)
+        self.trees: Interner[Tree] = Interner()
+        self.disks: Interner[Disk] = Interner()
+        self.memories: Interner[Memory] = Interner()
+        self.requests: Interner[Request] = Interner()
+        self.flights: Interner[tuple[int, ...]] = Interner()
+        self.replies: Interner[ClientAnswer | None] = Interner()
+        self.trees.number(Tree())  # takes the number `PRESENT`, so no tree in use has it
+        self.flights.number(())
+        self.replies.number(None)
+        self._steps = Steps(self.kernel, reduce)
+        self._faults = frozenset(fault for fault, count in model.faults.items() if count)
+        self._stale = Fault.STALE.cost if Fault.STALE in self._faults else 0
+        self._crashes = [Move(name, "crash", seat, Fault.CRASH.cost, probes=("crash",)) for seat, (name, _) in enumerate(model.seats)]
+        self._expiries = [Move(name, "expiry", seat, Fault.EXPIRY.cost) for seat, (name, _) in enumerate(model.seats)]
+        self._leftover = Move("nobody", "expiry", -1, Fault.EXPIRY.cost)
+        self._footprints: list[int] = [0]
+        self._alone: list[bool] = []
+        self._late: dict[tuple[int, int], Move | None] = {}
+        self._flying: dict[tuple[int, int], int] = {}
+        self._pruned: dict[tuple[int, int], int] = {}
+        self._killed: dict[tuple[int, World], tuple[tuple[int, int], ...]] = {}
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        model = self.model
+        requests, replicas, seats = sorted(model.tokens), len(model.replicas), len(model.seats)
+        self.answer_at = {request: ANSWERS + number for number, request in enumerate(requests)}
+        first = ANSWERS + len(requests)
+        self.disk_at = range(first, first + replicas)
+        self.memory_at = range(first + replicas, first + replicas + seats)
+        self.view_at = range(first + replicas + seats, first + replicas + 2 * seats)
+        self.replica_of = tuple(model.replicas.index(replica) for _, replica in model.seats)
+        position = first + replicas + 2 * seats
+        self.threads: list[Thread] = []
+        self.thread_at: list[slice] = []
+        for seat, (name, _) in enumerate(model.seats):
+            begin = position
+            kinds = ("life", "puller", "executor") if name in model.workers else ("life",)
+            work: list[tuple[str, tuple[tuple[int, str], ...]]] = [(kind, ()) for kind in kinds]
+            work += [("insert", insert.requests) for insert in model.inserts if insert.seat == name]
+            for kind, asked in work:
+                parts = self._footprint_parts(seat, position)
+                self.threads.append(Thread(name, kind, seat, position, self.memory_at[seat], asked, parts, {}, {}))
+                position += 1
+            self.thread_at.append(slice(begin, position))
+        self.size = position
+
+    def beginning(self, thread: Thread, incarnation: int) -> int:
+        """Return the place where a thread begins in the n-th process of its seat."""
+        seat, name = self.model.seats[thread.seat]
+        replica, me = self.model.replica(name), me_of(seat, incarnation)
+        match thread.kind:
+            case "life" if incarnation or seat in self.model.started:
+                return self.kernel.begin(life.become_active, replica, me)
+            case "life":
+                return self.kernel.begin(life.appear, replica, me)
+            case "puller":
+                return self.kernel.begin(life.pull_next, replica, self.model.pull_count)
+            case "executor":
+                return self.kernel.begin(life.execute_next, replica)
+        return self.kernel.begin(life.accept_insert, replica, thread.requests)
+
+    # --- all moves ----------------------------------------------------------------------------------------------------
+
+    def successors(self, world: World) -> tuple[list[Found], bool]:
+        """Return every state that one move leads to; and whether this one is quiet: no thread can go on without a fault."""
+        found: list[Found] = []
+        left = world[LEFT]
+        guarded = left | GUARDS
+        quiet = True
+        footprints, alone, company = self._footprints, self._alone, bool(world[FLIGHT])
+        for thread in self.threads:
+            place, memory = world[thread.position], world[thread.memory]
+            if not place:
+                continue
+            try:  # the fast way: everything about this footprint is known
+                if company or not alone[memory]:
+                    moves = thread.known[thread.parts[footprints[place]](world)]
+                else:
+                    moves = thread.alone[thread.parts[ALONE](world)]
+            except (IndexError, KeyError):
+                moves = self.moves(thread, world)
+            for move in moves:
+                cost = move.cost
+                if not cost:
+                    quiet = False
+                elif (guarded - cost) & GUARDS != GUARDS:
+                    continue
+                after = list(world)
+                for position, number in move.changes:
+                    after[position] = number
+                if cost:
+                    after[LEFT] = left - cost
+                for position, number in move.answers:
+                    if not after[position]:
+                        after[position] = number
+                if move.sent >= 0:
+                    after[FLIGHT] = self._with_request(after[FLIGHT], move.sent)
+                if move.dies:
+                    self._kill(after, move.seat)
+                if move.moves_tree:
+                    self._tree_moved(world, after, move, found)
+                else:
+                    found.append((tuple(after), move, -1))
+        if left:
+            if (guarded - Fault.CRASH.cost) & GUARDS == GUARDS:
+                self._add_crashes(world, found)
+            if (guarded - Fault.EXPIRY.cost) & GUARDS == GUARDS:
+                self._add_expiries(world, found)
+        if world[FLIGHT]:
+            self._add_late(world, found)
+        return found, quiet
+
+    def _tree_moved(self, world: World, after: list[int], move: Move, found: list[Found]) -> None:
+        """Add the state after a change of the tree, and those in which one session's view stays behind."""
+        tree = after[TREE]
+        if after[FLIGHT]:
+            after[FLIGHT] = self._prune(after[FLIGHT], tree)
+        for position in self.view_at:
+            if after[position] == tree:
+                after[position] = PRESENT
+        found.append((tuple(after), move, -1))
+        left = after[LEFT]
+        if not self._stale or ((left | GUARDS) - self._stale) & GUARDS != GUARDS:
+            return
+        for seat, position in enumerate(self.view_at):
+            unseen = seat != move.seat or move.own_lag
+            if unseen and after[position] == PRESENT and self.memories[after[self.memory_at[seat]]].running:
+                behind = after.copy()
+                behind[LEFT] = left - self._stale
+                behind[position] = world[TREE]
+                found.append((tuple(behind), move, seat))
+
+    # --- processes and sessions that end --------------------------------------------------------------------------------
+
+    def _add_crashes(self, world: World, found: list[Found]) -> None:
+        for seat, position in enumerate(self.memory_at):
+            if self.memories[world[position]].running:
+                after = list(world)
+                after[LEFT] -= Fault.CRASH.cost
+                self._kill(after, seat)
+                found.append((tuple(after), self._crashes[seat], -1))
+
+    def _kill(self, after: list[int], seat: int) -> None:
+        """Let a process die: its memory is lost, the next one begins at its seat."""
+        position = self.memory_at[seat]
+        key = (after[position], tuple(after[self.thread_at[seat]]))
+        changes = self._killed.get(key)
+        if changes is None:
+            old = self.memories[after[position]]
+            memory = Memory(old.incarnation + 1, old.session + 1)
+            threads = [thread for thread in self.threads if thread.seat == seat]
+            changes = (
+                (position, self.memories.number(memory)),
+                (self.view_at[seat], PRESENT),
+                *((thread.position, self._after_death(thread, after, memory)) for thread in threads),
+            )
+            self._killed[key] = changes
+        for position, number in changes:
+            after[position] = number
+
+    def _after_death(self, thread: Thread, after: list[int], memory: Memory) -> int:
+        """Return where a thread is in the next process; a request that was not taken yet may still come."""
+        place = after[thread.position]
+        if thread.kind != "insert":
+            return self.beginning(thread, memory.incarnation)
+        return place if isinstance(self.kernel.effect(place), Accept) else END
+
+    def _add_expiries(self, world: World, found: list[Found]) -> None:
+        """Add the ends of sessions: of processes that are there, and of dead ones that still hold their replica."""
+        living = []
+        for seat, position in enumerate(self.memory_at):
+            memory = self.memories[world[position]]
+            living.append(memory.session)
+            if memory.running:
+                after = self._expire(world, memory.session)
+                after[position] = self.memories.number(replace(memory, session=memory.session + 1).with_trouble())
+                after[self.view_at[seat]] = PRESENT
+                self._tree_moved(world, after, self._expiries[seat], found)
+        tree = self.trees[world[TREE]]
+        for replica in self.model.replicas:
+            session = tree.owner(layout.is_active(self.model.replica(replica)))
+            if session and session not in living:
+                self._tree_moved(world, self._expire(world, session), self._leftover, found)
+
+    def _expire(self, world: World, session: int) -> list[int]:
+        after = list(world)
+        after[LEFT] -= Fault.EXPIRY.cost
+        after[TREE] = self.trees.number(self.trees[world[TREE]].expire(session))
+        left = tuple(each for each in self.flights[world[FLIGHT]] if self.requests[each].session != session)
+        after[FLIGHT] = self.flights.number(left)
+        return after
+
+    # --- requests in flight ---------------------------------------------------------------------------------------------
+
+    def _add_late(self, world: World, found: list[Found]) -> None:
+        tree, flying = world[TREE], self.flights[world[FLIGHT]]
+        for number in flying:
+            key = (number, tree)
+            if key not in self._late:
+                self._late[key] = self._late_move(number, tree)
+            move = self._late[key]
+            if move is not None:
+                after = list(world)
+                after[TREE] = move.changes[0][1]
+                after[FLIGHT] = self.flights.number(tuple(each for each in flying if each != number))
+                self._tree_moved(world, after, move, found)
+
+    def _late_move(self, number: int, tree: int) -> Move | None:
+        """Return what applying a request does; None when it would be refused, which is as good as lost."""
+        request = self.requests[number]
+        after, outcome, breach = deliver(request, self.trees[tree])
+        if after is self.trees[tree]:
+            return None
+        name, _ = seat_of(request.me)
+        seat = next(number for number, (each, _) in enumerate(self.model.seats) if each == name)
+        return Move(
+            name, "late", seat, changes=((TREE, self.trees.number(after)),), moves_tree=True, own_lag=True,
+            turns=(Turn(request, outcome),), breach=breach, probes=("late request applied",),
+        )  # fmt: skip
+
+    def _with_request(self, flight: int, number: int) -> int:
+        key = (flight, number)
+        if key not in self._flying:
+            self._flying[key] = self.flights.number(tuple(sorted({*self.flights[flight], number})))
+        return self._flying[key]
+
+    def _prune(self, flight: int, tree: int) -> int:
+        """Forget the requests that no later state can apply."""
+        key = (flight, tree)
+        if key not in self._pruned:
+            before = self.flights[flight]
+            kept = tuple(each for each in before if can_apply_later(self.requests[each], self.trees[tree]))
+            self._pruned[key] = self.flights.number(kept)
+        return self._pruned[key]
+
+    # --- steps of threads -------------------------------------------------------------------------------------------------
+
+    def moves(self, thread: Thread, world: World) -> tuple[Move, ...]:
+        """Return the moves of one thread, whatever they cost; remembered by its footprint."""
+        place, memory = world[thread.position], world[thread.memory]
+        while place >= len(self._footprints):
+            self._footprints.append(footprint_of(self.kernel.effect(len(self._footprints))))
+        while memory >= len(self._alone):
+            self._alone.append(self._is_alone(len(self._alone)))
+        alone = self._alone[memory] and not world[FLIGHT]
+        known = thread.alone if alone else thread.known
+        key = thread.parts[ALONE if alone else self._footprints[place]](world)
+        moves = known.get(key)
+        if moves is None:
+            moves = known[key] = tuple(self._work_out(thread, world, alone=alone))
+        return moves
+
+    def _is_alone(self, memory: int) -> bool:
+        """Whether a process with this memory has only one thread that runs, and no rival."""
+        value = self.memories[memory]
+        seat = value.session // SESSIONS_PER_SEAT
+        return value.state is State.STARTING and self.replica_of.count(self.replica_of[seat]) == 1
+
+    def _footprint_parts(self, seat: int, position: int) -> tuple[itemgetter[Any], ...]:
+        """Return what takes each kind of footprint of a thread out of a state."""
+        own = (position, self.memory_at[seat], self.view_at[seat])
+        more: dict[int, Iterable[int]] = {
+            MEMORY: (),
+            COORDINATION: (TREE,),
+            DISK: (self.disk_at[self.replica_of[seat]],),
+            DISKS: self.disk_at,
+            MEMORIES: self.memory_at,
+            ALONE: (TREE, self.disk_at[self.replica_of[seat]]),
+        }
+        return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))
+
+    def _work_out(self, thread: Thread, world: World, *, alone: bool) -> Iterator[Move]:
+        model = self.model
+        seat, replica = model.seats[thread.seat]
+        memories = {name: self.memories[world[at]] for (name, _), at in zip(model.seats, self.memory_at, strict=True)}
+        disks = {name: self.disks[world[at]] for name, at in zip(model.replicas, self.disk_at, strict=True)}
+        memory, view = memories[seat], world[self.view_at[thread.seat]]
+        here = Here(
+            model.replica(replica), me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
+            model.partitions,
+        )  # fmt: skip
+        scene = Scene(here, None if view == PRESENT else self.trees[view], memories, self._faults)
+        endings = self._steps.endings(thread.kind, world[thread.position], scene, alone=alone)
+        return (self._move(thread, scene, ending) for ending in endings)
+
+    def _move(self, thread: Thread, scene: Scene, ending: Ending) -> Move:
+        """Write a step down as changes of a state."""
+        branch, before, seat = ending.branch, scene.here, thread.seat
+        after = branch.here
+        changes = [(thread.position, ending.place)]
+        if after.tree is not before.tree:
+            changes.append((TREE, self.trees.number(after.tree)))
+        if after.memory is not before.memory:
+            changes.append((self.memory_at[seat], self.memories.number(after.memory)))
+        if after.disk is not before.disk:
+            changes.append((self.disk_at[self.replica_of[seat]], self.disks.number(after.disk)))
+        if ending.fresh and scene.view is not None:
+            changes.append((self.view_at[seat], PRESENT))
+        return Move(
+            thread.name,
+            "step",
+            seat,
+            ending.cost,
+            tuple(changes),
+            tuple((self.answer_at[request], self.replies.number(reply)) for request, reply in ending.answers),
+            -1 if branch.sent is None else self.requests.number(branch.sent),
+            branch.dies,
+            after.tree is not before.tree,
+            branch.doubtful,
+            ending.turns,
+            branch.breach,
+            ending.probes,
+        )

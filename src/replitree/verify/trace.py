@@ -1,0 +1,304 @@
+"""Traces that a person can read: one line for each effect, who, what, and how it ended; the state at the end.
+
+The same words are used for counterexamples, simulated runs and golden conversations.  A line is::
+
+    r1 commit    check host@1, create blocks/a, create log/log-        -> applied as log-0, answer lost
+
+Paths are below the table, or below the replica's own node when they are in it.  Effects on the memory of a process are left out
+where the lines around them tell the same (`HIDDEN`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from replitree.protocol.effects import (
+    AdoptEpoch,
+    Answer,
+    Applied,
+    Check,
+    Children,
+    ClientAnswer,
+    Commit,
+    Create,
+    CurrentEpoch,
+    Delete,
+    Duplicate,
+    Exists,
+    Failed,
+    Fetched,
+    FetchMany,
+    Get,
+    GetMany,
+    Inserted,
+    ListParts,
+    ListStaging,
+    Many,
+    Node,
+    NotFetched,
+    Operation,
+    OutcomeUnknown,
+    Owner,
+    ProbeOwner,
+    Publish,
+    Published,
+    Refused,
+    RemovePart,
+    RemoveStaging,
+    Reveal,
+    Set,
+    Stage,
+    Staged,
+    StoreFailed,
+    Sync,
+    Unknown,
+)
+from replitree.protocol.entries import decode_block, decode_entry
+from replitree.verify.branches import Request
+from replitree.verify.invariants import Look
+from replitree.verify.life import (
+    Accept,
+    Appear,
+    AskReload,
+    AwaitPull,
+    AwaitReplica,
+    AwaitTrouble,
+    AwaitWork,
+    GiveBack,
+    Halt,
+    Quieten,
+    Release,
+    ReportTrouble,
+    Serve,
+    Stop,
+    TakeIn,
+    TakeOver,
+)
+from replitree.verify.memory import State
+from replitree.verify.model import TABLE
+from replitree.verify.space import Found, Space
+from replitree.verify.steps import Turn
+
+HIDDEN = (AdoptEpoch, Quieten, Release, TakeIn, TakeOver, GiveBack, AskReload, AwaitPull, AwaitWork, AwaitTrouble, CurrentEpoch)
+
+_NUMBER = re.compile(r"-0{0,9}(\d+)$")
+
+
+def line_of(who: str, replica: str, turn: Turn) -> str | None:
+    """Return the line of one effect; None when it is not worth one."""
+    effect = turn.effect
+    if isinstance(effect, HIDDEN) or (isinstance(effect, Reveal) and not effect.parts):
+        return None
+    verb, what = _said(effect, replica)
+    ended = _ended(turn, replica)
+    text = f"{who:<3} {verb:<9} {what}"
+    return f"{text:<72} -> {ended}" if ended else text
+
+
+def trace_of(space: Space, way: tuple[Found, ...]) -> list[str]:
+    """Return the lines of a way through a space: numbered steps, each with the effects that were joined to it."""
+    lines = []
+    for number, found in enumerate(way, 1):
+        first = f"{number:>3} "
+        for text in _lines_of_step(space, found):
+            lines.append(f"{first}{text}")
+            first = "    "
+        if first.strip():
+            lines.append(f"{first}{found[1].who:<3} goes on")
+    return lines
+
+
+def _lines_of_step(space: Space, found: Found) -> Iterator[str]:
+    _, move, lags = found
+    seats = space.model.seats
+    match move.kind:
+        case "crash":
+            yield f"{move.who:<3} dies; the next process starts"
+        case "expiry":
+            yield f"{move.who:<3} loses its session" if move.seat >= 0 else "    the session of a dead process ends"
+        case _:
+            for turn in move.turns:
+                line = line_of(move.who, seats[move.seat][1], turn)
+                if line is not None:
+                    yield line
+            if move.dies:
+                yield f"{move.who:<3} dies meanwhile; the next process starts"
+    if lags >= 0:
+        yield f"{seats[lags][0]:<3} still sees coordination as it was before"
+
+
+# --- effects ------------------------------------------------------------------------------------------------------------
+
+
+def _said(effect: Any, replica: str) -> tuple[str, str]:
+    """Return verb and object of an effect."""
+    return _VERBS[type(effect)](effect, replica)
+
+
+def _path(path: str, replica: str) -> str:
+    """Shorten a path: below the replica's own node, or below the table; numbers without zeros.
+
+    >>> _path("/t/replicas/r1/queue/queue-0000000007", "r1"), _path("/t/log/log-0000000000", "r1")
+    ('queue/queue-7', 'log/log-0')
+    """
+    short = path.removeprefix(f"{TABLE.path}/").removeprefix(f"replicas/{replica}/")
+    return _NUMBER.sub(r"-\1", short)
+
+
+def _paths(paths: tuple[str, ...], replica: str) -> str:
+    short = [_path(path, replica) for path in paths]
+    return ", ".join(short) if len(short) <= 3 else f"{short[0]} … {short[-1]}"
+
+
+def _operation(operation: Operation, replica: str) -> str:
+    path = _path(operation.path, replica)
+    match operation:
+        case Check(version=version):
+            return f"check {path}@{version}"
+        case Create(ephemeral=ephemeral):
+            return f"create {path}{' (ephemeral)' if ephemeral else ''}"
+        case Set(value=value, version=version):
+            return f"set {path}@{version} to {value.decode()}"
+        case Delete():
+            return f"delete {path}"
+
+
+def _commit(operations: tuple[Operation, ...], replica: str) -> str:
+    return ", ".join(_operation(operation, replica) for operation in operations)
+
+
+def _requests(requests: tuple[Any, ...]) -> str:
+    return ", ".join(f"{request.id} (token {request.block})" for request in requests)
+
+
+_VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
+    Get: lambda e, r: ("get", _path(e.path, r)),
+    GetMany: lambda e, r: ("get", _paths(e.paths, r)),
+    Exists: lambda e, r: ("watch" if e.watch else "exists", _path(e.path, r)),
+    Children: lambda e, r: ("list", _path(e.path, r)),
+    Sync: lambda _e, _r: ("sync", ""),
+    Commit: lambda e, r: ("commit", _commit(e.operations, r)),
+    Request: lambda e, r: ("late", _commit(e.operations, r)),
+    Stage: lambda e, _r: ("stage", f"{e.staging}: rows of {', '.join(map(str, e.requests))}"),
+    Publish: lambda e, _r: ("publish", f"{e.staging} as {', '.join(name for _, name in e.names)}"),
+    FetchMany: lambda e, _r: ("fetch", "; ".join(f"{f.part} from {', '.join(f.sources) or 'nobody'}" for f in e.fetches)),
+    Reveal: lambda e, _r: ("reveal", ", ".join(e.parts)),
+    ListStaging: lambda _e, _r: ("list", "staging on disk"),
+    RemoveStaging: lambda e, _r: ("sweep", e.staging),
+    ListParts: lambda _e, _r: ("list", "parts on disk"),
+    RemovePart: lambda e, _r: ("set aside", e.part),
+    CurrentEpoch: lambda _e, _r: ("epoch", "known"),
+    ProbeOwner: lambda e, _r: ("probe", f"owner {e.value.decode()}"),
+    Answer: lambda e, _r: ("answer", f"request {e.request}: {answer_text(e.answer)}"),
+    Appear: lambda _e, _r: ("starts", ""),
+    AwaitReplica: lambda _e, _r: ("wakes", "nobody holds the replica"),
+    Serve: lambda _e, _r: ("serve", ""),
+    Stop: lambda _e, _r: ("stops", "another process has the replica"),
+    Halt: lambda e, _r: ("halts", e.reason),
+    ReportTrouble: lambda _e, _r: ("trouble", "must activate again"),
+    Accept: lambda e, _r: ("accept", f"request {_requests(e.requests)}"),
+}
+
+
+# --- outcomes -----------------------------------------------------------------------------------------------------------
+
+
+def answer_text(answer: ClientAnswer) -> str:
+    """Return what a client hears."""
+    match answer:
+        case Inserted(index):
+            return f"inserted at {index}"
+        case Duplicate(index):
+            return f"duplicate of {'an insert that is gone' if index is None else index}"
+        case Failed(reason):
+            return f"failed: {reason}"
+        case OutcomeUnknown():
+            return "outcome unknown"
+
+
+def _ended(turn: Turn, replica: str) -> str:
+    """Return how an effect ended."""
+    text = _outcome(turn, replica)
+    if isinstance(turn.outcome, Unknown):
+        return turn.fate
+    return ", ".join(each for each in (text, turn.fate) if each)
+
+
+def _outcome(turn: Turn, replica: str) -> str:
+    effect, outcome = turn.effect, turn.outcome
+    match outcome:
+        case Applied(created=created):
+            numbered = [_path(path, replica).rpartition("/")[2] for path in created if "/log/" in path]
+            return f"applied as {numbered[0]}" if numbered else "applied"
+        case Refused(operation, reason):
+            return f"refused: {_path(operation.path, replica)}, {reason.value}"
+        case Node():
+            return _node(outcome)
+        case Many(nodes):
+            found = [f"{_path(p, replica)}={_node(n)}" for p, n in zip(effect.paths, nodes, strict=True) if n is not None]
+            return ", ".join(found) or "nothing"
+        case Staged() | Fetched():
+            return ""
+        case Published(missing):
+            return f"missing: {', '.join(missing)}" if missing else ""
+        case StoreFailed(reason) | NotFetched(_, reason):
+            return reason
+        case Owner():
+            return outcome.value
+    return _plain(effect, outcome, replica)
+
+
+def _plain(effect: Any, outcome: Any, replica: str) -> str:
+    match effect:
+        case FetchMany() if outcome is not None:
+            return ", ".join(each.reason if isinstance(each, NotFetched) else "fetched" for each in outcome)
+        case Children() | ListStaging() | ListParts() if outcome is not None:
+            return ", ".join(_path(name, replica) for name in outcome) or "nothing"
+        case Exists():
+            return "there" if outcome else "not there"
+        case CurrentEpoch():
+            return str(outcome)
+        case Get():
+            return "nothing"
+        case Accept() if outcome is not None:
+            return f"epoch {outcome.epoch}"
+    return ""
+
+
+def _node(node: Node) -> str:
+    value = node.value
+    if value.startswith(b'{"kind"'):
+        return decode_entry(value, "").insert
+    if value.startswith(b'{"insert"'):
+        return decode_block(value, "").insert
+    return f"{value.decode()}@{node.version}"
+
+
+# --- states ---------------------------------------------------------------------------------------------------------------
+
+
+def state_of(look: Look) -> list[str]:
+    """Return the lines that tell a state: the log, each replica, what clients heard."""
+    log, model = look.log, look.model
+    lines = [
+        f"log {item.index}: get {', '.join(part.content_hash for part in item.entry.parts)} "
+        f"({item.entry.replica}, {item.entry.insert}) tokens {', '.join(item.entry.blocks)}"
+        for item in log.entries
+    ] or ["log is empty"]
+    for name in model.replicas:
+        replica, disk = model.replica(name), look.disks[name]
+        queue = ", ".join(str(item.index) for item in log.queue(replica))
+        parts = ", ".join(log.registered(replica))
+        lines.append(f"{name} pointer {log.pointer(replica)}  queue {queue or '-'}  registered {parts or '-'}")
+        published = ", ".join(part for part, _ in disk.parts)
+        staged = ", ".join(f"{each.staging}{' (torn)' if each.torn else ''}" for each in disk.folders)
+        lines.append(f"{name} disk: parts {published or '-'}  staging {staged or '-'}")
+    for seat, _ in model.seats:
+        memory = look.memories[seat]
+        if memory.state is not State.OFF:
+            shown = ", ".join(memory.revealed)
+            lines.append(f"{seat} process {memory.incarnation}: {memory.state.value}, epoch {memory.epoch}, shows {shown or '-'}")
+    lines += [f"client {request}: {answer_text(answer)}" for request, answer in sorted(look.answers.items()) if answer]
+    return lines
