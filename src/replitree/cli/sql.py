@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -51,6 +52,8 @@ def sql(
         from replitree.spark.session import spark_session
         from replitree.spark.views import sql_views
 
+        # PySpark logs an error of the query before it raises it, as JSON with the whole plan.
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         with quiet_children():
             spark = spark_session(app_name="replitree sql")
         try:

@@ -22,11 +22,11 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from replitree.coordination.port import Connected, Coordination, Event, SessionLost, Suspended, Watched
+from replitree.coordination.port import Connected, Coordination, Event, SessionLost, Suspended, Watched, make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import CoordinationUnavailable, ReplicaBusy, ReplitreeError, TableNotFound
 from replitree.protocol import layout
-from replitree.protocol.effects import Children, Commit, Create, Exists, Get, GetMany
+from replitree.protocol.effects import Children, Exists, Get, GetMany
 from replitree.protocol.layout import Replica, Table
 from replitree.replica.config import Address, ServerConfig, load_config, parse_address, read_token
 from replitree.replica.exchange import Peer
@@ -120,7 +120,7 @@ class Server:
             ZooKeeper does not answer.
         """
         self._coordination.add_listener(self._on_event)
-        self._make_root()
+        make_root(self._coordination, layout.tables(self._root))
         self._look_for_tables()
         self._watcher.start()
 
@@ -134,13 +134,6 @@ class Server:
         for thread in threads:
             thread.join()
         self._coordination.close()
-
-    def _make_root(self) -> None:
-        path = ""
-        for name in layout.tables(self._root).strip("/").split("/"):
-            path = f"{path}/{name}"
-            if not self._coordination.perform(Exists(path)):
-                self._coordination.perform(Commit(Create(path)))
 
     def _on_event(self, event: Event) -> None:
         match event:

@@ -246,7 +246,7 @@ class TableReplica:
         epoch = self._own_epoch()
         pointer = self._catch_up(epoch)
         swept = self._run(sweep_staging(self.replica, idle))
-        self.lacking = dict(self._run(compare_parts(self.replica)).missing)
+        self.lacking.update(self._run(compare_parts(self.replica)).missing)
         queue = self._run(load_queue(self.replica))
         self.progress.reveal(self.progress.reload(pointer, queue))
         self.log.info("activated", epoch=epoch, pointer=pointer.index, queue=len(queue), swept=swept)
@@ -339,7 +339,9 @@ class TableReplica:
             return
         wanted = tuple(sorted(self.lacking.items()))
         still = self._run(refetch(self.replica, wanted))
-        self.lacking = {name: content for name, content in wanted if name in still}
+        for name, _ in wanted:
+            if name not in still:
+                self.lacking.pop(name, None)
         fetched = len(wanted) - len(still)
         if fetched:
             self.metrics.refetched.labels(self.definition.name).inc(fetched)
@@ -355,8 +357,8 @@ class TableReplica:
         else:
             return True
         self.progress.hide(part)
-        self.store.quarantine(part, problem)
         self.lacking[part] = content
+        self.store.quarantine(part, problem)
         self.metrics.broken.labels(self.definition.name).inc()
         self.log.error("part broken", part=part, problem=problem)
         return False

@@ -1,8 +1,8 @@
 """From a literal in a condition to a comparison in the column's own type, exactly.
 
 Guarantees: the comparison that comes back is true, false or null for the same rows as the one that was asked for.  A number
-beside or between the values that a column can have is no reason to round: ``k > 2.5`` on whole numbers is ``k > 2``, ``k = 2.5``
-is never true, and ``k < 1e30`` is true for every value that a 64-bit integer can have.
+beside or between the values that a column can have is no reason to round: ``k > 2.5`` on whole numbers is ``k > 2``,
+``k = 2.5`` is never true, and ``k < 1e30`` is true for every value that a 64-bit integer can have.
 
 Whole numbers are what is compared underneath: decimals without their point, dates in days, timestamps in microseconds.
 """

@@ -14,7 +14,7 @@ number alike, under any ``PYTHONHASHSEED``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -66,7 +66,7 @@ class Conversation:
 
     stage: Stage
     arguments: tuple[Any, ...]
-    turns: tuple[tuple[Any, Any], ...]
+    turns: Sequence[tuple[Any, Any]]
     """(effect, outcome) of every step so far."""
 
     @property

@@ -82,6 +82,18 @@ class WorkTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitLack:
+    """Wait, while active, for parts that must be fetched again.  Outcome: (name, content hash) of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """These parts must be fetched again."""
+
+    parts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Quieten:
     """Forget the trouble: it is being dealt with."""
 
@@ -162,7 +174,7 @@ class Release:
 
 
 Glue: TypeAlias = (
-    Appear | AwaitTrouble | AwaitReplica | AwaitPull | AwaitWork | Quieten | Serve | Stop | Halt | ReportTrouble | AskReload
+    Appear | AwaitTrouble | AwaitReplica | AwaitPull | AwaitWork | AwaitLack | Lack | Quieten | Serve | Stop | Halt | ReportTrouble | AskReload
     | TakeOver | TakeIn | GiveBack | Accept | Release
 )  # fmt: skip
 
@@ -211,15 +223,15 @@ def catch_up_with_log(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[Sta
 
 
 def tidy_up(replica: Replica, me: bytes, pointer: Pointer, idle: tuple[StagingId, ...]) -> Stage:
-    """Steps 4 and 5: sweep staging, compare parts; then serve, and fetch again what is lacking."""
+    """Steps 4 and 5: sweep staging, compare parts; then serve."""
     yield from sweep_staging(replica, idle)
     compared = yield from compare_parts(replica)
+    if compared.missing:
+        yield Lack(compared.missing)
     queue = yield from load_queue(replica)
     gone: tuple[str, ...] = yield TakeOver(pointer, queue)
     yield Reveal(gone)
     yield Serve()
-    if compared.missing:
-        yield from refetch(replica, compared.missing)
     return Then(wait_for_trouble, (replica, me))
 
 
@@ -279,6 +291,17 @@ def execute_next(replica: Replica) -> Stage:
             postponed = ()
     yield GiveBack(done, postponed)
     return Then(execute_next, (replica,))
+
+
+# --- the mender -------------------------------------------------------------------------------------------------------------
+
+
+def mend_next(replica: Replica) -> Stage:
+    """Fetch again what is registered and not whole on disk."""
+    wanted: tuple[tuple[str, str], ...] = yield AwaitLack()
+    still = yield from refetch(replica, wanted)
+    yield Lack(tuple((name, content) for name, content in wanted if name in still))
+    return Then(mend_next, (replica,))
 
 
 # --- an insert --------------------------------------------------------------------------------------------------------------

@@ -41,12 +41,14 @@ from replitree.verify.life import (
     Accepted,
     Appear,
     AskReload,
+    AwaitLack,
     AwaitPull,
     AwaitReplica,
     AwaitTrouble,
     AwaitWork,
     GiveBack,
     Halt,
+    Lack,
     PullTurn,
     Quieten,
     Release,
@@ -213,6 +215,16 @@ def _await_work(effect: AwaitWork, here: Here) -> Done | None:
     return _remember(here, memory, WorkTurn(memory.epoch, ready[:EXECUTE_ENTRIES_MAX]))
 
 
+def _await_lack(effect: AwaitLack, here: Here) -> Done | None:
+    del effect
+    memory = here.memory
+    return _remember(here, memory, memory.lacking) if memory.state is State.ACTIVE and memory.lacking else None
+
+
+def _lack(effect: Lack, here: Here) -> Done:
+    return _remember(here, replace(here.memory, lacking=effect.parts))
+
+
 def _can_execute(item: Queued, here: Here) -> bool:
     """Whether trying a postponed entry again has a chance: everything it needs is somewhere."""
     folder = here.disk.folder(item.entry.insert)
@@ -300,6 +312,8 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     AwaitReplica: _await_replica,
     AwaitPull: _await_pull,
     AwaitWork: _await_work,
+    AwaitLack: _await_lack,
+    Lack: _lack,
     Quieten: _quieten,
     Serve: _serve,
     Stop: _stop,

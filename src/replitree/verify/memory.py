@@ -47,6 +47,8 @@ class Memory:
         The parts that its reads show, ascending.
     held
         The staging ids of its running inserts.
+    lacking
+        The registered parts, with their content hashes, that are not whole on disk and must be fetched again.
     """
 
     incarnation: int
@@ -60,6 +62,7 @@ class Memory:
     waiting: tuple[LogIndex, ...] = ()
     revealed: tuple[str, ...] = ()
     held: tuple[StagingId, ...] = ()
+    lacking: tuple[tuple[str, str], ...] = ()
 
     @property
     def running(self) -> bool:
@@ -80,6 +83,10 @@ class Memory:
     def revealing(self, parts: tuple[str, ...]) -> Memory:
         """Make parts visible."""
         return replace(self, revealed=tuple(sorted({*self.revealed, *parts}))) if parts else self
+
+    def hiding(self, part: str) -> Memory:
+        """Make a part invisible: it is broken."""
+        return replace(self, revealed=tuple(name for name in self.revealed if name != part))
 
     def reloaded(self, pointer: Pointer, queue: tuple[Queued, ...]) -> tuple[Memory, tuple[str, ...]]:
         """Take over pointer and queue as coordination has them, unless another thread knows newer ones by now.

@@ -22,17 +22,14 @@ from typing import Any, TypeAlias
 from xxhash import xxh3_64
 
 from replitree.coordination.tree import Tree, answer
-from replitree.protocol.effects import Commit, GetMany, Many, Sync, Unknown
+from replitree.protocol.effects import GetMany, Many, Sync, Unknown
+from replitree.verify.branches import Request, deliver
 from replitree.verify.disk import Disk
 from replitree.verify.simulation.options import Options
 
 COORDINATION = "coordination"
 
 Then: TypeAlias = Callable[[], None]
-
-
-class Gone(Exception):
-    """A read could not be had."""
 
 
 @dataclass(slots=True)
@@ -67,11 +64,11 @@ class Cluster:
     disks
         The disk of each replica.
     on_change
-        Called with every new tree, and who changed it.
+        Called with every new tree, who changed it, and what that broke (invariant I9).
     """
 
     def __init__(
-        self, options: Options, random: Random, tree: Tree, disks: dict[str, Disk], on_change: Callable[[Tree, str], None]
+        self, options: Options, random: Random, tree: Tree, disks: dict[str, Disk], on_change: Callable[[Tree, str, str | None], None]
     ) -> None:
         self.options = options
         self.random = random
@@ -163,7 +160,7 @@ class Cluster:
             self._become(self.tree.expire(session.number), session.owner)
 
     def ask(self, session: Session, effect: Any, hear: Callable[[Reply], None]) -> None:
-        """Send a request; `hear` is called when the outcome is known, or when the sender gives up."""
+        """Send a read or a commit (`Request`); `hear` is called when the outcome is known, or when the sender gives up."""
         options, owner = self.options, session.owner
         there = self.spread(options.delay)
         slow = self.chance(options.tail)
@@ -178,7 +175,7 @@ class Cluster:
             self.after(there, lambda: self._arrive(session, effect, hear, there))
 
     def _late(self, session: Session, effect: Any) -> None:
-        if session.alive and isinstance(effect, Commit):
+        if session.alive and isinstance(effect, Request):
             before = self.tree
             self._perform(session, effect)
             self.note(session.owner, "late" if self.tree is not before else "late, refused")
@@ -199,15 +196,15 @@ class Cluster:
 
     def _give_up(self, effect: Any, hear: Callable[[Reply], None], passed: int, fate: str) -> None:
         """Let the sender hear nothing: unknown for a commit, for a read that it can't be had."""
-        outcome = Unknown() if isinstance(effect, Commit) else None
-        reply = Reply(outcome, lost=not isinstance(effect, Commit), fate=fate)
+        outcome = Unknown() if isinstance(effect, Request) else None
+        reply = Reply(outcome, lost=not isinstance(effect, Request), fate=fate)
         self.after(max(0, self.options.request_timeout - passed), lambda: hear(reply))
 
     def _perform(self, session: Session, effect: Any) -> tuple[Any, int]:
         """Perform a request now; return its outcome, and the tree that the session has seen with it."""
-        if isinstance(effect, Commit):
-            tree, outcome = self.tree.commit(effect.operations, session.number)
-            self._become(tree, session.owner)
+        if isinstance(effect, Request):
+            tree, outcome, breach = deliver(effect, self.tree)
+            self._become(tree, session.owner, breach)
             return outcome, len(self._trees) - 1
         if isinstance(effect, Sync):
             return None, len(self._trees) - 1
@@ -215,7 +212,8 @@ class Cluster:
         seen = max(0, min(seen, len(self._trees) - 1))
         outcome = answer(self._trees[seen], effect)
         if isinstance(effect, GetMany) and isinstance(outcome, Many) and seen < len(self._trees) - 1 and self.chance(0.2):
-            return self._torn(effect, outcome), len(self._trees) - 1
+            outcome, seen = self._torn(effect, outcome), len(self._trees) - 1
+        session.floor = seen
         return outcome, seen
 
     def _torn(self, effect: GetMany, seen: Many) -> Many:
@@ -225,8 +223,8 @@ class Cluster:
         cut = self.random.randint(0, len(seen.nodes))
         return Many((*seen.nodes[:cut], *now.nodes[cut:]), now.watched)
 
-    def _become(self, tree: Tree, who: str) -> None:
+    def _become(self, tree: Tree, who: str, breach: str | None = None) -> None:
         if tree is not self.tree:
             self._trees.append(tree)
             self._times.append(self.now)
-            self._on_change(tree, who)
+            self._on_change(tree, who, breach)
