@@ -74,7 +74,8 @@ def _first_line(error: Exception) -> str:
 
 def _print(frame: DataFrame, output: SqlFormat, *, as_json: bool) -> None:
     if as_json:
-        columns = [{"name": name, "type": kind} for name, kind in frame.dtypes]
+        names = unique(frame.columns)
+        columns = [{"name": name, "type": kind} for name, (_, kind) in zip(names, frame.dtypes, strict=True)]
         Output(as_json=True).json({"columns": columns, "rows": [json.loads(text) for text in _objects(frame)]})
     elif output is SqlFormat.JSON:
         for text in _objects(frame):

@@ -106,6 +106,7 @@ class TableReplica:
         self._trouble: str | None = None
         self.on_end: Callable[[], object] = lambda: None
         self.lacking: dict[str, str] = {}
+        self._setting_aside = threading.Lock()
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
         self.puller = Puller(self, self._is_stopping)
         self._executors = [
@@ -335,9 +336,10 @@ class TableReplica:
 
     def _mend(self) -> None:
         """Fetch again what is registered and not whole on disk."""
-        if not self.lacking:
+        with self._setting_aside:  # a part that is noted is out of the way by then: the fetch must not find it
+            wanted = tuple(sorted(self.lacking.items()))
+        if not wanted:
             return
-        wanted = tuple(sorted(self.lacking.items()))
         still = self._run(refetch(self.replica, wanted))
         for name, _ in wanted:
             if name not in still:
@@ -357,8 +359,9 @@ class TableReplica:
         else:
             return True
         self.progress.hide(part)
-        self.lacking[part] = content
-        self.store.quarantine(part, problem)
+        with self._setting_aside:
+            self.lacking[part] = content
+            self.store.quarantine(part, problem)
         self.metrics.broken.labels(self.definition.name).inc()
         self.log.error("part broken", part=part, problem=problem)
         return False

@@ -7,17 +7,18 @@ from typing import Any
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.effects import Commit, Procedure
 from replitree.protocol.table import create_table, join_table
+from replitree.protocol.layout import Replica
 from replitree.verify.disk import Disk
 from replitree.verify.memory import Memory, State
-from replitree.verify.model import TABLE, Model, budget_of, first_session
+from replitree.verify.model import TABLE, budget_of, first_session
 from replitree.verify.space import LEFT, TREE, Space, World
 
 
-def table_tree(model_replicas: tuple[str, ...], model: Model) -> Tree:
+def table_tree(replicas: tuple[str, ...]) -> Tree:
     """Return coordination with the table created and every replica joined."""
     tree = Tree()
     procedures: list[Procedure[Any]] = [create_table(TABLE, b"", b"")]
-    procedures += [join_table(model.replica(name)) for name in model_replicas]
+    procedures += [join_table(Replica(TABLE, name)) for name in replicas]
     for procedure in procedures:
         tree = run_on(procedure, tree)
     return tree
@@ -41,7 +42,7 @@ def first_world(space: Space) -> World:
     """Return the first state: the table is there, every replica has joined, the model's `started` seats are active."""
     model = space.model
     world = [0] * space.size
-    world[TREE] = space.trees.number(table_tree(model.replicas, model))
+    world[TREE] = space.trees.number(table_tree(model.replicas))
     for position in space.disk_at:
         world[position] = space.disks.number(Disk())
     for seat, (name, _) in enumerate(model.seats):

@@ -106,7 +106,7 @@ class Cluster:
 
     def note(self, who: str, what: str) -> None:
         """Add to the rolling hash of everything that happened."""
-        self.digest.update(f"{self.now} {who} {what}\n")
+        self.digest.update(f"{self.now} {who} {what}\n".encode())
 
     def spread(self, mean: int) -> int:
         """Draw a time around a mean."""
