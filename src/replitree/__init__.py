@@ -16,6 +16,7 @@ Importing this module is quick: what it exports is imported when it is first use
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from replitree.spark.session import spark_session
 
 __version__ = "0.1.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # a library is quiet until its user wants to hear it
 
 __all__ = [
     "Connection",

@@ -12,9 +12,8 @@ from replitree.client.catalog import Catalog, Session
 from replitree.client.connection import Connection
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Commit, Create, Get, Set
+from replitree.protocol.effects import Applied, BlockId, Commit, Create, Get, Set, StagedPart, StagingId
 from replitree.protocol.entries import BlockValue, GetEntry, encode_block, encode_entry
-from replitree.protocol.effects import BlockId, StagedPart, StagingId
 from replitree.protocol.layout import Replica
 from replitree.protocol.table import join_table
 from replitree.storage.definition import define_table

@@ -189,7 +189,7 @@ def _handler(replica: FakeReplica) -> type[http.server.BaseHTTPRequestHandler]:
         do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 - the names that http.server looks for
 
         @override
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that http.server has
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     return Handler

@@ -150,9 +150,8 @@ def test_wrong_names_and_tables(running: LocalCluster, table: Table) -> None:
 
 
 def test_wrong_token_is_refused(running: LocalCluster, table: Table) -> None:
-    with Connection(Access(running.access.url, "not the token of this cluster")) as stranger:
-        with pytest.raises(NotAuthorized):
-            stranger.table(table.name).insert(numbers(0, 1))
+    with Connection(Access(running.access.url, "not the token of this cluster")) as stranger, pytest.raises(NotAuthorized):
+        stranger.table(table.name).insert(numbers(0, 1))
     with Connection(Access(running.access.url, "")) as nobody, pytest.raises(NotAuthorized, match="REPLITREE_TOKEN"):
         nobody.table(table.name)
     with connect(running.folder) as friend:
@@ -228,6 +227,6 @@ def is_alive(pid: int) -> bool:
 def test_zookeeper_that_is_not_there_is_named() -> None:
     with (
         Connection(Access("zk://127.0.0.1:1/x", "token")) as connection,
-        pytest.raises(CoordinationUnavailable, match="."),
+        pytest.raises(CoordinationUnavailable),
     ):
         connection.tables()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from replitree.errors import (
 )
 from replitree.replica.inserts import token_block
 from tests.client.conftest import TOKEN, FakeCluster
-from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, FakeReplica, Failure
+from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 
 ROWS = {"k": [1, 2], "s": ["a", None]}
 READ_ONLY = Failure(503, "ReadOnly", "no session")
@@ -41,11 +40,11 @@ def r1(cluster: FakeCluster, table: Table) -> FakeReplica:
 
 
 @pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> Iterator[pa.Table]:
+def large(monkeypatch: pytest.MonkeyPatch) -> pa.Table:
     """More rows than fit one request, and than fit one slice."""
     monkeypatch.setattr(insert_module, "REQUEST_ROWS_MAX", 10)
     monkeypatch.setattr(slices_module, "SLICE_ROWS_MAX", 40)
-    yield pa.table({"k": pa.array(range(100), pa.int64()), "s": [f"s{i}" for i in range(100)]})
+    return pa.table({"k": pa.array(range(100), pa.int64()), "s": [f"s{i}" for i in range(100)]})
 
 
 def test_small_insert_is_one_request_with_the_token(table: Table, r1: FakeReplica) -> None:

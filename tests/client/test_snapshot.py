@@ -12,7 +12,7 @@ from replitree.storage.definition import TableDefinition
 from replitree.storage.encode import stage_table
 from replitree.storage.manifest import PartManifest
 from tests.client.conftest import FakeCluster
-from tests.client.fake_replica import FakeReplica, Failure
+from tests.client.fake_replica import Failure, FakeReplica
 
 PARTS = ("all_0_0_0", "all_1_1_0", "all_2_2_0")
 

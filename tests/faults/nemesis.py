@@ -17,7 +17,11 @@ from replitree.client.table import Table
 MOMENT_S_MAX = 0.4
 """A fault strikes at a random moment of this length after the last one was healed."""
 
+LONG_PAUSE_S = 25.0
+"""Longer than a session lives without its process."""
+
 KINDS = ("kill", "kill", "kill", "kill-two", "pause", "zookeeper", "corrupt")
+"""The usual mixture.  `long-pause` is there too, when it is asked for."""
 
 
 @dataclass(slots=True)
@@ -66,10 +70,16 @@ class Nemesis:
             self.cluster.start(name)
 
     def _pause(self) -> None:
+        self._stop_for(self.random.uniform(0, self.pause_s_max))
+
+    def _long_pause(self) -> None:
+        self._stop_for(LONG_PAUSE_S)
+
+    def _stop_for(self, seconds: float) -> None:
         pid = self.random.choice([entry.pid for entry in self.cluster.processes])
         os.kill(pid, signal.SIGSTOP)
         try:
-            self._moment(self.pause_s_max)
+            threading.Event().wait(seconds)
         finally:
             os.kill(pid, signal.SIGCONT)
 

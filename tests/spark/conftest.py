@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -60,4 +59,4 @@ def table(running: LocalCluster, name: str) -> Iterator[Table]:
 def uploads_left(cluster: LocalCluster, table: Table) -> list[str]:
     """Return what is in the upload folders of a table, on all replicas."""
     folders = [cluster.folder / name / "data" / "tables" / table.definition.folder_name for name in cluster.names]
-    return [entry for folder in folders if (folder / "uploads").is_dir() for entry in os.listdir(folder / "uploads")]
+    return [entry.name for folder in folders for entry in folder.glob("uploads/*")]

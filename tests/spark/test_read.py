@@ -177,9 +177,9 @@ def test_part_that_is_gone_is_an_error_not_fewer_rows(
     try:
         with pytest.raises(SnapshotExpired, match="take a new snapshot"):
             snapshot.to_df(spark)
-        with pytest.raises(Exception, match="FileNotFound|does not exist"):
+        with pytest.raises(Exception, match=r"FileNotFound|does not exist"):
             frame.select("v").collect()
-        with pytest.raises(Exception, match="SnapshotExpired|gone"):
+        with pytest.raises(Exception, match=r"SnapshotExpired|gone"):
             source.select("v").collect()
     finally:
         part.with_name("hidden").rename(part)

@@ -13,6 +13,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 import pyspark_replitree
+from replitree.client.slices import Slice
+from replitree.client.snapshot import SnapshotPart
+from replitree.client.staging import stage_slices
 from replitree.errors import BadInput, SchemaMismatch
 from replitree.spark.columns import check_columns
 from replitree.spark.options import number, open_connection, seconds, table_name
@@ -22,9 +25,6 @@ from replitree.spark.source import KNOWN_OPTIONS, ReplitreeReader, ReplitreeSour
 from replitree.spark.source_read import FileUnit, ReadPlan, pack, read_partition
 from replitree.spark.source_write import StagedMessage, gather
 from replitree.spark.types import columns_of, exchange_schema, spark_schema
-from replitree.client.slices import Slice
-from replitree.client.snapshot import SnapshotPart
-from replitree.client.staging import stage_slices
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import define_table
 from replitree.storage.manifest import FileEntry, PartManifest
@@ -59,8 +59,8 @@ def test_every_type_goes_to_spark_and_to_the_exchange_and_all_is_nullable() -> N
     assert all(field.nullable for field in exchange)
     rows = {"k": [1], "a": [[{"x": 1, "y": None}]], "m": [[("p", None)]], "ts": [None], "n": [None]}
     table = pa.table({name: pa.array(rows[name], DEFINITION.arrow_schema.field(name).type) for name in rows})
-    for name in rows:
-        assert table[name].cast(exchange.field(name).type).to_pylist() == rows[name]
+    for name, values in rows.items():
+        assert table[name].cast(exchange.field(name).type).to_pylist() == values
 
 
 def test_schema_of_a_reader_may_be_narrower_but_not_other() -> None:
@@ -134,7 +134,7 @@ def test_options_that_are_missing_or_wrong_say_what_to_do(monkeypatch: pytest.Mo
     for text in ("x", "0", "-1", "inf", "nan"):
         with pytest.raises(BadInput, match="seconds"):
             seconds({"timeout": text})
-    assert KNOWN_OPTIONS >= {"table", "url", "where", "columns"}
+    assert {"table", "url", "where", "columns"} <= KNOWN_OPTIONS
 
 
 def test_paths_are_not_patterns() -> None:
@@ -148,7 +148,7 @@ def test_python_without_our_packages_is_refused_with_the_way_out(tmp_path: Path)
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
-    with pytest.raises(BadInput, match="can't import what they need .*pyarrow.*unset PYSPARK_PYTHON"):
+    with pytest.raises(BadInput, match=r"can't import what they need .*pyarrow.*unset PYSPARK_PYTHON"):
         check_worker_python(str(bare))
 
 

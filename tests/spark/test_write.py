@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -13,7 +11,12 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.errors import BadInput, SchemaMismatch
+from replitree.protocol.parts import parse_part
+from replitree.spark.columns import PARTITION_PREFIX, partition_columns
 from replitree.spark.write import insert_df
+from replitree.storage.conform import conform
+from replitree.storage.definition import define_table
+from replitree.storage.partition import split_by_partition
 from tests.spark.conftest import uploads_left
 
 if TYPE_CHECKING:
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
-COLUMNS = "d date, k bigint, v double, s string"
+FATAL_KEY = 19_999
+"""A key in the last batch of the second of four tasks with 10,000 rows each."""
 
 
 def frame_of(spark: SparkSession, count: int, tasks: int = 4) -> DataFrame:
@@ -39,7 +43,8 @@ def save(frame: DataFrame, cluster: LocalCluster, table: Table, mode: str = "app
 
 
 def keys(table: Table) -> list[int]:
-    found: list[int] = table.to_arrow(columns=["k"])["k"].to_pylist()
+    """Read what is in the log by now, whoever wrote it."""
+    found: list[int] = table.to_arrow(columns=["k"], min_index=table.status().log_tail - 1)["k"].to_pylist()
     return sorted(found)
 
 
@@ -132,48 +137,58 @@ TRANSFORMS = [
     "bucket(7,i)", "bucket(7,k)", "bucket(7,s)", "bucket(7,x)", "bucket(7,dec)", "bucket(7,dt)", "bucket(7,ts)", "bucket(7,n)",
     "truncate(10,i)", "truncate(10,k)", "truncate(2,s)", "truncate(1,x)", "truncate(50,dec)",
 ]  # fmt: skip
+VALUES = "k bigint, i int, dt date, b boolean, s string, x binary, dec decimal(20,2), ts timestamp, n timestamp_ntz"
+ODD_STRINGS = "case id % 9 when 0 then null when 1 then '' when 2 then 'Ä/_é' else concat('k', id) end"
 
 
 @pytest.fixture(scope="module")
-def values(spark: SparkSession) -> Iterator[DataFrame]:
+def values(spark: SparkSession) -> DataFrame:
     """Values on both sides of zero and of 1970, with nulls, empty and odd strings."""
     micros = "(id * 7919 - 400) * 3600000000 * 31 + id"
-    yield spark.range(0, 120, 1, 3).select(
+    return spark.range(0, 400, 1, 3).select(
         F.col("id").alias("k"),
         F.expr("if(id % 11 = 0, null, cast(id - 60 as int))").alias("i"),
         F.expr("if(id % 13 = 0, null, date_add(date'1970-01-01', cast(id * 37 - 2000 as int)))").alias("dt"),
         F.expr("if(id % 7 = 0, null, id % 2 = 0)").alias("b"),
-        F.expr("case when id % 9 = 0 then null when id % 9 = 1 then '' when id % 9 = 2 then 'Ä/_é' else concat('k', id) end").alias("s"),
+        F.expr(ODD_STRINGS).alias("s"),
         F.expr("if(id % 10 = 0, null, cast(concat('x', id % 5) as binary))").alias("x"),
         F.expr("if(id % 12 = 0, null, cast(id - 60 as decimal(20,2)) / 7)").cast("decimal(20,2)").alias("dec"),
         F.expr(f"if(id % 8 = 0, null, timestamp_micros({micros}))").alias("ts"),
         F.expr(f"if(id % 8 = 1, null, cast(timestamp_micros({micros}) as timestamp_ntz))").alias("n"),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu"])
-def test_spark_makes_the_partitions_that_storage_makes(
-    spark: SparkSession, running: LocalCluster, name: str, values: DataFrame, zone: str
-) -> None:
-    """Every part is checked row by row when it is adopted; two groups of one partition could not be adopted at all."""
-    schema = "k bigint, i int, dt date, b boolean, s string, x binary, dec decimal(20,2), ts timestamp, n timestamp_ntz"
-    rows = values.toArrow()
+def test_spark_groups_rows_as_storage_does(spark: SparkSession, values: DataFrame, zone: str) -> None:
+    definitions = [define_table(f"t{n}", VALUES, partition_by=text) for n, text in enumerate(TRANSFORMS)]
+    groups = {d.name: partition_columns(d)[f"{PARTITION_PREFIX}0"].alias(d.name) for d in definitions}
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        for number, transform in enumerate(TRANSFORMS):
-            spark_table = running.create_table(f"{name}_{number}", schema, order_by="k", partition_by=transform)
-            spark_table.insert(rows, token="arrow")
-            spark_table.insert(values, token="spark")
-            parts = spark_table.snapshot().parts
-            arrow, by_spark = (
-                sorted((p.manifest.partition, p.manifest.rows) for p in parts if f"_{index}_" in p.part)
-                for index in (0, 1)
-            )
-            assert arrow == by_spark, transform
-            running.drop_table(spark_table.name)
+        found = values.select("*", *groups.values()).toArrow()
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
+    rows = conform(found.select(values.columns), definitions[0])
+    for definition in definitions:
+        by_spark = dict(zip(found["k"].to_pylist(), found[definition.name].to_pylist(), strict=True))
+        pairs = {
+            (part.partition, by_spark[k])
+            for part in split_by_partition(rows, definition)
+            for k in part.rows["k"].to_pylist()
+        }
+        assert len({p for p, _ in pairs}) == len({g for _, g in pairs}) == len(pairs) > 1, definition.partition_by
+
+
+def test_transforms_that_only_python_has_are_written_too(running: LocalCluster, name: str, values: DataFrame) -> None:
+    table = running.create_table(name, VALUES, order_by=["s", "k"], partition_by=["bucket(3,s)", "month(ts)", "b"])
+    table.insert(values.where("k < 60"), token="spark")
+    table.insert(values.where("k < 60").toArrow(), token="arrow")
+    both: list[list[tuple[str, int]]] = [[], []]
+    for part in table.snapshot().parts:
+        both[parse_part(part.part).block_min].append((part.manifest.partition, part.manifest.rows))
+    assert sorted(both[0]) == sorted(both[1])
+    assert len(both[0]) > 20
+    running.drop_table(name)
 
 
 # --- the data source ------------------------------------------------------------------------------------------------------
@@ -197,37 +212,36 @@ def test_data_source_with_a_token_inserts_once(spark: SparkSession, running: Loc
 def test_both_ways_write_the_same_rows(spark: SparkSession, running: LocalCluster, table: Table) -> None:
     table.insert(frame_of(spark, 300))
     save(frame_of(spark, 300), running, table)
-    rows = table.to_arrow().sort_by("k").to_pylist()
+    rows = table.to_arrow(min_index=1).sort_by("k").to_pylist()
     assert rows[::2] == rows[1::2]
 
 
-def failing(attempts: int) -> Any:
-    """Give a function for `mapInArrow` whose first attempts fail after their first batch."""
+def failing(rows: DataFrame, attempts: int) -> DataFrame:
+    """Give rows of which one comes only when its task has been tried that often before."""
 
-    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def pass_on(key: int) -> int:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
-        for batch in batches:
-            yield batch
-            if context.partitionId() == 1 and context.attemptNumber() < attempts:
-                raise ValueError("as the test wants")
+        if key == FATAL_KEY and context.attemptNumber() < attempts:
+            raise ValueError("as the test wants")
+        return key
 
-    return pass_on
+    return rows.withColumn("k", F.udf(pass_on, "bigint", useArrow=False)("k"))
 
 
 def test_task_that_is_retried_leaves_no_duplicate(spark: SparkSession, running: LocalCluster, table: Table) -> None:
-    retried = frame_of(spark, 400).mapInArrow(failing(1), COLUMNS)
+    retried = failing(frame_of(spark, 40_000), 1)
     save(retried, running, table)
-    assert keys(table) == list(range(400))
+    assert keys(table) == list(range(40_000))
     table.insert(retried, token="fast")
-    assert len(keys(table)) == 800
+    assert len(keys(table)) == 80_000
     assert uploads_left(running, table) == []
 
 
 def test_job_that_fails_for_good_leaves_nothing(spark: SparkSession, running: LocalCluster, table: Table) -> None:
-    hopeless = frame_of(spark, 400).mapInArrow(failing(99), COLUMNS)
+    hopeless = failing(frame_of(spark, 40_000), 99)
     for write in (lambda: save(hopeless, running, table), lambda: table.insert(hopeless)):
         with pytest.raises(PySparkException, match="as the test wants"):
             write()
@@ -255,7 +269,7 @@ def test_replica_that_is_down_is_left_for_the_other(spark: SparkSession, running
         table.insert(frame_of(spark, 50), token="b")
     finally:
         running.start("r2")
-    assert len(table.replica("r2").to_arrow()) == 150
+    assert len(keys(table.replica("r2"))) == 150
 
 
 def test_insert_into_a_view(spark: SparkSession, running: LocalCluster, table: Table) -> None:

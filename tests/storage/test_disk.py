@@ -252,6 +252,22 @@ def _fetch_until(
     return disk_.steps
 
 
+def test_a_name_that_was_not_synced_is_synced_by_the_next_try(
+    source: PartStore, store: PartStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _copy_to_fetch(source, "1_7_7_0", store)
+    with monkeypatch.context() as patch:
+        CrashingDisk(patch, stop=4)  # renamed, not synced
+        with pytest.raises(Crash):
+            store.finish_fetch("1_7_7_0")
+    again = PartStore(store.root)
+    assert again.has_part("1_7_7_0")
+    with monkeypatch.context() as patch:
+        disk_ = CrashingDisk(patch, stop=None)
+        again.finish_fetch("1_7_7_0")
+    assert disk_.steps[-1] == "sync_folder parts"
+
+
 def test_an_abandoned_fetch_leaves_nothing(source: PartStore, store: PartStore) -> None:
     _copy_to_fetch(source, "1_7_7_0", store)
     store.abandon_fetch("1_7_7_0")

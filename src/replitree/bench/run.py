@@ -115,7 +115,8 @@ def _spark_loads(cluster: LocalCluster, place: Path, rounds: int, say: Say) -> t
     plain: list[Measured] = []
     with _spark(place) as spark:
         load = bulk.SparkLoad(spark, cluster, lineitem, inserts.folder_for(place, "plain"))
-        load.into_parquet(-1)  # warms Spark up for both
+        load.into_parquet(rounds)  # warms Spark up
+        load.into_table(rounds)
         for number in range(rounds):
             say(f"Spark, round {number + 1} of {rounds}")
             steps = [(loaded, load.into_table), (plain, load.into_parquet)]

@@ -23,8 +23,9 @@ from typing_extensions import override
 from replitree.client.access import Access, find_access
 from replitree.client.catalog import LOOK_S, Catalog, ReplicaInfo, Session
 from replitree.client.http import HttpClient
+from replitree.client.insert import Written
 from replitree.client.status import ClusterStatus, ServerStatus, server_statuses, table_status
-from replitree.client.table import Table, Written
+from replitree.client.table import Table
 from replitree.coordination.port import Coordination
 from replitree.coordination.url import parse_url
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable

@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import http.client
 import os
+import select
 import socket
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TypeVar
+from typing import IO, TypeAlias, TypeVar
 
 import msgspec
+import pyarrow as pa
 from typing_extensions import override
 
 from replitree.errors import NotAuthorized, ReplicaUnavailable, ReplitreeError, StoreError
@@ -40,7 +42,7 @@ PIECE_BYTES = 1 << 20
 """Bytes read or sent at once where bodies are files."""
 
 _T = TypeVar("_T")
-Body = bytes | IO[bytes] | Iterable[bytes]
+Body: TypeAlias = "bytes | pa.Buffer | IO[bytes]"
 
 
 class AnswerLost(ReplitreeError):
@@ -98,9 +100,9 @@ class _Connections:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.open: dict[str, http.client.HTTPConnection] = {}
+        self.open: dict[str, socket.socket] = {}
 
-    def take(self, address: str) -> http.client.HTTPConnection | None:
+    def take(self, address: str) -> socket.socket | None:
         """Return a kept connection, or None."""
         if self.process != os.getpid():  # forked: the parent goes on using its sockets
             self.process, self.open = os.getpid(), {}
@@ -124,7 +126,9 @@ class HttpClient:
     """
 
     def __init__(self, token: str) -> None:
-        self._headers = {"Authorization": f"Bearer {token}"}
+        if not token.isascii() or not token.isprintable():
+            raise NotAuthorized("the token has characters that no token has; copy the cluster's token again")
+        self._headers = f"Authorization: Bearer {token}\r\n"
         self._kept = threading.local()
         self._all: weakref.WeakSet[_Connections] = weakref.WeakSet()
 
@@ -151,7 +155,7 @@ class HttpClient:
         method, path
             Path with its query, encoded.
         body
-            Bytes, or an open file or pieces of `length` bytes in total.
+            Bytes, or an open file of `length` bytes.
         timeout_s
             Longest silence of the replica, in seconds.
 
@@ -203,14 +207,16 @@ class HttpClient:
         """Send a request; give the response to be read to its end; keep the connection if all went well."""
         connections = self._connections()
         kept = connections.take(address)
+        if kept is not None and _has_ended(kept):
+            kept.close()
+            kept = None
         connection = kept or _connect(address)
         whole = False
         try:
-            assert connection.sock is not None
-            connection.sock.settimeout(timeout_s)
-            headers = self._headers if length is None else {**self._headers, "Content-Length": str(length)}
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
+            connection.settimeout(timeout_s)
+            _send(connection, f"{method} {path} HTTP/1.1\r\nHost: {address}\r\n{self._headers}", body, length)
+            response = http.client.HTTPResponse(connection, method=method)
+            response.begin()
             yield response
             whole = response.isclosed() and not response.will_close
         except TimeoutError as error:
@@ -223,6 +229,22 @@ class HttpClient:
                 connections.open[address] = connection
             else:
                 connection.close()
+
+
+def _send(connection: socket.socket, head: str, body: Body | None, length: int | None) -> None:
+    """Send a request; a body in memory goes with the head, for every packet wakes the replica once more."""
+    if body is None or isinstance(body, bytes | pa.Buffer):
+        content = memoryview(body or b"")
+        whole = f"{head}Content-Length: {content.nbytes}\r\n\r\n".encode("ascii")
+        if content.nbytes <= PIECE_BYTES:
+            connection.sendall(b"".join((whole, content)))
+        else:
+            connection.sendall(whole)
+            connection.sendall(content)
+        return
+    connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode("ascii"))
+    while piece := body.read(PIECE_BYTES):
+        connection.sendall(piece)
 
 
 def _read(response: http.client.HTTPResponse) -> Answer:
@@ -238,16 +260,21 @@ def _write(target: IO[bytes], piece: bytes) -> None:
         raise StoreError(f"can't write {target.name}: {error.strerror or error}; make room on that disk") from error
 
 
-def _connect(address: str) -> http.client.HTTPConnection:
+def _has_ended(connection: socket.socket) -> bool:
+    """Tell whether the replica closed a kept connection: it has something to read though nothing was asked."""
+    look = select.poll()
+    look.register(connection, select.POLLIN)
+    return bool(look.poll(0))
+
+
+def _connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=CONNECT_S_MAX, blocksize=PIECE_BYTES)
     try:
-        connection.connect()
+        connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_S_MAX)
     except OSError as error:
-        connection.close()
         raise ReplicaUnavailable(
             f"the replica at {address} can't be reached: {error}; is its server running?"
         ) from error
-    with suppress(OSError):
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return connection

@@ -16,6 +16,7 @@ Absent on purpose: batching of small inserts on this side; replicas do it for al
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,6 +73,20 @@ class InsertResult:
     token: str | None
 
 
+class Written:
+    """The highest index that was inserted through one connection into one table."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.index = -1
+
+    def add(self, index: int | None) -> None:
+        """Take note of an insert."""
+        if index is not None and index > self.index:
+            with self._lock:
+                self.index = max(self.index, index)
+
+
 class Inserter:
     """Inserts into one table.  Any thread may use it.
 
@@ -81,14 +96,19 @@ class Inserter:
         The table.
     catalog, http, router
         Who knows the replicas, who talks to them, and who chooses one.
+    written
+        Takes note of every insert.
     """
 
-    def __init__(self, definition: TableDefinition, catalog: Catalog, http: HttpClient, router: Router) -> None:
+    def __init__(
+        self, definition: TableDefinition, catalog: Catalog, http: HttpClient, router: Router, written: Written
+    ) -> None:
         self._definition = definition
         self._schema = definition.arrow_schema
         self._catalog = catalog
         self._http = http
         self._router = router
+        self._written = written
         self._route = f"/v1/tables/{quote(definition.name)}/insert"
 
     def insert(self, data: Any, token: str | None, *, deduplicate: bool, timeout_s: float) -> InsertResult:
@@ -121,7 +141,7 @@ class Inserter:
         def call(replica: ReplicaInfo, seconds: float) -> Inserted:
             return request(replica.address, "POST", path, body, timeout_s=seconds).decode(Inserted)
 
-        return _result(self._router.ask(call, timeout_s=timeout_s, token=token or ""), token)
+        return self._result(self._router.ask(call, timeout_s=timeout_s, token=token or ""), token)
 
     # --- an upload ----------------------------------------------------------------------------------------------------
 
@@ -136,7 +156,7 @@ class Inserter:
             left = max(1.0, deadline - time.monotonic())
             wait_s = min(left, ELSEWHERE_S) if again else left
             try:
-                return _result(self.commit(upload, manifests, token, timeout_s=wait_s), token)
+                return self.commit(upload, manifests, token, timeout_s=wait_s)
             except (Unavailable, OutcomeUnknown):
                 if not again or time.monotonic() >= deadline:
                     raise
@@ -165,10 +185,11 @@ class Inserter:
 
     def commit(
         self, upload: Upload, manifests: tuple[PartManifest, ...], token: str | None, *, timeout_s: float
-    ) -> Inserted:
+    ) -> InsertResult:
         """Commit an upload of this table: see `commit_upload`.  One that was certainly not taken is discarded."""
         try:
-            return commit_upload(upload, manifests, token, http=self._http, catalog=self._catalog, timeout_s=timeout_s)
+            done = commit_upload(upload, manifests, token, http=self._http, catalog=self._catalog, timeout_s=timeout_s)
+            return self._result(done, token)
         except OutcomeUnknown:
             raise  # the replica may be about to take it
         except ReplitreeError:
@@ -178,6 +199,10 @@ class Inserter:
     def open_upload(self, timeout_s: float) -> Upload:
         """Open an upload of this table at a replica that answers."""
         return open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s)
+
+    def _result(self, inserted: Inserted, token: str | None) -> InsertResult:
+        self._written.add(inserted.index)
+        return InsertResult(inserted.index, inserted.rows, inserted.outcome, token)
 
     @staticmethod
     def check_token(token: str | None, *, deduplicate: bool) -> str | None:
@@ -206,7 +231,3 @@ def _encode(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write(rows)
     return sink.getvalue()
-
-
-def _result(inserted: Inserted, token: str | None) -> InsertResult:
-    return InsertResult(inserted.index, inserted.rows, inserted.outcome, token)

@@ -286,7 +286,7 @@ class PartCache:
                 problem = ReplicaUnavailable(f"{error}; try again")
             except ReplitreeError as error:
                 problem = error
-        if isinstance(problem, ReplicaUnavailable | StoreError):
+        if isinstance(problem, ReplicaUnavailable) or type(problem) is StoreError:  # a corrupt part is one too
             raise problem
         raise SnapshotExpired(f"part {part.part} can't be had any more ({problem}); take a new snapshot") from problem
 

@@ -8,7 +8,6 @@ Absent on purpose: anything that changes rows that are there.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from typing_extensions import override
 
 from replitree.client.catalog import Catalog, ReplicaInfo
 from replitree.client.http import HttpClient
-from replitree.client.insert import TIMEOUT_S, Inserter, InsertResult
+from replitree.client.insert import TIMEOUT_S, Inserter, InsertResult, Written
 from replitree.client.routing import Router
 from replitree.client.snapshot import PartCache, Snapshot, SnapshotBody
 from replitree.client.status import TableStatus, table_status
@@ -34,20 +33,6 @@ SNAPSHOT_S = 30.0
 ANSWER_S = 10.0
 """Of the time that one replica may be silent, how much is left for its answer to arrive; for the rest it may wait for
 the log."""
-
-
-class Written:
-    """The highest index that was inserted through one connection into one table."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.index = -1
-
-    def add(self, index: int | None) -> None:
-        """Take note of an insert."""
-        if index is not None and index > self.index:
-            with self._lock:
-                self.index = max(self.index, index)
 
 
 class Table:
@@ -70,7 +55,7 @@ class Table:
         self._written = written
         self._pinned = pinned
         self._router = Router(catalog, definition.name, pinned)
-        self._inserter = Inserter(definition, catalog, http, self._router)
+        self._inserter = Inserter(definition, catalog, http, self._router, written)
 
     @override
     def __repr__(self) -> str:
@@ -166,10 +151,8 @@ class Table:
             result: InsertResult = write.insert_df(
                 target, data, token=token, deduplicate=deduplicate, timeout_s=timeout_s
             )
-        else:
-            result = target.inserter.insert(data, token, deduplicate=deduplicate, timeout_s=timeout_s)
-        self._written.add(result.index)
-        return result
+            return result
+        return target.inserter.insert(data, token, deduplicate=deduplicate, timeout_s=timeout_s)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -192,5 +192,6 @@ def _computed_here(transform: Transform, arrow: pa.DataType) -> Column:
     def compute(values: pa.Array) -> pa.Array:
         return apply_transform(transform, values if values.type == arrow else values.cast(arrow))
 
-    value = arrow_udf(compute, result, ArrowUDFType.SCALAR)(F.col(quoted(transform.column)))
+    # Spark takes the kind of function from its annotations and warns of any other way; its stubs want the other way.
+    value = arrow_udf(compute, result)(F.col(quoted(transform.column)))  # type: ignore[call-overload]
     return value if is_whole else F.xxhash64(value)

@@ -101,8 +101,7 @@ def insert_df(
     if not manifests:
         discard_upload(upload, table.http)
         return InsertResult(None, 0, "empty", token)
-    done = table.inserter.commit(upload, manifests, token, timeout_s=timeout_s)
-    return InsertResult(done.index, done.rows, done.outcome, token)
+    return table.inserter.commit(upload, manifests, token, timeout_s=timeout_s)
 
 
 def _shared_folder(upload: Upload, spark: SparkSession) -> Path:

@@ -281,22 +281,22 @@ class PartStore:
         """
         folder, target = self._fetch_path(part), self.part_path(part)
         with store_errors(f"finish to fetch {part}"):
-            present = self._present(target, content_hash)
-            if present is not None:
+            manifest = self._present(target, content_hash)
+            if manifest is not None:
                 _remove(folder)
-                return present
-            manifest = self._verified_fetch(folder, part, content_hash)
-            _sync_part(folder, manifest)
-            if is_folder(target):
-                self.quarantine(part, "it did not have the content that the log says")
-            rename(folder, target)
-        if sync_names:
+            else:
+                manifest = self._verified_fetch(folder, part, content_hash)
+                _sync_part(folder, manifest)
+                if is_folder(target):
+                    self.quarantine(part, "it did not have the content that the log says")
+                rename(folder, target)
+        if sync_names:  # also for a part that is there: an earlier try may have stopped before its sync
             self.sync_names()
         self._remember(part, manifest)
         return manifest
 
     def sync_names(self) -> None:
-        """Make the names of the published and of the staged parts durable."""
+        """Make the names of the published parts durable."""
         with store_errors("sync the folder of parts"):
             sync_folder(self._parts)
 

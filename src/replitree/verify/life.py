@@ -88,9 +88,16 @@ class AwaitLack:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """These parts must be fetched again."""
+    """These parts, too, must be fetched again."""
 
     parts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """These parts are whole again; others may have broken meanwhile."""
+
+    parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +181,7 @@ class Release:
 
 
 Glue: TypeAlias = (
-    Appear | AwaitTrouble | AwaitReplica | AwaitPull | AwaitWork | AwaitLack | Lack | Quieten | Serve | Stop | Halt | ReportTrouble | AskReload
+    Appear | AwaitTrouble | AwaitReplica | AwaitPull | AwaitWork | AwaitLack | Lack | Mended | Quieten | Serve | Stop | Halt | ReportTrouble | AskReload
     | TakeOver | TakeIn | GiveBack | Accept | Release
 )  # fmt: skip
 
@@ -300,7 +307,7 @@ def mend_next(replica: Replica) -> Stage:
     """Fetch again what is registered and not whole on disk."""
     wanted: tuple[tuple[str, str], ...] = yield AwaitLack()
     still = yield from refetch(replica, wanted)
-    yield Lack(tuple((name, content) for name, content in wanted if name in still))
+    yield Mended(tuple(name for name, _ in wanted if name not in still))
     return Then(mend_next, (replica,))
 
 

@@ -49,6 +49,7 @@ from replitree.verify.life import (
     GiveBack,
     Halt,
     Lack,
+    Mended,
     PullTurn,
     Quieten,
     Release,
@@ -222,7 +223,12 @@ def _await_lack(effect: AwaitLack, here: Here) -> Done | None:
 
 
 def _lack(effect: Lack, here: Here) -> Done:
-    return _remember(here, replace(here.memory, lacking=effect.parts))
+    return _remember(here, replace(here.memory, lacking=tuple(sorted({*here.memory.lacking, *effect.parts}))))
+
+
+def _mended(effect: Mended, here: Here) -> Done:
+    lacking = tuple((name, content) for name, content in here.memory.lacking if name not in effect.parts)
+    return _remember(here, replace(here.memory, lacking=lacking))
 
 
 def _can_execute(item: Queued, here: Here) -> bool:
@@ -314,6 +320,7 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     AwaitWork: _await_work,
     AwaitLack: _await_lack,
     Lack: _lack,
+    Mended: _mended,
     Quieten: _quieten,
     Serve: _serve,
     Stop: _stop,

@@ -62,12 +62,15 @@ from replitree.verify.life import (
     Accept,
     Appear,
     AskReload,
+    AwaitLack,
     AwaitPull,
     AwaitReplica,
     AwaitTrouble,
     AwaitWork,
     GiveBack,
     Halt,
+    Lack,
+    Mended,
     Quieten,
     Release,
     ReportTrouble,
@@ -78,20 +81,24 @@ from replitree.verify.life import (
 )
 from replitree.verify.memory import State
 from replitree.verify.model import TABLE
-from replitree.verify.space import Found, Space
+from replitree.verify.space import Found, Move, Space
 from replitree.verify.steps import Turn
 
-HIDDEN = (AdoptEpoch, Quieten, Release, TakeIn, TakeOver, GiveBack, AskReload, AwaitPull, AwaitWork, AwaitTrouble, CurrentEpoch)
+HIDDEN = (
+    AdoptEpoch, AskReload, AwaitLack, AwaitPull, AwaitTrouble, AwaitWork, CurrentEpoch, GiveBack, Lack, Mended, Quieten, Release,
+    TakeIn, TakeOver,
+)  # fmt: skip
+"""Effects on memory that the lines around them tell; a step of a counterexample that has nothing else shows them."""
 
 _NUMBER = re.compile(r"-0{0,9}(\d+)$")
 
 
-def line_of(who: str, replica: str, turn: Turn) -> str | None:
-    """Return the line of one effect; None when it is not worth one."""
+def line_of(who: str, replica: str, turn: Turn, *, hidden: bool = False) -> str | None:
+    """Return the line of one effect; None when it is not worth one and `hidden` ones are not wanted."""
     effect = turn.effect
-    if isinstance(effect, HIDDEN) or (isinstance(effect, Reveal) and not effect.parts):
+    if not hidden and (isinstance(effect, HIDDEN) or (isinstance(effect, Reveal) and not effect.parts)):
         return None
-    verb, what = _said(effect, replica)
+    verb, what = _VERBS[type(effect)](effect, replica)
     ended = _ended(turn, replica)
     text = f"{who:<3} {verb:<9} {what}"
     return f"{text:<72} -> {ended}" if ended else text
@@ -105,8 +112,6 @@ def trace_of(space: Space, way: tuple[Found, ...]) -> list[str]:
         for text in _lines_of_step(space, found):
             lines.append(f"{first}{text}")
             first = "    "
-        if first.strip():
-            lines.append(f"{first}{found[1].who:<3} goes on")
     return lines
 
 
@@ -119,22 +124,20 @@ def _lines_of_step(space: Space, found: Found) -> Iterator[str]:
         case "expiry":
             yield f"{move.who:<3} loses its session" if move.seat >= 0 else "    the session of a dead process ends"
         case _:
-            for turn in move.turns:
-                line = line_of(move.who, seats[move.seat][1], turn)
-                if line is not None:
-                    yield line
+            yield from _lines_of_turns(move, seats[move.seat][1])
             if move.dies:
                 yield f"{move.who:<3} dies meanwhile; the next process starts"
     if lags >= 0:
         yield f"{seats[lags][0]:<3} still sees coordination as it was before"
 
 
+def _lines_of_turns(move: Move, replica: str) -> Iterator[str]:
+    """Return the lines of what a thread did; everything when nothing of it is worth a line."""
+    shown = [line for turn in move.turns if (line := line_of(move.who, replica, turn)) is not None]
+    yield from shown or (line for turn in move.turns if (line := line_of(move.who, replica, turn, hidden=True)) is not None)
+
+
 # --- effects ------------------------------------------------------------------------------------------------------------
-
-
-def _said(effect: Any, replica: str) -> tuple[str, str]:
-    """Return verb and object of an effect."""
-    return _VERBS[type(effect)](effect, replica)
 
 
 def _path(path: str, replica: str) -> str:
@@ -169,6 +172,10 @@ def _commit(operations: tuple[Operation, ...], replica: str) -> str:
     return ", ".join(_operation(operation, replica) for operation in operations)
 
 
+def _indexes(entries: tuple[Any, ...]) -> str:
+    return ", ".join(str(item.index) for item in entries) or "-"
+
+
 def _requests(requests: tuple[Any, ...]) -> str:
     return ", ".join(f"{request.id} (token {request.block})" for request in requests)
 
@@ -189,7 +196,20 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     RemoveStaging: lambda e, _r: ("sweep", e.staging),
     ListParts: lambda _e, _r: ("list", "parts on disk"),
     RemovePart: lambda e, _r: ("set aside", e.part),
-    CurrentEpoch: lambda _e, _r: ("epoch", "known"),
+    CurrentEpoch: lambda _e, _r: ("remember", "the epoch"),
+    AdoptEpoch: lambda e, _r: ("remember", f"epoch {e.epoch}"),
+    AwaitTrouble: lambda _e, _r: ("wakes", "must activate again"),
+    AwaitPull: lambda _e, _r: ("wakes", "something to pull"),
+    AwaitWork: lambda _e, _r: ("wakes", "something to execute"),
+    AwaitLack: lambda e, _r: ("wakes", "something to fetch again"),
+    Lack: lambda e, _r: ("lacks", ", ".join(name for name, _ in e.parts) or "nothing"),
+    Mended: lambda e, _r: ("mended", ", ".join(e.parts) or "nothing"),
+    Quieten: lambda _e, _r: ("forget", "the trouble"),
+    Release: lambda e, _r: ("release", e.staging),
+    TakeIn: lambda e, _r: ("remember", f"pointer {e.pointer.index}, more in the queue: {_indexes(e.entries)}"),
+    TakeOver: lambda e, _r: ("remember", f"pointer {e.pointer.index}, queue {_indexes(e.queue)}"),
+    GiveBack: lambda e, _r: ("remember", f"executed {list(e.done)}, postponed {list(e.postponed)}"),
+    AskReload: lambda _e, _r: ("remember", "to load the queue again"),
     ProbeOwner: lambda e, _r: ("probe", f"owner {e.value.decode()}"),
     Answer: lambda e, _r: ("answer", f"request {e.request}: {answer_text(e.answer)}"),
     Appear: lambda _e, _r: ("starts", ""),

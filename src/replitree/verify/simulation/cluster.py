@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from xxhash import xxh3_64
 
 from replitree.coordination.tree import Tree, answer
-from replitree.protocol.effects import GetMany, Many, Sync, Unknown
+from replitree.protocol.effects import Many, Sync, Unknown
 from replitree.verify.branches import Request, deliver
 from replitree.verify.disk import Disk
 from replitree.verify.simulation.options import Options
@@ -185,14 +185,14 @@ class Cluster:
             self._give_up(effect, hear, there, "the session is over")
             return
         before = self.tree
-        outcome, floor = self._perform(session, effect)
+        outcome, floor, fate = self._perform(session, effect)
         back = self.spread(self.options.delay)
         if self.is_cut(COORDINATION, session.owner) or self.chance(self.options.loss):
             applied = self.tree is not before
             self._give_up(effect, hear, there, "applied, answer lost" if applied else "answer lost")
             return
         session.floor = max(session.floor, floor)
-        self.after(back, lambda: hear(Reply(outcome)))
+        self.after(back, lambda: hear(Reply(outcome, fate=fate)))
 
     def _give_up(self, effect: Any, hear: Callable[[Reply], None], passed: int, fate: str) -> None:
         """Let the sender hear nothing: unknown for a commit, for a read that it can't be had."""
@@ -200,28 +200,32 @@ class Cluster:
         reply = Reply(outcome, lost=not isinstance(effect, Request), fate=fate)
         self.after(max(0, self.options.request_timeout - passed), lambda: hear(reply))
 
-    def _perform(self, session: Session, effect: Any) -> tuple[Any, int]:
-        """Perform a request now; return its outcome, and the tree that the session has seen with it."""
+    def _perform(self, session: Session, effect: Any) -> tuple[Any, int, str]:
+        """Perform a request now; return its outcome, the number of the tree that the session has seen with it, and its fate."""
+        last = len(self._trees) - 1
         if isinstance(effect, Request):
             tree, outcome, breach = deliver(effect, self.tree)
             self._become(tree, session.owner, breach)
-            return outcome, len(self._trees) - 1
+            return outcome, len(self._trees) - 1, ""
         if isinstance(effect, Sync):
-            return None, len(self._trees) - 1
-        seen = max(session.floor, bisect_right(self._times, self.now - session.lag) - 1)
-        seen = max(0, min(seen, len(self._trees) - 1))
-        outcome = answer(self._trees[seen], effect)
-        if isinstance(effect, GetMany) and isinstance(outcome, Many) and seen < len(self._trees) - 1 and self.chance(0.2):
-            outcome, seen = self._torn(effect, outcome), len(self._trees) - 1
+            return None, last, ""
+        lagging = session.lag if self.faulty else 0
+        seen = max(session.floor, bisect_right(self._times, self.now - lagging) - 1)
+        outcome, fate = answer(self._trees[seen], effect), ""
+        if seen < last:
+            outcome, seen, fate = self._stale(effect, outcome, seen)
         session.floor = seen
-        return outcome, seen
+        return outcome, seen, fate
 
-    def _torn(self, effect: GetMany, seen: Many) -> Many:
-        """Let the view move on in the middle of a batch of reads."""
+    def _stale(self, effect: Any, seen: Any, number: int) -> tuple[Any, int, str]:
+        """Show what a lagging server has, or let its view move on in the middle of a batch of reads."""
         now = answer(self.tree, effect)
-        assert isinstance(now, Many)
-        cut = self.random.randint(0, len(seen.nodes))
-        return Many((*seen.nodes[:cut], *now.nodes[cut:]), now.watched)
+        if seen == now:
+            return seen, number, ""
+        if isinstance(seen, Many) and isinstance(now, Many) and self.chance(0.2):
+            cut = self.random.randint(0, len(seen.nodes))
+            return Many((*seen.nodes[:cut], *now.nodes[cut:]), now.watched), len(self._trees) - 1, "torn"
+        return seen, number, "stale"
 
     def _become(self, tree: Tree, who: str, breach: str | None = None) -> None:
         if tree is not self.tree:

@@ -1,0 +1,307 @@
+"""Simulated runs: many seeds, each a virtual cluster under faults that must lose nothing and agree in the end.
+
+A run has two phases.  *Safety*: faults happen as the seed draws them, and nothing wrong may ever be seen.  *Liveness*: the cluster
+is healed, every process runs; within `LIVENESS` of virtual time every insert must be acknowledged and every replica must have the
+same table.  Everything random comes from the seed, so a seed and a commit are a run: its digest, the hash of everything that
+happened, is the same on every machine and under every ``PYTHONHASHSEED``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from xxhash import xxh3_64_hexdigest
+
+from replitree.verify.disk import Disk
+from replitree.verify.initial import table_tree
+from replitree.verify.kernel import Stage
+from replitree.verify.memory import State
+from replitree.verify.simulation.clients import LIVENESS, Client, Committer
+from replitree.verify.simulation.cluster import COORDINATION, Cluster
+from replitree.verify.simulation.observer import Observer, Violated
+from replitree.verify.simulation.options import MS, SECOND, Options, draw_options
+from replitree.verify.simulation.process import Process
+from replitree.verify.steps import Turn
+from replitree.verify.trace import line_of
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of one seed.
+
+    Attributes
+    ----------
+    seed, options
+        The seed and what it drew.
+    digest
+        Hash of everything that happened.
+    events, virtual_s, inserts
+        Events, virtual seconds, entries in the log at the end.
+    violation
+        What went wrong, or None.
+    probes
+        How often each rare branch was taken.
+    """
+
+    seed: int
+    options: Options
+    digest: str
+    events: int
+    virtual_s: float
+    inserts: int
+    violation: str | None
+    probes: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Simulated:
+    """What became of many seeds.
+
+    Attributes
+    ----------
+    runs, events, seconds
+        Seeds, events, and how long it took.
+    violations
+        The seeds that went wrong, with what did.
+    probes
+        In how many seeds each rare branch was taken.
+    digest
+        Hash of the digests of all runs.
+    """
+
+    runs: int = 0
+    events: int = 0
+    seconds: float = 0.0
+    violations: list[tuple[int, str]] = field(default_factory=list)
+    probes: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+
+
+class Simulation:
+    """One run.
+
+    Parameters
+    ----------
+    seed
+        Everything random comes from it.
+    stages
+        Stages to run instead of others, by name: a mutant.
+    """
+
+    def __init__(self, seed: int, stages: Mapping[str, Stage] | None = None) -> None:
+        self.seed = seed
+        self._random = Random(seed)
+        self.options = draw_options(self._random)
+        self._stages = dict(stages or {})
+        self._names = tuple(f"r{number}" for number in range(1, self.options.replicas + 1))
+        self.disks = {name: Disk() for name in self._names}
+        tree = table_tree(self._names)
+        self.observer = Observer(self._names, tree, self.disks)
+        self.cluster = Cluster(self.options, self._random, tree, self.disks, self._changed)
+        self._processes: dict[str, Process] = {}
+        self._incarnations = dict.fromkeys(self._names, 0)
+        self._committers = {name: Committer(self.cluster) for name in self._names}
+        self._requests = 0
+        self._clients = [
+            Client(f"c{n}", self.options.inserts, self.cluster, self.observer, self._committers, self._new_request)
+            for n in range(self.options.clients)
+        ]
+        self.observer.on_answer = lambda request, answer: [client.hear(request, answer) for client in self._clients]
+
+    # --- the two phases -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Run:
+        """Run both phases; a violation ends the run."""
+        violation: str | None = None
+        try:
+            self._safety()
+            self._liveness()
+        except Violated as wrong:
+            violation = str(wrong)
+        except AssertionError as wrong:
+            violation = f"a procedure failed: {wrong!r}"
+        cluster = self.cluster
+        return Run(
+            self.seed,
+            self.options,
+            cluster.digest.hexdigest(),
+            cluster.events,
+            cluster.now / SECOND,
+            len(self.observer.look({}, ()).log.entries),
+            violation,
+            dict(self.observer.probes),
+        )
+
+    def _safety(self) -> None:
+        for name in self._names:
+            self._start(name)
+        for client in self._clients:
+            client.next()
+        self._plan_faults()
+        self.cluster.run_until(self.options.duration)
+
+    def _liveness(self) -> None:
+        self.cluster.heal()
+        self.observer.full.clear()
+        for name in self._names:
+            self._processes[name].paused_until = min(self._processes[name].paused_until, self.cluster.now)
+            if not self._processes[name].alive:
+                self._start(name)
+        end = self.cluster.now + LIVENESS
+        while not self._has_converged():
+            if self.cluster.now >= end:
+                raise Violated(f"CONVERGES: not within {LIVENESS // SECOND} virtual seconds; {self._who_lags()}")
+            self.cluster.run_until(self.cluster.now + SECOND)
+        self.observer.check_all({name: process.memory for name, process in self._processes.items()})
+
+    def _has_converged(self) -> bool:
+        if not all(client.is_done for client in self._clients):
+            return False
+        length = len(self.observer.look({}, ()).log.entries)
+        return all(self._is_settled(process, length) for process in self._processes.values())
+
+    def _is_settled(self, process: Process, length: int) -> bool:
+        memory = process.memory
+        pulled = memory.pointer is not None and memory.pointer.index == length
+        at_rest = memory.state is State.ACTIVE and not memory.trouble and not memory.reload and process.session.alive
+        return pulled and at_rest and not memory.queue and not memory.lacking and not process.groups
+
+    def _who_lags(self) -> str:
+        waiting = sum(not client.is_done for client in self._clients)
+        states = ", ".join(f"{name} {process.memory.state.value}" for name, process in self._processes.items())
+        return f"{waiting} clients wait; {states}"
+
+    # --- processes --------------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str) -> None:
+        process = Process(
+            self.cluster, self.observer, name, self._incarnations[name], self._stages, self._processes
+        )
+        self._incarnations[name] += 1
+        self._processes[name] = process
+        self._committers[name].serve(process)
+        process.start()
+
+    def _restart(self, name: str) -> None:
+        if not self._processes[name].alive:
+            self._start(name)
+
+    def _changed(self, tree: object, who: str, breach: str | None) -> None:
+        del tree
+        self.observer.changed(self.cluster.tree, who, breach)
+        for process in self._processes.values():
+            process.watch_fires()
+
+    def _new_request(self) -> int:
+        self._requests += 1
+        return self._requests
+
+    # --- faults -----------------------------------------------------------------------------------------------------------
+
+    def _plan_faults(self) -> None:
+        options = self.options
+        for count, fault in (
+            (options.crashes, self._crash),
+            (options.pauses, self._pause),
+            (options.cuts, self._cut),
+            (options.splits, self._split),
+            (options.full, self._fill),
+            (options.corrupt, self._corrupt),
+        ):
+            for _ in range(count):
+                self.cluster.after(self._random.randrange(options.duration), fault)
+
+    def _any(self) -> str:
+        return self._random.choice(self._names)
+
+    def _crash(self) -> None:
+        name = self._any()
+        if self._processes[name].alive:
+            self._processes[name].die()
+            self.cluster.after(self._random.choice((50 * MS, SECOND, 8 * SECOND)), lambda: self._restart(name))
+
+    def _pause(self) -> None:
+        self._processes[self._any()].pause(self._random.choice((200 * MS, 2 * SECOND, 20 * SECOND)))
+
+    def _cut(self) -> None:
+        """Cut a replica off from coordination, in one direction or both."""
+        self._cut_link(self._any(), COORDINATION)
+
+    def _split(self) -> None:
+        """Cut two replicas off from each other, in one direction or both."""
+        source, target = self._random.sample(self._names, 2)
+        self._cut_link(source, target)
+
+    def _cut_link(self, source: str, target: str) -> None:
+        directions = self._random.choice((((source, target),), ((target, source),), ((source, target), (target, source))))
+        length = self._random.choice((500 * MS, 3 * SECOND, 15 * SECOND))
+        self.observer.seen(f"link cut {'one way' if len(directions) == 1 else 'both ways'}")
+        for one, other in directions:
+            self.cluster.cut(one, other)
+            self.cluster.after(length, lambda one=one, other=other: self.cluster.mend(one, other))  # type: ignore[misc]
+
+    def _fill(self) -> None:
+        name = self._any()
+        self.observer.full.add(name)
+        self.cluster.after(self._random.choice((SECOND, 5 * SECOND)), lambda: self.observer.full.discard(name))
+
+    def _corrupt(self) -> None:
+        """Break a part of which another replica has a whole copy: no fault that nobody could mend."""
+        name = self._any()
+        process = self._processes[name]
+        if not process.alive:
+            return
+        for part, content in self.disks[name].parts:
+            others = [each for each in self._names if each != name and self.disks[each].content(part) == content]
+            if others and part in process.memory.revealed:
+                process.break_part(part)
+                return
+
+
+def simulate_seed(seed: int, stages: Mapping[str, Stage] | None = None) -> Run:
+    """Run one seed.
+
+    Parameters
+    ----------
+    seed
+        Everything random comes from it.
+    stages
+        Stages to run instead of others, by name: a mutant.
+    """
+    return Simulation(seed, stages).run()
+
+
+def simulate(seeds: Iterable[int], stages: Mapping[str, Stage] | None = None) -> Simulated:
+    """Run many seeds and count what they saw."""
+    begun = time.perf_counter()
+    result = Simulated()
+    digests = []
+    for seed in seeds:
+        run = simulate_seed(seed, stages)
+        digests.append(run.digest)
+        result.runs += 1
+        result.events += run.events
+        result.probes.update(list(run.probes))
+        if run.violation is not None:
+            result.violations.append((seed, run.violation))
+    result.digest = xxh3_64_hexdigest("\n".join(digests).encode())
+    result.seconds = time.perf_counter() - begun
+    return result
+
+
+def trace_of_seed(seed: int, stages: Mapping[str, Stage] | None = None) -> tuple[Run, list[str]]:
+    """Run one seed again and return its lines: virtual time, who, what, and how it ended."""
+    simulation = Simulation(seed, stages)
+    lines: list[str] = []
+
+    def write(now: int, who: str, turn: Turn) -> None:
+        line = line_of(who, who, turn)
+        if line is not None:
+            lines.append(f"{now / SECOND:>10.6f} {line}")
+
+    simulation.observer.on_turn = write
+    return simulation.run(), lines

@@ -1,0 +1,161 @@
+"""What must hold while a simulation runs, and at its end.
+
+The observer sees every change of coordination, every answer and everything that is removed from a disk, and checks what
+that could break (I2, I3, I9, "failed", file before node, node before sight).  At the end every invariant of `invariants` is checked in full.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from replitree.coordination.tree import Tree
+from replitree.protocol import layout
+from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, RequestId
+from replitree.protocol.entries import decode_entry
+from replitree.protocol.layout import Replica
+from replitree.verify.disk import Disk, requests_in
+from replitree.verify.invariants import READS, Log, Look, inserted_rows_are_there, quiet_states_agree
+from replitree.verify.memory import Memory
+from replitree.verify.model import TABLE, Insert, Model
+from replitree.verify.steps import Turn
+
+
+class Violated(Exception):
+    """An invariant does not hold."""
+
+
+class Observer:
+    """Checks a run, and counts the rare branches that it takes.
+
+    Parameters
+    ----------
+    replicas
+        Their names.
+    tree, disks
+        Coordination at the beginning, and the disks, which change in place.
+    """
+
+    def __init__(self, replicas: tuple[str, ...], tree: Tree, disks: dict[str, Disk]) -> None:
+        self.replicas = replicas
+        self.tree = tree
+        self.disks = disks
+        self.tokens: dict[int, str] = {}
+        self.answers: dict[int, ClientAnswer] = {}
+        self.probes: Counter[str] = Counter()
+        self.full: set[str] = set()
+        self.on_answer: Callable[[int, ClientAnswer], None] = lambda _request, _answer: None
+        self.on_turn: Callable[[int, str, Turn], None] | None = None
+        self._registered: dict[str, frozenset[str]] = dict.fromkeys(replicas, frozenset())
+        self._shown: dict[str, tuple[str, ...]] = {}
+        self._at: dict[int, int] = {}
+        self._blocks: dict[int, tuple[str, ...]] = {}
+        self._token_at: dict[str, int] = {}
+
+    def seen(self, probe: str) -> None:
+        """Count a rare branch."""
+        self.probes[probe] += 1
+
+    def turn(self, now: int, who: str, turn: Turn) -> None:
+        """Pass a turn on to whoever writes the trace."""
+        if self.on_turn is not None:
+            self.on_turn(now, who, turn)
+
+    def is_full(self, replica: str) -> bool:
+        """Whether a replica's disk takes no more."""
+        return replica in self.full
+
+    # --- coordination ---------------------------------------------------------------------------------------------------
+
+    def changed(self, tree: Tree, who: str, breach: str | None) -> None:
+        """Check a change of coordination."""
+        self.tree = tree
+        if breach is not None:
+            raise Violated(breach)
+        length = tree.next_sequence(layout.log(TABLE)) or 0
+        for index in range(len(self._blocks), length):
+            self._appended(tree, index)
+        self._check_registered(tree, who)
+
+    def _appended(self, tree: Tree, index: int) -> None:
+        path = layout.log_entry(TABLE, index)
+        node = tree.get(path)
+        assert node is not None
+        entry = decode_entry(node.value, path)
+        self._blocks[index] = entry.blocks
+        for token in entry.blocks:
+            if token in self._token_at:
+                raise Violated(f"I3: {token} is in the log twice, at {self._token_at[token]} and at {index}")
+            self._token_at[token] = index
+        requests = requests_in(entry.parts[0].content_hash)
+        if sorted(self.tokens[request] for request in requests) != sorted(entry.blocks):
+            raise Violated(f"I3: entry {index} does not have the rows of the tokens that it names")
+        for request in requests:
+            self._at[request] = index
+            if isinstance(self.answers.get(request), Failed):
+                raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
+        folder = self.disks[entry.replica].folder(entry.insert)
+        if folder is None or folder.torn:
+            raise Violated(f"I2: nobody has the rows of entry {index}")
+
+    def _check_registered(self, tree: Tree, who: str) -> None:
+        replica = Replica(TABLE, who)
+        names = tree.children(layout.parts(replica)) or ()
+        known = self._registered[who]
+        if len(names) == len(known):
+            return
+        self._registered[who] = frozenset(names)
+        for name in names:
+            if name not in known and self.disks[who].content(name) is None:
+                raise Violated(f"FILES: {who} registered {name}, and its disk does not have it")
+
+    # --- clients, disks, memory -----------------------------------------------------------------------------------------
+
+    def asked(self, request: int, token: str) -> None:
+        """Note a client's request."""
+        self.tokens[request] = token
+
+    def answered(self, request: RequestId, answer: ClientAnswer) -> None:
+        """Check an answer; the first one counts."""
+        if request in self.answers:
+            return
+        self.answers[request] = answer
+        match answer:
+            case Inserted(index) if self._at.get(request) != index:
+                raise Violated(f"I2: request {request} was acknowledged at {index}, where the log does not have it")
+            case Duplicate(index) if index is None or self.tokens[request] not in self._blocks.get(index, ()):
+                raise Violated(f"I2: request {request} is said to be a duplicate of {index}, which it is not")
+            case Failed() if request in self._at:
+                raise Violated(f"FAILED: request {request} was told that it failed, and is in the log")
+        self.on_answer(request, answer)
+
+    def removed(self) -> None:
+        """Check that what was removed from a disk was not the last of its kind."""
+        wrong = inserted_rows_are_there(self.look({}, ()))
+        if wrong is not None:
+            raise Violated(wrong)
+
+    def revealed(self, who: str, memory: Memory) -> None:
+        """Check that a process shows only what it has registered."""
+        if memory.revealed is not self._shown.get(who):
+            self._shown[who] = memory.revealed
+            if not self._registered[who].issuperset(memory.revealed):
+                raise Violated(f"SIGHT: {who} shows parts that it has not registered")
+
+    # --- the whole ------------------------------------------------------------------------------------------------------
+
+    def look(self, memories: Mapping[str, Memory], workers: tuple[str, ...]) -> Look:
+        """Return the present state for the invariants."""
+        inserts = tuple(Insert(self.replicas[0], ((request, token),)) for request, token in self.tokens.items())
+        seats = tuple((name, name) for name in self.replicas)
+        model = Model("simulation", "", seats, inserts, {}, workers=workers)
+        answers: dict[int, ClientAnswer | None] = dict(self.answers)
+        return Look(model, Log(self.tree), answers, dict(self.disks), dict(memories))
+
+    def check_all(self, memories: Mapping[str, Memory]) -> None:
+        """Check every invariant, and that nothing is left to do."""
+        look = self.look(memories, self.replicas)
+        for invariant in (*READS, quiet_states_agree):
+            wrong = invariant(look)
+            if wrong is not None:
+                raise Violated(wrong)
