@@ -150,7 +150,10 @@ def test_wrong_names_and_tables(running: LocalCluster, table: Table) -> None:
 
 
 def test_wrong_token_is_refused(running: LocalCluster, table: Table) -> None:
-    with Connection(Access(running.access.url, "not the token of this cluster")) as stranger, pytest.raises(NotAuthorized):
+    with (
+        Connection(Access(running.access.url, "not the token of this cluster")) as stranger,
+        pytest.raises(NotAuthorized),
+    ):
         stranger.table(table.name).insert(numbers(0, 1))
     with Connection(Access(running.access.url, "")) as nobody, pytest.raises(NotAuthorized, match="REPLITREE_TOKEN"):
         nobody.table(table.name)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from replitree.client.http import Answer, AnswerLost, HttpClient
 from replitree.errors import NotAuthorized, OutcomeUnknown, ReadOnly, ReplicaUnavailable, ReplitreeError, StoreError
@@ -118,7 +119,8 @@ def test_full_disk_during_a_download_is_not_the_replicas_fault(http: HttpClient,
     class Full(io.BytesIO):
         name = "full"
 
-        def write(self, _: object) -> int:  # type: ignore[override]
+        @override
+        def write(self, _: object) -> int:
             raise OSError(28, "No space left on device")
 
     replica.files["p/data-0.parquet"] = b"x"

@@ -52,8 +52,7 @@ def test_a_full_disk_makes_the_replica_read_only_until_there_is_room(
         assert first.request("GET", "/health")[0] == 503
         assert first.keys() == list(range(10))
         assert second.insert(rows(10))[0] == 200
-    wait_for(lambda: first.table().state is State.ACTIVE, "active again")
-    assert first.insert(rows(20))[0] == 200
+    insert_until_taken(first, rows(20), "room again")
     cluster.wait_equal(list(range(30)))
 
 

@@ -156,13 +156,12 @@ def test_other_time_zone_of_the_session_does_not_lose_rows(
     table = running.create_table(name, "ts timestamp", order_by="ts", partition_by="hour(ts)")
     for hour in range(4):
         table.insert({"ts": pa.array([hour * 3_600_000_000], pa.timestamp("us", "UTC"))})
-    before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         where = "ts >= timestamp'1969-12-31 21:00:00'"  # 02:00 in UTC
         assert table.to_df(spark, where=where).count() == table.to_df(spark).where(where).count() == 2
     finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
         running.drop_table(name)
 
 

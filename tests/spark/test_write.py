@@ -162,12 +162,11 @@ def values(spark: SparkSession) -> DataFrame:
 def test_spark_groups_rows_as_storage_does(spark: SparkSession, values: DataFrame, zone: str) -> None:
     definitions = [define_table(f"t{n}", VALUES, partition_by=text) for n, text in enumerate(TRANSFORMS)]
     groups = {d.name: partition_columns(d)[f"{PARTITION_PREFIX}0"].alias(d.name) for d in definitions}
-    before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         found = values.select("*", *groups.values()).toArrow()
     finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
     rows = conform(found.select(values.columns), definitions[0])
     for definition in definitions:
         by_spark = dict(zip(found["k"].to_pylist(), found[definition.name].to_pylist(), strict=True))

@@ -211,11 +211,11 @@ class HttpClient:
             kept.close()
             kept = None
         connection = kept or _connect(address)
+        response = http.client.HTTPResponse(connection, method=method)
         whole = False
         try:
             connection.settimeout(timeout_s)
             _send(connection, f"{method} {path} HTTP/1.1\r\nHost: {address}\r\n{self._headers}", body, length)
-            response = http.client.HTTPResponse(connection, method=method)
             response.begin()
             yield response
             whole = response.isclosed() and not response.will_close
@@ -228,6 +228,7 @@ class HttpClient:
             if whole:
                 connections.open[address] = connection
             else:
+                response.close()
                 connection.close()
 
 

@@ -166,11 +166,11 @@ def _read(effect: Get | GetMany | Exists | Children | Sync, scene: Scene) -> Ite
 
 def _torn(seen: Many, now: Many) -> Iterator[Many]:
     """Return what a batch of reads shows when the view moves on in its middle."""
-    pairs = tuple(zip((*seen.nodes, seen.watched), (*now.nodes, now.watched), strict=True))
-    differ = [position for position, (old, new) in enumerate(pairs) if old != new]
+    differ = [position for position, (old, new) in enumerate(zip(seen.nodes, now.nodes, strict=True)) if old != new]
     for cut in differ[1:]:
-        *nodes, watched = (old if position < cut else new for position, (old, new) in enumerate(pairs))
-        yield Many(tuple(nodes), watched)
+        yield Many((*seen.nodes[:cut], *now.nodes[cut:]), now.watched)
+    if differ and seen.watched != now.watched:
+        yield Many(seen.nodes, now.watched)
 
 
 def _commit(effect: Commit, scene: Scene) -> Iterator[Branch]:
@@ -210,7 +210,7 @@ def _broken_fence(request: Request, before: Tree) -> str | None:
         if request.epoch is None or host.value == request.me:
             return None
         return f"I9: {request.me.decode()} was replaced by {host.value.decode()} and took the replica back"
-    if request.epoch == host.version:
+    if request.epoch is not None and int(request.epoch) == int(host.version):
         return None
     return f"I9: {request.me.decode()} changed the table under epoch {request.epoch}, which is {host.version} now"
 
@@ -285,7 +285,9 @@ def _fetch_many(effect: FetchMany, scene: Scene) -> Iterator[Branch]:
     done = perform_local(effect, here)
     assert done is not None
     yield Branch(done.outcome, replace(here, disk=done.disk))
-    fetched = [fetch for fetch, outcome in zip(effect.fetches, done.outcome, strict=True) if isinstance(outcome, Fetched)]
+    fetched = [
+        fetch for fetch, outcome in zip(effect.fetches, done.outcome, strict=True) if isinstance(outcome, Fetched)
+    ]
     if Fault.CRASH in scene.faults:
         disk = here.disk
         for fetch in fetched[:-1]:

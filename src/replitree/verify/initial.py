@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from replitree.coordination.tree import Tree, answer
-from replitree.protocol.effects import Commit, Procedure
-from replitree.protocol.table import create_table, join_table
+from replitree.protocol.effects import Children, Commit, Exists, Get, GetMany, Procedure, Sync
 from replitree.protocol.layout import Replica
+from replitree.protocol.table import create_table, join_table
 from replitree.verify.disk import Disk
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, budget_of, first_session
@@ -33,6 +33,7 @@ def run_on(procedure: Procedure[Any], tree: Tree) -> Tree:
             if isinstance(effect, Commit):
                 tree, outcome = tree.commit(effect.operations, session=1)
             else:
+                assert isinstance(effect, Get | GetMany | Exists | Children | Sync)
                 outcome = answer(tree, effect)
     except StopIteration:
         return tree

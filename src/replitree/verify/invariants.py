@@ -1,8 +1,9 @@
 """What must hold in every state, numbered as in design 3.3.
 
-Each invariant is a named function from a `Look` at a state to what is wrong, or None; `READS` says which parts of the state it
-looks at, so that its verdict is worked out once for each value of those parts.  `I9` is not a property of a state but of a step:
-`branches` checks it where a commit takes place.  `CONVERGES` holds in quiet states only, where no thread can go on.
+Each invariant is a named function from a `Look` at a state to what is wrong, or None; `READS` says which parts of the state
+it looks at, so that its verdict is worked out once for each value of those parts.  `I9` is not a property of a state but of
+a step:  `branches` checks it where a commit takes place.  `CONVERGES` holds in quiet states only, where no thread can go
+on.
 """
 
 from __future__ import annotations
@@ -136,7 +137,9 @@ def inserts_are_applied_once(look: Look) -> str | None:
         for part in item.entry.parts:
             rows = [tokens[request] for request in requests_in(part.content_hash)]
             if sorted(rows) != sorted(item.entry.blocks):
-                return f"I3: entry {item.index} names {', '.join(item.entry.blocks)} and has the rows of {', '.join(rows)}"
+                return (
+                    f"I3: entry {item.index} names {', '.join(item.entry.blocks)} and has the rows of {', '.join(rows)}"
+                )
         again = seen.intersection(item.entry.blocks)
         if again:
             return f"I3: {', '.join(sorted(again))} is in the log twice, the second time at {item.index}"
@@ -251,7 +254,7 @@ NAMES: dict[str, str] = {
     "I9": "a replaced process changes nothing",
     "FILES": "a registered part is on disk",
     "SIGHT": "a part that reads show is registered",
-    "FAILED": "nobody is told \"failed\" of an insert that is in the log",
+    "FAILED": 'nobody is told "failed" of an insert that is in the log',
     "GAP": "nobody believes that entries are gone which are there",
     "STOP": "nobody stops unless it was replaced",
     "CONVERGES": "when nothing is left to do, every replica has and shows the table, and no garbage",

@@ -14,11 +14,10 @@ number alike, under any ``PYTHONHASHSEED``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from replitree.protocol.effects import Procedure
 from replitree.verify.life import Then
 
 END = 0
@@ -28,7 +27,8 @@ LIVE_GENERATORS_MAX = 20_000
 """Generators kept at the place where they stand, so that going on needs no replay."""
 
 T = TypeVar("T", bound=Hashable)
-Stage: TypeAlias = Callable[..., Procedure[Any]]
+Running: TypeAlias = Generator[Any, Any, Any]
+Stage: TypeAlias = Callable[..., Running]
 
 
 class Interner(Generic[T]):
@@ -91,7 +91,7 @@ class Kernel:
         self._effects: list[Any] = [None]
         self._before: list[tuple[int, Any]] = [(END, None)]
         self._begun: list[tuple[Stage, tuple[Any, ...]] | None] = [None]
-        self._live: dict[int, Procedure[Any]] = {}
+        self._live: dict[int, Running] = {}
 
     def __len__(self) -> int:
         """Return the number of places."""
@@ -136,10 +136,10 @@ class Kernel:
         assert begun is not None
         return Conversation(begun[0], begun[1], tuple(reversed(turns)))
 
-    def _generator(self, stage: Stage, arguments: tuple[Any, ...]) -> Procedure[Any]:
+    def _generator(self, stage: Stage, arguments: tuple[Any, ...]) -> Running:
         return self._replaced.get(stage.__name__, stage)(*arguments)
 
-    def _generator_at(self, place: int) -> Procedure[Any]:
+    def _generator_at(self, place: int) -> Running:
         generator = self._live.pop(place, None)
         if generator is None:
             told = self.conversation(place)
@@ -150,7 +150,11 @@ class Kernel:
         return generator
 
     def _advance(
-        self, generator: Procedure[Any], outcome: Any, before: tuple[int, Any], begun: tuple[Stage, tuple[Any, ...]] | None
+        self,
+        generator: Running,
+        outcome: Any,
+        before: tuple[int, Any],
+        begun: tuple[Stage, tuple[Any, ...]] | None,
     ) -> int:
         try:
             effect = generator.send(outcome)

@@ -11,17 +11,27 @@ it ends when there is something to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from replitree.protocol import layout
 from replitree.protocol.activate import Activated, Busy, NotJoined, Replaced, Unsettled, activate, renew_epoch
-from replitree.protocol.effects import BlockId, CurrentEpoch, Epoch, LogIndex, Procedure, RequestId, Reveal, StagingId
+from replitree.protocol.effects import BlockId, CurrentEpoch, Epoch, LogIndex, RequestId, Reveal, StagingId
 from replitree.protocol.execute import Executed, QueueMoved, execute, refetch
 from replitree.protocol.insert import Inserter, Request, insert
 from replitree.protocol.layout import Replica
-from replitree.protocol.pull import Fenced, Gap, Pointer, PointerMoved, Pulled, Queued, load_queue, pull_log, read_pointer
+from replitree.protocol.pull import (
+    Fenced,
+    Gap,
+    Pointer,
+    PointerMoved,
+    Pulled,
+    Queued,
+    load_queue,
+    pull_log,
+    read_pointer,
+)
 from replitree.protocol.start import CaughtUp, catch_up, compare_parts, list_idle_staging, sweep_staging
 
 
@@ -29,11 +39,12 @@ from replitree.protocol.start import CaughtUp, catch_up, compare_parts, list_idl
 class Then:
     """The end of a stage: what the thread does next."""
 
-    stage: Callable[..., Procedure[Any]]
+    stage: Callable[..., Generator[Any, Any, Any]]
     arguments: tuple[Any, ...]
 
 
-Stage: TypeAlias = Procedure[Then | None]
+Stage: TypeAlias = Generator[Any, Any, Then | None]
+"""A stage: effects of the protocol and of this module, then the next stage."""
 
 # --- effects on the memory of the process -------------------------------------------------------------------------------
 
@@ -180,11 +191,6 @@ class Release:
     staging: StagingId
 
 
-Glue: TypeAlias = (
-    Appear | AwaitTrouble | AwaitReplica | AwaitPull | AwaitWork | AwaitLack | Lack | Mended | Quieten | Serve | Stop | Halt | ReportTrouble | AskReload
-    | TakeOver | TakeIn | GiveBack | Accept | Release
-)  # fmt: skip
-
 # --- the life thread ------------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +201,7 @@ def appear(replica: Replica, me: bytes) -> Stage:
 
 
 def become_active(replica: Replica, me: bytes) -> Stage:
-    """Steps 1 and 2 of `protocol.start`: list idle staging, then have an epoch of one's own."""
+    """List idle staging, then have an epoch of one's own: steps 1 and 2 of `protocol.start`."""
     yield Quieten()
     idle = yield from list_idle_staging()
     known: Epoch | None = yield CurrentEpoch()
@@ -219,7 +225,7 @@ def wait_for_replica(replica: Replica, me: bytes) -> Stage:
 
 
 def catch_up_with_log(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ...]) -> Stage:
-    """Step 3: pull up to the log's tail."""
+    """Pull up to the log's tail: step 3."""
     match (yield from catch_up(replica, epoch)):
         case CaughtUp(pointer):
             return Then(tidy_up, (replica, me, pointer, idle))
@@ -230,7 +236,7 @@ def catch_up_with_log(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[Sta
 
 
 def tidy_up(replica: Replica, me: bytes, pointer: Pointer, idle: tuple[StagingId, ...]) -> Stage:
-    """Steps 4 and 5: sweep staging, compare parts; then serve."""
+    """Sweep staging and compare parts, steps 4 and 5; then serve."""
     yield from sweep_staging(replica, idle)
     compared = yield from compare_parts(replica)
     if compared.missing:

@@ -99,7 +99,9 @@ class Memory:
         if self.pointer is not None and self.pointer.version > pointer.version:
             return self, ()
         now = {item.index for item in queue}
-        gone = tuple(name for item in self.queue if item.index not in now for _, name in part_names(item.entry, item.index))
+        gone = tuple(
+            name for item in self.queue if item.index not in now for _, name in part_names(item.entry, item.index)
+        )
         waiting = tuple(index for index in self.waiting if index in now)
         return replace(self, pointer=pointer, queue=queue, waiting=waiting), gone
 

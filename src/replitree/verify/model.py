@@ -1,7 +1,8 @@
 """What is to be explored: replicas, processes, requests, and how many faults of each kind.
 
-A *seat* is a place where processes of one replica run one after another: when one dies the next begins there, with the same disk and
-another `me`.  A second seat of a replica is a rival: a process that starts while the first may still be there.
+A *seat* is a place where processes of one replica run one after another: when one dies the next begins there, with the
+same disk and another `me`.  A second seat of a replica is a rival: a process that starts while the first may still be
+there.
 """
 
 from __future__ import annotations

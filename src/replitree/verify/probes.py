@@ -37,7 +37,7 @@ from replitree.protocol.effects import (
     Unknown,
 )
 from replitree.verify.kernel import Conversation
-from replitree.verify.life import AwaitReplica, Halt, Stop
+from replitree.verify.life import AwaitReplica, Halt, Stop, TakeOver
 from replitree.verify.model import TABLE
 
 
@@ -128,9 +128,9 @@ def _of_publish(seen: Seen) -> Iterator[str]:
 
 
 def _of_reveal(seen: Seen) -> Iterator[str]:
-    if seen.stage in ("reload_queue", "tidy_up") and seen.told.turns and seen.told.turns[-1][1] and seen.effect.parts:
-        if type(seen.told.turns[-1][0]).__name__ == "TakeOver":
-            yield "executed unnoticed"
+    last = seen.told.turns[-1][0] if seen.told.turns else None
+    if isinstance(last, TakeOver) and seen.effect.parts:
+        yield "executed unnoticed"
 
 
 def _of_list_parts(seen: Seen) -> Iterator[str]:

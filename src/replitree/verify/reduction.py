@@ -4,16 +4,18 @@ A step may be joined to the one before when taking it *early* loses nothing, tha
 first there is an execution in the reduced space that breaks the same invariants.  Three kinds of steps:
 
 * **Told to nobody who decides** (`Answer`, `Reveal`, `Release`).  Nothing that a procedure reads is changed by `Answer` and
-  `Reveal`; they can only add to what the invariants demand or forbid (an acknowledged insert must be there; what is revealed
-  must be registered), and no invariant is mended by an answer or a reveal.  So a broken state stays broken when they came
-  earlier, and every state of the full space is there with more demands.  A crash before an `Answer` is covered by the crash after it:
-  the client knows more, the replica does not.  `Release` lets a later `ListStaging` see a folder that its procedure has finished
-  with; the last step that used the folder came before, and a list taken before that step is still explored.
-* **Own business while alone**.  As long as a process is `STARTING` its life thread is the only thread that runs: the others wait
-  for it to be active.  If the replica has one seat and no request is in flight, then nobody else reads or writes the process's
-  memory, its disk, and the nodes `queue`, `parts`, `log_pointer` of its replica (others read `parts` only, and only the steps
-  taken here are reads).  Reads of them, and reads and writes of the memory, commute with every step of others, and a crash
-  before such a step leads to the same state as the crash after it, since they leave nothing durable behind.
+  `Reveal`; they can only add to what the invariants demand or forbid (an acknowledged insert must be there; what is
+  revealed must be registered), and no invariant is mended by an answer or a reveal.  So a broken state stays broken when
+  they came earlier, and every state of the full space is there with more demands.  A crash before an `Answer` is covered by
+  the crash after it: the client knows more, the replica does not.  `Release` lets a later `ListStaging` see a folder that
+  its procedure has finished with; the last step that used the folder came before, and a list taken before that step is
+  still explored.
+* **Own business while alone**.  As long as a process is `STARTING` its life thread is the only thread that runs: the
+  others wait for it to be active.  If the replica has one seat and no request is in flight, then nobody else reads or
+  writes the process's memory, its disk, and the nodes `queue`, `parts`, `log_pointer` of its replica (others read `parts`
+  only, and only the steps taken here are reads).  Reads of them, and reads and writes of the memory, commute with every
+  step of others, and a crash before such a step leads to the same state as the crash after it, since they leave nothing
+  durable behind.
 * **Sync with a view that does not lag** changes nothing but the place of the procedure.
 
 `Accept` is joined with the `Stage` that follows: between them nothing durable has happened, an epoch that changes

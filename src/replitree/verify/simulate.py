@@ -1,9 +1,9 @@
 """Simulated runs: many seeds, each a virtual cluster under faults that must lose nothing and agree in the end.
 
-A run has two phases.  *Safety*: faults happen as the seed draws them, and nothing wrong may ever be seen.  *Liveness*: the cluster
-is healed, every process runs; within `LIVENESS` of virtual time every insert must be acknowledged and every replica must have the
-same table.  Everything random comes from the seed, so a seed and a commit are a run: its digest, the hash of everything that
-happened, is the same on every machine and under every ``PYTHONHASHSEED``.
+A run has two phases.  *Safety*: faults happen as the seed draws them, and nothing wrong may ever be seen.  *Liveness*:
+the cluster is healed, every process runs; within `LIVENESS` of virtual time every insert must be acknowledged and every
+replica must have the same table.  Everything random comes from the seed, so a seed and a commit are a run: its digest, the
+hash of everything that happened, is the same on every machine and under every ``PYTHONHASHSEED``.
 """
 
 from __future__ import annotations
@@ -16,17 +16,24 @@ from random import Random
 
 from xxhash import xxh3_64_hexdigest
 
+from replitree.protocol.effects import ClientAnswer
 from replitree.verify.disk import Disk
 from replitree.verify.initial import table_tree
 from replitree.verify.kernel import Stage
 from replitree.verify.memory import State
-from replitree.verify.simulation.clients import LIVENESS, Client, Committer
+from replitree.verify.simulation.clients import Client, Committer
 from replitree.verify.simulation.cluster import COORDINATION, Cluster
 from replitree.verify.simulation.observer import Observer, Violated
 from replitree.verify.simulation.options import MS, SECOND, Options, draw_options
 from replitree.verify.simulation.process import Process
 from replitree.verify.steps import Turn
 from replitree.verify.trace import line_of
+
+LIVENESS = 600 * SECOND
+"""How long a healed cluster has to agree and to acknowledge everything."""
+
+EVENTS_MAX = 200_000
+"""Events of one run; a healthy one has a few thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ class Simulation:
 
     def __init__(self, seed: int, stages: Mapping[str, Stage] | None = None) -> None:
         self.seed = seed
-        self._random = Random(seed)
+        self._random = Random(seed)  # noqa: S311 - repeatable is what it must be
         self.options = draw_options(self._random)
         self._stages = dict(stages or {})
         self._names = tuple(f"r{number}" for number in range(1, self.options.replicas + 1))
@@ -110,7 +117,7 @@ class Simulation:
             Client(f"c{n}", self.options.inserts, self.cluster, self.observer, self._committers, self._new_request)
             for n in range(self.options.clients)
         ]
-        self.observer.on_answer = lambda request, answer: [client.hear(request, answer) for client in self._clients]
+        self.observer.on_answer = self._answered
 
     # --- the two phases -------------------------------------------------------------------------------------------------
 
@@ -156,6 +163,8 @@ class Simulation:
             if self.cluster.now >= end:
                 raise Violated(f"CONVERGES: not within {LIVENESS // SECOND} virtual seconds; {self._who_lags()}")
             self.cluster.run_until(self.cluster.now + SECOND)
+            if self.cluster.events > EVENTS_MAX:
+                raise Violated(f"CONVERGES: not within {EVENTS_MAX} events; {self._who_lags()}")
         self.observer.check_all({name: process.memory for name, process in self._processes.items()})
 
     def _has_converged(self) -> bool:
@@ -178,9 +187,7 @@ class Simulation:
     # --- processes --------------------------------------------------------------------------------------------------------
 
     def _start(self, name: str) -> None:
-        process = Process(
-            self.cluster, self.observer, name, self._incarnations[name], self._stages, self._processes
-        )
+        process = Process(self.cluster, self.observer, name, self._incarnations[name], self._stages, self._processes)
         self._incarnations[name] += 1
         self._processes[name] = process
         self._committers[name].serve(process)
@@ -195,6 +202,10 @@ class Simulation:
         self.observer.changed(self.cluster.tree, who, breach)
         for process in self._processes.values():
             process.watch_fires()
+
+    def _answered(self, request: int, answer: ClientAnswer) -> None:
+        for client in self._clients:
+            client.hear(request, answer)
 
     def _new_request(self) -> int:
         self._requests += 1
@@ -237,7 +248,9 @@ class Simulation:
         self._cut_link(source, target)
 
     def _cut_link(self, source: str, target: str) -> None:
-        directions = self._random.choice((((source, target),), ((target, source),), ((source, target), (target, source))))
+        directions = self._random.choice(
+            (((source, target),), ((target, source),), ((source, target), (target, source)))
+        )
         length = self._random.choice((500 * MS, 3 * SECOND, 15 * SECOND))
         self.observer.seen(f"link cut {'one way' if len(directions) == 1 else 'both ways'}")
         for one, other in directions:

@@ -1,10 +1,10 @@
 """The states of a model and the moves between them, at the speed of table look-ups.
 
-A state is a tuple of small integers: the number of the coordination tree, the faults that are left, the requests in flight, the
-answers that clients have, each replica's disk, each seat's memory and view, and each thread's place in its procedure.  What the
-numbers stand for is kept in the kernel and in interners.  A step of a thread depends on few of them, its *footprint*; the moves of a
-footprint are worked out once, on values (`steps`), and remembered as changes of a state, so that most moves cost one look-up
-and one tuple.
+A state is a tuple of small integers: the number of the coordination tree, the faults that are left, the requests in
+flight, the answers that clients have, each replica's disk, each seat's memory and view, and each thread's place in its
+procedure.  What the numbers stand for is kept in the kernel and in interners.  A step of a thread depends on few of them,
+its *footprint*; the moves of a footprint are worked out once, on values (`steps`), and remembered as changes of a state, so
+that most moves cost one look-up and one tuple.
 
 Moves of a state, always in the same order: each thread's effect in every way it can end; then processes that die, sessions that
 end, requests in flight that are applied.  Whenever the tree changes, each session that did not see it may stay behind.
@@ -58,7 +58,8 @@ PRESENT = 0
 MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE = range(6)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
 
-Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and the disk.
+Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and
+the disk.
 """
 
 
@@ -161,7 +162,9 @@ class Space:
         Whether steps are joined (`reduction`).
     """
 
-    def __init__(self, model: Model, replaced: Mapping[str, StageFunction] | None = None, *, reduce: bool = True) -> None:
+    def __init__(
+        self, model: Model, replaced: Mapping[str, StageFunction] | None = None, *, reduce: bool = True
+    ) -> None:
         self.model = model
         self.kernel = Kernel(replaced)
         self.trees: Interner[Tree] = Interner()
@@ -176,7 +179,9 @@ class Space:
         self._steps = Steps(self.kernel, reduce)
         self._faults = frozenset(fault for fault, count in model.faults.items() if count)
         self._stale = Fault.STALE.cost if Fault.STALE in self._faults else 0
-        self._crashes = [Move(name, "crash", seat, Fault.CRASH.cost, probes=("crash",)) for seat, (name, _) in enumerate(model.seats)]
+        self._crashes = [
+            Move(name, "crash", seat, Fault.CRASH.cost, probes=("crash",)) for seat, (name, _) in enumerate(model.seats)
+        ]
         self._expiries = [Move(name, "expiry", seat, Fault.EXPIRY.cost) for seat, (name, _) in enumerate(model.seats)]
         self._leftover = Move("nobody", "expiry", -1, Fault.EXPIRY.cost)
         self._footprints: list[int] = [0]
@@ -234,48 +239,40 @@ class Space:
         left = world[LEFT]
         guarded = left | GUARDS
         quiet = True
-        footprints, alone, company = self._footprints, self._alone, bool(world[FLIGHT])
         for thread in self.threads:
-            place, memory = world[thread.position], world[thread.memory]
-            if not place:
+            if world[thread.position] == END:
                 continue
-            try:  # the fast way: everything about this footprint is known
-                if company or not alone[memory]:
-                    moves = thread.known[thread.parts[footprints[place]](world)]
-                else:
-                    moves = thread.alone[thread.parts[ALONE](world)]
-            except (IndexError, KeyError):
-                moves = self.moves(thread, world)
-            for move in moves:
-                cost = move.cost
-                if not cost:
+            for move in self.moves(thread, world):
+                if not move.cost:
                     quiet = False
-                elif (guarded - cost) & GUARDS != GUARDS:
+                elif (guarded - move.cost) & GUARDS != GUARDS:
                     continue
-                after = list(world)
-                for position, number in move.changes:
-                    after[position] = number
-                if cost:
-                    after[LEFT] = left - cost
-                for position, number in move.answers:
-                    if not after[position]:
-                        after[position] = number
-                if move.sent >= 0:
-                    after[FLIGHT] = self._with_request(after[FLIGHT], move.sent)
-                if move.dies:
-                    self._kill(after, move.seat)
-                if move.moves_tree:
-                    self._tree_moved(world, after, move, found)
-                else:
-                    found.append((tuple(after), move, -1))
+                self._apply(world, move, found)
         if left:
-            if (guarded - Fault.CRASH.cost) & GUARDS == GUARDS:
-                self._add_crashes(world, found)
-            if (guarded - Fault.EXPIRY.cost) & GUARDS == GUARDS:
-                self._add_expiries(world, found)
+            self._add_crashes(world, guarded, found)
+            self._add_expiries(world, guarded, found)
         if world[FLIGHT]:
             self._add_late(world, found)
         return found, quiet
+
+    def _apply(self, world: World, move: Move, found: list[Found]) -> None:
+        """Add the state after a step, and those in which a session did not see it."""
+        after = list(world)
+        for position, number in move.changes:
+            after[position] = number
+        if move.cost:
+            after[LEFT] -= move.cost
+        for position, number in move.answers:
+            if not after[position]:
+                after[position] = number
+        if move.sent >= 0:
+            after[FLIGHT] = self._with_request(after[FLIGHT], move.sent)
+        if move.dies:
+            self._kill(after, move.seat)
+        if move.moves_tree:
+            self._tree_moved(world, after, move, found)
+        else:
+            found.append((tuple(after), move, -1))
 
     def _tree_moved(self, world: World, after: list[int], move: Move, found: list[Found]) -> None:
         """Add the state after a change of the tree, and those in which one session's view stays behind."""
@@ -299,7 +296,9 @@ class Space:
 
     # --- processes and sessions that end --------------------------------------------------------------------------------
 
-    def _add_crashes(self, world: World, found: list[Found]) -> None:
+    def _add_crashes(self, world: World, guarded: int, found: list[Found]) -> None:
+        if (guarded - Fault.CRASH.cost) & GUARDS != GUARDS:
+            return
         for seat, position in enumerate(self.memory_at):
             if self.memories[world[position]].running:
                 after = list(world)
@@ -332,8 +331,10 @@ class Space:
             return self.beginning(thread, memory.incarnation)
         return place if isinstance(self.kernel.effect(place), Accept) else END
 
-    def _add_expiries(self, world: World, found: list[Found]) -> None:
+    def _add_expiries(self, world: World, guarded: int, found: list[Found]) -> None:
         """Add the ends of sessions: of processes that are there, and of dead ones that still hold their replica."""
+        if (guarded - Fault.EXPIRY.cost) & GUARDS != GUARDS:
+            return
         living = []
         for seat, position in enumerate(self.memory_at):
             memory = self.memories[world[position]]
@@ -405,16 +406,22 @@ class Space:
     def moves(self, thread: Thread, world: World) -> tuple[Move, ...]:
         """Return the moves of one thread, whatever they cost; remembered by its footprint."""
         place, memory = world[thread.position], world[thread.memory]
+        try:  # everything about this footprint is known
+            if world[FLIGHT] or not self._alone[memory]:
+                return thread.known[thread.parts[self._footprints[place]](world)]
+            return thread.alone[thread.parts[ALONE](world)]
+        except (IndexError, KeyError):
+            return self._new_moves(thread, world, place, memory)
+
+    def _new_moves(self, thread: Thread, world: World, place: int, memory: int) -> tuple[Move, ...]:
         while place >= len(self._footprints):
             self._footprints.append(footprint_of(self.kernel.effect(len(self._footprints))))
         while memory >= len(self._alone):
             self._alone.append(self._is_alone(len(self._alone)))
         alone = self._alone[memory] and not world[FLIGHT]
-        known = thread.alone if alone else thread.known
         key = thread.parts[ALONE if alone else self._footprints[place]](world)
-        moves = known.get(key)
-        if moves is None:
-            moves = known[key] = tuple(self._work_out(thread, world, alone=alone))
+        moves = tuple(self._work_out(thread, world, alone=alone))
+        (thread.alone if alone else thread.known)[key] = moves
         return moves
 
     def _is_alone(self, memory: int) -> bool:

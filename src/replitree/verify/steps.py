@@ -1,7 +1,7 @@
 """What one thread can do next: its effect in every way it can end, with the steps that are joined to it.
 
-`branches` says how a single effect ends; here the procedure goes on with each outcome, a closed procedure is followed by what its
-thread does then, and joined steps (`reduction`) are taken along.
+`branches` says how a single effect ends; here the procedure goes on with each outcome, a closed procedure is followed by
+what its thread does then, and joined steps (`reduction`) are taken along.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ from replitree.verify.space import Found, Move, Space
 from replitree.verify.steps import Turn
 
 HIDDEN = (
-    AdoptEpoch, AskReload, AwaitLack, AwaitPull, AwaitTrouble, AwaitWork, CurrentEpoch, GiveBack, Lack, Mended, Quieten, Release,
-    TakeIn, TakeOver,
+    AdoptEpoch, AskReload, AwaitLack, AwaitPull, AwaitTrouble, AwaitWork, CurrentEpoch, GiveBack, Lack, Mended, Quieten,
+    Release, TakeIn, TakeOver,
 )  # fmt: skip
 """Effects on memory that the lines around them tell; a step of a counterexample that has nothing else shows them."""
 
@@ -134,7 +134,9 @@ def _lines_of_step(space: Space, found: Found) -> Iterator[str]:
 def _lines_of_turns(move: Move, replica: str) -> Iterator[str]:
     """Return the lines of what a thread did; everything when nothing of it is worth a line."""
     shown = [line for turn in move.turns if (line := line_of(move.who, replica, turn)) is not None]
-    yield from shown or (line for turn in move.turns if (line := line_of(move.who, replica, turn, hidden=True)) is not None)
+    yield from shown or (
+        line for turn in move.turns if (line := line_of(move.who, replica, turn, hidden=True)) is not None
+    )
 
 
 # --- effects ------------------------------------------------------------------------------------------------------------
@@ -190,7 +192,10 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     Request: lambda e, r: ("late", _commit(e.operations, r)),
     Stage: lambda e, _r: ("stage", f"{e.staging}: rows of {', '.join(map(str, e.requests))}"),
     Publish: lambda e, _r: ("publish", f"{e.staging} as {', '.join(name for _, name in e.names)}"),
-    FetchMany: lambda e, _r: ("fetch", "; ".join(f"{f.part} from {', '.join(f.sources) or 'nobody'}" for f in e.fetches)),
+    FetchMany: lambda e, _r: (
+        "fetch",
+        "; ".join(f"{f.part} from {', '.join(f.sources) or 'nobody'}" for f in e.fetches),
+    ),
     Reveal: lambda e, _r: ("reveal", ", ".join(e.parts)),
     ListStaging: lambda _e, _r: ("list", "staging on disk"),
     RemoveStaging: lambda e, _r: ("sweep", e.staging),
@@ -201,7 +206,7 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     AwaitTrouble: lambda _e, _r: ("wakes", "must activate again"),
     AwaitPull: lambda _e, _r: ("wakes", "something to pull"),
     AwaitWork: lambda _e, _r: ("wakes", "something to execute"),
-    AwaitLack: lambda e, _r: ("wakes", "something to fetch again"),
+    AwaitLack: lambda _e, _r: ("wakes", "something to fetch again"),
     Lack: lambda e, _r: ("lacks", ", ".join(name for name, _ in e.parts) or "nothing"),
     Mended: lambda e, _r: ("mended", ", ".join(e.parts) or "nothing"),
     Quieten: lambda _e, _r: ("forget", "the trouble"),
@@ -257,7 +262,9 @@ def _outcome(turn: Turn, replica: str) -> str:
         case Node():
             return _node(outcome)
         case Many(nodes):
-            found = [f"{_path(p, replica)}={_node(n)}" for p, n in zip(effect.paths, nodes, strict=True) if n is not None]
+            found = [
+                f"{_path(p, replica)}={_node(n)}" for p, n in zip(effect.paths, nodes, strict=True) if n is not None
+            ]
             return ", ".join(found) or "nothing"
         case Staged() | Fetched():
             return ""
@@ -319,6 +326,8 @@ def state_of(look: Look) -> list[str]:
         memory = look.memories[seat]
         if memory.state is not State.OFF:
             shown = ", ".join(memory.revealed)
-            lines.append(f"{seat} process {memory.incarnation}: {memory.state.value}, epoch {memory.epoch}, shows {shown or '-'}")
+            lines.append(
+                f"{seat} process {memory.incarnation}: {memory.state.value}, epoch {memory.epoch}, shows {shown or '-'}"
+            )
     lines += [f"client {request}: {answer_text(answer)}" for request, answer in sorted(look.answers.items()) if answer]
     return lines

@@ -26,7 +26,12 @@ MODELS = (
         {Fault.UNKNOWN: 2, Fault.CRASH: 1, Fault.STALE: 1},
         started=("r1", "r2"),
         probes=(
-            *DOUBT[:5], "duplicate", "doubt settled: another had the token", "crash", "stale read", "committed staging kept",
+            *DOUBT[:5],
+            "duplicate",
+            "doubt settled: another had the token",
+            "crash",
+            "stale read",
+            "committed staging kept",
             "dead owner replaced",
         ),
     ),

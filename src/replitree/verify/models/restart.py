@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replitree.verify.model import Fault, Insert, Model
+from replitree.verify.model import Fault, Model
 from replitree.verify.models.insert import ONE, TWO
 from replitree.verify.models.pull import INSERT
 
@@ -26,7 +26,12 @@ MODELS = (
         workers=("r1",),
         started=("r1",),
         probes=(
-            "activated again", "insert fenced", "pull fenced", "execution fenced", "executed unnoticed", "late request applied",
+            "activated again",
+            "insert fenced",
+            "pull fenced",
+            "execution fenced",
+            "executed unnoticed",
+            "late request applied",
             "doubt settled: committed again",
         ),
     ),

@@ -1,5 +1,5 @@
 """The simulator: the production procedures on a virtual cluster, in virtual time, with faults drawn from a seed.
 
-Read `options` (what a seed draws), `cluster` (time, coordination, links), `process` (threads), `clients`, `observer` (what must hold), then
-`replitree.verify.simulate`.
+Read `options` (what a seed draws), `cluster` (time, coordination, links), `process` (threads), `clients`, `observer` (what
+must hold), then `replitree.verify.simulate`.
 """

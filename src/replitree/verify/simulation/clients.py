@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from replitree.protocol.effects import ClientAnswer, Duplicate, Inserted, OutcomeUnknown
 from replitree.verify.simulation.cluster import Cluster
 from replitree.verify.simulation.observer import Observer
-from replitree.verify.simulation.options import MS, SECOND
+from replitree.verify.simulation.options import MS
 from replitree.verify.simulation.process import Process
 
 BACKOFF = 200 * MS
@@ -155,7 +155,3 @@ class Client:
             if isinstance(answer, OutcomeUnknown):
                 self._observer.seen("client heard unknown")
             self._again(attempt)
-
-
-LIVENESS = 600 * SECOND
-"""How long a healed cluster has to agree and to acknowledge everything."""

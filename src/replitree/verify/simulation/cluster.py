@@ -2,10 +2,10 @@
 
 *Time* is a number of microseconds; whatever happens later waits in one heap, ordered by time and then by the order of asking.
 
-*Coordination* is the in-memory tree with sessions.  A request takes a while, may be lost, or so slow that its sender has given it up
-(the outcome is unknown) when it is applied.  A session reads from a server that lags, never behind what the session has
-written or synced.  A session of which nothing is heard for its timeout ends, and its ephemeral nodes with it; its process finds
-out when it is heard again.
+*Coordination* is the in-memory tree with sessions.  A request takes a while, may be lost, or so slow that its sender has
+given it up (the outcome is unknown) when it is applied.  A session reads from a server that lags, never behind what the
+session has written or synced.  A session of which nothing is heard for its timeout ends, and its ephemeral nodes with it;
+its process finds out when it is heard again.
 
 *Links* between a replica and coordination, and between two replicas, can be cut in either direction.
 """
@@ -68,7 +68,12 @@ class Cluster:
     """
 
     def __init__(
-        self, options: Options, random: Random, tree: Tree, disks: dict[str, Disk], on_change: Callable[[Tree, str, str | None], None]
+        self,
+        options: Options,
+        random: Random,
+        tree: Tree,
+        disks: dict[str, Disk],
+        on_change: Callable[[Tree, str, str | None], None],
     ) -> None:
         self.options = options
         self.random = random

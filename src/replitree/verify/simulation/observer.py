@@ -1,7 +1,8 @@
 """What must hold while a simulation runs, and at its end.
 
 The observer sees every change of coordination, every answer and everything that is removed from a disk, and checks what
-that could break (I2, I3, I9, "failed", file before node, node before sight).  At the end every invariant of `invariants` is checked in full.
+that could break (I2, I3, I9, "failed", file before node, node before sight).  At the end every invariant of `invariants` is
+checked in full.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ class Options:
     Attributes
     ----------
     replicas, clients, inserts, partitions, pull_count, group_max
-        Sizes: replicas, clients, inserts of each client, partitions of each insert, entries pulled at once, requests of a group.
+        Sizes: replicas, clients, inserts of each client, partitions of each insert, entries pulled at once, requests of a
+        group.
     duration
         How long faults may begin.
     delay, tail, loss

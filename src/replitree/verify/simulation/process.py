@@ -1,14 +1,15 @@
 """A virtual process: the threads of a running replica, performing effects in virtual time.
 
-The threads are those of `life`.  An effect on memory takes no time (but a thread may be put off between any two effects); an
-effect on the disk takes its time and happens when it ends; a request goes through the cluster.  What waits is looked at again when
-the process's memory changed, when a watch fires, and now and then.
+The threads are those of `life`.  An effect on memory takes no time (but a thread may be put off between any two effects);
+an effect on the disk takes its time and happens when it ends; a request goes through the cluster.  What waits is looked at
+again when the process's memory changed, when a watch fires, and now and then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from replitree.protocol.effects import (
@@ -221,7 +222,7 @@ class Process:
                 return
             outcome = done[0]
             if self.cluster.chance(self.cluster.options.preempt):
-                self.cluster.after(self.cluster.spread(20 * MS), lambda: self._resume(thread, outcome))
+                self.cluster.after(self.cluster.spread(20 * MS), partial(self._resume, thread, outcome))
                 return
 
     def _over(self, thread: Thread) -> None:

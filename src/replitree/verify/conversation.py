@@ -1,0 +1,242 @@
+"""Conversations: what the procedures say and hear in one given order of events, as text.
+
+A conversation is written as blocks: what shall happen, a line of dashes, and then what the procedures did.  The upper half is
+written by people, the lower half by `perform`, and reviewed as a diff.  Lines that begin with ``#`` say what it is about.
+
+What can happen::
+
+    replicas r1 r2                       the table is there, these replicas are active
+    rival x1 of r1                       a second process of r1, not started yet
+    insert r1 a,b [fault=F] [until=V]    a group of requests with these tokens; F: answer-lost, in-flight, on its commit;
+                                         V: stop after the first effect of that kind (stage, commit, publish)
+    go-on r1                             the insert that was stopped goes on
+    pull r1, execute r1                  until there is nothing more to do
+    kill r1                              the process dies
+    start r1                             a process starts, or activates again
+    end-session r1                       coordination gives the session of r1's process up
+    late                                 requests in flight are applied, as far as coordination takes them
+    state                                the log, the replicas, the clients
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.coordination.tree import Tree
+from replitree.errors import BadInput
+from replitree.protocol.effects import ClientAnswer, Commit, Create, Procedure
+from replitree.protocol.layout import Replica
+from replitree.verify import life
+from replitree.verify.branches import Branch, Request, Scene, branches, deliver
+from replitree.verify.disk import Disk
+from replitree.verify.initial import table_tree
+from replitree.verify.invariants import Log, Look
+from replitree.verify.kernel import Stage
+from replitree.verify.life import Then
+from replitree.verify.local import Here
+from replitree.verify.memory import Memory
+from replitree.verify.model import TABLE, Fault, Insert, Model, first_session, me_of
+from replitree.verify.steps import Turn
+from replitree.verify.trace import line_of, state_of
+
+DASHES = "----"
+
+_FATES = {"answer-lost": "applied, answer lost", "in-flight": "no answer"}
+
+
+@dataclass(slots=True)
+class _Stopped:
+    """An insert that stands still, and the outcome that it will hear next."""
+
+    procedure: Procedure[Any]
+    outcome: Any
+
+
+class Conversation:
+    """A cluster in which exactly what is said happens."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._tree = Tree()
+        self._disks: dict[str, Disk] = {}
+        self._memories: dict[str, Memory] = {}
+        self._replica_of: dict[str, str] = {}
+        self._flight: list[Request] = []
+        self._answers: dict[int, ClientAnswer | None] = {}
+        self._tokens: dict[int, str] = {}
+        self._stopped: dict[str, _Stopped] = {}
+        self._fault: str | None = None
+
+    # --- what can happen ------------------------------------------------------------------------------------------------
+
+    def do(self, command: str) -> None:
+        """Let one line of a conversation happen.
+
+        Raises
+        ------
+        BadInput
+            Nobody knows what it means.
+        """
+        verb, *words = command.split()
+        told = dict(word.split("=", 1) for word in words if "=" in word)
+        names = [word for word in words if "=" not in word]
+        known: dict[str, Callable[..., None]] = {
+            "replicas": self._replicas, "rival": self._rival, "insert": self._insert, "go-on": self._go_on,
+            "pull": self._pull, "execute": self._execute, "kill": self._kill, "start": self._start,
+            "end-session": self._end_session, "late": self._late, "state": self._state,
+        }  # fmt: skip
+        if verb not in known:
+            raise BadInput(f"{command!r}: use one of {', '.join(known)}")
+        known[verb](*names, **told)
+
+    def _replicas(self, *names: str) -> None:
+        self._tree = table_tree(names)
+        for name in names:
+            self._seat(name, name)
+            self._disks[name] = Disk()
+            self._run(name, life.become_active, shown=False)
+            self.lines.append(f"{name:<3} active, epoch {self._memories[name].epoch}")
+
+    def _rival(self, seat: str, _of: str, replica: str) -> None:
+        self._seat(seat, replica)
+
+    def _seat(self, seat: str, replica: str) -> None:
+        self._replica_of[seat] = replica
+        self._memories[seat] = Memory(0, first_session(len(self._memories)))
+
+    def _insert(self, seat: str, tokens: str, fault: str | None = None, until: str | None = None) -> None:
+        first = len(self._tokens) + 1
+        requests = tuple(enumerate(tokens.split(","), first))
+        self._tokens.update(requests)
+        self._fault = None if fault is None else _FATES[fault]
+        self._run(seat, life.accept_insert, requests, until=until)
+
+    def _go_on(self, seat: str) -> None:
+        stopped = self._stopped.pop(seat)
+        self._drive(seat, stopped.procedure, stopped.outcome, until=None, shown=True)
+
+    def _pull(self, seat: str) -> None:
+        self._run(seat, life.pull_next, 1)
+
+    def _execute(self, seat: str) -> None:
+        self._run(seat, life.execute_next)
+
+    def _kill(self, seat: str) -> None:
+        old = self._memories[seat]
+        self._memories[seat] = Memory(old.incarnation + 1, old.session + 1)
+        self._stopped.pop(seat, None)
+
+    def _start(self, seat: str) -> None:
+        self._run(seat, life.become_active)
+
+    def _end_session(self, seat: str) -> None:
+        memory = self._memories[seat]
+        self._tree = self._tree.expire(memory.session)
+        self._flight = [request for request in self._flight if request.session != memory.session]
+        self._memories[seat] = replace(memory, session=memory.session + 1).with_trouble()
+
+    def _late(self) -> None:
+        flight, self._flight = self._flight, []
+        for request in flight:
+            self._tree, outcome, breach = deliver(request, self._tree)
+            assert breach is None, breach
+            self._write(request.me.decode()[:-1], Turn(request, outcome))
+
+    def _state(self) -> None:
+        inserts = tuple(Insert("", ((request, token),)) for request, token in self._tokens.items())
+        model = Model("", "", tuple(self._replica_of.items()), inserts, {})
+        self.lines += state_of(Look(model, Log(self._tree), self._answers, self._disks, self._memories))
+
+    # --- procedures -----------------------------------------------------------------------------------------------------
+
+    def _run(self, seat: str, stage: Stage, *arguments: Any, until: str | None = None, shown: bool = True) -> None:
+        """Run a thread from a stage on, as long as it does not wait."""
+        replica, me = self._place(seat)
+        first = (replica, me) if stage is life.become_active else (replica,)
+        self._drive(seat, stage(*first, *arguments), None, until=until, shown=shown)
+
+    def _drive(self, seat: str, procedure: Procedure[Any], outcome: Any, *, until: str | None, shown: bool) -> None:
+        while True:
+            try:
+                effect = procedure.send(outcome)
+            except StopIteration as stop:
+                if not isinstance(stop.value, Then):
+                    return
+                procedure, outcome = stop.value.stage(*stop.value.arguments), None
+                continue
+            branch = self._choose(effect, self._scene(seat))
+            if branch is None:
+                return
+            self._take(seat, branch)
+            outcome = branch.outcome
+            if shown:
+                self._write(seat, Turn(effect, outcome, branch.fate))
+            if until == type(effect).__name__.lower():
+                self._stopped[seat] = _Stopped(procedure, outcome)
+                return
+
+    def _choose(self, effect: Any, scene: Scene) -> Branch | None:
+        """Return how an effect ends: without a fault, or with the one that was asked for; None while it waits."""
+        ways = list(branches(effect, scene))
+        if self._fault is not None and _appends(effect):
+            fate, self._fault = self._fault, None
+            return next(way for way in ways if way.fate == fate)
+        return ways[0] if ways else None
+
+    def _take(self, seat: str, branch: Branch) -> None:
+        assert branch.breach is None, branch.breach
+        self._tree = branch.here.tree
+        self._memories[seat] = branch.here.memory
+        self._disks[self._replica_of[seat]] = branch.here.disk
+        for request, answer in branch.answers:
+            self._answers.setdefault(request, answer)
+        if branch.sent is not None:
+            self._flight.append(branch.sent)
+
+    def _scene(self, seat: str) -> Scene:
+        replica, me = self._place(seat)
+        memory, disk = self._memories[seat], self._disks[replica.name]
+        here = Here(replica, me, memory, disk, self._tree, self._disks, ("all",))
+        return Scene(here, None, self._memories, frozenset({Fault.UNKNOWN}))
+
+    def _place(self, seat: str) -> tuple[Replica, bytes]:
+        return Replica(TABLE, self._replica_of[seat]), me_of(seat, self._memories[seat].incarnation)
+
+    def _write(self, seat: str, turn: Turn) -> None:
+        line = line_of(seat, self._replica_of[seat], turn)
+        if line is not None:
+            self.lines.append(line)
+
+
+def _appends(effect: Any) -> bool:
+    return isinstance(effect, Commit) and any(
+        isinstance(each, Create) and each.sequential for each in effect.operations
+    )
+
+
+def perform(text: str) -> str:
+    """Return a conversation with its lower halves written anew.
+
+    Parameters
+    ----------
+    text
+        A conversation; what is below the dashes may be missing or wrong.
+
+    Raises
+    ------
+    BadInput
+        A line says something that nobody understands.
+    """
+    conversation = Conversation()
+    blocks = []
+    for block in text.strip().split("\n\n"):
+        asked = block.split(f"\n{DASHES}")[0].splitlines()
+        conversation.lines = []
+        commands = [line for line in asked if not line.startswith("#")]
+        for command in commands:
+            conversation.do(command)
+        said = [line.rstrip() for line in conversation.lines]
+        blocks.append("\n".join([*asked, *([DASHES, *said] if commands else [])]))
+    return "\n\n".join(blocks) + "\n"

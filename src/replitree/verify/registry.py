@@ -1,0 +1,168 @@
+"""The checker by name: what `replitree verify` calls.
+
+Results are plain values with the keys that the command prints: `states`, `transitions`, `seconds`, `violations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from replitree.errors import BadInput
+from replitree.verify.explore import Checker, Explored
+from replitree.verify.explore import explore as explore_model
+from replitree.verify.invariants import NAMES
+from replitree.verify.model import Model
+from replitree.verify.models import MODELS
+from replitree.verify.mutants import MUTANTS, Mutant
+from replitree.verify.simulate import simulate as simulate_seeds
+from replitree.verify.trace import state_of, trace_of
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an exploration or a simulation found.
+
+    Attributes
+    ----------
+    name, mutant
+        What ran.
+    states, transitions
+        Distinct states and moves between them; for a simulation the events.
+    seconds
+        How long it took.
+    violations
+        What is wrong, each with the invariant, and the number of steps or the seed that leads to it.
+    depth, quiet
+        The longest of the shortest ways; states in which nothing was left to do.
+    probes, missing
+        The rare branches that were seen (for a simulation: in how many seeds); those that should have been and were not.
+    trace
+        Shortest counterexample, one line for each effect, and the state at its end.
+    digest
+        Of a simulation: hash of everything that happened.
+    """
+
+    name: str
+    mutant: str | None
+    states: int
+    transitions: int
+    seconds: float
+    violations: tuple[dict[str, Any], ...] = ()
+    depth: int = 0
+    quiet: int = 0
+    probes: dict[str, int] | tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
+    digest: str = ""
+
+
+def list_models() -> list[dict[str, Any]]:
+    """Return of each model: name, description, invariants, the mutants it catches, whether only `make nightly` explores it."""
+    return [
+        {
+            "name": model.name,
+            "description": model.description,
+            "invariants": list(NAMES),
+            "mutants": [mutant.name for mutant in MUTANTS.values() if mutant.model == model.name],
+            "nightly": model.nightly,
+        }
+        for model in MODELS.values()
+    ]
+
+
+def find_model(name: str) -> Model:
+    """Return a model.
+
+    Raises
+    ------
+    BadInput
+        There is none of this name.
+    """
+    if name not in MODELS:
+        raise BadInput(f"there is no model {name!r}; there are {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+def find_mutant(name: str) -> Mutant:
+    """Return a mutant.
+
+    Raises
+    ------
+    BadInput
+        There is none of this name.
+    """
+    if name not in MUTANTS:
+        raise BadInput(f"there is no mutant {name!r}; there are {', '.join(MUTANTS)}")
+    return MUTANTS[name]
+
+
+def explore(name: str, mutant: str | None = None, *, reduce: bool = True) -> Result:
+    """Explore a model, or a mutant in it.
+
+    Parameters
+    ----------
+    name, mutant
+        Names of the model and of the mutant.
+    reduce
+        Whether steps are joined (`reduction`).
+
+    Raises
+    ------
+    BadInput
+        There is no such model or mutant.
+    """
+    model = find_model(name)
+    explored = explore_model(model, find_mutant(mutant).stages if mutant else None, reduce=reduce)
+    missing = () if mutant or explored.violation else explored.missing_probes
+    return Result(
+        name,
+        mutant,
+        explored.states,
+        explored.transitions,
+        round(explored.seconds, 3),
+        _violations(explored, missing),
+        explored.depth,
+        explored.quiet,
+        tuple(sorted(explored.probes)),
+        missing,
+        counterexample(explored),
+    )
+
+
+def _violations(explored: Explored, missing: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """Return what is wrong; that a rare branch was never seen is wrong too, for then the model proves little."""
+    if explored.violation is not None:
+        invariant = explored.violation.partition(":")[0]
+        return ({"invariant": invariant, "what": explored.violation, "steps": len(explored.trace)},)
+    return tuple({"invariant": "PROBES", "what": f"never seen: {probe}"} for probe in missing)
+
+
+def counterexample(explored: Explored) -> tuple[str, ...]:
+    """Return the lines of the shortest way to the violation, and of the state at its end; none without a violation."""
+    if not explored.trace:
+        return ()
+    look = Checker(explored.space).look(explored.trace[-1][0])
+    return (*trace_of(explored.space, explored.trace), "", *state_of(look))
+
+
+def simulate(seed_from: int, seed_to: int, mutant: str | None = None) -> Result:
+    """Simulate the seeds from `seed_from` up to and without `seed_to`.
+
+    Raises
+    ------
+    BadInput
+        There is no such mutant.
+    """
+    simulated = simulate_seeds(range(seed_from, seed_to), find_mutant(mutant).stages if mutant else None)
+    return Result(
+        "simulation",
+        mutant,
+        simulated.events,
+        simulated.events,
+        round(simulated.seconds, 3),
+        tuple({"invariant": what.partition(":")[0], "what": what, "seed": seed} for seed, what in simulated.violations),
+        probes=dict(sorted(simulated.probes.items())),
+        digest=simulated.digest,
+    )
