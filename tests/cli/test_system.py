@@ -36,7 +36,7 @@ class Cluster:
             [*COMMAND, *arguments, "--dir", str(self.folder)], capture_output=True, text=True, input=stdin, check=False
         )
         assert ran.returncode == status, ran.stdout + ran.stderr
-        return ran.stdout if status == 0 else ran.stderr
+        return str(ran.stdout if status == 0 else ran.stderr)
 
     def json(self, *arguments: str, stdin: str | None = None) -> Any:
         return json.loads(self.run(*arguments, "--json", stdin=stdin))
@@ -262,7 +262,17 @@ def test_nothing_outlives_an_up_that_was_killed(tmp_path: Path) -> None:
 def test_demo_holds_on_a_small_repository(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     repository.mkdir()
-    git = ["git", "-C", str(repository), "-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    git = [
+        "git",
+        "-C",
+        str(repository),
+        "-c",
+        "user.name=A",
+        "-c",
+        "user.email=a@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     subprocess.run([*git, "init", "-q"], check=True)
     for number in range(30):
         (repository / f"file-{number % 7}").write_text(str(number))

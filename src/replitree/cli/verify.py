@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -15,69 +16,54 @@ app = typer.Typer(
     help="Check the protocol: every order of events, or many random ones.", no_args_is_help=True, rich_markup_mode=None
 )
 
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model; `replitree verify list` shows them.")]
+Mutant = Annotated[
+    str | None,
+    typer.Option("--mutant", metavar="NAME", help="Break the protocol in this way; then a violation must be found."),
+]
+Seeds = Annotated[str, typer.Option("--seeds", metavar="A:B", help="Seeds from A up to and without B.")]
+
 
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List the models with their invariants and mutants."""
     from replitree.verify import registry
 
-    models = _plain(registry.list_models())
+    models = registry.list_models()
     out = Output(as_json)
     if as_json:
-        out.json({"models": models})
+        out.json(models)
         return
-    rows = [(m["name"], ", ".join(m["invariants"]), ", ".join(m["mutants"]), m.get("description", "")) for m in models]
-    out.table("models", ("name", "invariants", "mutants", "what it explores"), rows)
+    out.table("models", ("name", "mutants it catches", "what it explores"), [_row(model) for model in models])
+    print(f"every state is checked for: {', '.join(dict.fromkeys(name for m in models for name in m['invariants']))}")
 
 
 @app.command("explore")
-def explore(
-    name: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Name of the model; `replitree verify list` shows them.")
-    ],
-    mutant: Annotated[
-        str | None,
-        typer.Option(
-            "--mutant", metavar="NAME", help="Break the protocol in this way; then a violation must be found."
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> int:
+def explore(model: Model, mutant: Mutant = None, as_json: Json = False) -> int:
     """Explore every order of events of a model; exit 0 when nothing is violated, or when the mutant is caught."""
     from replitree.verify import registry
 
-    _check_names(name, mutant)
-    result = _plain(registry.explore(name, mutant))
-    violated = bool(result["violations"])
-    out = Output(as_json)
+    _check_names(model, mutant)
+    result = _plain(registry.explore(model, mutant))
     if as_json:
-        out.json(result)
+        Output(as_json).json(result)
     else:
-        _print_explored(name, mutant, result)
-    return 0 if violated == (mutant is not None) else 1
+        _print_explored(model, mutant, result)
+    return _status(result, mutant)
 
 
 @app.command("simulate")
-def simulate(
-    seeds: Annotated[str, typer.Option("--seeds", metavar="A:B", help="Seeds from A up to and without B.")] = "0:100",
-    as_json: Json = False,
-) -> int:
-    """Run clusters with faults drawn from seeds; exit 0 when nothing is violated."""
+def simulate(seeds: Seeds = "0:100", mutant: Mutant = None, as_json: Json = False) -> int:
+    """Run clusters with faults drawn from seeds; exit 0 when nothing is violated, or when the mutant is caught."""
     first, end = parse_seeds(seeds)
     from replitree.verify import registry
 
-    result = _plain(registry.simulate(first, end))
-    out = Output(as_json)
+    result = _plain(registry.simulate(first, end, mutant))
     if as_json:
-        out.json(result)
+        Output(as_json).json(result)
     else:
-        out.fields(
-            f"seeds {first} to {end - 1}",
-            {key: value for key, value in result.items() if not isinstance(value, list | dict)},
-        )
-        for violation in result["violations"]:
-            print(_violation(violation))
-    return 1 if result["violations"] else 0
+        _print_simulated(end - first, mutant, result)
+    return _status(result, mutant)
 
 
 def parse_seeds(text: str) -> tuple[int, int]:
@@ -98,44 +84,65 @@ def parse_seeds(text: str) -> tuple[int, int]:
 
 
 def _check_names(name: str, mutant: str | None) -> None:
-    """Refuse names that are not there; say which are."""
+    """Refuse a model that is not there, and a mutant that this model is not known to catch."""
     from replitree.verify import registry
 
-    models = {model["name"]: model for model in _plain(registry.list_models())}
-    if name not in models:
-        raise BadInput(f"there is no model {name!r}; there are {', '.join(sorted(models))}")
-    if mutant is not None and mutant not in models[name]["mutants"]:
-        known = ", ".join(models[name]["mutants"]) or "none"
-        raise BadInput(f"model {name} has no mutant {mutant!r}; it has {known}")
+    registry.find_model(name)
+    if mutant is None:
+        return
+    known = next(model["mutants"] for model in registry.list_models() if model["name"] == name)
+    if mutant not in known:
+        raise BadInput(f"model {name} has no mutant {mutant!r}; it has {', '.join(known) or 'none'}")
 
 
-def _print_explored(name: str, mutant: str | None, result: dict[str, Any]) -> None:
+def _status(result: Mapping[str, Any], mutant: str | None) -> int:
+    return 0 if bool(result["violations"]) == (mutant is not None) else 1
+
+
+def _row(model: Mapping[str, Any]) -> tuple[str, str, str]:
+    nightly = " (nightly)" if model.get("nightly") else ""
+    return f"{model['name']}{nightly}", ", ".join(model["mutants"]), str(model.get("description", ""))
+
+
+def _print_explored(name: str, mutant: str | None, result: Mapping[str, Any]) -> None:
     states, seconds = result["states"], result["seconds"]
-    speed = f"{states / seconds:,.0f}" if seconds else "-"
     title = name if mutant is None else f"{name} with mutant {mutant}"
-    print(f"{title}: {states:,} states, {result['transitions']:,} transitions in {seconds:.2f} s ({speed} states/s)")
-    for violation in result["violations"]:
-        print(_violation(violation))
-    trace = result.get("trace")
-    if trace:
+    print(
+        f"{title}: {states:,} states, {result['transitions']:,} transitions in {seconds:.2f} s{_speed(states, seconds)}"
+    )
+    if result["trace"]:
         print("\nshortest counterexample:\n")
-        print(trace if isinstance(trace, str) else "\n".join(str(line) for line in trace))
+        print("\n".join(result["trace"]))
+        print()
+    _print_verdict(mutant, result)
+
+
+def _print_simulated(seeds: int, mutant: str | None, result: Mapping[str, Any]) -> None:
+    events, seconds = result["states"], result["seconds"]
+    print(f"{seeds:,} seeds, {events:,} events in {seconds:.2f} s{_speed(events, seconds)}; digest {result['digest']}")
+    print("rare branches, and in how many seeds they were seen:")
+    for branch, count in sorted(result["probes"].items(), key=lambda item: (-item[1], item[0])):
+        print(f"  {count:>7,}  {branch}")
+    _print_verdict(mutant, result)
+
+
+def _speed(count: int, seconds: float) -> str:
+    return f" ({count / seconds:,.0f}/s)" if seconds else ""
+
+
+def _print_verdict(mutant: str | None, result: Mapping[str, Any]) -> None:
+    for violation in result["violations"]:
+        seed = f"seed {violation['seed']}: " if "seed" in violation else ""
+        print(f"violated: {seed}{violation['what']}")
     if mutant is None:
         print("VIOLATED" if result["violations"] else "no violation")
     else:
-        print("caught" if result["violations"] else "NOT CAUGHT: the model does not see this mutant")
+        print("caught" if result["violations"] else "NOT CAUGHT: nothing saw this mutant")
 
 
-def _violation(violation: Any) -> str:
-    if isinstance(violation, dict):
-        return "violated: " + ", ".join(
-            f"{key} {value}" for key, value in violation.items() if not isinstance(value, list | dict)
-        )
-    return f"violated: {violation}"
-
-
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> dict[str, Any]:
     """Return what the registry gave as dictionaries and lists."""
     import msgspec
 
-    return msgspec.to_builtins(value, enc_hook=str)
+    plain: dict[str, Any] = msgspec.to_builtins(value, enc_hook=str)
+    return plain

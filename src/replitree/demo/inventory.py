@@ -24,7 +24,7 @@ COLUMNS = (
 )
 ORDER_BY = ("path",)
 PARTITION_BY = ("kind",)
-BATCH_ROWS = 10_000
+BATCH_ROWS = 5_000
 
 SKIPPED_FOLDERS = ("/proc", "/sys", "/dev", "/run")
 _NO_DISKS = (

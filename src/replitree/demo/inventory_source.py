@@ -13,6 +13,9 @@ from typing_extensions import override
 from replitree.demo import inventory
 
 NAME = "replitree_inventory"
+PIECES_PER_TASK = 100
+"""Folders dealt out to each task: many small ones make tasks alike in size."""
+
 _DDL = "path string, owner string, size bigint, modified timestamp, kind string, suffix string, walk int"
 
 
@@ -33,7 +36,7 @@ class InventoryReader(DataSourceReader):
     @override
     def partitions(self) -> Sequence[InputPartition]:
         """Deal the pieces out in turn: neighbours are often alike in size."""
-        pieces = inventory.starting_points(self._root, self._skipped)
+        pieces = inventory.starting_points(self._root, self._skipped, wanted=PIECES_PER_TASK * self._tasks)
         return [Pieces(pieces[i :: self._tasks]) for i in range(self._tasks) if pieces[i :: self._tasks]]
 
     @override

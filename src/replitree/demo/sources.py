@@ -7,8 +7,8 @@ that folder: the machine's files may change in the meantime.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,63 +136,57 @@ def _files(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> Prepa
     """Walk this machine as often as it takes to have enough rows."""
     walks = [folder / "walk-1"]
     rows = _first_walk(spark, wanted, walks[0], say)
-    if rows < wanted.rows_min:
-        say(
-            f"this machine has only {rows:,} files, folders and links: the walk is repeated, as for an inventory "
-            f"taken every day, until there are {wanted.rows_min:,} rows (column `walk` says which is which)"
-        )
-        while rows < wanted.rows_min and len(walks) < WALKS_MAX:
-            number = len(walks) + 1
-            walks.append(folder / f"walk-{number}")
-            rows += _walk(spark, wanted.root, number, walks[-1], inventory.Limits().rows_max)
-        say(f"{len(walks)} walks, {rows:,} rows")
-    frame = spark.read.parquet(*map(str, walks))
     keys = (inventory.ORDER_BY, inventory.PARTITION_BY)
+    if rows >= wanted.rows_min:  # what each task found is a block
+        return Prepared("files", inventory.COLUMNS, *keys, questions.INVENTORY, _blocks(walks[0]), rows)
+    say(
+        f"this machine has only {rows:,} files, folders and links: the walk is repeated, as for an inventory "
+        f"taken every day, until there are {wanted.rows_min:,} rows (column `walk` says which is which)"
+    )
+    while rows < wanted.rows_min and len(walks) < WALKS_MAX:
+        number = len(walks) + 1
+        walks.append(folder / f"walk-{number}")
+        rows += _walk(spark, wanted, number, walks[-1], inventory.Limits().rows_max)
+    say(f"{len(walks)} walks, {rows:,} rows")
     made = Prepared("files", inventory.COLUMNS, *keys, questions.INVENTORY, (), rows)
-    return _divide(frame, folder / "blocks", wanted.blocks, made)
+    return _divide(spark.read.parquet(*map(str, walks)), folder / "blocks", wanted.blocks, made)
 
 
 def _first_walk(spark: SparkSession, wanted: Wanted, target: Path, say: Say) -> int:
     """Walk with a fair share of rows for each task; without shares when that was not enough."""
     rows_max = max(inventory.Limits().rows_max, wanted.rows_min)
-    share = rows_max // _tasks(spark)
-    rows = _walk(spark, wanted.root, 1, target, share)
+    share = rows_max // wanted.blocks
+    rows = _walk(spark, wanted, 1, target, share)
     if rows < wanted.rows_min:
-        rows = _walk(spark, wanted.root, 1, target, rows_max)
-    elif max(_rows_of_files(target)) >= share:
+        rows = _walk(spark, wanted, 1, target, rows_max)
+    elif max(map(_rows_of, _blocks(target))) >= share:
         say(f"the walk stopped after {rows:,} entries; this machine has more")
     if rows == 0:
         raise BadInput(f"nothing below {wanted.root} can be seen: use --input FILE or --git REPOSITORY")
     return rows
 
 
-def _walk(spark: SparkSession, root: str, number: int, target: Path, rows_max: int) -> int:
-    """Walk the machine once with Spark's workers, each up to `rows_max` rows; return the number of rows."""
+def _walk(spark: SparkSession, wanted: Wanted, number: int, target: Path, rows_max: int) -> int:
+    """Walk the machine once with Spark's workers, each task up to `rows_max` rows; return the number of rows."""
     from replitree.demo.inventory_source import NAME, InventorySource
 
     spark.dataSource.register(InventorySource)
     skipped = sorted(inventory.skipped_folders([target.parent.parent]))
-    options: dict[str, str | int] = {
-        "root": root,
-        "walk": number,
-        "skip": json.dumps(skipped),
-        "tasks": _tasks(spark),
-        "rows": rows_max,
-    }
-    frame = spark.read.format(NAME).options(**options).load()
+    options: dict[str, str | int] = {"root": wanted.root, "walk": number, "skip": json.dumps(skipped)}
+    frame = spark.read.format(NAME).options(**options, tasks=wanted.blocks, rows=rows_max).load()
     frame.write.mode("overwrite").parquet(str(target))
-    return spark.read.parquet(str(target)).count()
+    return sum(map(_rows_of, _blocks(target)))
 
 
-def _rows_of_files(folder: Path) -> list[int]:
-    """Return how many rows each task wrote."""
+def _blocks(folder: Path) -> tuple[Path, ...]:
+    """Return the files with rows that Spark wrote."""
+    return tuple(file for file in sorted(folder.glob("part-*.parquet")) if _rows_of(file))
+
+
+def _rows_of(file: Path) -> int:
     import pyarrow.parquet as pq
 
-    return [pq.read_metadata(file).num_rows for file in sorted(folder.glob("part-*.parquet"))]
-
-
-def _tasks(spark: SparkSession) -> int:
-    return 2 * spark.sparkContext.defaultParallelism
+    return int(pq.read_metadata(file).num_rows)
 
 
 def _history(spark: SparkSession, repository: Path, wanted: Wanted, folder: Path, say: Say) -> Prepared:
@@ -243,10 +237,4 @@ def _file(spark: SparkSession, path: Path, wanted: Wanted, folder: Path) -> Prep
 def _divide(frame: DataFrame, folder: Path, blocks: int, made: Prepared) -> Prepared:
     """Write the rows as so many files."""
     frame.repartition(max(1, min(blocks, made.rows))).write.parquet(str(folder))
-    return _with_blocks(made, sorted(folder.glob("part-*.parquet")))
-
-
-def _with_blocks(made: Prepared, blocks: Sequence[Path]) -> Prepared:
-    from dataclasses import replace
-
-    return replace(made, blocks=tuple(blocks))
+    return replace(made, blocks=_blocks(folder))

@@ -31,21 +31,23 @@ class Explored:
 
     Attributes
     ----------
-    states, transitions, depth, quiet
-        Distinct states, moves between them, the longest of the shortest ways, states in which nothing is left to do.
+    states, transitions, depth
+        Distinct states, moves between them, the longest of the shortest ways.
+    quiet
+        The states in which nothing is left to do.
     seconds
         How long it took.
     violation, trace
         What is wrong in the nearest bad state, and the way to it; None and empty when nothing is.
     probes
-        The rare branches that were seen, with the number of moves that took them first.
+        The rare branches that were seen.
     """
 
     space: Space
     states: int = 0
     transitions: int = 0
     depth: int = 0
-    quiet: int = 0
+    quiet: list[World] = field(default_factory=list)
     seconds: float = 0.0
     violation: str | None = None
     trace: tuple[Found, ...] = ()
@@ -64,7 +66,6 @@ class Checker:
         self._space = space
         self._logs: dict[int, Log] = {}
         self._groups = [self._group(names) for names in dict.fromkeys(READS.values())]
-        self._quiet: dict[World, str | None] = {}
 
     def _group(self, names: tuple[str, ...]) -> tuple[itemgetter[Any], dict[Any, str | None], list[Invariant]]:
         space = self._space
@@ -150,39 +151,47 @@ def _visit(space: Space, result: Explored, states_max: int) -> None:
     checker = Checker(space)
     visited: dict[int, int] = {hash(first): 0}
     level = [first]
-    result.states = 1
-    result.violation = checker.broken(first)
-    while level and result.violation is None:
+    while level:
         next_level: list[World] = []
         for world in level:
-            fingerprint = hash(world)
-            found, quiet = space.successors(world)
-            if quiet:
-                result.quiet += 1
-                wrong = checker.broken_quiet(world)
-                if wrong is not None:
-                    result.violation, result.trace = wrong, way_to(space, visited, fingerprint)
-                    return
-            for each in found:
-                after, move, _ = each
-                mark = hash(after)
-                if move.probes:
-                    result.probes.update(move.probes)
-                if mark in visited and move.breach is None:
-                    continue
-                wrong = move.breach or checker.broken(after)
-                if wrong is not None:
-                    result.transitions += len(found)
-                    result.violation, result.trace = wrong, (*way_to(space, visited, fingerprint), each)
-                    return
-                visited[mark] = fingerprint
-                next_level.append(after)
-            result.transitions += len(found)
+            _expand(space, checker, world, visited, next_level, result)
+            if result.violation is not None:
+                break
         result.states = len(visited)
+        if result.violation is not None:
+            return
         if len(visited) > states_max:
             raise RuntimeError(f"more than {states_max} states")
         result.depth += bool(next_level)
         level = next_level
+
+
+def _expand(
+    space: Space, checker: Checker, world: World, visited: dict[int, int], next_level: list[World], result: Explored
+) -> None:
+    """Visit the successors of a state; the first that is bad ends it."""
+    fingerprint = hash(world)
+    found, quiet = space.successors(world)
+    result.transitions += len(found)
+    if quiet:
+        result.quiet.append(world)
+        wrong = checker.broken_quiet(world)
+        if wrong is not None:
+            result.violation, result.trace = wrong, way_to(space, visited, fingerprint)
+            return
+    for each in found:
+        after, move, _ = each
+        if move.probes:
+            result.probes.update(move.probes)
+        mark = hash(after)
+        if mark in visited and move.breach is None:
+            continue
+        wrong = move.breach or checker.broken(after)
+        if wrong is not None:
+            result.violation, result.trace = wrong, (*way_to(space, visited, fingerprint), each)
+            return
+        visited[mark] = fingerprint
+        next_level.append(after)
 
 
 def way_to(space: Space, visited: Mapping[int, int], fingerprint: int) -> tuple[Found, ...]:

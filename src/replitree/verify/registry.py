@@ -124,7 +124,7 @@ def explore(name: str, mutant: str | None = None, *, reduce: bool = True) -> Res
         round(explored.seconds, 3),
         _violations(explored, missing),
         explored.depth,
-        explored.quiet,
+        len(explored.quiet),
         tuple(sorted(explored.probes)),
         missing,
         counterexample(explored),

@@ -55,6 +55,9 @@ TREE, LEFT, FLIGHT, ANSWERS = 0, 1, 2, 3
 PRESENT = 0
 """A view that does not lag."""
 
+TITLES = {"life": "life", "puller": "pull", "executor": "work", "insert": "ins "}
+"""What threads are called in traces."""
+
 MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE = range(6)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
 
@@ -129,7 +132,7 @@ class Thread:
     Attributes
     ----------
     name, kind, seat
-        Of its seat; "life", "puller", "executor" or "insert"; the number of its seat.
+        For people; "life", "puller", "executor" or "insert"; the number of its seat.
     position, memory
         Where its place and its process's memory are in a state.
     requests
@@ -211,7 +214,8 @@ class Space:
             work += [("insert", insert.requests) for insert in model.inserts if insert.seat == name]
             for kind, asked in work:
                 parts = self._footprint_parts(seat, position)
-                self.threads.append(Thread(name, kind, seat, position, self.memory_at[seat], asked, parts, {}, {}))
+                title = f"{name} {TITLES[kind]}{asked[0][0] if asked else ''}"
+                self.threads.append(Thread(title, kind, seat, position, self.memory_at[seat], asked, parts, {}, {}))
                 position += 1
             self.thread_at.append(slice(begin, position))
         self.size = position

@@ -101,7 +101,7 @@ def line_of(who: str, replica: str, turn: Turn, *, hidden: bool = False) -> str 
     verb, what = _VERBS[type(effect)](effect, replica)
     ended = _ended(turn, replica)
     text = f"{who:<3} {verb:<9} {what}"
-    return f"{text:<72} -> {ended}" if ended else text
+    return f"{text:<72} -> {ended}" if ended else text.rstrip()
 
 
 def trace_of(space: Space, way: tuple[Found, ...]) -> list[str]:
@@ -120,23 +120,22 @@ def _lines_of_step(space: Space, found: Found) -> Iterator[str]:
     seats = space.model.seats
     match move.kind:
         case "crash":
-            yield f"{move.who:<3} dies; the next process starts"
+            yield f"{move.who:<8} dies; the next process starts"
         case "expiry":
-            yield f"{move.who:<3} loses its session" if move.seat >= 0 else "    the session of a dead process ends"
+            yield f"{move.who:<8} loses its session" if move.seat >= 0 else "the session of a dead process ends"
         case _:
             yield from _lines_of_turns(move, seats[move.seat][1])
             if move.dies:
-                yield f"{move.who:<3} dies meanwhile; the next process starts"
+                yield f"{move.who:<8} dies meanwhile; the next process starts"
     if lags >= 0:
-        yield f"{seats[lags][0]:<3} still sees coordination as it was before"
+        yield f"{seats[lags][0]:<8} still sees coordination as it was before"
 
 
 def _lines_of_turns(move: Move, replica: str) -> Iterator[str]:
     """Return the lines of what a thread did; everything when nothing of it is worth a line."""
-    shown = [line for turn in move.turns if (line := line_of(move.who, replica, turn)) is not None]
-    yield from shown or (
-        line for turn in move.turns if (line := line_of(move.who, replica, turn, hidden=True)) is not None
-    )
+    who = f"{move.who:<8}"
+    shown = [line for turn in move.turns if (line := line_of(who, replica, turn)) is not None]
+    yield from shown or (line for turn in move.turns if (line := line_of(who, replica, turn, hidden=True)) is not None)
 
 
 # --- effects ------------------------------------------------------------------------------------------------------------

@@ -73,11 +73,21 @@ MODELS = (
     ),
     Model(
         "insert_in_doubt",
+        "no answer comes to an insert, nor to any attempt to settle it",
+        ONE,
+        (Insert("r1", ((1, "a"),)),),
+        {Fault.UNKNOWN: 5},
+        started=("r1",),
+        probes=(*DOUBT[:5], "insert in doubt", "activation refused"),
+    ),
+    Model(
+        "insert_in_doubt_again",
         "no answer comes to an insert, nor to any attempt to settle it; the client tries again elsewhere with the same token",
         TWO,
         (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "a"),))),
         {Fault.UNKNOWN: 5},
         started=("r1", "r2"),
         probes=(*DOUBT[:5], "insert in doubt", "duplicate", "doubt settled: another had the token"),
+        nightly=True,
     ),
 )

@@ -1,0 +1,65 @@
+"""`verify` calls the checker by name and turns its findings into exit statuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Run
+
+SMALL = "pull_gap"
+
+
+def test_list_names_invariants_and_mutants_of_every_model(run: Run) -> None:
+    models = run("verify", "list", "--json").json
+    assert SMALL in [model["name"] for model in models]
+    assert all({"name", "invariants", "mutants"} <= set(model) for model in models)
+    assert sum(len(model["mutants"]) for model in models) >= 8
+    assert SMALL in run("verify", "list").out
+
+
+def test_sound_model_ends_with_0(run: Run) -> None:
+    ran = run("verify", "explore", SMALL, "--json")
+    assert ran.status == 0
+    assert ran.json["states"] > 1000
+    assert ran.json["transitions"] > ran.json["states"]
+    assert ran.json["violations"] == []
+    assert "no violation" in run("verify", "explore", SMALL).out
+
+
+def test_mutant_that_is_caught_ends_with_0_and_its_trace(run: Run) -> None:
+    ran = run("verify", "explore", "insert_one_token", "--mutant", "acknowledge-before-commit", "--json")
+    assert ran.status == 0
+    assert ran.json["violations"][0]["invariant"] == "I2"
+    text = run("verify", "explore", "insert_one_token", "--mutant", "acknowledge-before-commit").out
+    assert "shortest counterexample" in text
+    assert text.rstrip().endswith("caught")
+
+
+def test_simulation_is_the_same_every_time(run: Run) -> None:
+    one, two = (run("verify", "simulate", "--seeds", "3:6", "--json") for _ in range(2))
+    assert one.status == two.status == 0
+    assert one.json["violations"] == []
+    assert one.json["digest"] == two.json["digest"]
+    assert "no violation" in run("verify", "simulate", "--seeds", "3:6").out
+
+
+def test_violation_of_the_plain_protocol_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replitree.verify import registry
+
+    bad = registry.Result(
+        SMALL, None, 10, 20, 0.1, ({"invariant": "I3", "what": "I3: twice", "steps": 4},), trace=("1 r1",)
+    )
+    monkeypatch.setattr(registry, "explore", lambda *_: bad)
+    ran = run("verify", "explore", SMALL)
+    assert ran.status == 1
+    assert "violated: I3: twice" in ran.out
+    assert run("verify", "explore", SMALL, "--json").status == 1
+
+
+def test_mutant_that_is_not_caught_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replitree.verify import registry
+
+    monkeypatch.setattr(registry, "explore", lambda *_: registry.Result(SMALL, "gap-believed-at-once", 10, 20, 0.1))
+    ran = run("verify", "explore", SMALL, "--mutant", "gap-believed-at-once")
+    assert ran.status == 1
+    assert "NOT CAUGHT" in ran.out

@@ -1,0 +1,64 @@
+"""Every mutant is caught, by the invariant that it is there for, on a way of known length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from replitree.verify.explore import explore
+from replitree.verify.invariants import NAMES
+from replitree.verify.model import Model
+from replitree.verify.models import MODELS
+from replitree.verify.mutants import MUTANTS
+from replitree.verify.registry import counterexample
+
+STEPS = {
+    "no-epoch-check": 6,
+    "pointer-and-queue-not-atomic": 5,
+    "acknowledge-before-commit": 1,
+    "blind-retry-after-unknown": 5,
+    "look-without-new-epoch": 8,
+    "node-before-file": 8,
+    "staging-swept-too-early": 7,
+    "deduplication-in-two-steps": 6,
+    "reveal-before-register": 8,
+    "failed-when-unknown": 3,
+    "gap-believed-at-once": 7,
+    "group-staged-whole-again": 10,
+    "replaced-takes-back": 13,
+    "activation-at-any-version": 12,
+    "staging-listed-after-activation": 22,
+    "sweep-without-looking": 10,
+    "unpulled-parts-set-aside": 21,
+    "new-session-with-old-epoch": 28,
+    "older-reload-wins": 28,
+    "executed-unnoticed": 23,
+}
+"""Steps of the shortest counterexample."""
+
+
+def test_every_mutant_is_pinned() -> None:
+    assert set(MUTANTS) == set(STEPS)
+
+
+def test_every_invariant_that_a_bug_could_break_has_a_mutant() -> None:
+    broken = {mutant.breaks for mutant in MUTANTS.values()}
+    assert set(NAMES) - broken == {"I7", "STOP"}  # I7: see below; STOP: nothing but a take-over sets it
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_mutant_is_caught(name: str) -> None:
+    mutant = MUTANTS[name]
+    explored = explore(MODELS[mutant.model], mutant.stages)
+    assert explored.violation is not None
+    assert explored.violation.partition(":")[0] == mutant.breaks
+    assert len(explored.trace) == STEPS[name]
+    assert counterexample(explored)[0].startswith("  1 ")
+
+
+@pytest.mark.parametrize("name", ["look-without-new-epoch", "staging-swept-too-early", "replaced-takes-back"])
+def test_mutant_is_not_caught_in_a_world_without_faults(name: str) -> None:
+    """So it is the fault that shows the mutant, not something else that is wrong in it."""
+    calm: Model = replace(MODELS[MUTANTS[name].model], faults={})
+    assert explore(calm, MUTANTS[name].stages).violation is None

@@ -1,0 +1,75 @@
+"""Joining steps changes how many states there are, and nothing that a verdict depends on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from replitree.verify.explore import Checker, Explored, explore
+from replitree.verify.initial import first_world
+from replitree.verify.model import Fault, Model
+from replitree.verify.models import MODELS
+from replitree.verify.mutants import MUTANTS
+from replitree.verify.space import Space
+from replitree.verify.trace import state_of
+
+SMALL: dict[str, dict[Fault, int]] = {
+    "insert_one_token": {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+    "insert_groups": {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+    "pull_gap": {Fault.STALE: 1},
+    "fetch_partitions": {Fault.CRASH: 1},
+    "restart_anywhere": {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+    "session_ends": {Fault.EXPIRY: 1},
+    "replaced_insert": {Fault.EXPIRY: 1},
+}
+"""Fewer faults than in the models, so that the full space stays small."""
+
+
+def small(name: str) -> Model:
+    return replace(MODELS[name], faults=SMALL[name])
+
+
+def ends(explored: Explored) -> set[str]:
+    """Return the quiet states, but for what clients were told: a crash before an answer is covered by the crash after it."""
+    checker = Checker(explored.space)
+    texts = ("\n".join(state_of(checker.look(world))) for world in explored.quiet)
+    return {text.partition("\nclient")[0] for text in texts}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_verdict_probes_and_ends_are_the_same_without_reduction(name: str) -> None:
+    reduced, full = explore(small(name)), explore(small(name), reduce=False)
+    assert reduced.violation is full.violation is None
+    assert reduced.states < full.states
+    assert reduced.probes == full.probes
+    assert ends(reduced) == ends(full)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no-epoch-check",
+        "blind-retry-after-unknown",
+        "staging-swept-too-early",
+        "sweep-without-looking",
+        "node-before-file",
+    ],
+)
+def test_mutant_breaks_the_same_without_reduction(name: str) -> None:
+    mutant = MUTANTS[name]
+    full = explore(MODELS[mutant.model], mutant.stages, reduce=False)
+    assert full.violation is not None
+    assert full.violation.startswith(f"{mutant.breaks}:")
+
+
+def test_fingerprints_overlook_nothing_that_whole_states_would_show() -> None:
+    model = small("insert_one_token")
+    space = Space(model)
+    visited = {first_world(space)}
+    level = list(visited)
+    while level:
+        after = dict.fromkeys(found[0] for world in level for found in space.successors(world)[0])
+        level = [world for world in after if world not in visited]
+        visited.update(level)
+    assert len(visited) == explore(model).states

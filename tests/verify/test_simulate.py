@@ -1,0 +1,69 @@
+"""Simulated clusters lose nothing and agree in the end, and the same seed is the same run."""
+
+from __future__ import annotations
+
+import pytest
+
+from replitree.verify.mutants import MUTANTS
+from replitree.verify.simulate import simulate, simulate_seed, trace_of_seed
+
+SEEDS = range(200)
+MANY_SEEDS = range(1_000)
+
+RARE = (
+    "acknowledged after a retry", "activated again", "client heard unknown", "committed staging kept", "crash",
+    "dead owner replaced", "disk failed", "doubt settled: another had the token", "doubt settled: committed again",
+    "doubt settled: in the log", "duplicate", "executed unnoticed", "execution fenced", "executor closed", "fetch failed",
+    "fetched", "fetched elsewhere", "insert closed", "insert repeated by token", "life closed", "link cut both ways",
+    "link cut one way", "own part published by execute", "part broken", "pause", "pointer moved", "puller closed",
+    "queue moved", "session ended", "staging removed", "stale read", "token sent twice", "torn read",
+    "unknown: applied, answer lost", "unknown: no answer",
+)  # fmt: skip
+"""What two hundred seeds must have seen."""
+
+RARER = ("activation refused", "duplicate within a group", "gap looked at again", "insert fenced", "pull fenced")
+"""What only a thousand seeds are sure to see."""
+
+
+def test_seeds_find_nothing_and_see_the_rare_branches() -> None:
+    simulated = simulate(SEEDS)
+    assert simulated.violations == []
+    assert [probe for probe in RARE if not simulated.probes[probe]] == []
+
+
+@pytest.mark.slow
+def test_many_seeds_find_nothing_and_see_the_rarer_branches() -> None:
+    simulated = simulate(MANY_SEEDS)
+    assert simulated.violations == []
+    assert [probe for probe in (*RARE, *RARER) if not simulated.probes[probe]] == []
+
+
+def test_a_seed_is_a_run() -> None:
+    one, other = simulate_seed(7), simulate_seed(7)
+    assert one == other
+    assert one.digest != simulate_seed(8).digest
+
+
+def test_a_trace_is_the_same_run_told_line_by_line() -> None:
+    run, lines = trace_of_seed(7)
+    assert run.digest == simulate_seed(7).digest
+    assert any("commit" in line and "-> applied as log-0" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "breaks"),
+    [
+        ("no-epoch-check", "I9"),
+        ("acknowledge-before-commit", "I2"),
+        ("node-before-file", "FILES"),
+        ("reveal-before-register", "SIGHT"),
+        ("deduplication-in-two-steps", "I3"),
+        ("failed-when-unknown", "FAILED"),
+        ("staging-swept-too-early", "I2"),
+        ("executed-unnoticed", "CONVERGES"),
+    ],
+)
+def test_the_simulator_notices_mutants_too(name: str, breaks: str) -> None:
+    runs = (simulate_seed(seed, MUTANTS[name].stages) for seed in SEEDS)
+    violation = next(run.violation for run in runs if run.violation is not None)
+    assert violation.startswith(f"{breaks}:")
