@@ -13,7 +13,7 @@ import pytest
 from replitree.cli.demo import Screen
 from replitree.demo import git, inventory, questions
 from replitree.demo.picture import ASCII, Mark, draw
-from replitree.demo.quiet import quiet_children
+from replitree.spark.quiet import quiet_children
 from replitree.errors import BadInput
 
 

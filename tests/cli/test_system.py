@@ -83,7 +83,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def table(cluster: Cluster, request: pytest.FixtureRequest) -> str:
-    name = "t_" + request.node.name.removeprefix("test_")[:50]
+    name: str = "t_" + request.node.name.removeprefix("test_")[:50]
     cluster.run("table", "create", name, "--schema", "id bigint not null, s string, at timestamp", "--order-by", "id")
     return name
 
@@ -279,7 +279,7 @@ def test_demo_holds_on_a_small_repository(tmp_path: Path) -> None:
         subprocess.run([*git, "add", "."], check=True)
         subprocess.run([*git, "commit", "-q", "-m", str(number)], check=True)
     ran = subprocess.run(
-        [*COMMAND, "demo", "--git", str(repository), "--dir", str(tmp_path / "demo"), "--json"],
+        [*COMMAND, "demo", "--git", str(repository), "--blocks", "4", "--dir", str(tmp_path / "demo"), "--json"],
         capture_output=True,
         text=True,
         check=False,

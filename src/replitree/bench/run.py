@@ -42,7 +42,7 @@ def _cluster(folder: Path | None) -> Iterator[tuple[LocalCluster, Path]]:
 
 @contextmanager
 def _spark(folder: Path) -> Iterator[SparkSession]:
-    from replitree.demo.quiet import quiet_children
+    from replitree.spark.quiet import quiet_children
     from replitree.spark.session import spark_session
 
     with quiet_children():

@@ -30,6 +30,7 @@ Repository = Annotated[
 RowsMin = Annotated[
     int, typer.Option("--rows-min", metavar="N", min=1, help="Rows that the inventory of this machine must have.")
 ]
+Blocks = Annotated[int, typer.Option("--blocks", metavar="N", min=1, help="Insert the rows in so many blocks.")]
 Folder = Annotated[
     Path | None,
     typer.Option("--dir", metavar="DIR", help="Work here; it must be empty.", show_default="a temporary folder"),
@@ -41,6 +42,7 @@ def demo(
     file: File = None,
     repository: Repository = None,
     rows_min: RowsMin = 100_000,
+    blocks: Blocks = 12,
     folder: Folder = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything on disk at the end.")] = False,
     as_json: AsJson = False,
@@ -52,7 +54,7 @@ def demo(
     place, ours = _place(folder)
     screen = Screen(errors=as_json)
     try:
-        verdict = run(Wanted(file, repository, rows_min), place, screen)
+        verdict = run(Wanted(file, repository, rows_min, blocks), place, screen)
     finally:
         screen.close()
         if ours and not keep:

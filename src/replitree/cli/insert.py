@@ -48,7 +48,7 @@ def insert(
 
     Interrupted? Run the same command again: what is in the table already is not inserted twice.
     """
-    from replitree.storage.definition import check_table_name
+    from replitree.protocol.layout import check_table_name
 
     check_table_name(table)
     source = find_source(file, file_format)

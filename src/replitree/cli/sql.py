@@ -48,7 +48,7 @@ def sql(
         connection.tables()  # asks ZooKeeper before Spark is started: a wrong address is found out at once
         from pyspark.errors import PySparkException
 
-        from replitree.demo.quiet import quiet_children
+        from replitree.spark.quiet import quiet_children
         from replitree.spark.session import spark_session
         from replitree.spark.views import sql_views
 

@@ -25,7 +25,7 @@ def status(
     import msgspec
 
     if table is not None:
-        from replitree.storage.definition import check_table_name
+        from replitree.protocol.layout import check_table_name
 
         check_table_name(table)
     with connect(url, folder) as connection:

@@ -74,7 +74,7 @@ def list_tables(url: Url = None, folder: Folder = None, as_json: Json = False) -
 @app.command("show")
 def show(name: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
     """Show a table's columns, keys and settings."""
-    from replitree.storage.definition import check_table_name
+    from replitree.protocol.layout import check_table_name
 
     check_table_name(name)
     with connect(url, folder) as connection:
@@ -99,7 +99,7 @@ def drop(
     as_json: Json = False,
 ) -> None:
     """Drop a table with all its rows."""
-    from replitree.storage.definition import check_table_name
+    from replitree.protocol.layout import check_table_name
 
     check_table_name(name)
     with connect(url, folder) as connection:

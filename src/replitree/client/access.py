@@ -91,6 +91,18 @@ def find_access(url: str | os.PathLike[str], token: str | None = None, token_fil
     return Access(cluster.url, found, tuple(replica.name for replica in cluster.replicas))
 
 
+def public_url(url: str) -> str:
+    """Return a coordination url without its credentials, for files that others may read.
+
+    Examples
+    --------
+    >>> public_url("zk://me:secret@h:1/lake")
+    'zk://h:1/lake'
+    """
+    parsed = parse_url(url)
+    return f"{SCHEME}{parsed.servers}{parsed.root}"
+
+
 def read_cluster_file(folder: Path) -> ClusterFile:
     """Read ``cluster.json`` of a folder.
 

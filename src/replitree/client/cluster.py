@@ -34,7 +34,7 @@ from typing import Self
 import msgspec
 from typing_extensions import override
 
-from replitree.client.access import CLUSTER_FILE, Access, ClusterFile, ReplicaEntry
+from replitree.client.access import CLUSTER_FILE, Access, ClusterFile, ReplicaEntry, public_url
 from replitree.client.catalog import LOOK_S
 from replitree.client.connection import Connection
 from replitree.coordination.embedded import EmbeddedZooKeeper
@@ -231,8 +231,7 @@ class LocalCluster(Connection):
         return self._processes[name]
 
     def _write_cluster_file(self) -> None:
-        url = self._access.url if self._zookeeper is not None else str(parse_url(self._access.url, auth=""))
-        content = ClusterFile(url, TOKEN_FILE, self.processes)
+        content = ClusterFile(public_url(self._access.url), TOKEN_FILE, self.processes)
         draft = self._folder / f".{CLUSTER_FILE}"
         draft.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
         draft.replace(self._folder / CLUSTER_FILE)

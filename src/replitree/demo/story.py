@@ -111,7 +111,7 @@ def run(wanted: Wanted, folder: Path, teller: Teller) -> Verdict:
 
 
 def _start_spark(folder: Path) -> SparkSession:
-    from replitree.demo.quiet import quiet_children
+    from replitree.spark.quiet import quiet_children
     from replitree.spark.session import spark_session
 
     conf = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.sql.shuffle.partitions": 8}

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from replitree.errors import InvalidName
 from replitree.protocol.effects import BlockId, LogIndex
 
-NAME_LENGTH_MAX = 64
+NAME_LENGTH_MAX = 100
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -60,8 +60,7 @@ def check_table_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
         raise InvalidName(
-            f"table name {name!r} is not allowed: use a letter, then letters, digits and _,"
-            f" at most {NAME_LENGTH_MAX} characters"
+            f"{name!r} can't be a table's name: use letters, digits and _, a letter first, at most {NAME_LENGTH_MAX}"
         )
     return name
 
@@ -76,7 +75,8 @@ def check_replica_name(name: str) -> str:
     """
     if not _REPLICA.fullmatch(name) or len(name) > NAME_LENGTH_MAX:
         raise InvalidName(
-            f"replica name {name!r} is not allowed: use letters, digits, - and _, at most {NAME_LENGTH_MAX} characters"
+            f"{name!r} can't be a replica's name: use letters, digits, - and _, a letter or digit first,"
+            f" at most {NAME_LENGTH_MAX}"
         )
     return name
 

@@ -65,10 +65,15 @@ def snapshot_df(
     Raises
     ------
     BadInput
-        A column is unknown, or Spark can't read `where`.
+        A column is unknown, Spark can't read `where`, or its executors run elsewhere.
     SnapshotExpired
         Parts of the snapshot are gone.
     """
+    if not is_local(spark):
+        raise BadInput(
+            "Spark's executors may run on other machines and not see these files; each task finds or fetches its own with"
+            f' spark.read.format("replitree").load("{snapshot.definition.name}")'
+        )
     schema = spark_schema(snapshot.definition)
     wanted = spark_schema(snapshot.definition, columns).names  # a wrong name is found out before anything is read
     parts, problem = _select(snapshot, spark, where)
@@ -83,6 +88,12 @@ def snapshot_df(
     if columns is not None or wanted != frame.columns:
         frame = frame.select(*[_quoted(name) for name in wanted])
     return frame
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Tell whether Spark's executors run on this machine, so that they see its files."""
+    master = spark.conf.get("spark.master", None) or ""
+    return master.startswith(("local", "spark://127.0.0.1", "spark://localhost"))
 
 
 def _select(

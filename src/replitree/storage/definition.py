@@ -23,6 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from replitree.errors import BadInput, InvalidName, UnsupportedFormat
+from replitree.protocol.layout import check_table_name
 from replitree.storage.types import (
     SchemaField,
     format_name,
@@ -41,7 +42,6 @@ TRANSFORMS_MAX = 8
 BUCKETS_MAX = 1_000_000
 FIRST_SCHEMA_VERSION = 1
 
-_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _TABLE_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -275,21 +275,6 @@ def decode_definition(metadata: bytes, columns: bytes) -> TableDefinition:
             f"the table's definition is not one that this replitree understands: {error}"
         ) from error
     return definition
-
-
-def check_table_name(name: str) -> str:
-    """Return the name if it can be a table's.
-
-    Raises
-    ------
-    InvalidName
-        It can't; says what can.
-    """
-    if len(name) > NAME_CHARACTERS_MAX or _TABLE_NAME.fullmatch(name) is None:
-        raise InvalidName(
-            f"{name!r} can't be a table's name: use letters, digits and _, a letter first, at most {NAME_CHARACTERS_MAX}"
-        )
-    return name
 
 
 def parse_transform(text: str) -> Transform:

@@ -23,6 +23,7 @@ from replitree.verify.model import Model
 from replitree.verify.space import TREE, Found, Space, World
 
 STATES_MAX = 50_000_000
+"""Where an exploration gives up; about 8 GB."""
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class Explored:
 
     Attributes
     ----------
+    space
+        What was explored: it knows what the numbers in a state stand for.
     states, transitions, depth
         Distinct states, moves between them, the longest of the shortest ways.
     quiet
