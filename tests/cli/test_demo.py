@@ -13,8 +13,8 @@ import pytest
 from replitree.cli.demo import Screen
 from replitree.demo import git, inventory, questions
 from replitree.demo.picture import ASCII, Mark, draw
-from replitree.spark.quiet import quiet_children
 from replitree.errors import BadInput
+from replitree.spark.quiet import quiet_children
 
 
 def walked(root: Path, skipped: frozenset[str] = frozenset(), limits: inventory.Limits | None = None) -> pa.Table:

@@ -233,3 +233,14 @@ def test_zookeeper_that_is_not_there_is_named() -> None:
         pytest.raises(CoordinationUnavailable),
     ):
         connection.tables()
+
+
+def test_client_on_another_machine_sends_and_fetches_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("replitree.client.upload", "replitree.client.snapshot"):
+        monkeypatch.setattr(f"{module}.this_machine", lambda: "another machine")
+    assert table.insert(numbers(0, 150_000), token="far").outcome == "inserted"
+    assert table.insert(numbers(0, 150_000), token="far").outcome == "duplicate"
+    snapshot = table.snapshot()
+    assert not snapshot.is_local
+    assert sorted(snapshot.to_arrow()["k"].to_pylist()) == list(range(150_000))
+    assert snapshot.to_arrow(where="k < 10 and d < date'2018-02-01'").num_rows == 10

@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from replitree.errors import BadInput
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 """Bytes of CSV or JSON that are parsed at once; no row may be longer."""
 
 _CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}

@@ -38,6 +38,11 @@ class Table:
     path: str
     base: int = 0
 
+    @property
+    def name(self) -> str:
+        """The table's name: the end of its path."""
+        return self.path.rpartition("/")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:

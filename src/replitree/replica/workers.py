@@ -7,6 +7,7 @@ again; they never try to mend the session themselves.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -34,6 +35,10 @@ POLL_S = 10.0
 """The log's tail is looked at this often even if no watch fires."""
 
 RETRY_S = 0.5
+
+GATHER_S = 0.02
+"""Shortest time from one pull to the next.  An entry after a pause is pulled at once; of a stream several are pulled, fetched
+and registered together, which costs all replicas less and each entry at most this long."""
 
 
 class Host(Protocol):
@@ -63,7 +68,8 @@ class Puller:
         self._stopping = stopping
         self._wake = threading.Event()
         self._reload_asked = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"pull-{host.replica.table.path}", daemon=True)
+        self._last_count, self._pulled_at = 1, 0.0
+        self._thread = threading.Thread(target=self._run, name=f"pull-{host.replica.table.name}", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -83,11 +89,19 @@ class Puller:
         self._wake.set()
         self._thread.join(timeout_s)
 
+    def _gather(self) -> int:
+        """Wait until it is time for the next pull; return how many entries are to be expected."""
+        self._wake.wait(POLL_S)
+        early_s = self._pulled_at + GATHER_S - time.monotonic()
+        if early_s <= 0 or self._stopping():
+            return 1
+        time.sleep(early_s)
+        return max(1, self._last_count)
+
     def _run(self) -> None:
         count, more = 1, False
         while not self._stopping():
-            if not more:
-                self._wake.wait(POLL_S)
+            count = min(PULL_ENTRIES_MAX, count * 2) if more else self._gather()
             self._wake.clear()
             epoch = self._host.active_epoch()
             if epoch is None or self._stopping():
@@ -104,7 +118,6 @@ class Puller:
             except ReplitreeError as error:
                 more = False
                 self._host.trouble(str(error))
-            count = min(PULL_ENTRIES_MAX, count * 2) if more else 1
 
     def _pull(self, epoch: Epoch, count: int) -> bool:
         """Pull once; True when there is more already."""
@@ -117,7 +130,8 @@ class Puller:
         match outcome:
             case Pulled(pointer, entries, more):
                 progress.pulled(pointer, entries)
-                host.metrics.pulled.labels(host.replica.table.path).inc(len(entries))
+                self._last_count, self._pulled_at = len(entries), time.monotonic()
+                host.metrics.pulled.labels(host.replica.table.name).inc(len(entries))
                 return more
             case PointerMoved():
                 self._reload()
@@ -187,5 +201,5 @@ class Executor:
             reasons = {item.index: str(error) for item in batch}
         finally:
             host.progress.release(batch, done, reasons)
-        host.metrics.executed.labels(host.replica.table.path).inc(len(done))
-        host.metrics.postponed.labels(host.replica.table.path).inc(len(reasons))
+        host.metrics.executed.labels(host.replica.table.name).inc(len(done))
+        host.metrics.postponed.labels(host.replica.table.name).inc(len(reasons))

@@ -295,13 +295,13 @@ class Process:
             self._continue(thread, Then(life.mend_next, (self.replica,)))
         else:
             closed = after_close(thread.kind, self.replica, self.me, self.memory, thread.told)
+            self._remember(closed.memory)  # before anything else begins, which would be forgotten
             for request, answer in closed.answers:
                 self.observer.answered(request, answer)
             if closed.then is None:
                 self._over(thread)
             else:
                 self._continue(thread, closed.then)
-            self._remember(closed.memory)
         self.cluster.after(RETRY, lambda: self._resume(thread, None))
 
     def _told(self, thread: Thread, effect: Any, outcome: Any, fate: str = "", *, disk_changed: bool = False) -> None:

@@ -1,0 +1,180 @@
+"""The data source's writer without Spark: tasks, attempts, commit and abort against a scripted replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from replitree.client.connection import Connection
+from replitree.client.table import Table
+from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
+from replitree.spark import source_write
+from replitree.spark.source_write import StagedMessage, WritePlan, abort_job, commit_job, plan_write, write_task
+from replitree.spark.types import spark_schema
+from tests.client.conftest import FakeCluster
+from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
+
+READ_ONLY = Failure(503, "ReadOnly", "no session")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    made = FakeCluster(tmp_path)
+
+    def connect(_: object) -> Connection:
+        return made.connect()
+
+    monkeypatch.setattr(source_write, "open_connection", connect)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def table(cluster: FakeCluster) -> Table:
+    cluster.create("t", "k bigint not null, s string", order_by="k")
+    cluster.add_replica("t", "r1")
+    return cluster.connect().table("t")
+
+
+@pytest.fixture
+def r1(cluster: FakeCluster, table: Table) -> FakeReplica:
+    return cluster.replicas["r1"]
+
+
+def plan_of(table: Table, **options: str) -> WritePlan:
+    return plan_write({"table": "t", "timeout": "5"} | options, spark_schema(table.definition, ["s", "k"]))
+
+
+def batches(start: int, count: int) -> Iterator[pa.RecordBatch]:
+    """Rows as Spark sends them: its own order of columns, and `not null` where a frame has it."""
+    schema = pa.schema([pa.field("s", pa.string(), nullable=False), pa.field("k", pa.int64())])
+    for first in range(start, start + count, 7):
+        keys = list(range(first, min(first + 7, start + count)))
+        yield pa.RecordBatch.from_arrays([pa.array([f"s{k}" for k in keys]), pa.array(keys, pa.int64())], schema=schema)
+
+
+def failing(start: int) -> Iterator[pa.RecordBatch]:
+    yield from batches(start, 7)
+    raise ValueError("as the test wants")
+
+
+def left(r1: FakeReplica) -> list[str]:
+    return [path.name for path in r1.uploads.iterdir()]
+
+
+def test_tasks_become_one_insert_and_failed_attempts_no_part_of_it(table: Table, r1: FakeReplica) -> None:
+    plan = plan_of(table)
+    first = write_task(plan, batches(0, 20))
+    with pytest.raises(ValueError, match="as the test wants"):
+        write_task(plan, failing(20))
+    again = write_task(plan, batches(20, 20))
+    lost = write_task(plan, batches(20, 20))  # a speculative attempt that Spark did not choose
+    assert len({first.folder, again.folder, lost.folder}) == 3
+    nothing = write_task(plan, iter(()))
+    commit_job(plan, [first, again, nothing])
+    (manifest,) = r1.manifests
+    assert (manifest.rows, len(manifest.files)) == (40, 2)
+    assert len(r1.blocks) == 1
+    assert left(r1) == []
+
+
+def test_lost_answer_to_the_commit_is_settled_by_the_same_token(table: Table, r1: FakeReplica) -> None:
+    plan = plan_of(table)
+    message = write_task(plan, batches(0, 5))
+    r1.script.append(Failure(504, "OutcomeUnknown"))
+    commit_job(plan, [message])
+    tokens = [seen.query["token"] for seen in r1.seen if seen.path.endswith("/commit")]
+    assert tokens == [plan.token, plan.token]
+
+
+@pytest.mark.parametrize("fate", [DROP_SERVED, DROP_UNSEEN])
+def test_abort_after_an_unknown_commit_deletes_nothing_that_may_be_published(
+    table: Table, r1: FakeReplica, fate: str
+) -> None:
+    plan = plan_of(table, timeout="0.3", inserttoken="job 7")
+    message = write_task(plan, batches(0, 5))
+    r1.script.extend([fate, *[READ_ONLY] * 1000])
+    with pytest.raises(OutcomeUnknown) as caught:
+        commit_job(plan, [message])
+    assert caught.value.token == "job 7"
+    abort_job(plan)
+    assert "DELETE" not in {seen.method for seen in r1.seen}
+    kept = [plan.upload] if fate == DROP_UNSEEN else []
+    assert left(r1) == kept
+
+
+def test_abort_of_a_failed_job_leaves_nothing(table: Table, r1: FakeReplica) -> None:
+    plan = plan_of(table)
+    write_task(plan, batches(0, 5))
+    abort_job(plan)
+    assert left(r1) == []
+    assert r1.seen[-1].method == "DELETE"
+
+
+def test_refused_commit_leaves_nothing(table: Table, r1: FakeReplica) -> None:
+    plan = plan_of(table)
+    message = write_task(plan, batches(0, 5))
+    r1.script.append(Failure(429, "TooManyParts"))
+    with pytest.raises(Exception, match="as the test said"):
+        commit_job(plan, [message])
+    abort_job(plan)
+    assert left(r1) == []
+
+
+def test_job_without_rows_is_no_insert(table: Table, r1: FakeReplica) -> None:
+    plan = plan_of(table)
+    commit_job(plan, [write_task(plan, iter(()))])
+    assert not r1.blocks
+    assert left(r1) == []
+
+
+def test_job_has_a_token_of_its_own_unless_it_is_given_one(table: Table) -> None:
+    assert plan_of(table).token != plan_of(table).token
+    assert plan_of(table, inserttoken="mine").token == "mine"
+
+
+def test_wrong_rows_are_refused_by_plan_and_task(table: Table) -> None:
+    with pytest.raises(SchemaMismatch, match="'k' is missing"):
+        plan_write({"table": "t"}, spark_schema(table.definition, ["s"]))
+    plan = plan_of(table)
+    null = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array([None], pa.int64())], names=["s", "k"])
+    with pytest.raises(SchemaMismatch, match="'k'"):
+        write_task(plan, iter([null]))
+
+
+def test_without_a_shared_disk_files_go_through_the_driver(cluster: FakeCluster) -> None:
+    cluster.create("t", "k bigint not null, s string", order_by="k")
+    far = cluster.add_replica("t", "r8", machine="elsewhere")
+    table = cluster.connect().table("t")
+    plan = plan_of(table)
+    messages = [write_task(plan, batches(0, 5)), write_task(plan, batches(5, 5))]
+    assert all(message.folder == "" and message.files for message in messages)
+    assert left(far) == []
+    commit_job(plan, messages)
+    assert far.manifests[0].rows == 10
+    assert [seen.method for seen in far.seen].count("PUT") == 2
+    abort_job(plan)
+
+
+def test_too_much_for_the_driver_is_refused(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_write, "MESSAGE_BYTES_MAX", 10)
+    cluster.create("t", "k bigint not null, s string", order_by="k")
+    cluster.add_replica("t", "r8", machine="elsewhere")
+    with pytest.raises(BadInput, match="repartition into more tasks"):
+        write_task(plan_of(cluster.connect().table("t")), batches(0, 5))
+
+
+def test_executors_that_see_the_disk_and_others_that_do_not(table: Table, r1: FakeReplica) -> None:
+    plan = plan_of(table)
+    near = write_task(plan, batches(0, 5))
+    assert plan.scratch is not None
+    hidden = plan.scratch.rename(plan.scratch.with_name("hidden"))
+    far = write_task(plan, batches(5, 5))
+    hidden.rename(plan.scratch)
+    assert isinstance(far, StagedMessage)
+    commit_job(plan, [near, far])
+    assert r1.manifests[0].rows == 10
+    assert left(r1) == []
