@@ -74,3 +74,19 @@ def test_version_is_json_when_asked(run: Run) -> None:
     ran = run("version", "--json")
     assert ran.status == 0
     assert {"replitree", "pyspark", "pyarrow", "python"} <= set(ran.json)
+
+
+@pytest.mark.parametrize("command", [(), ("table",), ("verify",), ("bench",)], ids=str)
+def test_a_group_without_a_command_shows_its_help(run: Run, command: tuple[str, ...]) -> None:
+    ran = run(*command)
+    assert ran.status == 2
+    assert ran.out == ""
+    assert "Commands:" in ran.err
+    assert run(*command, "--json").error["error"] == "UsageError"
+
+
+def test_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m replitree.cli.main verify list --json | head -c 1"
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert ran.stdout == "["
+    assert ran.stderr == ""

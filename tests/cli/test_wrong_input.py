@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -146,6 +148,22 @@ def test_an_unexpected_error_is_one_line_and_debug_shows_where(run: Run, monkeyp
     ran = run("version", "--debug")
     assert ran.status == 1
     assert "Traceback" in ran.err
+
+
+def test_broken_pipe_to_a_server_is_not_taken_for_a_closed_output() -> None:
+    code = (
+        "import sys; from replitree.cli import version; from replitree.cli.main import main\n"
+        "def broken(_): raise BrokenPipeError(32, 'Broken pipe')\n"
+        "version._version = broken; sys.exit(main(['version']))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "Broken pipe" in ran.stderr
+
+
+def test_folder_that_can_not_be_made_is_named(run: Run) -> None:
+    ran = run("up", "--dir", "/proc/nowhere")
+    assert (ran.status, ran.err) == (1, "replitree: /proc/nowhere: No such file or directory\n")
 
 
 def test_ctrl_c_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ _CONFIG = """<yandex>
   <http_port>{http}</http_port><tcp_port>{tcp}</tcp_port>
   <interserver_http_port>{interserver}</interserver_http_port><interserver_http_host>127.0.0.1</interserver_http_host>
   <listen_host>127.0.0.1</listen_host>
-  <max_concurrent_queries>200</max_concurrent_queries><keep_alive_timeout>60</keep_alive_timeout>
+  <max_concurrent_queries>200</max_concurrent_queries><keep_alive_timeout>3600</keep_alive_timeout>
   <uncompressed_cache_size>104857600</uncompressed_cache_size><mark_cache_size>536870912</mark_cache_size>
   <path>{home}/data/</path><tmp_path>{home}/tmp/</tmp_path>
   <user_files_path>{home}/files/</user_files_path><format_schema_path>{home}/files/</format_schema_path>

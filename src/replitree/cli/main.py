@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import sys
 import traceback
 from collections.abc import Sequence
@@ -75,29 +76,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger().addHandler(logging.NullHandler())
     as_json = "--json" in given
     try:
-        status_code = app([word for word in given if word != "--debug"], prog_name="replitree", standalone_mode=False)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
-    except KeyboardInterrupt:
+        return _run([word for word in given if word != "--debug"])
+    except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where every error becomes a line
+        if _is_output_closed(error):
+            return EXIT_FAILED
         if debug:
             traceback.print_exc()
         return _show(error, as_json=as_json, debug=debug)
+
+
+def _run(arguments: list[str]) -> int:
+    """Run the command that the arguments name; return its exit status.
+
+    Not by calling `app`: that takes every broken pipe, also one to a server, for a reader who closed our output, and ends
+    without a word.
+    """
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("replitree", arguments) as context:
+            status_code = command.invoke(context)
+    except typer.Exit as ended:
+        return int(ended.exit_code)
     return status_code if isinstance(status_code, int) else 0
+
+
+def _is_output_closed(error: Exception) -> bool:
+    """Tell whether whoever read our output has seen enough; then Python must not complain again when it flushes at exit."""
+    if not isinstance(error, BrokenPipeError):
+        return False
+    output = sys.stdout.fileno()
+    poll = select.poll()
+    poll.register(output, 0)
+    if not poll.poll(0):  # a pipe without a reader reports an error at once
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return True
 
 
 def _show(error: Exception, *, as_json: bool, debug: bool) -> int:
     """Print an error as one line; return the exit status."""
     usage = getattr(error, "format_message", None)
+    if callable(usage) and str(usage()).startswith("Usage:") and not as_json:
+        print(usage(), file=sys.stderr)  # a command without arguments shows its help
+        return EXIT_BAD_INPUT
     if callable(usage):
         print_error("UsageError", f"{usage()} (replitree --help shows how)", as_json=as_json)
         return EXIT_BAD_INPUT
     if isinstance(error, ReplitreeError):
         print_error(type(error).__name__, str(error), as_json=as_json)
         return EXIT_BAD_INPUT if isinstance(error, BadInput) else EXIT_FAILED
+    if isinstance(error, OSError) and error.filename is not None:
+        print_error(type(error).__name__, f"{error.filename}: {error.strerror}", as_json=as_json)
+        return EXIT_FAILED
     hint = "" if debug else " (this is a bug; --debug shows where)"
     print_error(type(error).__name__, f"unexpected {type(error).__name__}: {error}{hint}", as_json=as_json)
     return EXIT_FAILED

@@ -11,7 +11,7 @@ Guarantees that every interpreter gives:
 * A read may be stale (it shows some earlier state, never a state of the future), but never older than a write of the same
   session that was answered, and never older than a `Sync` before it.
 * A read that can't be had does not return: the interpreter closes the procedure, as a crash would.
-* Effects on the local part store are synced when they return.
+* Effects on the local part store are synced when they return, but for a `Publish` that does not ask for it.
 
 Absent on purpose: clocks, random numbers, retries, logging.
 
@@ -238,12 +238,16 @@ class StoreFailed:
 class Publish:
     """Rename the staged parts to their names and sync the folder.  Idempotent.  Outcome: `Published`, `StoreFailed`.
 
-    `names` gives the part of each staged partition.  `Published.missing` are the parts of which neither the staged nor the
-    published files are there (or are whole): the caller must fetch them.
+    `names` gives the part of each staged partition.  Without `synced` a power failure may undo the renaming (it never loses
+    the files), so it must be said again, synced, before the parts are registered.
+
+    `Published.missing` are the parts of which neither the staged nor the published files are there (or are whole): the caller
+    must fetch them.
     """
 
     staging: StagingId
     names: tuple[tuple[str, str], ...]
+    synced: bool = True
 
 
 @dataclass(frozen=True, slots=True)

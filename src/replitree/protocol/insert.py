@@ -4,7 +4,7 @@ Order of publication.  A crash between any two steps leaves the table without th
 
 1. *stage*    the rows of the group as part files under a fresh id, synced    before: nothing; after: garbage for the sweep
 2. *commit*   the block ids and the log entry, one transaction                from here on the insert exists, for every replica
-3. *publish*  rename the staged parts to their names                          repeated by `execute` when the process died
+3. *publish*  rename the staged parts to their names                          repeated, and synced, by `execute`
 4. *answer*   every client of the group hears the index
 
 The log gives the number: the index of the entry is the block number of its parts.  Nothing is allocated before the commit, so
@@ -289,7 +289,7 @@ def _publish(
 ) -> Procedure[None]:
     """Give the parts their names and answer.  A failure here is `execute`'s to repeat: the staged files are synced."""
     names = part_names(GetEntry(replica.name, staging, parts, ()), index)
-    published = yield Publish(staging, names)
+    published = yield Publish(staging, names, synced=False)
     lost = isinstance(published, Published) and published.missing
     yield from _answer_all(requests, OutcomeUnknown() if lost else Inserted(index))
 

@@ -93,8 +93,8 @@ class StorePerformer:
             case Stage(staging, requests):
                 manifests = self._stage(staging, [self._payloads[request] for request in requests])
                 return Staged(tuple(staged_part(manifest) for manifest in manifests))
-            case Publish(staging, names):
-                return self._publish(staging, names)
+            case Publish(staging, names, synced):
+                return self._publish(staging, names, synced=synced)
             case FetchPart():
                 return self._exchange.fetch((effect,))[0]
             case FetchMany(fetches):
@@ -113,13 +113,14 @@ class StorePerformer:
                 self._store.detach(part)
                 return None
 
-    def _publish(self, staging: StagingId, names: tuple[tuple[str, str], ...]) -> Published:
-        """Publish once; `execute` repeats it for what `insert` has published a moment ago."""
+    def _publish(self, staging: StagingId, names: tuple[tuple[str, str], ...], *, synced: bool) -> Published:
+        """Publish once; `execute` repeats it for what `insert` has published a moment ago, and only the sync is left to do."""
         with self._publishing:
-            if self._published.pop(staging, None):
+            if synced and self._published.pop(staging, False):
+                self._store.sync_names()
                 return Published()
-            missing = tuple(self._store.publish(staging, dict(names)))
-            if not missing:
+            missing = tuple(self._store.publish(staging, dict(names), sync_names=synced))
+            if not missing and not synced:
                 self._published[staging] = True
                 if len(self._published) > PUBLISHED_MAX:
                     self._published.pop(next(iter(self._published)))

@@ -212,7 +212,7 @@ class PartStore:
         write_file(folder / MANIFEST_FILE, manifest.encode())
         _sync_part(folder, manifest)
 
-    def publish(self, staging: str, names: Mapping[str, str]) -> tuple[str, ...]:
+    def publish(self, staging: str, names: Mapping[str, str], *, sync_names: bool = True) -> tuple[str, ...]:
         """Give the staged parts their names.
 
         Parameters
@@ -221,6 +221,9 @@ class PartStore:
             The staging id; its folder may be gone when this was done before.
         names
             Part name by partition.
+        sync_names
+            Whether the names are durable on return; with False the caller says `sync_names`, or `publish` again, before it
+            relies on them.  The files are durable in any case, under one name or the other.
 
         Returns
         -------
@@ -231,7 +234,8 @@ class PartStore:
         targets = [(source / partition, self.part_path(part)) for partition, part in sorted(names.items())]
         with store_errors(f"publish the insert {staging}"):
             missing = tuple(target.name for staged, target in targets if not self._publish_part(staged, target))
-            sync_folder(self._parts)
+            if sync_names:
+                sync_folder(self._parts)
             if is_folder(source):  # that it is gone need not be durable: an empty folder does no harm
                 _remove_if_empty(source)
         return missing
