@@ -8,8 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from replitree.coordination.memory import MemoryCoordination
+from replitree.errors import ReplicaUnavailable, TableNotFound
+from replitree.replica.config import Address
+from replitree.replica.server import Server
 from replitree.storage.definition import TableSettings
-from tests.replica.inprocess import InProcessCluster, as_stream, rows, wait_for
+from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, as_stream, rows, wait_for
 
 
 def test_rows_inserted_at_any_replica_reach_all(cluster: InProcessCluster) -> None:
@@ -121,3 +125,13 @@ def test_too_many_parts_slow_inserts_down_and_then_refuse_them(tmp_path: Path) -
         assert "parts_max" in node.insert(rows(100))[1]["message"]
     finally:
         cluster.close()
+
+
+def test_a_server_that_is_starting_asks_for_patience_and_denies_no_table(cluster: InProcessCluster) -> None:
+    node = cluster.nodes[0]
+    assert node.server is not None
+    unstarted = Server(node.config, TOKEN, Address("127.0.0.1", 1), MemoryCoordination(cluster.shared), ROOT)
+    with pytest.raises(ReplicaUnavailable, match="starting"):
+        unstarted.table("t")
+    with pytest.raises(TableNotFound):
+        node.server.table("nothing")

@@ -17,7 +17,10 @@ from replitree.protocol.entries import part_names
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import Pointer, Queued
 
-POSTPONE_S_MIN = 0.1
+POSTPONE_S_MIN = 0.004
+"""First pause of an entry that could not be executed; it doubles with every try.  Mostly the writer has only just committed and
+publishes its part within milliseconds."""
+
 POSTPONE_S_MAX = 10.0
 LARGE_ENTRY_BYTES = 32 << 20
 """Entries at least this large are executed in a lane of their own, so that small ones need not wait."""
@@ -77,7 +80,12 @@ class Progress:
     def take(self, large: bool, count: int, stopping: Callable[[], bool], wait_s: float) -> tuple[Queued, ...]:
         """Take up to `count` entries of one lane to execute, waiting up to `wait_s` for some."""
         with self.changed:
-            self.changed.wait_for(lambda: stopping() or self._ready(large, 1), timeout=wait_s)
+            deadline = time.monotonic() + wait_s
+            while not stopping() and not self._ready(large, 1):
+                now = time.monotonic()
+                if now >= deadline:
+                    break
+                self.changed.wait(max(0.0, min(deadline, self._next_try(large)) - now))
             batch = () if stopping() else self._ready(large, count)
             self._running.update(item.index for item in batch)
             return batch
@@ -95,6 +103,14 @@ class Progress:
                     break
         return tuple(found)
 
+    def _next_try(self, large: bool) -> float:
+        """Return when the next waiting entry of a lane is due (monotonic seconds)."""
+        waiting = (
+            (self._queue.get(index), entry) for index, entry in self._waiting.items() if index not in self._running
+        )
+        due = (entry.again_at for item, entry in waiting if item is not None and self._is_large(item) is large)
+        return min(due, default=float("inf"))
+
     def _is_large(self, item: Queued) -> bool:
         return item.entry.replica != self._replica and sum(part.bytes for part in item.entry.parts) >= LARGE_ENTRY_BYTES
 
@@ -108,7 +124,7 @@ class Progress:
                 self._waiting.pop(index, None)
             for index, reason in reasons.items():
                 tries = self._waiting[index].tries + 1 if index in self._waiting else 1
-                pause = min(POSTPONE_S_MAX, POSTPONE_S_MIN * 2 ** min(tries, 10))
+                pause = min(POSTPONE_S_MAX, POSTPONE_S_MIN * 2 ** min(tries - 1, 20))
                 self._waiting[index] = _Waiting(reason, tries, time.monotonic() + pause)
             self._tell()
 

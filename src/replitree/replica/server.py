@@ -24,7 +24,7 @@ from aiohttp import web
 
 from replitree.coordination.port import Connected, Coordination, Event, SessionLost, Suspended, Watched, make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.errors import CoordinationUnavailable, ReplicaBusy, ReplitreeError, TableNotFound
+from replitree.errors import CoordinationUnavailable, ReplicaBusy, ReplicaUnavailable, ReplitreeError, TableNotFound
 from replitree.protocol import layout
 from replitree.protocol.effects import Children, Exists, Get, GetMany
 from replitree.protocol.layout import Replica, Table
@@ -66,6 +66,7 @@ class Server:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._lost = threading.Event()
+        self._started = False
         self._stopping = False
         self._peers: dict[tuple[str, str], Peer] = {}
         self.identity = own_identity(str(address))
@@ -85,8 +86,12 @@ class Server:
         ------
         TableNotFound
             It does not exist, or this server does not host it (yet).
+        ReplicaUnavailable
+            The server has only begun to look which tables there are.
         """
         replica = self._tables.get(name)
+        if replica is None and not self._started:
+            raise ReplicaUnavailable(f"replica {self._config.name} is starting; try again, or another replica")
         if replica is None:
             raise TableNotFound(
                 f"replica {self._config.name} has no table {name!r}; `replitree table list` shows the tables"
@@ -122,6 +127,7 @@ class Server:
         self._coordination.add_listener(self._on_event)
         make_root(self._coordination, layout.tables(self._root))
         self._look_for_tables()
+        self._started = True
         self._watcher.start()
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
