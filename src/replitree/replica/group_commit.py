@@ -19,7 +19,7 @@ from replitree.protocol.effects import BlockId, ClientAnswer, RequestId
 
 GROUP_REQUESTS_MAX = 256
 WAITING_REQUESTS_MAX = 4096
-LINGER_S = 0.004
+LINGER_S = 0.012
 """Longest wait for clients that are expected back."""
 
 
