@@ -38,7 +38,6 @@ from replitree.protocol.effects import (
     Published,
     Refused,
     Reveal,
-    StoreFailed,
 )
 from replitree.protocol.entries import part_names
 from replitree.protocol.layout import Replica
@@ -191,6 +190,3 @@ def refetch(replica: Replica, parts: tuple[tuple[str, str], ...]) -> Procedure[t
     if here:
         yield Reveal(here)
     return tuple(name for name, _ in parts if name not in here)
-
-
-__all__ = ["EXECUTE_ENTRIES_MAX", "Executed", "Postponed", "QueueMoved", "StoreFailed", "execute", "refetch"]
