@@ -25,6 +25,9 @@ def test_the_conversations_that_matter_are_there() -> None:
         "killed_writer_restarts.txt",
         "replaced_process_is_refused.txt",
         "activation_spares_a_running_insert.txt",
+        "merge_of_two_parts.txt",
+        "mutation_of_one_part.txt",
+        "drop_during_a_merge.txt",
     } <= set(CONVERSATIONS)
 
 

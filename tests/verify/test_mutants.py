@@ -22,18 +22,34 @@ STEPS = {
     "node-before-file": 8,
     "staging-swept-too-early": 7,
     "deduplication-in-two-steps": 6,
-    "reveal-before-register": 8,
+    "reveal-before-register": 9,
     "failed-when-unknown": 3,
     "gap-believed-at-once": 7,
-    "group-staged-whole-again": 10,
+    "group-staged-whole-again": 11,
     "replaced-takes-back": 13,
     "activation-at-any-version": 12,
-    "staging-listed-after-activation": 22,
+    "staging-listed-after-activation": 27,
     "sweep-without-looking": 10,
-    "unpulled-parts-set-aside": 21,
-    "new-session-with-old-epoch": 28,
-    "older-reload-wins": 28,
-    "executed-unnoticed": 23,
+    "new-session-with-old-epoch": 31,
+    "older-reload-wins": 25,
+    "executed-unnoticed": 27,
+    "merge-of-what-is-left": 24,
+    "merge-keeps-lowest-mutation": 9,
+    "change-of-later-blocks": 22,
+    "drop-before-earlier-insert": 16,
+    "drop-during-merge": 17,
+    "drop-before-covered-insert": 45,
+    "drop-of-later-blocks": 30,
+    "drop-of-named-parts": 28,
+    "drop-leaves-covered-parts": 33,
+    "result-fetched-into-nothing": 19,
+    "covering-part-not-pulled": 10,
+    "result-not-compared": 16,
+    "sources-deregistered-first": 9,
+    "kill-of-published": 13,
+    "token-taken-over-unversioned": 18,
+    "older-pull-wins": 32,
+    "unpulled-parts-set-aside": 25,
 }
 """Steps of the shortest counterexample."""
 
@@ -44,10 +60,14 @@ def test_every_mutant_is_pinned() -> None:
 
 def test_every_invariant_that_a_bug_could_break_has_a_mutant() -> None:
     broken = {mutant.breaks for mutant in MUTANTS.values()}
-    assert set(NAMES) - broken == {"I7", "STOP"}  # I7: see below; STOP: nothing but a take-over sets it
+    assert set(NAMES) - broken == {"I7", "STOP"}  # I7: I1 notices first; STOP: nothing but a take-over sets it
 
 
-@pytest.mark.parametrize("name", STEPS)
+LONG = ("drop-before-covered-insert",)
+"""Caught only after half a minute of exploring."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in STEPS])
 def test_mutant_is_caught(name: str) -> None:
     mutant = MUTANTS[name]
     explored = explore(MODELS[mutant.model], mutant.stages)

@@ -74,6 +74,13 @@ class Unsettled:
     """Every attempt was refused or unknown.  Nothing is owned; try again."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoEpoch:
+    """The process can't act for the replica now: `reason` is for a client."""
+
+    reason: str
+
+
 Activation: TypeAlias = Activated | Busy | NotJoined | Unsettled
 Renewal: TypeAlias = Activated | Replaced | NotJoined | Unsettled
 
@@ -148,3 +155,24 @@ def _take(replica: Replica, me: bytes, host: Node, active: Node | None) -> Proce
     epoch = Epoch(host.version + 1)
     yield AdoptEpoch(epoch)
     return epoch
+
+
+def newer_epoch(replica: Replica, me: bytes, epoch: Epoch) -> Procedure[Activated | NoEpoch]:
+    """Find the epoch to use after a commit under `epoch` was refused for certain.
+
+    Parameters
+    ----------
+    replica, me
+        As in `activate`.
+    epoch
+        The one that was refused.
+    """
+    known = yield CurrentEpoch()
+    if known is not None and known > epoch:
+        return Activated(known)
+    renewed = yield from renew_epoch(replica, me, epoch)
+    if isinstance(renewed, Activated):
+        return renewed
+    if isinstance(renewed, Replaced):
+        return NoEpoch("another process took over this replica; ask that one")
+    return NoEpoch("the replica has no session; try again or ask another replica")

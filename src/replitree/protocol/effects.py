@@ -41,6 +41,9 @@ StagingId = NewType("StagingId", str)
 BlockId = NewType("BlockId", str)
 """Deduplication id of one insert request."""
 
+EntryId = NewType("EntryId", str)
+"""Names one command of a user in the log; never used twice."""
+
 RequestId = NewType("RequestId", int)
 """Names one client's request within the process that serves it."""
 
@@ -293,10 +296,71 @@ class FetchMany:
 
 
 @dataclass(frozen=True, slots=True)
-class Reveal:
-    """From now on local reads show these parts.  Outcome: None."""
+class Merge:
+    """Merge published parts into one staged part and sync it.  Outcome: `Made`, `StoreFailed`, `Cancelled`.
+
+    `sources` are in the order of their blocks.  A result that is staged under this id already is replaced.
+    """
+
+    staging: StagingId
+    sources: tuple[str, ...]
+    result: str
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mutate:
+    """Stage what a published part is after a mutation, and sync it.  Outcome: `Made`, `StoreFailed`, `Cancelled`.
+
+    `command` is what the log says.  A part that it does not touch is linked, not written.
+    """
+
+    staging: StagingId
+    source: str
+    result: str
+    command: str
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Stage a published part as it is, to get another name.  Outcome: `Made`, `StoreFailed`."""
+
+    staging: StagingId
+    source: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The result is staged, as the partition's part of its staging id."""
+
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Nobody needs the result any more, or the operator has stopped such work.  Nothing is staged."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """Keep copies of published parts aside, for people, and sync them.  Idempotent.  Outcome: None, or `StoreFailed`."""
 
     parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reveal:
+    """From now on local reads show `parts`, and no longer those that are `gone`, at once.  Outcome: None.
+
+    The files of a part that is gone stay while readers may need them.
+    """
+
+    parts: tuple[str, ...]
+    gone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +455,19 @@ ClientAnswer: TypeAlias = Inserted | Duplicate | Failed | OutcomeUnknown
 
 CoordinationEffect: TypeAlias = Get | GetMany | Exists | Children | Sync | Commit
 StoreEffect: TypeAlias = (
-    Stage | Publish | FetchPart | FetchMany | Reveal | ListStaging | RemoveStaging | ListParts | RemovePart
+    Stage
+    | Publish
+    | FetchPart
+    | FetchMany
+    | Merge
+    | Mutate
+    | Link
+    | Detach
+    | Reveal
+    | ListStaging
+    | RemoveStaging
+    | ListParts
+    | RemovePart
 )
 ProcessEffect: TypeAlias = CurrentEpoch | AdoptEpoch | ProbeOwner | Answer
 Effect: TypeAlias = CoordinationEffect | StoreEffect | ProcessEffect

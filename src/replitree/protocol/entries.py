@@ -3,19 +3,37 @@
 Everything is JSON with a format number.  A reader that meets a newer format or an unknown kind stops with
 `UnsupportedFormat` and changes nothing: an older replica must never skip an entry that it does not understand.
 
-Kinds of entries: `get` (an insert).  The others that the design names (`settle`, `fail`, `merge`, `mutate`, `drop`, `lost`,
-`alter`) are not written by this version.
+=========  =====================================================================================  ==========================
+kind       what it does to the parts of the table (`replitree.protocol.fold`)                     applies
+=========  =====================================================================================  ==========================
+`get`      adds the parts of one insert; with `drops`, replaces partitions                        always
+`merge`    puts one part in the place of neighbours                                               while they are all there
+`mutate`   puts a mutated part in the place of every earlier part of the table or a partition     always
+`drop`     removes the earlier parts of the table or a partition, or those of a range of blocks   unless one straddles it
+`alter`    changes the columns; the parts stay                                                    always
+=========  =====================================================================================  ==========================
+
+`settle`, `fail` and `lost` are named by the design and not written by this version.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from replitree.errors import UnsupportedFormat
-from replitree.protocol.effects import BlockId, StagedPart, StagingId
-from replitree.protocol.parts import inserted_part
+from replitree.protocol.effects import BlockId, EntryId, StagedPart, StagingId
+from replitree.protocol.parts import Part, inserted_part
 
-FORMAT = 1
+EVERY_PARTITION = "*"
+"""Stands for all partitions of the table where a partition is named."""
+
+FORMATS = {"get": 2, "merge": 1, "mutate": 1, "drop": 1, "alter": 1}
+"""The newest format of each kind that this version knows."""
+
+BLOCK_FORMAT = 1
 
 
 class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
@@ -31,6 +49,8 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
         The deduplication ids of all the requests in it.
     schema_version
         Version of the columns that the rows were written with.
+    drops
+        Partitions, or `EVERY_PARTITION`, whose earlier parts it replaces.  Such an entry has format 2.
     """
 
     replica: str
@@ -38,10 +58,100 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
     parts: tuple[StagedPart, ...]
     blocks: tuple[BlockId, ...]
     schema_version: int = 1
-    format: int = FORMAT
+    format: int = 1
+    drops: tuple[str, ...] | UnsetType = UNSET
 
 
-Entry = GetEntry
+class MergeEntry(msgspec.Struct, frozen=True, tag="merge", tag_field="kind"):
+    """A merge: one part takes the place of neighbours.
+
+    Attributes
+    ----------
+    replica
+        Who proposed it.
+    sources
+        Names of the parts, ascending, of one partition, with no other part between them.  One source is enough where a
+        policy has something to do inside it.
+    schema_version
+        Version of the columns that the result is written with.
+    """
+
+    replica: str
+    sources: tuple[str, ...]
+    schema_version: int = 1
+    format: int = 1
+
+
+class MutateEntry(msgspec.Struct, frozen=True, tag="mutate", tag_field="kind"):
+    """A mutation: every earlier part is replaced by its mutated form.
+
+    Attributes
+    ----------
+    replica, id
+        Who proposed it, and the name by which it is found again.
+    partition
+        Only parts of this partition, or `EVERY_PARTITION`.
+    command
+        What is done to the rows, as `replitree.storage.mutate` writes it; the protocol does not look inside.
+    schema_version
+        Version of the columns that the command was written for and the results are written with.
+    """
+
+    replica: str
+    id: EntryId
+    partition: str
+    command: str
+    schema_version: int = 1
+    format: int = 1
+
+
+class DropEntry(msgspec.Struct, frozen=True, tag="drop", tag_field="kind"):
+    """A drop: earlier parts leave the table.
+
+    Attributes
+    ----------
+    replica, id
+        Who proposed it, and the name by which it is found again.
+    partition
+        Only parts of this partition, or `EVERY_PARTITION`.
+    block_min, block_max
+        Only parts of these blocks, both included.  When a part is partly in the range, nothing is dropped at all.
+    detach
+        Whether every replica keeps the parts aside.
+    """
+
+    replica: str
+    id: EntryId
+    partition: str
+    block_min: int | None = None
+    block_max: int | None = None
+    detach: bool = False
+    format: int = 1
+
+
+class AlterEntry(msgspec.Struct, frozen=True, tag="alter", tag_field="kind"):
+    """A change of the columns; it is in one commit with the new value of the `columns` node.
+
+    Attributes
+    ----------
+    replica, id
+        Who proposed it, and the name by which it is found again.
+    command
+        What is changed, as `replitree.storage.evolve` writes it.
+    schema_version
+        Version of the columns from here on.
+    """
+
+    replica: str
+    id: EntryId
+    command: str
+    schema_version: int
+    format: int = 1
+
+
+Entry: TypeAlias = GetEntry | MergeEntry | MutateEntry | DropEntry | AlterEntry
+Command: TypeAlias = MutateEntry | DropEntry | AlterEntry
+"""Entries that a user asks for and that are found again by their id."""
 
 
 class _Envelope(msgspec.Struct):
@@ -62,11 +172,11 @@ class BlockValue(msgspec.Struct, frozen=True):
 
     insert: StagingId
     log_from: int
-    format: int = FORMAT
+    format: int = BLOCK_FORMAT
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
-_decode_get = msgspec.json.Decoder(GetEntry).decode
+_decode_entry = msgspec.json.Decoder(Entry).decode
 _decode_block = msgspec.json.Decoder(BlockValue).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -93,16 +203,18 @@ def decode_entry(raw: bytes, where: str) -> Entry:
     """
     try:
         envelope = _decode_envelope(raw)
-        if envelope.format > FORMAT or envelope.kind != "get":
+        if envelope.format > FORMATS.get(envelope.kind, 0):
+            known = ", ".join(f"{kind!r} up to format {newest}" for kind, newest in FORMATS.items())
             raise UnsupportedFormat(
-                f"{where} has kind {envelope.kind!r} in format {envelope.format}; this replitree knows 'get' up to format "
-                f"{FORMAT}. Upgrade this replica; it stopped before the entry and lost nothing."
+                f"{where} has kind {envelope.kind!r} in format {envelope.format}; this replitree knows {known}. "
+                "Upgrade this replica; it stopped before the entry and lost nothing."
             )
-        return _decode_get(raw)
+        decoded: Entry = _decode_entry(raw)
     except msgspec.DecodeError as error:
         raise UnsupportedFormat(
             f"{where} can't be read ({error}); upgrade this replica or restore the node. It stopped before the entry."
         ) from error
+    return decoded
 
 
 def encode_block(value: BlockValue) -> bytes:
@@ -122,11 +234,21 @@ def decode_block(raw: bytes, where: str) -> BlockValue:
         value = _decode_block(raw)
     except msgspec.DecodeError as error:
         raise UnsupportedFormat(f"{where} can't be read ({error}); upgrade this replica") from error
-    if value.format > FORMAT:
-        raise UnsupportedFormat(f"{where} has format {value.format}, this replitree knows {FORMAT}; upgrade it")
+    if value.format > BLOCK_FORMAT:
+        raise UnsupportedFormat(f"{where} has format {value.format}, this replitree knows {BLOCK_FORMAT}; upgrade it")
     return value
 
 
-def part_names(entry: Entry, index: int) -> tuple[tuple[str, str], ...]:
-    """Return (partition, part name) of each part that the entry at `index` makes."""
+def inserted_parts(entry: GetEntry, index: int) -> tuple[Part, ...]:
+    """Return the parts that the insert at `index` makes, in the order of the entry's `parts`."""
+    return tuple(inserted_part(part.partition, index) for part in entry.parts)
+
+
+def part_names(entry: GetEntry, index: int) -> tuple[tuple[str, str], ...]:
+    """Return (partition, part name) of each part that the insert at `index` makes."""
     return tuple((part.partition, inserted_part(part.partition, index).name) for part in entry.parts)
+
+
+def dropped_partitions(entry: GetEntry) -> tuple[str, ...]:
+    """Return the partitions that an insert replaces, mostly none."""
+    return () if entry.drops is UNSET else entry.drops

@@ -1,128 +1,191 @@
 """Execute: bring the queue's entries onto this replica.
 
-File first, node second, visible third; a removal would go the opposite way.  So a registered part is always on disk, and a read
-never shows a part that the replica could lose by a crash:
+1. *files*     publish this replica's own staged parts, fetch the others, or make them: every file verified and synced
+2. *register*  create the nodes of the new parts, delete those of the parts that they replace, and delete the queue entries,
+               one commit for a batch of inserts or for one other entry
+3. *reveal*    local reads show the new parts and no longer the old ones
 
-1. *files*     publish this replica's own staged parts, fetch the others; every file verified and synced
-2. *register*  create the `parts` nodes and delete the queue entries, one commit for a batch of entries
-3. *reveal*    local reads show the parts
-
-Every step is idempotent.  A commit with an unknown outcome needs no new epoch: a queue entry can be deleted only once and never
-comes back, so a late commit and a repeated one exclude each other, and what is left in the queue is what is left to do.
+Entries may be executed in any order and at the same time, but a drop only after everything before it that could bring back what
+it removes (`registration.blockers`).  What the table does not have any more at the pointer, because a drop has followed, is not
+brought at all.
+Every step is idempotent.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
-
-from replitree.protocol import layout
+from replitree.protocol.drop import execute_drop, execute_overwrite
 from replitree.protocol.effects import (
-    ANY_VERSION,
-    Applied,
-    Check,
-    Children,
-    Commit,
-    Create,
-    Delete,
     Epoch,
     Fetched,
     FetchMany,
     FetchPart,
-    GetMany,
     LogIndex,
-    Many,
     Operation,
     Procedure,
     Publish,
     Published,
-    Refused,
-    Reveal,
+    RemoveStaging,
 )
-from replitree.protocol.entries import part_names
+from replitree.protocol.entries import (
+    AlterEntry,
+    DropEntry,
+    GetEntry,
+    MergeEntry,
+    MutateEntry,
+    dropped_partitions,
+)
+from replitree.protocol.fetch import fetch_anywhere, sources_of
 from replitree.protocol.layout import Replica
-from replitree.protocol.pull import Fenced, Queued
+from replitree.protocol.merge import execute_merge
+from replitree.protocol.mutate import execute_mutation
+from replitree.protocol.parts import Part, inserted_part, parse_part
+from replitree.protocol.pull import Queued
+from replitree.protocol.registration import (
+    Executed,
+    ExecuteOutcome,
+    Postponed,
+    View,
+    deregister,
+    finish,
+    register,
+)
 
 EXECUTE_ENTRIES_MAX = 64
 """Queue entries registered in one commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Postponed:
-    """An entry that could not be executed now, and why."""
-
-    index: LogIndex
-    reason: str
+def goes_alone(item: Queued) -> bool:
+    """Whether an entry is executed by itself; plain inserts are executed in batches."""
+    return not isinstance(item.entry, GetEntry) or bool(dropped_partitions(item.entry))
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """`done` are registered and visible; `postponed` stay in the queue."""
-
-    done: tuple[LogIndex, ...]
-    postponed: tuple[Postponed, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class QueueMoved:
-    """The queue is not what the caller believed; load it again."""
-
-
-ExecuteOutcome: TypeAlias = Executed | QueueMoved | Fenced
-
-
-def execute(replica: Replica, epoch: Epoch, batch: tuple[Queued, ...]) -> Procedure[ExecuteOutcome]:
-    """Execute a batch of queue entries.
+def execute(replica: Replica, epoch: Epoch, view: View, batch: tuple[Queued, ...]) -> Procedure[ExecuteOutcome]:
+    """Execute entries of the queue.
 
     Parameters
     ----------
     replica, epoch
         Whose queue, and the epoch under which it is active.
+    view
+        The replica's state.
     batch
-        From 1 to `EXECUTE_ENTRIES_MAX` entries of the queue, in ascending order of index.
+        From 1 to `EXECUTE_ENTRIES_MAX` inserts in ascending order of index, or one entry that `goes_alone`.
     """
     assert 1 <= len(batch) <= EXECUTE_ENTRIES_MAX
-    wanted = yield from _publish_own(replica, batch)
-    trouble = yield from _fetch(replica, wanted)
-    ready = tuple(item for item in batch if item.index not in trouble)
+    if not goes_alone(batch[0]):
+        assert not any(map(goes_alone, batch))
+        return (yield from _execute_inserts(replica, epoch, view, batch))
+    (item,) = batch
+    match item.entry:
+        case GetEntry():
+            return (yield from execute_overwrite(replica, epoch, view, item))
+        case MergeEntry():
+            return (yield from execute_merge(replica, epoch, view, item))
+        case MutateEntry():
+            return (yield from execute_mutation(replica, epoch, view, item))
+        case DropEntry():
+            return (yield from execute_drop(replica, epoch, view, item))
+        case AlterEntry():
+            return (yield from finish(replica, epoch, (item.index,)))
+
+
+# --- inserts ----------------------------------------------------------------------------------------------------------------
+
+
+def _execute_inserts(
+    replica: Replica, epoch: Epoch, view: View, batch: tuple[Queued, ...]
+) -> Procedure[ExecuteOutcome]:
+    wanted = yield from _publish_own(replica, view, batch)
+    missing = yield from _fetch(replica, wanted)
+    instead = yield from _fetch_later_forms(replica, view, tuple(fetch.part for _, fetch, _ in missing))
+    trouble = {
+        index: reason
+        for index, fetch, reason in missing
+        if not any(cover.covers(parse_part(fetch.part)) for cover in instead)
+    }
+    done = tuple(item for item in batch if item.index not in trouble)
     postponed = tuple(Postponed(index, reason) for index, reason in sorted(trouble.items()))
-    if not ready:
+    if not done:
         return Executed((), postponed)
-    outcome = yield Commit(Check(layout.host(replica), epoch), *_registration(replica, ready))
-    match outcome:
-        case Applied():
-            yield Reveal(_names(ready))
-            return Executed(tuple(item.index for item in ready), postponed)
-        case Refused(operation=Check()):
-            return Fenced()
-    return QueueMoved()
+    outcome = yield from _register(replica, epoch, view, done, instead)
+    return Executed(outcome.done, postponed) if isinstance(outcome, Executed) else outcome
 
 
-def _publish_own(replica: Replica, batch: tuple[Queued, ...]) -> Procedure[tuple[tuple[LogIndex, FetchPart], ...]]:
+def _fetch_later_forms(replica: Replica, view: View, parts: tuple[str, ...]) -> Procedure[dict[Part, str]]:
+    """Fetch what covers parts that nobody has any more; return what could be had, with its content hash."""
+    covers = dict.fromkeys(view.parts.covering(parse_part(name)) for name in parts)
+    fetched: dict[Part, str] = {}
+    for cover in covers:
+        if cover is not None and cover.name not in parts:
+            content_hash = yield from fetch_anywhere(replica, cover)
+            if content_hash is not None:
+                fetched[cover] = content_hash
+    return fetched
+
+
+def _register(
+    replica: Replica, epoch: Epoch, view: View, done: tuple[Queued, ...], instead: dict[Part, str]
+) -> Procedure[ExecuteOutcome]:
+    """Register the parts of inserts, or what was fetched in their place."""
+    operations: list[Operation] = []
+    shown: list[Part] = []
+    for item in done:
+        for part, content_hash in _parts(item):
+            if view.wants(part) and not any(cover.covers(part) for cover in instead):
+                operations.append(register(replica, part, content_hash))
+                shown.append(part)
+    gone: list[Part] = []
+    for cover, content_hash in instead.items():
+        replaced = view.held.between(cover.partition, cover.block_min, cover.block_max)
+        operations += [register(replica, cover, content_hash), *(deregister(replica, part) for part in replaced)]
+        shown.append(cover)
+        gone += replaced
+    indexes = tuple(item.index for item in done)
+    return (yield from finish(replica, epoch, indexes, tuple(operations), tuple(shown), tuple(gone)))
+
+
+def _publish_own(
+    replica: Replica, view: View, batch: tuple[Queued, ...]
+) -> Procedure[tuple[tuple[LogIndex, FetchPart], ...]]:
     """Publish what this replica staged itself; return what has to be fetched, each with the index of its entry."""
     wanted: list[tuple[LogIndex, FetchPart]] = []
     for item in batch:
-        names = part_names(item.entry, item.index)
-        missing = tuple(name for _, name in names)
+        assert isinstance(item.entry, GetEntry)
+        parts = tuple((part, content_hash) for part, content_hash in _parts(item) if view.wants(part))
+        missing = tuple(part.name for part, _ in parts)
         if item.entry.replica == replica.name:
-            published = yield Publish(item.entry.insert, names)
-            missing = published.missing if isinstance(published, Published) else missing
-        hashes = {name: part.content_hash for (_, name), part in zip(names, item.entry.parts, strict=True)}
-        wanted += [(item.index, FetchPart(name, hashes[name], (item.entry.replica,))) for name in missing]
+            if parts:
+                published = yield Publish(item.entry.insert, tuple((part.partition, part.name) for part, _ in parts))
+                missing = published.missing if isinstance(published, Published) else missing
+            if len(parts) < len(item.entry.parts):
+                yield RemoveStaging(item.entry.insert)
+        wanted += [
+            (item.index, FetchPart(part.name, content_hash, (item.entry.replica,)))
+            for part, content_hash in parts
+            if part.name in missing
+        ]
     return tuple(wanted)
 
 
-def _fetch(replica: Replica, wanted: tuple[tuple[LogIndex, FetchPart], ...]) -> Procedure[dict[LogIndex, str]]:
-    """Fetch parts, from their writers and where that fails from anybody who registered them; return the trouble by index."""
+def _parts(item: Queued) -> tuple[tuple[Part, str], ...]:
+    """Return the parts of an insert, each with its content hash."""
+    assert isinstance(item.entry, GetEntry)
+    return tuple((inserted_part(part.partition, item.index), part.content_hash) for part in item.entry.parts)
+
+
+def _fetch(
+    replica: Replica, wanted: tuple[tuple[LogIndex, FetchPart], ...]
+) -> Procedure[tuple[tuple[LogIndex, FetchPart, str], ...]]:
+    """Fetch parts, from their writers and where that fails from anybody who registered them; return the trouble."""
     if not wanted:
-        return {}
+        return ()
     left = yield from _try_fetch(wanted)
     if left:
-        elsewhere = yield from _other_sources(replica, tuple(fetch for _, fetch, _ in left))
+        elsewhere = yield from sources_of(replica, tuple(fetch for _, fetch, _ in left))
         again = tuple((index, elsewhere[fetch.part]) for index, fetch, _ in left if fetch.part in elsewhere)
         still = yield from _try_fetch(again)
         left = tuple(row for row in left if row[1].part not in elsewhere) + still
-    return {index: reason for index, _, reason in left}
+    return left
 
 
 def _try_fetch(
@@ -137,56 +200,3 @@ def _try_fetch(
         for (index, fetch), outcome in zip(wanted, outcomes, strict=True)
         if not isinstance(outcome, Fetched)
     )
-
-
-def _other_sources(replica: Replica, fetches: tuple[FetchPart, ...]) -> Procedure[dict[str, FetchPart]]:
-    """Find the other replicas that have registered the parts."""
-    names = (yield Children(layout.replicas(replica.table))) or ()
-    others = tuple(Replica(replica.table, name) for name in names if name != replica.name)
-    asked = tuple((fetch, other) for fetch in fetches for other in others if other.name not in fetch.sources)
-    many = (yield GetMany(tuple(layout.part(other, fetch.part) for fetch, other in asked))) if asked else Many(())
-    sources: dict[str, tuple[str, ...]] = {}
-    for (fetch, other), node in zip(asked, many.nodes, strict=True):
-        if node is not None and node.value == fetch.content_hash.encode():
-            sources[fetch.part] = (*sources.get(fetch.part, ()), other.name)
-    return {
-        fetch.part: FetchPart(fetch.part, fetch.content_hash, sources[fetch.part])
-        for fetch in fetches
-        if fetch.part in sources
-    }
-
-
-def _registration(replica: Replica, ready: tuple[Queued, ...]) -> tuple[Operation, ...]:
-    """Return what registers the parts of `ready` and takes the entries out of the queue."""
-    operations: list[Operation] = []
-    for item in ready:
-        for (_, name), part in zip(part_names(item.entry, item.index), item.entry.parts, strict=True):
-            operations.append(Create(layout.part(replica, name), part.content_hash.encode()))
-        operations.append(Delete(layout.queue_entry(replica, item.index), ANY_VERSION))
-    return tuple(operations)
-
-
-def _names(ready: tuple[Queued, ...]) -> tuple[str, ...]:
-    return tuple(name for item in ready for _, name in part_names(item.entry, item.index))
-
-
-def refetch(replica: Replica, parts: tuple[tuple[str, str], ...]) -> Procedure[tuple[str, ...]]:
-    """Fetch registered parts again that are missing or broken on disk, and reveal them.
-
-    Parameters
-    ----------
-    parts
-        Name and content hash of each.
-
-    Returns
-    -------
-    The names that no replica could send.
-    """
-    wanted = yield from _other_sources(
-        replica, tuple(FetchPart(name, content_hash, ()) for name, content_hash in parts)
-    )
-    outcomes = (yield FetchMany(tuple(wanted.values()))) if wanted else ()
-    here = tuple(outcome.part for outcome in outcomes if isinstance(outcome, Fetched))
-    if here:
-        yield Reveal(here)
-    return tuple(name for name, _ in parts if name not in here)

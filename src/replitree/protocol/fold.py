@@ -1,47 +1,153 @@
 """The fold: the parts that a table has are a pure function of its log.
 
 ``fold(log)`` is the one definition of a table's content.  A replica is a cache of it that is some entries behind.  The
-incremental form is `Fold.apply`; the plain form applies it from the start.
+incremental form is `apply`: one entry and what it changes; the plain form applies all entries from the start.
 
-Only inserts exist in this version, so every entry applies and nothing is ever covered; the place where later kinds decide
-whether they apply is `Fold.apply`.
+An entry that does not apply changes nothing, for every replica alike, so nobody needs a lock to append one, and two leaders at
+once are harmless: of two merges of one part the first counts, a merge after a drop finds nothing.
+
+`restore` is the other way to the same set: from what a replica has registered and what is left in its queue (I1).  It holds
+because of two properties that the tests and the checker prove:
+
+* Applying an entry again changes nothing, and a part that is covered already is not added.  So it does not matter which entries
+  were executed early, or that a later form of a part was fetched in its place.
+* Only drops remove for good.  A drop is executed after everything before it in the queue that touches what it removes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from replitree.protocol.effects import LogIndex
-from replitree.protocol.entries import Entry, part_names
-from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.entries import (
+    EVERY_PARTITION,
+    AlterEntry,
+    DropEntry,
+    Entry,
+    GetEntry,
+    MergeEntry,
+    MutateEntry,
+    dropped_partitions,
+    inserted_parts,
+)
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import Part, merged_part, mutated_part, parse_part
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """The active parts after some prefix of the log, with their content hashes."""
+class Change:
+    """What one entry changes: parts that leave, and parts that come.
 
-    parts: Mapping[str, str] = field(default_factory=dict)
+    Of a mutation the two have equal length, and each part that comes takes the place of the one that leaves.
+    """
 
-    def apply(self, index: LogIndex, entry: Entry) -> Fold:
-        """Return the fold after the entry at `index`.  Applying an entry again changes nothing."""
-        added = {name: part.content_hash for (_, name), part in zip(part_names(entry, index), entry.parts, strict=True)}
-        return Fold({**self.parts, **added})
+    removed: tuple[Part, ...] = ()
+    added: tuple[Part, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes: the entry does not apply."""
+        return not self.removed and not self.added
 
 
-def fold(log: Iterable[tuple[LogIndex, Entry]]) -> Fold:
-    """Return the fold of a log, given in ascending order of index."""
-    result = Fold()
+NOTHING = Change()
+
+
+def change_of(parts: PartSet, index: LogIndex, entry: Entry, *, decided: bool = False) -> Change:
+    """Return what the entry at `index` changes in a table that has `parts`.
+
+    Parameters
+    ----------
+    decided
+        Whether the entry is known to apply: it is in a queue.  A drop of a range then removes what lies in it and lets be what
+        reaches over it, which can only be the result of a later merge.
+    """
+    match entry:
+        case GetEntry():
+            return _change_of_get(parts, index, entry)
+        case MergeEntry(sources=sources):
+            return _change_of_merge(parts, tuple(parse_part(name) for name in sources))
+        case MutateEntry(partition=partition):
+            earlier = tuple(part for part in _earlier(parts, partition, index) if part.mutation < index)
+            return Change(earlier, tuple(mutated_part(part, index) for part in earlier))
+        case DropEntry():
+            return _change_of_drop(parts, index, entry, decided)
+        case AlterEntry():
+            return NOTHING
+
+
+def apply(parts: PartSet, index: LogIndex, entry: Entry, *, decided: bool = False) -> tuple[PartSet, Change]:
+    """Return the parts after the entry at `index`, and what it has changed; `decided` as in `change_of`."""
+    change = change_of(parts, index, entry, decided=decided)
+    return (parts if change.is_empty else parts.replace(change.removed, change.added)), change
+
+
+def fold(log: Iterable[tuple[LogIndex, Entry]]) -> PartSet:
+    """Return the parts that a table has after a log, given in ascending order of index."""
+    parts = PartSet()
     for index, entry in log:
-        result = result.apply(index, entry)
-    return result
+        parts, _ = apply(parts, index, entry)
+    return parts
 
 
-def overlapping(names: Iterable[str]) -> tuple[Part, Part] | None:
-    """Return two parts that share a block, or None (invariant I7: active parts never overlap)."""
-    parts = sorted(parse_part(name) for name in names)
-    for left, right in pairwise(parts):
-        if left.intersects(right):
-            return left, right
-    return None
+def restore(registered: Iterable[Part], queue: Iterable[tuple[LogIndex, Entry]]) -> tuple[PartSet, tuple[Change, ...]]:
+    """Return the fold at a replica's pointer, and what each entry of its queue still has to change.
+
+    Parameters
+    ----------
+    registered
+        The parts that the replica has registered, in any order; read after `queue`.
+    queue
+        Its queue, in ascending order of index.
+    """
+    parts = PartSet.of(maximal(registered))
+    changes: list[Change] = []
+    for index, entry in queue:
+        parts, change = apply(parts, index, entry, decided=True)
+        changes.append(change)
+    return parts, tuple(changes)
+
+
+def maximal(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the parts that no other one covers, in order."""
+    found: list[Part] = []
+    for part in sorted(
+        parts, key=lambda each: (each.partition, each.block_min, -each.block_max, -each.level, -each.mutation)
+    ):
+        if not found or not found[-1].covers(part):
+            found.append(part)
+    return tuple(found)
+
+
+def _change_of_get(parts: PartSet, index: LogIndex, entry: GetEntry) -> Change:
+    removed = tuple(part for partition in dropped_partitions(entry) for part in _earlier(parts, partition, index))
+    added = tuple(part for part in inserted_parts(entry, index) if parts.covering(part) is None)
+    return Change(removed, added)
+
+
+def _change_of_merge(parts: PartSet, sources: tuple[Part, ...]) -> Change:
+    between = parts.between(sources[0].partition, sources[0].block_min, sources[-1].block_max)
+    return Change(sources, (merged_part(sources),)) if between == sources else NOTHING
+
+
+def _change_of_drop(parts: PartSet, index: LogIndex, entry: DropEntry, decided: bool) -> Change:
+    if entry.block_min is None or entry.block_max is None:
+        return Change(_earlier(parts, entry.partition, index))
+    last = min(entry.block_max, index - 1)
+    touched = tuple(
+        part
+        for part in _in_scope(parts, entry.partition)
+        if part.block_min <= last and entry.block_min <= part.block_max
+    )
+    within = tuple(part for part in touched if part.is_within(entry.block_min, last))
+    return Change(within) if decided or within == touched else NOTHING
+
+
+def _earlier(parts: PartSet, partition: str, index: LogIndex) -> tuple[Part, ...]:
+    """Return the parts of a partition, or of all, whose blocks are all below `index`."""
+    return tuple(part for part in _in_scope(parts, partition) if part.block_max < index)
+
+
+def _in_scope(parts: PartSet, partition: str) -> Iterable[Part]:
+    return parts if partition == EVERY_PARTITION else parts.in_partition(partition)

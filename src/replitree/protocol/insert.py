@@ -11,7 +11,8 @@ The log gives the number: the index of the entry is the block number of its part
 there are no numbers in flight that anybody has to wait for.
 
 *Duplicates.*  The commit is refused as a whole when one block id exists.  The group is staged again without the requests
-whose block ids exist, and those are answered with the index of the insert that they repeat.
+whose block ids exist, and those are answered with the index of the insert that they repeat.  When all that the earlier insert
+wrote to was dropped since, its block id is free again: the next try takes it over.
 
 *Unknown.*  A look proves nothing while the lost request may still be on its way, so the epoch is renewed first: then the commit
 took place already or never will, and what the look shows is final.  When no new epoch can be had, the clients hear
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from replitree.protocol import layout
-from replitree.protocol.activate import Activated, Replaced, renew_epoch
+from replitree.protocol.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 from replitree.protocol.effects import (
     Answer,
     Applied,
@@ -37,13 +38,13 @@ from replitree.protocol.effects import (
     Commit,
     Committed,
     Create,
-    CurrentEpoch,
     Duplicate,
     Epoch,
     Failed,
     GetMany,
     Inserted,
     LogIndex,
+    Many,
     OutcomeUnknown,
     Procedure,
     Publish,
@@ -51,23 +52,26 @@ from replitree.protocol.effects import (
     Refused,
     RemoveStaging,
     RequestId,
+    Set,
     Stage,
     StagedPart,
     StagingId,
     StoreFailed,
     Sync,
     Unknown,
+    Version,
 )
 from replitree.protocol.entries import (
+    EVERY_PARTITION,
     BlockValue,
     GetEntry,
     decode_block,
     decode_entry,
     encode_block,
     encode_entry,
-    part_names,
 )
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.parts import inserted_part
 
 SEARCH_WINDOW = 16
 """Log entries read at once in the search for an insert's index."""
@@ -96,12 +100,15 @@ class Inserter:
         An index that the log had reached before this insert began; later searches for the entry start there.
     schema_version
         Version of the columns that the rows have.
+    drops
+        Partitions, or `EVERY_PARTITION`, that the insert replaces.
     """
 
     replica: Replica
     me: bytes
     log_from: LogIndex
     schema_version: int = 1
+    drops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,27 @@ class InDoubt:
     """Whether the group is in the log can't be found out now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The log entry of an insert."""
+
+    index: LogIndex
+    entry: GetEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Block ids whose inserts were dropped, each with the version of its node: they may be used again, once."""
+
+    blocks: tuple[tuple[BlockId, Version], ...] = ()
+
+    def take(self, table: Table, block: BlockId, value: bytes) -> Create | Set:
+        """Return the operation that makes a block id this insert's."""
+        path = layout.block(table, block)
+        version = dict(self.blocks).get(block)
+        return Create(path, value) if version is None else Set(path, value, version)
+
+
 Logged: TypeAlias = InLog | NotInLog | Gone | InDoubt
 
 
@@ -147,8 +175,10 @@ def insert(inserter: Inserter, epoch: Epoch, staging: StagingId, requests: Seque
     """
     assert requests
     assert len({request.block for request in requests}) == len(requests)
-    waiting = tuple(requests)
-    for attempt in range(len(requests) + 1):  # every staging after the first has at least one request less
+    waiting, freed = tuple(requests), Freed()
+    for attempt in range(
+        2 * len(requests) + 1
+    ):  # every staging after the first has a request less or an id more that is free
         if not waiting:
             return
         staged_as = StagingId(f"{staging}.{attempt}")
@@ -157,55 +187,58 @@ def insert(inserter: Inserter, epoch: Epoch, staging: StagingId, requests: Seque
             yield RemoveStaging(staged_as)
             yield from _answer_all(waiting, Failed(staged.reason))
             return
-        logged = yield from _put_in_log(inserter, epoch, staged_as, staged.parts, waiting)
-        waiting = yield from _finish(inserter, staged_as, staged.parts, waiting, logged)
+        logged = yield from _put_in_log(inserter, epoch, staged_as, staged.parts, waiting, freed)
+        waiting, freed = yield from _finish(inserter, staged_as, staged.parts, waiting, logged)
     yield from _answer_all(waiting, Failed("its block ids come and go; try again"))
 
 
 def _finish(
     inserter: Inserter, staging: StagingId, parts: tuple[StagedPart, ...], requests: tuple[Request, ...], logged: Logged
-) -> Procedure[tuple[Request, ...]]:
+) -> Procedure[tuple[tuple[Request, ...], Freed]]:
     """Publish or clear away what was staged and answer; return the requests that must be staged again."""
     match logged:
         case InLog(index):
-            yield from _publish(inserter.replica, staging, parts, requests, index)
-            return ()
+            yield from _publish(staging, parts, requests, index)
         case NotInLog(taken):
             yield RemoveStaging(staging)
             return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
         case Gone(reason):
             yield RemoveStaging(staging)
             yield from _answer_all(requests, Failed(reason))
-            return ()
         case InDoubt():
             yield from _answer_all(requests, OutcomeUnknown())
-            return ()
+    return (), Freed()
 
 
 def _put_in_log(
-    inserter: Inserter, epoch: Epoch, staging: StagingId, parts: tuple[StagedPart, ...], requests: tuple[Request, ...]
+    inserter: Inserter,
+    epoch: Epoch,
+    staging: StagingId,
+    parts: tuple[StagedPart, ...],
+    requests: tuple[Request, ...],
+    freed: Freed,
 ) -> Procedure[Logged]:
     """Commit the block ids and the entry, under as many epochs as it takes."""
     replica, table = inserter.replica, inserter.replica.table
     blocks = tuple(request.block for request in requests)
-    entry = GetEntry(replica.name, staging, parts, blocks, inserter.schema_version)
     value = encode_block(BlockValue(staging, inserter.log_from))
-    creates = (
-        *(Create(layout.block(table, block), value) for block in blocks),
-        Create(layout.log_create(table), encode_entry(entry), sequential=True),
+    operations = (
+        *(freed.take(table, block, value) for block in blocks),
+        Create(layout.log_create(table), encode_entry(_entry(inserter, staging, parts, blocks)), sequential=True),
     )
     for _ in range(EPOCHS_MAX):
         fenced: Activated | InLog | Gone | InDoubt
-        outcome: Committed = yield Commit(Check(layout.host(replica), epoch), *creates)
+        outcome: Committed = yield Commit(Check(layout.host(replica), epoch), *operations)
         match outcome:
             case Applied(created=created):
                 return InLog(layout.index_of(table, created[-1]))
-            case Refused(operation=Create(path=path)) if path != layout.log_create(table):
+            case Refused(operation=Create(path=path) | Set(path=path)) if path != layout.log_create(table):
                 return (yield from _taken_blocks(table, blocks))
             case Refused(operation=Create()):
                 return Gone("the table is being dropped")
             case Refused():
-                fenced = yield from _newer_epoch(inserter, epoch)
+                newer = yield from newer_epoch(inserter.replica, inserter.me, epoch)
+                fenced = Gone(newer.reason) if isinstance(newer, NoEpoch) else newer
             case Unknown():
                 fenced = yield from _settle(inserter, epoch, staging, blocks)
         if not isinstance(fenced, Activated):
@@ -214,17 +247,13 @@ def _put_in_log(
     return Gone("the replica's epoch changes all the time; try again")
 
 
-def _newer_epoch(inserter: Inserter, epoch: Epoch) -> Procedure[Activated | Gone]:
-    """Find the epoch to use after a certain refusal of `epoch`."""
-    known = yield CurrentEpoch()
-    if known is not None and known > epoch:
-        return Activated(known)
-    renewed = yield from renew_epoch(inserter.replica, inserter.me, epoch)
-    if isinstance(renewed, Activated):
-        return renewed
-    if isinstance(renewed, Replaced):
-        return Gone("another process took over this replica; ask that one")
-    return Gone("the replica has no session; try again or ask another replica")
+def _entry(
+    inserter: Inserter, staging: StagingId, parts: tuple[StagedPart, ...], blocks: tuple[BlockId, ...]
+) -> GetEntry:
+    name, version = inserter.replica.name, inserter.schema_version
+    if inserter.drops:
+        return GetEntry(name, staging, parts, blocks, version, format=2, drops=inserter.drops)
+    return GetEntry(name, staging, parts, blocks, version)
 
 
 def _settle(
@@ -241,14 +270,14 @@ def _settle(
     if found is not None:
         value = decode_block(found.value, layout.block(table, blocks[0]))
         if value.insert == staging:
-            index = yield from find_insert(table, value)
-            return InDoubt() if index is None else InLog(index)
+            entry = yield from find_insert(table, value)
+            return InDoubt() if entry is None else InLog(entry.index)
     if isinstance(renewed, Replaced):
         return Gone("another process took over this replica; ask that one")
     return renewed
 
 
-def find_insert(table: Table, block: BlockValue) -> Procedure[LogIndex | None]:
+def find_insert(table: Table, block: BlockValue) -> Procedure[Found | None]:
     """Search the log for the entry of the insert that `block` names.  None: the entry is gone."""
     index = block.log_from
     while True:
@@ -257,8 +286,9 @@ def find_insert(table: Table, block: BlockValue) -> Procedure[LogIndex | None]:
         for path, node in zip(paths, many.nodes, strict=True):
             if node is None:
                 return None
-            if decode_entry(node.value, path).insert == block.insert:
-                return layout.index_of(table, path)
+            entry = decode_entry(node.value, path)
+            if isinstance(entry, GetEntry) and entry.insert == block.insert:
+                return Found(layout.index_of(table, path), entry)
         index += SEARCH_WINDOW
 
 
@@ -270,25 +300,37 @@ def _taken_blocks(table: Table, blocks: tuple[BlockId, ...]) -> Procedure[NotInL
 
 def _answer_duplicates(
     table: Table, requests: tuple[Request, ...], taken: tuple[BlockId, ...]
-) -> Procedure[tuple[Request, ...]]:
-    """Answer the requests whose block ids are taken; return the others."""
+) -> Procedure[tuple[tuple[Request, ...], Freed]]:
+    """Answer the requests whose block ids are taken; return the others, and the ids that are free again."""
+    free: list[tuple[BlockId, Version]] = []
+    answered: list[Request] = []
     for request in requests:
         if request.block in taken:
             path = layout.block(table, request.block)
             many = yield GetMany((path,))
             node = many.nodes[0]
-            index = None
-            if node is not None:
-                index = yield from find_insert(table, decode_block(node.value, path))
-            yield Answer(request.id, Duplicate(index))
-    return tuple(request for request in requests if request.block not in taken)
+            found = None if node is None else (yield from find_insert(table, decode_block(node.value, path)))
+            if node is not None and found is not None and (yield from _was_dropped(table, found)):
+                free.append((request.block, node.version))
+            elif node is not None:
+                yield Answer(request.id, Duplicate(None if found is None else found.index))
+                answered.append(request)
+    return tuple(request for request in requests if request not in answered), Freed(tuple(free))
+
+
+def _was_dropped(table: Table, found: Found) -> Procedure[bool]:
+    """Whether every partition that an insert wrote to was dropped after it: its rows may be inserted again."""
+    partitions = (EVERY_PARTITION, *(part.partition for part in found.entry.parts))
+    many: Many = yield GetMany(tuple(layout.drop(table, partition) for partition in partitions))
+    below = tuple(0 if node is None else int(node.value) for node in many.nodes)
+    return all(max(below[0], own) > found.index for own in below[1:])
 
 
 def _publish(
-    replica: Replica, staging: StagingId, parts: tuple[StagedPart, ...], requests: tuple[Request, ...], index: LogIndex
+    staging: StagingId, parts: tuple[StagedPart, ...], requests: tuple[Request, ...], index: LogIndex
 ) -> Procedure[None]:
     """Give the parts their names and answer.  A failure here is `execute`'s to repeat: the staged files are synced."""
-    names = part_names(GetEntry(replica.name, staging, parts, ()), index)
+    names = tuple((part.partition, inserted_part(part.partition, index).name) for part in parts)
     published = yield Publish(staging, names, synced=False)
     lost = isinstance(published, Published) and published.missing
     yield from _answer_all(requests, OutcomeUnknown() if lost else Inserted(index))

@@ -6,7 +6,9 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <table>/log/log-NNNNNNNNNN            entries, persistent sequential
     <table>/blocks/<block id>             one per recent insert request
     <table>/quorum/status/<insert id>
-    <table>/leader_election/...
+    <table>/leader_election/leader-N      ephemeral sequential; the first leads
+    <table>/results/<part>                content hash of a merge's or mutation's result, by who published it first
+    <table>/drops/<partition>             blocks below this index were dropped, so their rows may be inserted again
     <table>/replicas/<r>/host             its version is the replica's epoch
     <table>/replicas/<r>/is_active        ephemeral
     <table>/replicas/<r>/is_lost
@@ -147,6 +149,36 @@ def blocks(table: Table) -> str:
 def block(table: Table, block_id: BlockId) -> str:
     """Return the node of one deduplication id."""
     return f"{table.path}/blocks/{block_id}"
+
+
+def leader_election(table: Table) -> str:
+    """Return the parent of those who stand for leader."""
+    return f"{table.path}/leader_election"
+
+
+def leader_create(table: Table) -> str:
+    """Return the path to create sequentially to stand for leader."""
+    return f"{table.path}/leader_election/leader-"
+
+
+def results(table: Table) -> str:
+    """Return the parent of the results of merges and mutations."""
+    return f"{table.path}/results"
+
+
+def result(table: Table, name: str) -> str:
+    """Return the node that says what content a merged or mutated part has."""
+    return f"{table.path}/results/{name}"
+
+
+def drops(table: Table) -> str:
+    """Return the parent of what is remembered of drops."""
+    return f"{table.path}/drops"
+
+
+def drop(table: Table, partition: str) -> str:
+    """Return the node with the index below which a partition's blocks were dropped."""
+    return f"{table.path}/drops/{partition}"
 
 
 def replicas(table: Table) -> str:

@@ -1,5 +1,7 @@
 """Pull: copy the log's next entries into the replica's queue.
 
+A replica decides at the pull of an entry, from its fold, whether it applies; what does not apply never enters the queue.
+
 The pointer and the queue entries move in one commit, which is conditional on the pointer's version: an entry enters the queue
 exactly once, whatever is repeated.  So an unknown outcome needs no new epoch here: the caller reads the pointer again, and
 of a late and a repeated commit one is refused.
@@ -36,7 +38,10 @@ from replitree.protocol.effects import (
     Version,
 )
 from replitree.protocol.entries import Entry, decode_entry
+from replitree.protocol.fold import Change, apply, maximal, restore
 from replitree.protocol.layout import Replica
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import Part, parse_part
 
 PULL_ENTRIES_MAX = 64
 """Log entries copied in one commit."""
@@ -51,20 +56,56 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a replica stands: its pointer, and the parts that the table has there (the fold of the log below it)."""
+
+    pointer: Pointer
+    parts: PartSet
+
+
+@dataclass(frozen=True, slots=True)
 class Queued:
-    """An entry that was pulled and not yet executed."""
+    """An entry that was pulled, and what it changes; it is in the queue if that is anything."""
 
     index: LogIndex
     entry: Entry
+    change: Change
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """`entries` are in the queue now.  `more`: the next entry exists already; otherwise it is being watched."""
+    """`entries` were pulled.  `more`: the next entry exists already; otherwise it is being watched."""
 
-    pointer: Pointer
+    place: Place
     entries: tuple[Queued, ...]
     more: bool
+
+    @property
+    def queued(self) -> tuple[Queued, ...]:
+        """The entries that apply: they are in the queue now."""
+        return tuple(item for item in self.entries if not item.change.is_empty)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A replica's state as coordination has it.
+
+    Attributes
+    ----------
+    place
+        Where it stands.
+    queue
+        What it has pulled and not executed, ascending.
+    held
+        The registered parts that no other one covers.
+    covered
+        Names of registered parts that another registered part covers: nobody needs them any more.
+    """
+
+    place: Place
+    queue: tuple[Queued, ...]
+    held: PartSet
+    covered: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +135,20 @@ def read_pointer(replica: Replica) -> Procedure[Pointer]:
     return Pointer(LogIndex(int(node.value)), node.version)
 
 
-def pull_log(replica: Replica, epoch: Epoch, pointer: Pointer, count: int = 1) -> Procedure[PullOutcome]:
-    """Copy up to `count` entries from `pointer` on into the queue.
+def pull_log(replica: Replica, epoch: Epoch, place: Place, count: int = 1) -> Procedure[PullOutcome]:
+    """Copy up to `count` entries from the pointer on into the queue, those that apply.
 
     Parameters
     ----------
     replica, epoch
         Whose queue, and the epoch under which it is active.
-    pointer
-        Where the replica stands, as it was last read or returned.
+    place
+        Where the replica stands, as it was last loaded or returned.
     count
         From 1 to `PULL_ENTRIES_MAX`.
     """
     assert 1 <= count <= PULL_ENTRIES_MAX
-    table = replica.table
+    table, pointer = replica.table, place.pointer
     paths = tuple(layout.log_entry(table, pointer.index + i) for i in range(count))
     many: Many = yield GetMany(paths, watch=layout.log_entry(table, pointer.index + count))
     nodes = [node for node in many.nodes if node is not None]
@@ -115,30 +156,39 @@ def pull_log(replica: Replica, epoch: Epoch, pointer: Pointer, count: int = 1) -
     later_seen = len(nodes) > dense or (many.watched and dense < count)
     if later_seen and dense == 0:
         confirmed = yield Get(paths[0])
-        return Gap(pointer.index) if confirmed is None else Pulled(pointer, (), more=True)
-    queued = tuple(Queued(LogIndex(pointer.index + i), decode_entry(nodes[i].value, paths[i])) for i in range(dense))
+        return Gap(pointer.index) if confirmed is None else Pulled(place, (), more=True)
+    raw = tuple(node.value for node in nodes[:dense])
     more = many.watched if dense == count else later_seen
     if not more and dense < count:  # the watch of the read is further on: watch the entry that is next
         more = yield Exists(paths[dense], watch=True)
-    if not queued:
-        return Pulled(pointer, (), more)
-    raw = tuple(nodes[i].value for i in range(dense))
-    return (yield from _advance(replica, epoch, pointer, queued, raw, more))
+    if not raw:
+        return Pulled(place, (), more)
+    return (yield from _advance(replica, epoch, place, raw, more))
 
 
 def _advance(
-    replica: Replica, epoch: Epoch, pointer: Pointer, queued: tuple[Queued, ...], raw: tuple[bytes, ...], more: bool
+    replica: Replica, epoch: Epoch, place: Place, raw: tuple[bytes, ...], more: bool
 ) -> Procedure[PullOutcome]:
-    """Move the pointer past `queued` and the entries into the queue, in one commit."""
-    after = LogIndex(pointer.index + len(queued))
+    """Move the pointer past entries, and those that apply into the queue, in one commit."""
+    pointer, parts = place.pointer, place.parts
+    entries: list[Queued] = []
+    creates: list[Create] = []
+    for number, value in enumerate(raw):
+        index = LogIndex(pointer.index + number)
+        entry = decode_entry(value, layout.log_entry(replica.table, index))
+        parts, change = apply(parts, index, entry)
+        entries.append(Queued(index, entry, change))
+        if not change.is_empty:
+            creates.append(Create(layout.queue_entry(replica, index), value))
+    after = LogIndex(pointer.index + len(raw))
     outcome = yield Commit(
         Check(layout.host(replica), epoch),
         Set(layout.log_pointer(replica), str(after).encode(), pointer.version),
-        *(Create(layout.queue_entry(replica, item.index), value) for item, value in zip(queued, raw, strict=True)),
+        *creates,
     )
     match outcome:
         case Applied():
-            return Pulled(Pointer(after, Version(pointer.version + 1)), queued, more)
+            return Pulled(Place(Pointer(after, Version(pointer.version + 1)), parts), tuple(entries), more)
         case Refused(operation=Check()):
             return Fenced()
         case Refused() | Unknown():
@@ -146,14 +196,25 @@ def _advance(
     raise AssertionError(outcome)
 
 
-def load_queue(replica: Replica) -> Procedure[tuple[Queued, ...]]:
-    """Read the queue as coordination has it, in ascending order of index."""
+def load(replica: Replica) -> Procedure[Loaded]:
+    """Read a replica's state; it must not pull meanwhile, but it may execute.
+
+    The queue is read before the registered parts: whatever is executed in between moves from the one to the other, and is seen
+    in one of them at least.
+    """
+    pointer = yield from read_pointer(replica)
     names = (yield Children(layout.queue(replica))) or ()
     indexes = sorted(layout.queue_index(name) for name in names)
     paths = tuple(layout.queue_entry(replica, index) for index in indexes)
     many = (yield GetMany(paths)) if paths else Many(())
-    return tuple(
-        Queued(index, decode_entry(node.value, path))
+    entries = tuple(
+        (index, decode_entry(node.value, path))
         for index, path, node in zip(indexes, paths, many.nodes, strict=True)
         if node is not None
     )
+    registered: tuple[Part, ...] = tuple(parse_part(name) for name in (yield Children(layout.parts(replica))) or ())
+    parts, changes = restore(registered, entries)
+    queue = tuple(Queued(index, entry, change) for (index, entry), change in zip(entries, changes, strict=True))
+    held = PartSet.of(maximal(registered))
+    covered = tuple(sorted(part.name for part in registered if part not in held))
+    return Loaded(Place(pointer, parts), queue, held, covered)

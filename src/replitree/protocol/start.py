@@ -5,6 +5,7 @@
 3. *pull* up to the log's tail as it is after the activation
 4. *sweep*: a folder of step 1 whose insert is not in the queue was never committed, and never will be
 5. *compare* the parts on disk with the registered ones
+6. *forget* the registered parts that another registered part covers
 
 The order is the proof that the sweep deletes no committed rows.  An insert in a listed folder was committed under an epoch
 before step 2, or not at all; if it was, its entry is below the tail of step 3, so after the pull it is in the queue, or it was
@@ -18,7 +19,11 @@ from typing import TypeAlias
 
 from replitree.protocol import layout
 from replitree.protocol.effects import (
-    Children,
+    ANY_VERSION,
+    Applied,
+    Check,
+    Commit,
+    Delete,
     Epoch,
     GetMany,
     ListParts,
@@ -31,20 +36,23 @@ from replitree.protocol.effects import (
     StagingId,
     Sync,
 )
-from replitree.protocol.entries import part_names
+from replitree.protocol.entries import GetEntry
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import (
     PULL_ENTRIES_MAX,
     Fenced,
     Gap,
-    Pointer,
+    Loaded,
+    Place,
     PointerMoved,
     Pulled,
-    load_queue,
+    load,
     pull_log,
-    read_pointer,
 )
+
+FORGET_BATCH = 100
+"""Registrations taken back in one commit."""
 
 ROUNDS_MAX = 1_000_000
 """Pulls in one catching-up; more means that the log grows faster than this replica can read it."""
@@ -52,9 +60,9 @@ ROUNDS_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """The replica has pulled everything that was in the log when it began."""
+    """The replica has pulled everything that was in the log when it began; it stands at `place`."""
 
-    pointer: Pointer
+    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,50 +84,63 @@ def list_idle_staging() -> Procedure[tuple[StagingId, ...]]:
 def catch_up(replica: Replica, epoch: Epoch) -> Procedure[CatchUp]:
     """Step 3: pull until the log's tail, not older than now, is reached."""
     yield Sync(layout.log(replica.table))
-    pointer = yield from read_pointer(replica)
+    place = (yield from load(replica)).place
     for _ in range(ROUNDS_MAX):
-        pulled = yield from pull_log(replica, epoch, pointer, PULL_ENTRIES_MAX)
+        pulled = yield from pull_log(replica, epoch, place, PULL_ENTRIES_MAX)
         match pulled:
-            case Pulled(pointer=pointer, more=False):
-                return CaughtUp(pointer)
-            case Pulled(pointer=pointer):
+            case Pulled(place=place, more=False):
+                return CaughtUp(place)
+            case Pulled(place=place):
                 continue
             case PointerMoved():
                 yield Sync(layout.log(replica.table))
-                pointer = yield from read_pointer(replica)
+                place = (yield from load(replica)).place
             case Fenced() | Gap():
                 return pulled
     raise AssertionError("the log grows faster than it can be pulled")
 
 
-def sweep_staging(replica: Replica, idle: tuple[StagingId, ...]) -> Procedure[int]:
+def sweep_staging(idle: tuple[StagingId, ...], loaded: Loaded) -> Procedure[int]:
     """Step 4: remove the folders of `idle` whose inserts are not in the queue; return how many."""
-    queue = (yield from load_queue(replica)) if idle else ()
-    wanted = tuple(item.entry.insert for item in queue if item.entry.replica == replica.name)
+    wanted = tuple(item.entry.insert for item in loaded.queue if isinstance(item.entry, GetEntry))
     garbage = tuple(staging for staging in idle if staging not in wanted)
     for staging in garbage:
         yield RemoveStaging(staging)
     return len(garbage)
 
 
-def compare_parts(replica: Replica) -> Procedure[Compared]:
-    """Step 5: reveal what is registered and on disk, set aside what is neither registered nor in the queue.
+def compare_parts(replica: Replica, loaded: Loaded) -> Procedure[Compared]:
+    """Step 5: reveal what is registered and on disk; let go of what was replaced; set aside what nobody knows.
 
     Only parts below the pointer are judged: an insert that runs meanwhile may have published one that was not pulled yet.
     """
     on_disk: tuple[str, ...] = yield ListParts()
-    pointer = yield from read_pointer(replica)
-    queue = yield from load_queue(replica)
-    registered = (yield Children(layout.parts(replica))) or ()
-    queued = tuple(name for item in queue for _, name in part_names(item.entry, item.index))
-    disk = frozenset(on_disk)
-    known = frozenset((*registered, *queued))
+    held = tuple(part.name for part in loaded.held)
+    known = frozenset((*held, *(part.name for item in loaded.queue for part in item.change.added)))
+    replaced: list[str] = []
     for name in on_disk:
-        if name not in known and parse_part(name).block_max < pointer.index:
-            yield RemovePart(name)
-    yield Reveal(tuple(name for name in registered if name in disk))
-    lacking = tuple(name for name in registered if name not in disk)
+        part = parse_part(name)
+        if name not in known and part.block_max < loaded.place.pointer.index:
+            if loaded.held.covering(part) is not None:
+                replaced.append(name)
+            else:
+                yield RemovePart(name)
+    disk = frozenset(on_disk)
+    yield Reveal(tuple(name for name in held if name in disk), tuple(replaced))
+    lacking = tuple(name for name in held if name not in disk)
     hashes = (yield GetMany(tuple(layout.part(replica, name) for name in lacking))) if lacking else Many(())
     return Compared(
         tuple((name, node.value.decode()) for name, node in zip(lacking, hashes.nodes, strict=True) if node is not None)
     )
+
+
+def forget_covered(replica: Replica, epoch: Epoch, loaded: Loaded) -> Procedure[bool]:
+    """Step 6: take back the registration of parts that another registered part covers; False when it must be done again."""
+    for first in range(0, len(loaded.covered), FORGET_BATCH):
+        names = loaded.covered[first : first + FORGET_BATCH]
+        committed = yield Commit(
+            Check(layout.host(replica), epoch), *(Delete(layout.part(replica, name), ANY_VERSION) for name in names)
+        )
+        if not isinstance(committed, Applied):
+            return False
+    return True

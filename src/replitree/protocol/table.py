@@ -53,7 +53,9 @@ def create_table(table: Table, metadata: bytes, columns: bytes) -> Procedure[Out
         Create(layout.blocks(table)),
         Create(f"{path}/quorum"),
         Create(f"{path}/quorum/status"),
-        Create(f"{path}/leader_election"),
+        Create(layout.leader_election(table)),
+        Create(layout.results(table)),
+        Create(layout.drops(table)),
         Create(layout.replicas(table)),
     )
     match outcome:
@@ -124,7 +126,7 @@ def remove_table(table: Table) -> Procedure[Outcome]:
     """Delete the nodes of a dropped table that no replica is left of."""
     if (yield Children(layout.replicas(table))):
         return Outcome.NOT_EMPTY
-    for parent in (layout.log(table), layout.blocks(table)):
+    for parent in (layout.log(table), layout.blocks(table), layout.results(table), layout.drops(table)):
         if not (yield from _delete_children(parent)):
             return Outcome.UNSETTLED
     path = table.path
@@ -137,7 +139,9 @@ def remove_table(table: Table) -> Procedure[Outcome]:
                 layout.blocks(table),
                 f"{path}/quorum/status",
                 f"{path}/quorum",
-                f"{path}/leader_election",
+                layout.leader_election(table),
+                layout.results(table),
+                layout.drops(table),
                 layout.columns(table),
                 layout.metadata(table),
                 layout.dropped(table),

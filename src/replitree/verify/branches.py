@@ -7,9 +7,10 @@ Faults, each paid from the model's budget:
 * A session whose view lags reads at its view or at the present; a `GetMany` may fall between (its later reads show what is
   newer).  Answered writes and `Sync` bring the view to the present.  Waiting does not: a thread also looks without being woken.
 * A read that can't be had closes the procedure, and its thread goes on as the running replica's does.
-* A process may die within `Stage`, `Publish` and `FetchMany`, with part of the work done.  Between effects the explorer lets
-  it die anyway.
-* A disk may refuse `Stage` and `Publish`; a fetch may fail.
+* A process may die within `Stage`, `Publish`, `FetchMany`, `Merge` and `Mutate`, with part of the work done.  Between effects
+  the explorer lets it die anyway.
+* A disk may refuse `Stage`, `Publish`, `Merge` and `Mutate`; a fetch may fail.
+* A merge or a mutation may give other bytes than elsewhere; one whose result is not needed any more may be cancelled.
 
 Invariant I9 is checked here, where a commit takes place: whoever has an epoch commits under the present one or not at all.
 """
@@ -30,13 +31,17 @@ from replitree.protocol.effects import (
     ClientAnswer,
     Commit,
     Create,
+    Delete,
     Epoch,
     Exists,
     Fetched,
     FetchMany,
     Get,
     GetMany,
+    Made,
     Many,
+    Merge,
+    Mutate,
     NotFetched,
     Operation,
     Owner,
@@ -51,7 +56,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica
 from replitree.verify.disk import Disk, Folder
-from replitree.verify.local import Here, perform_local
+from replitree.verify.local import Here, cancelled, perform_local
 from replitree.verify.memory import Memory
 from replitree.verify.model import Budget, Fault, seat_of
 
@@ -218,15 +223,19 @@ def _broken_fence(request: Request, before: Tree) -> str | None:
 def can_apply_later(request: Request, tree: Tree) -> bool:
     """Whether some later state might apply a request.
 
-    Versions of `host` and `log_pointer` only grow, and block ids and registered parts stay: nothing deletes them yet.
+    Versions only grow; block ids and results stay; an entry that has left the queue below the pointer never comes back.
     """
+    pointer = tree.get(layout.log_pointer(request.replica))
     for operation in request.operations:
         node = tree.get(operation.path)
         if node is None:
+            leaves = isinstance(operation, Delete) and "/queue/" in operation.path
+            if leaves and pointer is not None and layout.queue_index(operation.path) < int(pointer.value):
+                return False
             continue
         if isinstance(operation, Check | Set) and node.version > operation.version >= 0:
             return False
-        if isinstance(operation, Create) and ("/blocks/" in operation.path or "/parts/" in operation.path):
+        if isinstance(operation, Create) and ("/blocks/" in operation.path or "/results/" in operation.path):
             return False
     return True
 
@@ -234,7 +243,7 @@ def can_apply_later(request: Request, tree: Tree) -> bool:
 def _probe_owner(effect: ProbeOwner, scene: Scene) -> Iterator[Branch]:
     seat, incarnation = seat_of(effect.value)
     memory = scene.memories[seat]
-    dead = memory.incarnation > incarnation or not memory.running
+    dead = memory.incarnation > incarnation or not memory.is_there
     yield Branch(Owner.DEAD if dead else Owner.UNCLEAR, scene.here)
 
 
@@ -263,7 +272,7 @@ def _publish(effect: Publish, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     done = perform_local(effect, here)
     assert done is not None
-    yield Branch(done.outcome, replace(here, disk=done.disk))
+    yield Branch(done.outcome, replace(here, memory=done.memory, disk=done.disk))
     if Fault.CRASH in scene.faults:
         for disk in _renamed_partly(effect, here.disk):
             yield Branch(None, replace(here, disk=disk), Fault.CRASH.cost, "half renamed", dies=True)
@@ -296,6 +305,43 @@ def _fetch_many(effect: FetchMany, scene: Scene) -> Iterator[Branch]:
     if Fault.FETCH in scene.faults and fetched:
         failed = tuple(NotFetched(fetch.part, "no answer") for fetch in effect.fetches)
         yield Branch(failed, here, Fault.FETCH.cost)
+        for number in range(len(effect.fetches) if len(effect.fetches) > 1 else 0):
+            yield _all_but_one_fetched(effect, number, done.outcome, here)
+
+
+def _all_but_one_fetched(effect: FetchMany, number: int, outcomes: tuple[Any, ...], here: Here) -> Branch:
+    disk, told = here.disk, list(outcomes)
+    told[number] = NotFetched(effect.fetches[number].part, "no answer")
+    for fetch, outcome in zip(effect.fetches, told, strict=True):
+        if isinstance(outcome, Fetched):
+            disk = disk.with_part(fetch.part, fetch.content_hash)
+    return Branch(tuple(told), replace(here, disk=disk), Fault.FETCH.cost)
+
+
+def _make(effect: Merge | Mutate, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    done = perform_local(effect, here)
+    assert done is not None
+    yield Branch(done.outcome, replace(here, memory=done.memory, disk=done.disk))
+    unneeded = cancelled(effect, here)
+    if unneeded is not None:
+        yield Branch(unneeded.outcome, here, fate="cancelled")
+    if not isinstance(done.outcome, Made):
+        return
+    folder = done.disk.folder(effect.staging)
+    assert folder is not None
+    torn = here.disk.with_folder(replace(folder, torn=True))
+    if Fault.CRASH in scene.faults:
+        yield Branch(None, replace(here, disk=torn), Fault.CRASH.cost, "half written", dies=True)
+    if Fault.DISK in scene.faults:
+        yield Branch(StoreFailed("disk full"), replace(here, disk=torn), Fault.DISK.cost)
+    if Fault.DIFFERS in scene.faults:
+        content = f"{done.outcome.content_hash}?{here.replica.name}"
+        parts = tuple((partition, content) for partition, _ in folder.parts)
+        other = here.disk.with_folder(replace(folder, parts=parts))
+        yield Branch(
+            Made(content), replace(here, memory=done.memory, disk=other), Fault.DIFFERS.cost, "with other bytes"
+        )
 
 
 _BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
@@ -310,4 +356,6 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
     Stage: _stage,
     Publish: _publish,
     FetchMany: _fetch_many,
+    Merge: _make,
+    Mutate: _make,
 }

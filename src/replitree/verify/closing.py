@@ -1,7 +1,7 @@
 """What a thread does when its procedure was closed because a read could not be had: as the running replica does.
 
-The life thread is read-only and tries again, the puller waits for the next occasion, the executor puts its batch off, and the
-clients of an insert hear "outcome unknown" while the replica activates again.
+The life thread is read-only and tries again, the puller waits for the next occasion, an executor puts its batch off and lets
+go of what it was making, and the clients of an insert or of a command hear "outcome unknown" while the replica activates again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from replitree.protocol.layout import Replica
 from replitree.verify import life
 from replitree.verify.kernel import Conversation
 from replitree.verify.life import Then, WorkTurn
+from replitree.verify.local import MAKING
 from replitree.verify.memory import Memory, State
 
 
@@ -32,7 +33,7 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
     Parameters
     ----------
     kind
-        "life", "puller", "executor" or "insert".
+        "life", "puller", "executor", "maker", "insert", "command", "leader" or "kill".
     replica, me, memory
         The process.
     told
@@ -40,16 +41,24 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
     """
     match kind:
         case "life":
-            state = State.READ_ONLY if memory.running else memory.state
+            state = State.READ_ONLY if memory.is_there else memory.state
             return Closed(Then(life.become_active, (replica, me)), replace(memory, state=state))
         case "puller":
-            return Closed(Then(life.pull_next, (replica, told.arguments[-1])), memory)
+            return Closed(Then(life.pull_next, (replica, told.arguments[-1])), replace(memory, reload=True))
         case "executor":
-            return Closed(Then(life.execute_next, (replica,)), memory.executed((), _batch(told)))
+            return Closed(Then(life.execute_next, (replica,)), memory.executed(_batch(told), (), _batch(told)))
+        case "maker":
+            left = tuple(each for each in memory.staging if not each.startswith(MAKING))
+            freed = replace(memory, staging=left)
+            return Closed(Then(life.make_next, (replica,)), freed.executed(_batch(told), (), _batch(told)))
+        case "leader" | "kill":
+            return Closed(None, memory)
+        case "command":
+            return Closed(None, memory.with_trouble(), ((told.arguments[2], OutcomeUnknown()),))
     staging, requests = told.arguments[-2:]
-    held = tuple(each for each in memory.held if each != staging)
+    held = tuple(each for each in memory.staging if each != staging)
     answers = tuple((request.id, OutcomeUnknown()) for request in requests)
-    return Closed(None, replace(memory, held=held).with_trouble(), answers)
+    return Closed(None, replace(memory, staging=held).with_trouble(), answers)
 
 
 def _batch(told: Conversation) -> tuple[Any, ...]:

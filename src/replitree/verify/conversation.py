@@ -9,8 +9,11 @@ What can happen::
     rival x1 of r1                       a second process of r1, not started yet
     insert r1 a,b [fault=F] [until=V]    a group of requests with these tokens; F: answer-lost, in-flight, on its commit;
                                          V: stop after the first effect of that kind (stage, commit, publish)
-    go-on r1                             the insert that was stopped goes on
-    pull r1, execute r1                  until there is nothing more to do
+    go-on r1                             what was stopped goes on
+    merge r1 p,q                         the leader of r1 proposes to merge these parts
+    mutate r1 x, drop r1 all             a command
+    pull r1, execute r1                  until there is nothing more to do (execute: but for merges and mutations)
+    make r1 [until=V]                    merges and mutations, until there is nothing more to do, or V (merge, publish)
     kill r1                              the process dies
     start r1                             a process starts, or activates again
     end-session r1                       coordination gives the session of r1's process up
@@ -26,18 +29,20 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
-from replitree.protocol.effects import ClientAnswer, Commit, Create, Procedure
+from replitree.protocol.effects import ClientAnswer, Commit, Create, EntryId, Procedure, RequestId
+from replitree.protocol.entries import EVERY_PARTITION, Command, DropEntry, MutateEntry
 from replitree.protocol.layout import Replica
 from replitree.verify import life
 from replitree.verify.branches import Branch, Request, Scene, branches, deliver
 from replitree.verify.disk import Disk
+from replitree.verify.history import Log
 from replitree.verify.initial import table_tree
-from replitree.verify.invariants import Log, Look
+from replitree.verify.invariants import Look
 from replitree.verify.kernel import Stage
 from replitree.verify.life import Then
 from replitree.verify.local import Here
 from replitree.verify.memory import Memory
-from replitree.verify.model import TABLE, Fault, Insert, Model, first_session, me_of
+from replitree.verify.model import TABLE, Ask, Fault, Insert, Model, first_session, me_of
 from replitree.verify.steps import Turn
 from replitree.verify.trace import line_of, state_of
 
@@ -48,7 +53,7 @@ _FATES = {"answer-lost": "applied, answer lost", "in-flight": "no answer"}
 
 @dataclass(slots=True)
 class _Stopped:
-    """An insert that stands still, and the outcome that it will hear next."""
+    """A procedure that stands still, and the outcome that it will hear next."""
 
     procedure: Procedure[Any]
     outcome: Any
@@ -66,6 +71,7 @@ class Conversation:
         self._flight: list[Request] = []
         self._answers: dict[int, ClientAnswer | None] = {}
         self._tokens: dict[int, str] = {}
+        self._commands: dict[int, Command] = {}
         self._stopped: dict[str, _Stopped] = {}
         self._fault: str | None = None
 
@@ -85,6 +91,7 @@ class Conversation:
         known: dict[str, Callable[..., None]] = {
             "replicas": self._replicas, "rival": self._rival, "insert": self._insert, "go-on": self._go_on,
             "pull": self._pull, "execute": self._execute, "kill": self._kill, "start": self._start,
+            "merge": self._merge, "mutate": self._mutate, "drop": self._drop, "make": self._make,
             "end-session": self._end_session, "late": self._late, "state": self._state,
         }  # fmt: skip
         if verb not in known:
@@ -107,7 +114,7 @@ class Conversation:
         self._memories[seat] = Memory(0, first_session(len(self._memories)))
 
     def _insert(self, seat: str, tokens: str, fault: str | None = None, until: str | None = None) -> None:
-        first = len(self._tokens) + 1
+        first = len(self._tokens) + len(self._commands) + 1
         requests = tuple(enumerate(tokens.split(","), first))
         self._tokens.update(requests)
         self._fault = None if fault is None else _FATES[fault]
@@ -122,6 +129,26 @@ class Conversation:
 
     def _execute(self, seat: str) -> None:
         self._run(seat, life.execute_next)
+
+    def _make(self, seat: str, until: str | None = None) -> None:
+        self._run(seat, life.make_next, until=until)
+
+    def _merge(self, seat: str, sources: str) -> None:
+        self._run(seat, life.lead, tuple(sources.split(",")))
+
+    def _mutate(self, seat: str, command: str) -> None:
+        self._ask(seat, MutateEntry(seat, self._new_id(), EVERY_PARTITION, command))
+
+    def _drop(self, seat: str, partition: str) -> None:
+        self._ask(seat, DropEntry(seat, self._new_id(), partition))
+
+    def _new_id(self) -> EntryId:
+        return EntryId(f"e{len(self._tokens) + len(self._commands) + 1}")
+
+    def _ask(self, seat: str, command: Command) -> None:
+        request = int(command.id[1:])
+        self._commands[request] = command
+        self._run(seat, life.accept_command, RequestId(request), command)
 
     def _kill(self, seat: str) -> None:
         old = self._memories[seat]
@@ -146,7 +173,8 @@ class Conversation:
 
     def _state(self) -> None:
         inserts = tuple(Insert("", ((request, token),)) for request, token in self._tokens.items())
-        model = Model("", "", tuple(self._replica_of.items()), inserts, {})
+        commands = tuple(Ask("", request, command) for request, command in self._commands.items())
+        model = Model("", "", tuple(self._replica_of.items()), inserts, {}, commands=commands)
         self.lines += state_of(Look(model, Log(self._tree), self._answers, self._disks, self._memories))
 
     # --- procedures -----------------------------------------------------------------------------------------------------

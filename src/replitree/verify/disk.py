@@ -4,14 +4,17 @@ What holds, as for the real disk (`storage.disk`), each of whose steps is synced
 
 * A staging folder is *whole*, or *torn* when the process died while it was written.
 * A published part is whole: it got its name by one rename.
-* `publish` may be repeated; a part that is there already is not touched.
+* `publish` may be repeated; what is staged replaces what is published under the name.
 
-The content of a part is told by its content hash, which the models build from the requests whose rows are in it
-(`content_of`), so that a row that is there twice can be seen by its name.
+The content of a part is told by its content hash, which the models build from the rows that are in it (`content_of`), so
+that a row that is there twice, or that a mutation missed, can be seen.  A row is the number of its request, followed by the
+mutations that it went through: ``all:1+3~x`` are the rows of request 1, and those of request 3 after mutation x.  Behind
+``?`` stands who made different bytes of the same rows (another version, another library).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from replitree.protocol.effects import RequestId, StagedPart, StagingId
@@ -58,9 +61,11 @@ class Disk:
         others = tuple(each for each in self.parts if each[0] != name)
         return replace(self, parts=tuple(sorted((*others, (name, content)))))
 
-    def without_part(self, name: str) -> Disk:
-        """Return the disk without a published part."""
-        return replace(self, parts=tuple(each for each in self.parts if each[0] != name))
+    def without_parts(self, *names: str) -> Disk:
+        """Return the disk without some published parts."""
+        if not names:
+            return self
+        return replace(self, parts=tuple(each for each in self.parts if each[0] not in names))
 
     def publish(self, staging: StagingId, names: tuple[tuple[str, str], ...]) -> tuple[Disk, tuple[str, ...]]:
         """Rename staged parts to their names.
@@ -81,18 +86,16 @@ class Disk:
 
     def rename(self, staging: StagingId, partition: str, name: str) -> Disk | None:
         """Give one staged part its name; None when neither the staged nor the published files are there."""
-        if self.content(name) is not None:
-            return self
         folder = self.folder(staging)
         content = None if folder is None or folder.torn else dict(folder.parts).get(partition)
         if folder is None or content is None:
-            return None
+            return self if self.content(name) is not None else None
         left = replace(folder, parts=tuple(each for each in folder.parts if each[0] != partition))
         return self.with_folder(left).with_part(name, content)
 
 
-def content_of(partition: str, requests: tuple[RequestId, ...]) -> str:
-    """Return the content hash of the rows of some requests in one partition.
+def content_of(partition: str, requests: Iterable[RequestId | str]) -> str:
+    """Return the content hash of some rows in one partition.
 
     >>> content_of("all", (RequestId(1), RequestId(3)))
     'all:1+3'
@@ -100,13 +103,41 @@ def content_of(partition: str, requests: tuple[RequestId, ...]) -> str:
     return f"{partition}:{'+'.join(str(request) for request in requests)}"
 
 
+def rows_in(content: str) -> tuple[str, ...]:
+    """Return the rows of a part, ascending.
+
+    >>> rows_in("all:3~x+1?r2")
+    ('1', '3~x')
+    """
+    rows = content.partition("?")[0].partition(":")[2]
+    return tuple(sorted(rows.split("+"))) if rows else ()
+
+
 def requests_in(content: str) -> tuple[RequestId, ...]:
     """Return the requests whose rows make up a part.
 
-    >>> requests_in("all:1+3")
+    >>> requests_in("all:1+3~x")
     (1, 3)
     """
-    return tuple(RequestId(int(request)) for request in content.partition(":")[2].split("+"))
+    return tuple(RequestId(int(row.partition("~")[0])) for row in rows_in(content))
+
+
+def merged_content(partition: str, contents: Iterable[str]) -> str:
+    """Return the content of the rows of several parts together.
+
+    >>> merged_content("all", ("all:3", "all:1~x?r1"))
+    'all:1~x+3'
+    """
+    return content_of(partition, sorted(row for content in contents for row in rows_in(content)))
+
+
+def mutated_content(partition: str, content: str, command: str) -> str:
+    """Return the content of a part after a mutation.
+
+    >>> mutated_content("all", "all:1+3~x", "y")
+    'all:1~y+3~x~y'
+    """
+    return content_of(partition, (f"{row}~{command}" for row in rows_in(content)))
 
 
 def staged_parts(partitions: tuple[str, ...], requests: tuple[RequestId, ...]) -> tuple[StagedPart, ...]:

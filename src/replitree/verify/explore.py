@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from replitree.verify.history import Log
 from replitree.verify.initial import first_world
-from replitree.verify.invariants import READS, Invariant, Log, Look, quiet_states_agree
+from replitree.verify.invariants import READS, Invariant, Look, quiet_states_agree
 from replitree.verify.kernel import Stage
 from replitree.verify.model import Model
 from replitree.verify.space import TREE, Found, Space, World

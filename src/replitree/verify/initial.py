@@ -9,9 +9,10 @@ from replitree.protocol.effects import Children, Commit, Exists, Get, GetMany, P
 from replitree.protocol.layout import Replica
 from replitree.protocol.table import create_table, join_table
 from replitree.verify.disk import Disk
+from replitree.verify.kernel import END
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, budget_of, first_session
-from replitree.verify.space import LEFT, TREE, Space, World
+from replitree.verify.space import LEFT, TREE, Move, Space, Thread, World
 
 
 def table_tree(replicas: tuple[str, ...]) -> Tree:
@@ -51,10 +52,35 @@ def first_world(space: Space) -> World:
         world[space.memory_at[seat]] = space.memories.number(Memory(0, first_session(seat), state=state))
     for thread in space.threads:
         world[thread.position] = space.beginning(thread, 0)
-    for thread in space.threads:
-        if thread.kind == "life" and model.seats[thread.seat][0] in model.started:
-            while moves := [move for move in space.moves(thread, tuple(world)) if not move.cost]:
-                for position, number in moves[0].changes:
-                    world[position] = number
+    begun: World = tuple(world)
+    started = tuple(f"{name} life" for name in model.started)
+    for name in (*started, *model.prelude):
+        begun = _let_go_on(space, begun, name)
+    world = list(begun)
     world[LEFT] = budget_of(model.faults)
+    for thread in space.threads:
+        works = thread.kind in ("puller", "executor", "maker")
+        if works and (thread.name in model.resting or model.seats[thread.seat][0] in model.resting):
+            world[thread.position] = END
     return tuple(world)
+
+
+def _let_go_on(space: Space, world: World, name: str) -> World:
+    """Let the threads of this name (or the pulling and executing of the seat of this name) go on as long as they can."""
+    titles = (name,) if " " in name else tuple(f"{name} {title}" for title in ("pull", "work", "make"))
+    threads = [thread for thread in space.threads if thread.name in titles]
+    assert threads, f"there is no thread {name}"
+    while True:
+        before = world
+        for thread in threads:
+            while world[thread.position] != END and (move := _calm(space, thread, world)) is not None:
+                assert move.breach is None, move.breach
+                world = space.after(world, move)
+        if world == before:
+            return world
+
+
+def _calm(space: Space, thread: Thread, world: World) -> Move | None:
+    """Return the first step of a thread that takes no fault and leads somewhere."""
+    moves = (move for move in space.moves(thread, world) if not move.cost)
+    return next((move for move in moves if space.after(world, move) != world), None)

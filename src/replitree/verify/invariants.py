@@ -10,64 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
-from replitree.coordination.tree import Tree
 from replitree.protocol import layout
-from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted
-from replitree.protocol.entries import Entry, decode_entry, part_names
-from replitree.protocol.fold import fold, overlapping
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.pull import Queued
-from replitree.verify.disk import Disk, requests_in
+from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, LogIndex
+from replitree.protocol.entries import AlterEntry, DropEntry, GetEntry, MutateEntry
+from replitree.protocol.fold import apply, restore
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import Part, overlapping, parse_part
+from replitree.verify.disk import Disk, requests_in, rows_in
+from replitree.verify.history import Log
 from replitree.verify.memory import Memory, State
-from replitree.verify.model import INCARNATIONS, TABLE, Model
-
-
-class Log:
-    """What a tree says of a table: log, pointers, queues, registered parts.  Everything is read when it is asked for."""
-
-    def __init__(self, tree: Tree, table: Table = TABLE) -> None:
-        self.tree = tree
-        self.table = table
-
-    @cached_property
-    def entries(self) -> tuple[Queued, ...]:
-        """The log, in order."""
-        names = self.tree.children(layout.log(self.table)) or ()
-        paths = [f"{layout.log(self.table)}/{name}" for name in names]
-        return tuple(Queued(layout.index_of(self.table, path), self._entry(path)) for path in paths)
-
-    @cached_property
-    def parts(self) -> dict[str, str]:
-        """The parts of the whole log: name and content hash."""
-        return dict(fold((item.index, item.entry) for item in self.entries).parts)
-
-    def pointer(self, replica: Replica) -> int:
-        """Return the index of the next entry that a replica pulls."""
-        node = self.tree.get(layout.log_pointer(replica))
-        assert node is not None
-        return int(node.value)
-
-    def queue(self, replica: Replica) -> tuple[Queued, ...]:
-        """Return the entries that a replica pulled and did not execute."""
-        names = self.tree.children(layout.queue(replica)) or ()
-        paths = [f"{layout.queue(replica)}/{name}" for name in names]
-        return tuple(Queued(layout.queue_index(path), self._entry(path)) for path in paths)
-
-    def registered(self, replica: Replica) -> dict[str, str]:
-        """Return the parts that a replica registered: name and content hash."""
-        found = {}
-        for name in self.tree.children(layout.parts(replica)) or ():
-            node = self.tree.get(layout.part(replica, name))
-            assert node is not None
-            found[name] = node.value.decode()
-        return found
-
-    def _entry(self, path: str) -> Entry:
-        node = self.tree.get(path)
-        assert node is not None
-        return decode_entry(node.value, path)
+from replitree.verify.model import INCARNATIONS, Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,35 +35,42 @@ class Look:
 
 
 def log_and_queue_give_the_table(look: Look) -> str | None:
-    """I1: registered parts, with the queue applied and then the rest of the log, are the fold of the log."""
+    """I1: registered parts with the queue applied are the fold at the pointer; with the rest of the log, the whole fold."""
     log = look.log
     for name in look.model.replicas:
         replica = look.model.replica(name)
         pointer, queue = log.pointer(replica), log.queue(replica)
         if pointer > len(log.entries):
             return f"I1: {name} has pulled up to {pointer}, the log ends at {len(log.entries)}"
-        if any(item.index >= pointer for item in queue):
+        if any(index >= pointer for index, _ in queue):
             return f"I1: {name} has queue entries that are not below its pointer {pointer}"
-        rest = [item for item in log.entries if item.index >= pointer]
-        derived = {**log.registered(replica), **fold((item.index, item.entry) for item in (*queue, *rest)).parts}
+        registered = tuple(map(parse_part, log.registered(replica)))
+        derived, _ = restore(registered, tuple((LogIndex(index), entry) for index, entry in queue))
+        wanted = log.parts_at(pointer)
+        if derived != wanted:
+            return f"I1: {name} will never agree with the log about {_difference(derived, wanted)}"
+        for index, entry in log.raw[pointer:]:
+            derived, _ = apply(derived, LogIndex(index), entry)
         if derived != log.parts:
-            missing = sorted(set(log.parts) - set(derived)) or sorted(set(derived) - set(log.parts))
-            return f"I1: {name} will never agree with the log about {', '.join(missing)}"
+            return f"I1: {name} will never agree with the rest of the log about {_difference(derived, log.parts)}"
     return None
 
 
+def _difference(one: PartSet, other: PartSet) -> str:
+    """Return the names of the parts that are in one of two sets only."""
+    return ", ".join(sorted(part.name for part in {*one} ^ {*other}))
+
+
 def acknowledged_inserts_are_in_the_log(look: Look) -> str | None:
-    """I2, first half: an acknowledged insert is in the log, where its client was told."""
-    entries = {item.index: item.entry for item in look.log.entries}
-    tokens = look.model.tokens
+    """I2, first half: what was acknowledged (an insert, a command) is in the log, where its client was told."""
+    entries = dict(look.log.raw)
     for request, answer in sorted(look.answers.items()):
         match answer:
-            case Inserted(index) if index in entries:
-                found = all(request in requests_in(part.content_hash) for part in entries[index].parts)
-            case Duplicate(index) if index is not None and index in entries:
-                found = tokens[request] in entries[index].blocks
-            case Inserted(index) | Duplicate(index):
-                found = False
+            case Inserted(index):
+                found = _carries(entries.get(index), request, look)
+            case Duplicate(index):
+                entry = None if index is None else entries.get(index)
+                found = isinstance(entry, GetEntry) and look.model.tokens[request] in entry.blocks
             case _:
                 continue
         if not found:
@@ -118,74 +78,137 @@ def acknowledged_inserts_are_in_the_log(look: Look) -> str | None:
     return None
 
 
+def _carries(entry: object, request: int, look: Look) -> bool:
+    """Whether an entry is what a request asked for."""
+    if isinstance(entry, GetEntry):
+        return all(request in requests_in(part.content_hash) for part in entry.parts)
+    if isinstance(entry, MutateEntry | DropEntry | AlterEntry):
+        return look.model.ids.get(request) == entry.id
+    return False
+
+
 def inserted_rows_are_there(look: Look) -> str | None:
-    """I2, second half: of every part in the log some disk has the rows: published, or still staged at its writer."""
-    for item in look.log.entries:
-        folder = look.disks[item.entry.replica].folder(item.entry.insert)
-        staged = dict(folder.parts) if folder is not None and not folder.torn else {}
-        for (partition, name), part in zip(part_names(item.entry, item.index), item.entry.parts, strict=True):
-            held = any(disk.content(name) == part.content_hash for disk in look.disks.values())
-            if not held and staged.get(partition) != part.content_hash:
-                return f"I2: nobody has the rows of {name}, which the log has"
+    """I2, second half: of every part of the table some disk has the rows: in it, in its sources, or staged at its writer."""
+    for part in look.log.parts:
+        if not _can_be_had(part, look):
+            return f"I2: nobody has the rows of {part.name}, which the log has"
     return None
 
 
+def _can_be_had(part: Part, look: Look) -> bool:
+    origin = look.log.lineage[part]
+    contents = (disk.content(part.name) for disk in look.disks.values())
+    if any(content is not None and rows_in(content) == origin.rows for content in contents):
+        return True
+    if origin.sources:
+        return all(_can_be_had(source, look) for source in origin.sources)
+    entry = origin.item.entry
+    assert isinstance(entry, GetEntry)
+    folder = look.disks[entry.replica].folder(entry.insert)
+    staged = dict(folder.parts) if folder is not None and not folder.torn else {}
+    return rows_in(staged.get(part.partition, "")) == origin.rows
+
+
 def inserts_are_applied_once(look: Look) -> str | None:
-    """I3: a token is in at most one log entry, with its rows exactly where it is named."""
-    tokens, seen = look.model.tokens, set[str]()
-    for item in look.log.entries:
-        for part in item.entry.parts:
+    """I3: a token is in the log once, or again after all its rows were dropped; with its rows exactly where it is named."""
+    tokens, seen = look.model.tokens, dict[str, tuple[int, GetEntry]]()
+    for index, entry in look.log.inserts:
+        for part in entry.parts:
             rows = [tokens[request] for request in requests_in(part.content_hash)]
-            if sorted(rows) != sorted(item.entry.blocks):
+            if sorted(rows) != sorted(entry.blocks):
+                return f"I3: entry {index} names {', '.join(entry.blocks)} and has the rows of {', '.join(rows)}"
+        for token in entry.blocks:
+            first, earlier = seen.get(token, (index, None))
+            if earlier is not None and not all(
+                look.log.dropped_between(part.partition, first, index) for part in earlier.parts
+            ):
+                return f"I3: {token} is in the log twice, the second time at {index}"
+            seen[token] = (index, entry)
+    return None
+
+
+def parts_have_their_rows(look: Look) -> str | None:
+    """ROWS: a registered part has the rows that the log gives it, each once; under one name all have the same content."""
+    lineage, agreed = look.log.lineage, dict[str, str]()
+    for name in look.model.replicas:
+        for part, content in look.log.registered(look.model.replica(name)).items():
+            origin = lineage.get(parse_part(part))
+            if origin is not None and rows_in(content) != origin.rows:
+                rows = " and ".join(origin.rows) or "no rows"
                 return (
-                    f"I3: entry {item.index} names {', '.join(item.entry.blocks)} and has the rows of {', '.join(rows)}"
+                    f"ROWS: {part} of {name} has {' and '.join(rows_in(content)) or 'no rows'}, it should have {rows}"
                 )
-        again = seen.intersection(item.entry.blocks)
-        if again:
-            return f"I3: {', '.join(sorted(again))} is in the log twice, the second time at {item.index}"
-        seen.update(item.entry.blocks)
+            first = agreed.setdefault(part, content)
+            if first != content:
+                return f"ROWS: {name} registered {part} with another content than others have"
     return None
 
 
 def failed_inserts_are_not_there(look: Look) -> str | None:
-    """Failed means not inserted: nobody is told "failed" of rows that are in the log."""
+    """Failed means not inserted: nobody is told "failed" of rows, or of a command, that are in the log."""
     for request, answer in sorted(look.answers.items()):
         if isinstance(answer, Failed):
-            for item in look.log.entries:
-                if any(request in requests_in(part.content_hash) for part in item.entry.parts):
-                    return f"FAILED: request {request} was told that it failed, and is in the log at {item.index}"
+            for index, entry in look.log.raw:
+                if _carries(entry, request, look):
+                    return f"FAILED: request {request} was told that it failed, and is in the log at {index}"
     return None
 
 
 def parts_never_overlap(look: Look) -> str | None:
-    """I7: the parts of the table, and those that a replica registered, share no block."""
+    """I7: the parts of the table share no block, nor do those of a replica, but for parts that another one covers."""
     for name in look.model.replicas:
-        pair = overlapping(look.log.registered(look.model.replica(name)))
-        if pair is not None:
-            return f"I7: {pair[0].name} and {pair[1].name} of {name} overlap"
+        registered = sorted(map(parse_part, look.log.registered(look.model.replica(name))))
+        for number, one in enumerate(registered):
+            for other in registered[number + 1 :]:
+                if one.intersects(other) and not one.covers(other) and not other.covers(one):
+                    return f"I7: {one.name} and {other.name} of {name} overlap"
     pair = overlapping(look.log.parts)
     return None if pair is None else f"I7: {pair[0].name} and {pair[1].name} of the log overlap"
 
 
 def registered_parts_are_on_disk(look: Look) -> str | None:
-    """File before node: a registered part is on the replica's disk, with that content."""
+    """File before node: a registered part is on the replica's disk, with that content, unless a visible one covers it."""
     for name in look.model.replicas:
-        for part, content in look.log.registered(look.model.replica(name)).items():
-            if look.disks[name].content(part) != content:
+        registered = look.log.registered(look.model.replica(name))
+        parts = tuple(map(parse_part, registered))
+        for part, content in registered.items():
+            if look.disks[name].content(part) != content and not _is_covered(parse_part(part), parts):
                 return f"FILES: {name} registered {part}, and its disk does not have it"
     return None
 
 
+def _is_covered(part: Part, parts: tuple[Part, ...]) -> bool:
+    return any(other != part and other.covers(part) for other in parts)
+
+
 def revealed_parts_are_registered(look: Look) -> str | None:
-    """Node before sight: reads show only what is registered."""
+    """Node before sight: reads show what is registered or was until its successor was; whole, and never a row twice."""
     for seat, name in look.model.seats:
         memory = look.memories[seat]
-        if memory.running and memory.revealed:
-            registered = look.log.registered(look.model.replica(name))
-            hidden = [part for part in memory.revealed if part not in registered]
-            if hidden:
-                return f"SIGHT: {seat} shows {', '.join(hidden)}, which it has not registered"
+        if memory.state not in (State.ACTIVE, State.READ_ONLY):
+            continue
+        replica = look.model.replica(name)
+        registered, pointer = look.log.registered(replica), look.log.pointer(replica)
+        still = _still_to_come(look, name)
+        new = (part for part in memory.visible if part.name not in registered)
+        early = [part.name for part in new if part in still or part.block_max >= pointer]
+        if early:
+            return f"SIGHT: {seat} shows {', '.join(early)}, which it has not registered"
+        pair = overlapping(memory.held)
+        if pair is not None:
+            return f"SIGHT: {seat} shows {pair[0].name} and {pair[1].name}, which overlap"
+        lost = [part.name for part in memory.visible if look.disks[name].content(part.name) is None]
+        if lost and memory.state is State.ACTIVE and not look.model.has_rivals:
+            return f"SIGHT: {seat} shows {', '.join(lost)}, which its disk does not have"
     return None
+
+
+def _still_to_come(look: Look, name: str) -> frozenset[Part]:
+    """Return the parts that a replica has still to register."""
+    log, replica = look.log, look.model.replica(name)
+    registered = tuple(map(parse_part, log.registered(replica)))
+    _, changes = restore(registered, tuple((LogIndex(index), entry) for index, entry in log.queue(replica)))
+    return frozenset(part for change in changes for part in change.added)
 
 
 def nobody_gives_up(look: Look) -> str | None:
@@ -205,16 +228,17 @@ def quiet_states_agree(look: Look) -> str | None:
     for seat, name in look.model.seats:
         memory, replica = look.memories[seat], look.model.replica(name)
         if memory.state is not State.ACTIVE:
-            if memory.running and not look.model.has_rivals:
+            if memory.is_there and not look.model.has_rivals:
                 return f"CONVERGES: {seat} waits and is not active"
             continue
         if log.tree.owner(layout.is_active(replica)) != memory.session:
             return f"CONVERGES: {seat} is active, and its session does not hold is_active"
-        if seat in look.model.workers:
+        if look.model.works_to_the_end(seat):
             if log.queue(replica) or log.pointer(replica) != len(log.entries):
                 return f"CONVERGES: {seat} waits with entries left to pull or to execute"
-            if list(memory.revealed) != sorted(log.parts):
-                return f"CONVERGES: {seat} shows {', '.join(memory.revealed) or 'nothing'}, the table is {', '.join(log.parts)}"
+            if memory.visible != tuple(log.parts):
+                shown = ", ".join(part.name for part in memory.visible) or "nothing"
+                return f"CONVERGES: {seat} shows {shown}, the table is {', '.join(part.name for part in log.parts)}"
         garbage = _garbage(look, seat, name, memory)
         if garbage:
             return f"CONVERGES: {name} keeps {', '.join(garbage)} in staging, which no insert needs"
@@ -225,7 +249,8 @@ def _garbage(look: Look, seat: str, name: str, memory: Memory) -> list[str]:
     """Return the staging folders of earlier processes that the sweep of the present one should have removed."""
     if look.model.has_rivals:
         return []
-    wanted = {item.entry.insert for item in look.log.queue(look.model.replica(name))}
+    queue = look.log.queue(look.model.replica(name))
+    wanted = {entry.insert for _, entry in queue if isinstance(entry, GetEntry)}
     earlier = tuple(f"{seat}{letter}-" for letter in INCARNATIONS[: memory.incarnation])
     folders = look.disks[name].folders
     return [each.staging for each in folders if each.staging.startswith(earlier) and each.staging not in wanted]
@@ -237,8 +262,9 @@ READS: dict[Invariant, tuple[str, ...]] = {
     log_and_queue_give_the_table: (),
     inserts_are_applied_once: (),
     parts_never_overlap: (),
+    parts_have_their_rows: (),
     registered_parts_are_on_disk: ("disks",),
-    revealed_parts_are_registered: ("memories",),
+    revealed_parts_are_registered: ("disks", "memories"),
     nobody_gives_up: ("memories",),
     failed_inserts_are_not_there: ("answers",),
     acknowledged_inserts_are_in_the_log: ("answers",),
@@ -251,9 +277,10 @@ NAMES: dict[str, str] = {
     "I2": "an acknowledged insert is in the log, and somebody has its rows",
     "I3": "an insert is applied once",
     "I7": "active parts never overlap",
+    "ROWS": "a part has the rows that the log gives it, each once, and the same content on every replica",
     "I9": "a replaced process changes nothing",
     "FILES": "a registered part is on disk",
-    "SIGHT": "a part that reads show is registered",
+    "SIGHT": "a part that reads show is registered and on disk, and reads show no row twice",
     "FAILED": 'nobody is told "failed" of an insert that is in the log',
     "GAP": "nobody believes that entries are gone which are there",
     "STOP": "nobody stops unless it was replaced",

@@ -1,12 +1,23 @@
 """How a running replica strings the procedures together: its threads, each as a sequence of stages.
 
 The checked procedures are the production ones; what is here is the thin glue between them, kept line for line like
-`replica.table_replica` (life), `replica.workers` (puller, executor) and `replica.inserts` (a group's insert).  A stage is a
+`replica.table_replica` (life), `replica.workers` (puller, executors) and `replica.inserts` (a group's insert).  A stage is a
 procedure that ends in `Then`, the next stage with its arguments, so that a state forgets the outcomes that it does not need.
 
 Besides the protocol's effects a stage may use the effects of this module, which touch only the memory that the threads of one
 process share.  Waiting for something is an effect too (`AwaitTrouble`, `AwaitPull`, `AwaitWork`, `AwaitReplica`, `Accept`):
 it ends when there is something to do.
+
+What the threads of a process have to keep to, beyond calling the procedures:
+
+1. An entry is *running* from the moment that an executor takes it until it gives it back.  It stays in the queue as long, and
+   keeps what it changes, whatever is loaded meanwhile: so a drop waits for it (`registration.blockers`).  When what was loaded
+   does not have it any more, it leaves the queue as soon as it is given back, in whatever way.
+2. A loaded state counts only if no part was shown or hidden since the loading began; otherwise it is loaded again.  So what
+   reads see never goes back.
+3. A place is never exchanged for an older one.  With an older one an entry of the queue seems to be dropped already.
+4. Entries that are made (merges, mutations) have a lane of their own; in each lane one batch runs at a time, and none that is
+   postponed again and again keeps the others of its lane from their turn.
 """
 
 from __future__ import annotations
@@ -17,22 +28,37 @@ from typing import Any, TypeAlias
 
 from replitree.protocol import layout
 from replitree.protocol.activate import Activated, Busy, NotJoined, Replaced, Unsettled, activate, renew_epoch
-from replitree.protocol.effects import BlockId, CurrentEpoch, Epoch, LogIndex, RequestId, Reveal, StagingId
-from replitree.protocol.execute import Executed, QueueMoved, execute, refetch
+from replitree.protocol.effects import (
+    Answer,
+    BlockId,
+    ClientAnswer,
+    CurrentEpoch,
+    EntryId,
+    Epoch,
+    Failed,
+    Inserted,
+    LogIndex,
+    OutcomeUnknown,
+    RequestId,
+    StagingId,
+)
+from replitree.protocol.entries import Command, MergeEntry
+from replitree.protocol.execute import execute
+from replitree.protocol.fetch import refetch
 from replitree.protocol.insert import Inserter, Request, insert
 from replitree.protocol.layout import Replica
-from replitree.protocol.pull import (
-    Fenced,
-    Gap,
-    Pointer,
-    PointerMoved,
-    Pulled,
-    Queued,
-    load_queue,
-    pull_log,
-    read_pointer,
+from replitree.protocol.mutate import kill_mutation
+from replitree.protocol.propose import InDoubt, NotProposed, Proposed, Proposer, propose, propose_merges
+from replitree.protocol.pull import Fenced, Gap, Loaded, Place, PointerMoved, Pulled, Queued, load, pull_log
+from replitree.protocol.registration import Executed, QueueMoved, View
+from replitree.protocol.start import (
+    CaughtUp,
+    catch_up,
+    compare_parts,
+    forget_covered,
+    list_idle_staging,
+    sweep_staging,
 )
-from replitree.protocol.start import CaughtUp, catch_up, compare_parts, list_idle_staging, sweep_staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +99,28 @@ class AwaitPull:
 
 @dataclass(frozen=True, slots=True)
 class PullTurn:
-    """What the puller works with; without a pointer it must load pointer and queue first."""
+    """What the puller works with; without a place it must load the replica's state first."""
 
     epoch: Epoch
-    pointer: Pointer | None
+    place: Place | None
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitWork:
-    """Wait, while active, for queue entries that can be executed.  Outcome: `WorkTurn`."""
+    """Wait, while active, for entries of one lane that can be executed; they are running then.  Outcome: `WorkTurn`.
+
+    `makes`: the lane of merges and mutations; otherwise that of everything else.
+    """
+
+    makes: bool
 
 
 @dataclass(frozen=True, slots=True)
 class WorkTurn:
-    """What the executor works with."""
+    """What an executor works with."""
 
     epoch: Epoch
+    view: View
     batch: tuple[Queued, ...]
 
 
@@ -144,25 +176,30 @@ class AskReload:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeOver:
-    """Take pointer and queue as coordination has them.  Outcome: the parts of entries that were executed unnoticed."""
+class BeginLoad:
+    """The loading of the replica's state begins."""
 
-    pointer: Pointer
-    queue: tuple[Queued, ...]
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Take the state as coordination has it, unless parts were shown or hidden since `BeginLoad`.  Outcome: whether it was."""
+
+    loaded: Loaded
 
 
 @dataclass(frozen=True, slots=True)
 class TakeIn:
     """Take what a pull brought."""
 
-    pointer: Pointer
+    place: Place
     entries: tuple[Queued, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Executed entries leave the queue, postponed ones wait."""
+    """A batch does not run any more: executed entries leave the queue, postponed ones wait."""
 
+    batch: tuple[LogIndex, ...]
     done: tuple[LogIndex, ...]
     postponed: tuple[LogIndex, ...]
 
@@ -182,6 +219,35 @@ class Accepted:
     epoch: Epoch
     log_from: LogIndex
     staging: StagingId
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptCommand:
+    """Wait until the process is active, then take a user's command.  Outcome: `Accepted`."""
+
+    request: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitParts:
+    """Wait, while active, until the table has these parts at the pointer.  Outcome: the epoch."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMutation:
+    """Wait, while active, until a mutation is in the queue.  Outcome: `KillTurn`."""
+
+    id: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class KillTurn:
+    """What a kill works with."""
+
+    epoch: Epoch
+    item: Queued
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,23 +293,27 @@ def wait_for_replica(replica: Replica, me: bytes) -> Stage:
 def catch_up_with_log(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ...]) -> Stage:
     """Pull up to the log's tail: step 3."""
     match (yield from catch_up(replica, epoch)):
-        case CaughtUp(pointer):
-            return Then(tidy_up, (replica, me, pointer, idle))
+        case CaughtUp():
+            return Then(tidy_up, (replica, me, epoch, idle))
         case Gap(index):
             yield Halt(f"entry {index} is gone")
             return None
     return Then(become_active, (replica, me))
 
 
-def tidy_up(replica: Replica, me: bytes, pointer: Pointer, idle: tuple[StagingId, ...]) -> Stage:
-    """Sweep staging and compare parts, steps 4 and 5; then serve."""
-    yield from sweep_staging(replica, idle)
-    compared = yield from compare_parts(replica)
+def tidy_up(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ...]) -> Stage:
+    """Sweep staging, compare parts, forget what is covered: steps 4 to 6; then serve."""
+    yield BeginLoad()
+    loaded = yield from load(replica)
+    yield from sweep_staging(idle, loaded)
+    taken: bool = yield TakeOver(loaded)
+    if not taken:
+        yield AskReload()
+    compared = yield from compare_parts(replica, loaded)
     if compared.missing:
         yield Lack(compared.missing)
-    queue = yield from load_queue(replica)
-    gone: tuple[str, ...] = yield TakeOver(pointer, queue)
-    yield Reveal(gone)
+    if not (yield from forget_covered(replica, epoch, loaded)):
+        return Then(become_active, (replica, me))
     yield Serve()
     return Then(wait_for_trouble, (replica, me))
 
@@ -260,14 +330,14 @@ def wait_for_trouble(replica: Replica, me: bytes) -> Stage:
 def pull_next(replica: Replica, count: int) -> Stage:
     """Pull once."""
     turn: PullTurn = yield AwaitPull()
-    if turn.pointer is None:
-        return Then(reload_queue, (replica, count))
-    pulled = yield from pull_log(replica, turn.epoch, turn.pointer, count)
+    if turn.place is None:
+        return Then(reload_state, (replica, count))
+    pulled = yield from pull_log(replica, turn.epoch, turn.place, count)
     match pulled:
-        case Pulled(pointer, entries):
-            yield TakeIn(pointer, entries)
+        case Pulled(place):
+            yield TakeIn(place, pulled.queued)
         case PointerMoved():
-            return Then(reload_queue, (replica, count))
+            return Then(reload_state, (replica, count))
         case Fenced():
             yield ReportTrouble()
         case Gap(index):
@@ -276,24 +346,35 @@ def pull_next(replica: Replica, count: int) -> Stage:
     return Then(pull_next, (replica, count))
 
 
-def reload_queue(replica: Replica, count: int) -> Stage:
-    """Take pointer and queue from coordination; what was executed unnoticed becomes visible."""
-    pointer = yield from read_pointer(replica)
-    queue = yield from load_queue(replica)
-    gone: tuple[str, ...] = yield TakeOver(pointer, queue)
-    yield Reveal(gone)
-    return Then(pull_next, (replica, count))
+def reload_state(replica: Replica, count: int) -> Stage:
+    """Take the replica's state from coordination; what was executed unnoticed becomes visible."""
+    yield BeginLoad()
+    loaded = yield from load(replica)
+    taken: bool = yield TakeOver(loaded)
+    return Then(pull_next if taken else reload_state, (replica, count))
 
 
-# --- the executor -----------------------------------------------------------------------------------------------------------
+# --- the executors ----------------------------------------------------------------------------------------------------------
 
 
 def execute_next(replica: Replica) -> Stage:
-    """Execute what is in the queue."""
-    turn: WorkTurn = yield AwaitWork()
-    outcome = yield from execute(replica, turn.epoch, turn.batch)
+    """Execute what is in the queue, but for merges and mutations."""
+    yield from _execute(replica, makes=False)
+    return Then(execute_next, (replica,))
+
+
+def make_next(replica: Replica) -> Stage:
+    """Execute a merge or a mutation."""
+    yield from _execute(replica, makes=True)
+    return Then(make_next, (replica,))
+
+
+def _execute(replica: Replica, *, makes: bool) -> Generator[Any, Any, None]:
+    turn: WorkTurn = yield AwaitWork(makes)
+    outcome = yield from execute(replica, turn.epoch, turn.view, turn.batch)
+    batch = tuple(item.index for item in turn.batch)
     done: tuple[LogIndex, ...] = ()
-    postponed = tuple(item.index for item in turn.batch)
+    postponed = batch
     match outcome:
         case Executed(done, waiting):
             postponed = tuple(item.index for item in waiting)
@@ -302,8 +383,7 @@ def execute_next(replica: Replica) -> Stage:
         case Fenced():
             yield ReportTrouble()
             postponed = ()
-    yield GiveBack(done, postponed)
-    return Then(execute_next, (replica,))
+    yield GiveBack(batch, done, postponed)
 
 
 # --- the mender -------------------------------------------------------------------------------------------------------------
@@ -320,11 +400,11 @@ def mend_next(replica: Replica) -> Stage:
 # --- an insert --------------------------------------------------------------------------------------------------------------
 
 
-def accept_insert(replica: Replica, tokens: tuple[tuple[int, str], ...]) -> Stage:
+def accept_insert(replica: Replica, tokens: tuple[tuple[int, str], ...], drops: tuple[str, ...] = ()) -> Stage:
     """Take a group of requests, given as (request, token), once the process is active."""
     requests = tuple(Request(RequestId(request), BlockId(token)) for request, token in tokens)
     accepted: Accepted = yield Accept(requests)
-    inserter = Inserter(replica, accepted.me, accepted.log_from)
+    inserter = Inserter(replica, accepted.me, accepted.log_from, drops=drops)
     return Then(insert_group, (inserter, accepted.epoch, accepted.staging, requests))
 
 
@@ -332,4 +412,42 @@ def insert_group(inserter: Inserter, epoch: Epoch, staging: StagingId, requests:
     """Insert a group and let go of its staging folders."""
     yield from insert(inserter, epoch, staging, requests)
     yield Release(staging)
+    return None
+
+
+# --- commands, merges, kills --------------------------------------------------------------------------------------------------
+
+
+def accept_command(replica: Replica, request: RequestId, command: Command) -> Stage:
+    """Take a user's command once the process is active."""
+    accepted: Accepted = yield AcceptCommand(request)
+    proposer = Proposer(replica, accepted.me, accepted.log_from)
+    return Then(give_command, (proposer, accepted.epoch, request, command))
+
+
+def give_command(proposer: Proposer, epoch: Epoch, request: RequestId, command: Command) -> Stage:
+    """Put a user's command into the log and answer."""
+    answer: ClientAnswer
+    match (yield from propose(proposer, epoch, command)):
+        case Proposed(index):
+            answer = Inserted(index)
+        case NotProposed(reason):
+            answer = Failed(reason)
+        case InDoubt():
+            answer = OutcomeUnknown()
+    yield Answer(request, answer)
+    return None
+
+
+def lead(replica: Replica, sources: tuple[str, ...]) -> Stage:
+    """Propose one merge once its sources are there.  Every replica may think that it leads."""
+    epoch: Epoch = yield AwaitParts(sources)
+    yield from propose_merges(replica, epoch, (MergeEntry(replica.name, sources),))
+    return None
+
+
+def kill(replica: Replica, mutation: EntryId) -> Stage:
+    """Kill a mutation that was pulled."""
+    turn: KillTurn = yield AwaitMutation(mutation)
+    yield from kill_mutation(replica, turn.epoch, turn.item)
     return None

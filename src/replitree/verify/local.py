@@ -14,13 +14,19 @@ from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     AdoptEpoch,
+    Cancelled,
     CurrentEpoch,
+    Detach,
     Fetched,
     FetchMany,
     FetchPart,
+    Link,
     ListParts,
     ListStaging,
     LogIndex,
+    Made,
+    Merge,
+    Mutate,
     NotFetched,
     Publish,
     Published,
@@ -30,24 +36,32 @@ from replitree.protocol.effects import (
     Stage,
     Staged,
     StagingId,
+    StoreFailed,
 )
-from replitree.protocol.entries import part_names
-from replitree.protocol.execute import EXECUTE_ENTRIES_MAX
+from replitree.protocol.entries import GetEntry, MergeEntry, MutateEntry
+from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, goes_alone
 from replitree.protocol.layout import Replica
+from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Queued
-from replitree.verify.disk import Disk, Folder, staged_parts
+from replitree.protocol.registration import View, blockers
+from replitree.verify.disk import Disk, Folder, merged_content, mutated_content, staged_parts
 from replitree.verify.life import (
     Accept,
+    AcceptCommand,
     Accepted,
     Appear,
     AskReload,
     AwaitLack,
+    AwaitMutation,
+    AwaitParts,
     AwaitPull,
     AwaitReplica,
     AwaitTrouble,
     AwaitWork,
+    BeginLoad,
     GiveBack,
     Halt,
+    KillTurn,
     Lack,
     Mended,
     PullTurn,
@@ -61,6 +75,9 @@ from replitree.verify.life import (
     WorkTurn,
 )
 from replitree.verify.memory import Memory, State
+
+MAKING = "make-"
+"""How the staging ids of results begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,8 @@ class Here:
         Every replica's disk, by name: where parts can be fetched.
     partitions
         The partitions that the rows of every request fall into.
+    makes
+        Whether the replica merges and mutates by itself.
     """
 
     replica: Replica
@@ -88,6 +107,7 @@ class Here:
     tree: Tree
     disks: Mapping[str, Disk]
     partitions: tuple[str, ...]
+    makes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +140,7 @@ def _stage(effect: Stage, here: Here) -> Done:
 
 def _publish(effect: Publish, here: Here) -> Done:
     disk, missing = here.disk.publish(effect.staging, effect.names)
-    return Done(Published(missing), here.memory, disk)
+    return Done(Published(missing), _let_go(here.memory, effect.staging), disk)
 
 
 def _fetch_many(effect: FetchMany, here: Here) -> Done:
@@ -139,15 +159,64 @@ def has_source(fetch: FetchPart, disks: Mapping[str, Disk]) -> bool:
     return any(disks[source].content(fetch.part) == fetch.content_hash for source in fetch.sources if source in disks)
 
 
+def _merge(effect: Merge, here: Here) -> Done:
+    contents = [here.disk.content(source) for source in effect.sources]
+    partition = parse_part(effect.result).partition
+    whole = tuple(content for content in contents if content is not None)
+    if len(whole) < len(contents):
+        return Done(StoreFailed("a source is not on disk"), here.memory, here.disk)
+    return _made(here, effect.staging, partition, merged_content(partition, whole))
+
+
+def _mutate(effect: Mutate, here: Here) -> Done:
+    content, partition = here.disk.content(effect.source), parse_part(effect.result).partition
+    if content is None:
+        return Done(StoreFailed("the source is not on disk"), here.memory, here.disk)
+    return _made(here, effect.staging, partition, mutated_content(partition, content, effect.command))
+
+
+def _link(effect: Link, here: Here) -> Done:
+    content = here.disk.content(effect.source)
+    if content is None:
+        return Done(StoreFailed("the source is not on disk"), here.memory, here.disk)
+    return _made(here, effect.staging, parse_part(effect.result).partition, content)
+
+
+def _made(here: Here, staging: StagingId, partition: str, content: str) -> Done:
+    """Stage a result; its folder is held until it is published or removed."""
+    held = replace(here.memory, staging=tuple(sorted({*here.memory.staging, staging})))
+    return Done(Made(content), held, here.disk.with_folder(Folder(staging, ((partition, content),))))
+
+
+def cancelled(effect: Merge | Mutate, here: Here) -> Done | None:
+    """Return how the making of a result ends that the table does not need any more."""
+    place = here.memory.place
+    if place is None or place.parts.covering(parse_part(effect.result)) is not None:
+        return None
+    return Done(Cancelled("the table does not need it any more"), here.memory, here.disk)
+
+
+def _let_go(memory: Memory, staging: StagingId) -> Memory:
+    if not staging.startswith(MAKING) or staging not in memory.staging:
+        return memory
+    return replace(memory, staging=tuple(each for each in memory.staging if each != staging))
+
+
+def _detach(effect: Detach, here: Here) -> Done:
+    del effect  # copies that are kept aside are nobody's business any more
+    return Done(None, here.memory, here.disk)
+
+
 def _list_staging(effect: ListStaging, here: Here) -> Done:
     del effect
+    held = here.memory.staging
     names = (folder.staging for folder in here.disk.folders)
-    idle = tuple(name for name in names if name.rpartition(".")[0] not in here.memory.held)
+    idle = tuple(name for name in names if name not in held and name.rpartition(".")[0] not in held)
     return Done(idle, here.memory, here.disk)
 
 
 def _remove_staging(effect: RemoveStaging, here: Here) -> Done:
-    return Done(None, here.memory, here.disk.without_folder(effect.staging))
+    return Done(None, _let_go(here.memory, effect.staging), here.disk.without_folder(effect.staging))
 
 
 def _list_parts(effect: ListParts, here: Here) -> Done:
@@ -156,7 +225,7 @@ def _list_parts(effect: ListParts, here: Here) -> Done:
 
 
 def _remove_part(effect: RemovePart, here: Here) -> Done:
-    return Done(None, here.memory, here.disk.without_part(effect.part))
+    return Done(None, here.memory, here.disk.without_parts(effect.part))
 
 
 # --- the memory -----------------------------------------------------------------------------------------------------------
@@ -167,7 +236,9 @@ def _remember(here: Here, memory: Memory, outcome: Any = None) -> Done:
 
 
 def _reveal(effect: Reveal, here: Here) -> Done:
-    return _remember(here, here.memory.revealing(effect.parts))
+    memory = here.memory.revealing(effect.parts, effect.gone)
+    shown = {part.name for part in memory.held}
+    return Done(None, memory, here.disk.without_parts(*(name for name in effect.gone if name not in shown)))
 
 
 def _current_epoch(effect: CurrentEpoch, here: Here) -> Done:
@@ -186,7 +257,7 @@ def _appear(effect: Appear, here: Here) -> Done:
 
 def _await_trouble(effect: AwaitTrouble, here: Here) -> Done | None:
     del effect
-    return _remember(here, here.memory) if here.memory.trouble and here.memory.running else None
+    return _remember(here, here.memory) if here.memory.trouble and here.memory.is_there else None
 
 
 def _await_replica(effect: AwaitReplica, here: Here) -> Done | None:
@@ -198,22 +269,59 @@ def _await_pull(effect: AwaitPull, here: Here) -> Done | None:
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
-    if memory.reload or memory.pointer is None:
+    if memory.reload or memory.place is None:
         return _remember(here, replace(memory, reload=False), PullTurn(memory.epoch, None))
-    if here.tree.exists(layout.log_entry(here.replica.table, memory.pointer.index)):
-        return _remember(here, memory, PullTurn(memory.epoch, memory.pointer))
+    if here.tree.exists(layout.log_entry(here.replica.table, memory.place.pointer.index)):
+        return _remember(here, memory, PullTurn(memory.epoch, memory.place))
     return None
 
 
 def _await_work(effect: AwaitWork, here: Here) -> Done | None:
-    del effect
     memory = here.memory
-    if memory.state is not State.ACTIVE or memory.epoch is None:
+    if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
         return None
-    ready = tuple(item for item in memory.queue if item.index not in memory.waiting or _can_execute(item, here))
+    lane = [item for item in memory.queue if is_made(item) is effect.makes and item.index not in memory.running]
+    fresh = _batch([item for item in lane if item.index not in memory.waiting])
+    ready = fresh or _batch([item for item in _by_waiting(lane, memory) if _can_execute(item, here)])
     if not ready:
         return None
-    return _remember(here, memory, WorkTurn(memory.epoch, ready[:EXECUTE_ENTRIES_MAX]))
+    running = tuple(sorted((*memory.running, *(item.index for item in ready))))
+    return _remember(
+        here,
+        replace(memory, running=running),
+        WorkTurn(memory.epoch, _view(ready[0], here), tuple(ready)),
+    )
+
+
+def _by_waiting(items: list[Queued], memory: Memory) -> list[Queued]:
+    """Return the postponed ones of some entries, those that wait longest first: none may keep the others from their turn."""
+    waiting = [item for item in items if item.index in memory.waiting]
+    return sorted(waiting, key=lambda item: memory.waiting.index(item.index))
+
+
+def _batch(items: list[Queued]) -> list[Queued]:
+    """Return what is executed first: inserts that may go together, or one other entry."""
+    ready: list[Queued] = []
+    for item in items[:EXECUTE_ENTRIES_MAX]:
+        if ready and goes_alone(item):
+            break
+        ready.append(item)
+        if goes_alone(item):
+            break
+    return sorted(ready, key=lambda item: item.index)
+
+
+def is_made(item: Queued) -> bool:
+    """Whether an entry belongs into the lane of merges and mutations."""
+    return isinstance(item.entry, MergeEntry | MutateEntry)
+
+
+def _view(item: Queued, here: Here) -> View:
+    """Return the state by which an entry is executed."""
+    memory = here.memory
+    assert memory.place is not None
+    before = blockers(memory.queue, memory.running, item.index) if goes_alone(item) and not is_made(item) else ()
+    return View(memory.place.parts, memory.held, before, here.makes)
 
 
 def _await_lack(effect: AwaitLack, here: Here) -> Done | None:
@@ -223,7 +331,7 @@ def _await_lack(effect: AwaitLack, here: Here) -> Done | None:
 
 
 def _lack(effect: Lack, here: Here) -> Done:
-    return _remember(here, replace(here.memory, lacking=tuple(sorted({*here.memory.lacking, *effect.parts}))))
+    return _remember(here, here.memory.lacks(effect.parts))
 
 
 def _mended(effect: Mended, here: Here) -> Done:
@@ -232,14 +340,41 @@ def _mended(effect: Mended, here: Here) -> Done:
 
 
 def _can_execute(item: Queued, here: Here) -> bool:
-    """Whether trying a postponed entry again has a chance: everything it needs is somewhere."""
-    folder = here.disk.folder(item.entry.insert)
-    staged = dict(folder.parts) if folder is not None and not folder.torn else {}
-    wanted = zip(part_names(item.entry, item.index), item.entry.parts, strict=True)
-    return all(
-        partition in staged or any(disk.content(name) == part.content_hash for disk in here.disks.values())
-        for (partition, name), part in wanted
-    )
+    """Whether trying a postponed entry again has a chance: nothing is before it, and what it needs is somewhere."""
+    view = _view(item, here)
+    touched = (part for each in view.blockers for part in (*each.change.removed, *each.change.added))
+    if any(one.intersects(part) for one in touched for part in item.change.removed):
+        return False
+    if isinstance(item.entry, GetEntry):
+        folder = here.disk.folder(item.entry.insert)
+        staged = dict(folder.parts) if folder is not None and not folder.torn else {}
+        wanted = tuple(part for part in item.change.added if view.wants(part))
+        return all(part.partition in staged or _is_somewhere(part, view, here) for part in wanted)
+    pairs = _made_of(item)
+    if not any(view.wants(result) for result, _ in pairs):
+        return True
+    return any(_can_bring(result, sources, view, here) for result, sources in pairs if view.wants(result))
+
+
+def _can_bring(result: Part, sources: tuple[Part, ...], view: View, here: Here) -> bool:
+    """Whether a result can be made, or fetched in the place of something."""
+    if here.makes and all(source in view.held and here.disk.content(source.name) is not None for source in sources):
+        return True
+    begun = view.held.between(result.partition, result.block_min, result.block_max)
+    return bool(begun) and any(disk.content(result.name) is not None for disk in here.disks.values())
+
+
+def _made_of(item: Queued) -> tuple[tuple[Part, tuple[Part, ...]], ...]:
+    """Return each result of an entry with what it is made of."""
+    if isinstance(item.entry, MutateEntry):
+        return tuple((result, (source,)) for source, result in zip(item.change.removed, item.change.added, strict=True))
+    return tuple((result, item.change.removed) for result in item.change.added)
+
+
+def _is_somewhere(part: Part, view: View, here: Here) -> bool:
+    """Whether some disk has a part, or what it has become."""
+    forms = {part.name, (view.parts.covering(part) or part).name}
+    return any(disk.content(name) is not None for disk in here.disks.values() for name in forms)
 
 
 def _quieten(effect: Quieten, here: Here) -> Done:
@@ -250,7 +385,7 @@ def _quieten(effect: Quieten, here: Here) -> Done:
 def _serve(effect: Serve, here: Here) -> Done:
     del effect
     memory = here.memory
-    served = replace(memory, state=State.ACTIVE, waiting=()) if memory.running and not memory.trouble else memory
+    served = replace(memory, state=State.ACTIVE, waiting=()) if memory.is_there and not memory.trouble else memory
     return _remember(here, served)
 
 
@@ -274,38 +409,75 @@ def _ask_reload(effect: AskReload, here: Here) -> Done:
     return _remember(here, replace(here.memory, reload=True))
 
 
+def _begin_load(effect: BeginLoad, here: Here) -> Done:
+    del effect
+    return _remember(here, replace(here.memory, loading=True))
+
+
 def _take_over(effect: TakeOver, here: Here) -> Done:
-    memory, gone = here.memory.reloaded(effect.pointer, effect.queue)
-    return _remember(here, memory, gone)
+    memory = here.memory.loaded(effect.loaded)
+    return _remember(here, here.memory, outcome=False) if memory is None else _remember(here, memory, outcome=True)
 
 
 def _take_in(effect: TakeIn, here: Here) -> Done:
-    return _remember(here, here.memory.pulled(effect.pointer, effect.entries))
+    return _remember(here, here.memory.pulled(effect.place, effect.entries))
 
 
 def _give_back(effect: GiveBack, here: Here) -> Done:
-    return _remember(here, here.memory.executed(effect.done, effect.postponed))
+    return _remember(here, here.memory.executed(effect.batch, effect.done, effect.postponed))
 
 
 def _accept(effect: Accept, here: Here) -> Done | None:
+    accepted = _accepted(here, effect.requests[0].id)
+    if accepted is None:
+        return None
+    held = tuple(sorted((*here.memory.staging, accepted.staging)))
+    return _remember(here, replace(here.memory, staging=held), accepted)
+
+
+def _accept_command(effect: AcceptCommand, here: Here) -> Done | None:
+    accepted = _accepted(here, effect.request)
+    return None if accepted is None else _remember(here, here.memory, accepted)
+
+
+def _accepted(here: Here, request: int) -> Accepted | None:
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
-    log_from = memory.pointer.index if memory.pointer is not None else LogIndex(here.replica.table.base)
-    staging = StagingId(f"{here.me.decode()}-{effect.requests[0].id}")
-    accepted = Accepted(here.me, memory.epoch, log_from, staging)
-    return _remember(here, replace(memory, held=tuple(sorted((*memory.held, staging)))), accepted)
+    log_from = memory.place.pointer.index if memory.place is not None else LogIndex(here.replica.table.base)
+    return Accepted(here.me, memory.epoch, log_from, StagingId(f"{here.me.decode()}-{request}"))
+
+
+def _await_parts(effect: AwaitParts, here: Here) -> Done | None:
+    memory = here.memory
+    if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
+        return None
+    there = all(parse_part(name) in memory.place.parts for name in effect.names)
+    return _remember(here, memory, memory.epoch) if there else None
+
+
+def _await_mutation(effect: AwaitMutation, here: Here) -> Done | None:
+    memory = here.memory
+    if memory.state is not State.ACTIVE or memory.epoch is None:
+        return None
+    found = (item for item in memory.queue if isinstance(item.entry, MutateEntry) and item.entry.id == effect.id)
+    item = next(found, None)
+    return None if item is None else _remember(here, memory, KillTurn(memory.epoch, item))
 
 
 def _release(effect: Release, here: Here) -> Done:
-    held = tuple(each for each in here.memory.held if each != effect.staging)
-    return _remember(here, replace(here.memory, held=held))
+    held = tuple(each for each in here.memory.staging if each != effect.staging)
+    return _remember(here, replace(here.memory, staging=held))
 
 
 _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     Stage: _stage,
     Publish: _publish,
     FetchMany: _fetch_many,
+    Merge: _merge,
+    Mutate: _mutate,
+    Link: _link,
+    Detach: _detach,
     ListStaging: _list_staging,
     RemoveStaging: _remove_staging,
     ListParts: _list_parts,
@@ -327,9 +499,13 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     Halt: _halt,
     ReportTrouble: _report_trouble,
     AskReload: _ask_reload,
+    BeginLoad: _begin_load,
     TakeOver: _take_over,
     TakeIn: _take_in,
     GiveBack: _give_back,
     Accept: _accept,
+    AcceptCommand: _accept_command,
+    AwaitParts: _await_parts,
+    AwaitMutation: _await_mutation,
     Release: _release,
 }

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from replitree.protocol.effects import Epoch, LogIndex, StagingId
-from replitree.protocol.entries import part_names
-from replitree.protocol.pull import Pointer, Queued
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.pull import Loaded, Place, Queued
 
 
 class State(Enum):
@@ -40,13 +41,16 @@ class Memory:
     epoch
         The highest epoch that it adopted.
     state, trouble, reload
-        What it can do; whether it must activate again; whether its puller must read the queue again.
-    pointer, queue, waiting
-        Where it believes to stand in the log, its queue, and the entries of the queue that were postponed.
-    revealed
-        The parts that its reads show, ascending.
+        What it can do; whether it must activate again; whether its puller must load the replica's state again.
+    loading
+        Whether no part was shown or hidden since the last loading began.
+    place, queue, waiting, running, left
+        Where it believes to stand, its queue, and the entries of it that were postponed, that are being executed, and that are
+        being executed although they have left the queue already.
     held
-        The staging ids of its running inserts.
+        The parts that it believes to have registered.
+    staging
+        The staging ids of its running inserts and of the results that it is making.
     lacking
         The registered parts, with their content hashes, that are not whole on disk and must be fetched again.
     """
@@ -57,21 +61,30 @@ class Memory:
     state: State = State.STARTING
     trouble: bool = False
     reload: bool = False
-    pointer: Pointer | None = None
+    loading: bool = False
+    place: Place | None = None
     queue: tuple[Queued, ...] = ()
     waiting: tuple[LogIndex, ...] = ()
-    revealed: tuple[str, ...] = ()
-    held: tuple[StagingId, ...] = ()
+    running: tuple[LogIndex, ...] = ()
+    left: tuple[LogIndex, ...] = ()
+    held: PartSet = PartSet()  # noqa: RUF009 - immutable
+    staging: tuple[StagingId, ...] = ()
     lacking: tuple[tuple[str, str], ...] = ()
 
     @property
-    def running(self) -> bool:
+    def is_there(self) -> bool:
         """Whether the process is there and has not stopped."""
         return self.state in RUNNING
 
+    @property
+    def visible(self) -> tuple[Part, ...]:
+        """The parts that its reads show."""
+        hidden = {name for name, _ in self.lacking}
+        return tuple(part for part in self.held if part.name not in hidden)
+
     def with_trouble(self) -> Memory:
         """Something went wrong: read-only at once, until it has activated again."""
-        if not self.running:
+        if not self.is_there:
             return self
         state = State.READ_ONLY if self.state is State.ACTIVE else self.state
         return replace(self, trouble=True, state=state)
@@ -80,38 +93,70 @@ class Memory:
         """Take an epoch unless a higher one is known."""
         return self if self.epoch is not None and self.epoch >= epoch else replace(self, epoch=epoch)
 
-    def revealing(self, parts: tuple[str, ...]) -> Memory:
-        """Make parts visible."""
-        return replace(self, revealed=tuple(sorted({*self.revealed, *parts}))) if parts else self
+    def revealing(self, parts: tuple[str, ...], gone: tuple[str, ...]) -> Memory:
+        """Show parts and no longer show others, at once; a part that a shown one covers stays hidden.
 
-    def hiding(self, part: str) -> Memory:
-        """Make a part invisible: it is broken."""
-        return replace(self, revealed=tuple(name for name in self.revealed if name != part))
-
-    def reloaded(self, pointer: Pointer, queue: tuple[Queued, ...]) -> tuple[Memory, tuple[str, ...]]:
-        """Take over pointer and queue as coordination has them, unless another thread knows newer ones by now.
-
-        Returns
-        -------
-        tuple
-            The memory after it, and the parts of the entries that left the queue unnoticed.
+        What is being loaded meanwhile does not count any more, even when nothing of this was known here.
         """
-        if self.pointer is not None and self.pointer.version > pointer.version:
-            return self, ()
-        now = {item.index for item in queue}
-        gone = tuple(
-            name for item in self.queue if item.index not in now for _, name in part_names(item.entry, item.index)
-        )
-        waiting = tuple(index for index in self.waiting if index in now)
-        return replace(self, pointer=pointer, queue=queue, waiting=waiting), gone
+        if not parts and not gone:
+            return self
+        hidden = {parse_part(name) for name in gone}
+        left = [part for part in self.held if part not in hidden]
+        for part in sorted(map(parse_part, parts)):
+            if not any(each.covers(part) for each in left):
+                left = [each for each in left if not part.covers(each)] + [part]
+        held = PartSet.of(left)
+        lacking = self.lacking
+        if lacking:
+            lacking = tuple(each for each in lacking if each[0] not in gone and not _is_covered(each[0], held))
+        return replace(self, held=self.held if held == self.held else held, lacking=lacking, loading=False)
 
-    def pulled(self, pointer: Pointer, entries: tuple[Queued, ...]) -> Memory:
-        """Take over what a pull brought."""
+    def lacks(self, parts: tuple[tuple[str, str], ...]) -> Memory:
+        """Hide parts that are not whole on disk."""
+        return replace(self, lacking=tuple(sorted({*self.lacking, *parts})))
+
+    def loaded(self, loaded: Loaded) -> Memory | None:
+        """Take over what was loaded, unless another thread knows something newer; None then.
+
+        What runs stays in the queue until it is given back, with what it changes: of an entry that was executed just now
+        nothing is left to change.
+        """
+        if self.place is not None and self.place.pointer.version > loaded.place.pointer.version:
+            return replace(self, loading=False)
+        if not self.loading:
+            return None
+        queue = {item.index: item for item in loaded.queue}
+        queue.update((item.index, item) for item in self.queue if item.index in self.running)
+        waiting = tuple(index for index in self.waiting if index in queue)
+        ordered = tuple(queue[index] for index in sorted(queue))
+        still = {item.index for item in loaded.queue}
+        left = tuple(index for index in self.running if index not in still)
+        known = replace(self, place=loaded.place, queue=ordered, waiting=waiting, left=left)
+        held = {part.name for part in loaded.held}
+        lacking = tuple(each for each in self.lacking if each[0] in held)
+        return replace(known, held=loaded.held, lacking=lacking, loading=False)
+
+    def pulled(self, place: Place, entries: tuple[Queued, ...]) -> Memory:
+        """Take over what a pull brought, unless another thread has pulled further meanwhile: it knows these entries too."""
+        if self.place is not None and self.place.pointer.version >= place.pointer.version:
+            return self
         queue = {item.index: item for item in (*self.queue, *entries)}
-        return replace(self, pointer=pointer, queue=tuple(queue[index] for index in sorted(queue)))
+        return replace(self, place=place, queue=tuple(queue[index] for index in sorted(queue)))
 
-    def executed(self, done: tuple[LogIndex, ...], postponed: tuple[LogIndex, ...]) -> Memory:
-        """Entries that are done leave the queue, those that were postponed wait."""
-        queue = tuple(item for item in self.queue if item.index not in done)
-        waiting = tuple(sorted({*self.waiting, *postponed} - {*done}))
-        return replace(self, queue=queue, waiting=waiting)
+    def executed(
+        self, batch: tuple[LogIndex, ...], done: tuple[LogIndex, ...], postponed: tuple[LogIndex, ...]
+    ) -> Memory:
+        """Take a batch back: entries that are done leave the queue, those that were postponed wait, behind the others."""
+        over = {*done, *(index for index in self.left if index in batch)}
+        queue = tuple(item for item in self.queue if item.index not in over)
+        waiting = tuple(index for index in self.waiting if index not in over and index not in postponed)
+        waiting += tuple(index for index in postponed if index not in over)
+        running = tuple(index for index in self.running if index not in batch)
+        left = tuple(index for index in self.left if index not in batch)
+        return replace(self, queue=queue, waiting=waiting, running=running, left=left)
+
+
+def _is_covered(name: str, held: PartSet) -> bool:
+    """Whether another part that is held covers this one, so that nobody needs it any more."""
+    part = parse_part(name)
+    return held.covering(part) not in (None, part)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NewType
 
+from replitree.protocol.entries import Command, MutateEntry
 from replitree.protocol.layout import Replica, Table
 
 TABLE = Table("/t")
@@ -27,6 +28,7 @@ class Fault(Enum):
     `CRASH`: a process loses its memory, at any moment, also within an effect on its disk.  `UNKNOWN`: the answer to a commit is
     lost; the commit took place, or the request is still on its way.  `STALE`: a session's view stays behind.  `EXPIRY`: a
     session ends.  `CLOSED`: a read can't be had.  `DISK`: a disk takes no more.  `FETCH`: a part can't be fetched now.
+    `DIFFERS`: a merge or a mutation gives other bytes than elsewhere.
     """
 
     CRASH = 0
@@ -36,6 +38,7 @@ class Fault(Enum):
     CLOSED = 4
     DISK = 5
     FETCH = 6
+    DIFFERS = 7
 
     @property
     def cost(self) -> Budget:
@@ -59,10 +62,36 @@ def budget_of(faults: dict[Fault, int]) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """A group of requests that clients send to one seat, each (number, token)."""
+    """A group of requests that clients send to one seat, each (number, token); `drops`: the partitions that it replaces."""
 
     seat: str
     requests: tuple[tuple[int, str], ...]
+    drops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A command (mutate, drop, alter) that a client sends to one seat, and the number of its request."""
+
+    seat: str
+    request: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A merge that a seat's leader proposes as soon as the sources are in its table."""
+
+    seat: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A mutation that a client kills at one seat."""
+
+    seat: str
+    mutation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +120,15 @@ class Model:
         What must be seen: a model that never gets there proves nothing.
     nightly
         Whether it is too large for `make check`.
+    commands, merges, kills
+        What else is asked of the table.
+    prelude
+        What has happened before the exploration begins, without faults: names of threads that run one after the other as long
+        as they can go on; a seat's name stands for its pulling and executing.
+    fetchers
+        The replicas that never merge or mutate by themselves.
+    resting
+        The threads, by name, or all those that work at a seat, that go on in the prelude only, so that one is ahead of others.
     """
 
     name: str
@@ -104,11 +142,36 @@ class Model:
     partitions: tuple[str, ...] = ("all",)
     probes: tuple[str, ...] = ()
     nightly: bool = False
+    commands: tuple[Ask, ...] = ()
+    merges: tuple[Proposal, ...] = ()
+    kills: tuple[Kill, ...] = ()
+    prelude: tuple[str, ...] = ()
+    fetchers: tuple[str, ...] = ()
+    resting: tuple[str, ...] = ()
+
+    @property
+    def requests(self) -> tuple[int, ...]:
+        """The numbers of all requests that are answered, ascending."""
+        return tuple(sorted((*self.tokens, *self.ids)))
+
+    @property
+    def ids(self) -> dict[int, str]:
+        """The id of the command of each request."""
+        return {ask.request: ask.command.id for ask in self.commands}
+
+    @property
+    def has_makers(self) -> bool:
+        """Whether anything is merged or mutated."""
+        return bool(self.merges) or any(isinstance(ask.command, MutateEntry) for ask in self.commands)
 
     @property
     def has_rivals(self) -> bool:
         """Whether a replica has more than one seat, so that a process may find itself replaced."""
         return len(self.replicas) < len(self.seats)
+
+    def works_to_the_end(self, seat: str) -> bool:
+        """Whether a seat's processes pull and execute whatever comes."""
+        return seat in self.workers and not any(name.partition(" ")[0] == seat for name in self.resting)
 
     @property
     def replicas(self) -> tuple[str, ...]:

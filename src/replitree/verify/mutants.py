@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from replitree.verify import mutations
+from replitree.verify import mutations, mutations_table
 from replitree.verify.kernel import Stage
 from replitree.verify.mutations import stages_with
+from replitree.verify.mutations_table import patched
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Mutant:
 
 
 _ALL_COMMITS = ("insert_group", "pull_next", "execute_next", "catch_up_with_log")
+_FOLDING = ("pull_next", "catch_up_with_log", "reload_state", "tidy_up")
+_EXECUTING = ("execute_next", "make_next")
 
 MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
@@ -159,7 +162,7 @@ MUTANTS: dict[str, Mutant] = {
             "parts that were not pulled yet count as garbage",
             "session_ends",
             "I2",
-            stages_with(mutations.judging_all, "tidy_up"),
+            patched(mutations_table.JUDGE_ALL, "tidy_up"),
         ),
         Mutant(
             "new-session-with-old-epoch",
@@ -172,19 +175,132 @@ MUTANTS: dict[str, Mutant] = {
             "older-reload-wins",
             "an older reading of the queue replaces a newer one",
             "session_ends",
-            "SIGHT",
-            stages_with(mutations.older_reload_wins, "reload_queue"),
+            "CONVERGES",
+            stages_with(mutations.older_reload_wins, "reload_state"),
         ),
         Mutant(
             "executed-unnoticed",
             "what a lost answer executed is never shown",
             "pull_and_execute",
             "CONVERGES",
-            stages_with(mutations.never_noticing, "reload_queue", "tidy_up"),
+            stages_with(mutations.never_noticing, "reload_state", "tidy_up"),
+        ),
+        Mutant(
+            "merge-of-what-is-left",
+            "a merge applies although a source is gone",
+            "merge_merge",
+            "I1",
+            patched(mutations_table.MERGE_WHAT_IS_LEFT, *_FOLDING),
+        ),
+        Mutant(
+            "merge-keeps-lowest-mutation",
+            "a merged part is named by the lowest mutation of its sources",
+            "mutate_then_merge",
+            "I1",
+            patched(mutations_table.KEEP_LOWEST_MUTATION, *_FOLDING),
+        ),
+        Mutant(
+            "change-of-later-blocks",
+            "mutations and drops change what was inserted after them",
+            "mutate_later",
+            "I1",
+            patched(mutations_table.CHANGE_LATER_BLOCKS, *_FOLDING),
+        ),
+        Mutant(
+            "drop-before-earlier-insert",
+            "a drop does not wait for inserts before it in the queue",
+            "drop_insert",
+            "I1",
+            patched(mutations_table.DROP_AT_ONCE, "execute_next"),
+        ),
+        Mutant(
+            "drop-during-merge",
+            "a drop does not wait for a merge that is running",
+            "drop_merge_pulled",
+            "SIGHT",
+            patched(mutations_table.DROP_DURING_MERGE, "execute_next"),
+        ),
+        Mutant(
+            "drop-before-covered-insert",
+            "a drop does not wait for an insert that a merge has overtaken",
+            "drop_overtakes",
+            "I1",
+            patched(mutations_table.DROP_BEFORE_COVERED_INSERT, "execute_next"),
+        ),
+        Mutant(
+            "drop-of-later-blocks",
+            "a drop removes what was inserted after it",
+            "drop_insert",
+            "I1",
+            patched(mutations_table.DROP_LATER_BLOCKS, "execute_next"),
+        ),
+        Mutant(
+            "drop-of-named-parts",
+            "a drop removes the parts that were there at its pull, not what has come of them",
+            "drop_behind",
+            "I1",
+            patched(mutations_table.DROP_NAMED_PARTS, "execute_next"),
+        ),
+        Mutant(
+            "drop-leaves-covered-parts",
+            "a drop leaves registered parts alone that another part covers",
+            "drop_covered",
+            "I1",
+            patched(mutations_table.DROP_UNCOVERED_PARTS, "execute_next"),
+        ),
+        Mutant(
+            "result-fetched-into-nothing",
+            "a result is registered by a commit that deregisters nothing",
+            "drop_behind",
+            "I1",
+            patched(mutations_table.RESULT_INTO_NOTHING, "make_next"),
+        ),
+        Mutant(
+            "covering-part-not-pulled",
+            "a covering part is fetched whose merge was not pulled yet",
+            "merge_behind",
+            "I1",
+            patched(mutations_table.ANY_COVERING_PART, "execute_next"),
+        ),
+        Mutant(
+            "result-not-compared",
+            "a result is published without comparing it with others",
+            "merge_differs",
+            "ROWS",
+            stages_with(mutations_table.never_comparing, "make_next"),
+        ),
+        Mutant(
+            "sources-deregistered-first",
+            "sources are taken back before the result is registered",
+            "merge_crash",
+            "I1",
+            stages_with(mutations_table.deregistering_first, "make_next"),
+        ),
+        Mutant(
+            "kill-of-published",
+            "a kill takes a result back that somebody has published",
+            "mutate_kill",
+            "ROWS",
+            stages_with(mutations_table.killing_published, "kill"),
+        ),
+        Mutant(
+            "token-taken-over-unversioned",
+            "a block id that a drop freed is taken over whatever has become of it",
+            "insert_again",
+            "I3",
+            stages_with(mutations_table.taking_over_unversioned, "insert_group"),
+        ),
+        Mutant(
+            "older-pull-wins",
+            "an older place replaces a newer one, so that a queued insert seems dropped",
+            "session_ends_pulling",
+            "I1",
+            stages_with(mutations_table.older_pull_wins, "pull_next"),
         ),
     )
 }
 """Every mutant by its name.
 
-Found in this code base: `unpulled-parts-set-aside`, `new-session-with-old-epoch`, `older-reload-wins`.
+Found in this code base: `unpulled-parts-set-aside`, `new-session-with-old-epoch`, `older-reload-wins`, `older-pull-wins`,
+`drop-before-covered-insert`, `drop-of-named-parts`, `drop-leaves-covered-parts`, `result-fetched-into-nothing`.
 """

@@ -30,27 +30,25 @@ from replitree.protocol.effects import (
     Inserted,
     LogIndex,
     Many,
-    Node,
     Operation,
     Publish,
     Published,
     Reason,
     Refused,
-    RemoveStaging,
     RequestId,
     Reveal,
     Set,
     Stage,
     StagingId,
     Unknown,
-    Version,
 )
 from replitree.protocol.layout import Replica
-from replitree.protocol.pull import Pointer
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.pull import load
 from replitree.protocol.start import list_idle_staging, sweep_staging
 from replitree.verify import life
 from replitree.verify.kernel import Stage as StageFunction
-from replitree.verify.life import Quieten, Stop, TakeOver, Then
+from replitree.verify.life import BeginLoad, Quieten, Stop, TakeOver, Then
 
 Asked: TypeAlias = Generator[Any, Any, Any]
 """What is asked instead of one effect; returns the outcome that the procedure hears."""
@@ -318,18 +316,19 @@ def never_noticing(*_: Any) -> Change:
     """Forget to show what was executed by a commit whose answer was lost."""
 
     def change(effect: Any) -> Asked:
-        return None if isinstance(effect, Reveal) else (yield effect)
+        if isinstance(effect, TakeOver):
+            effect = TakeOver(replace(effect.loaded, held=PartSet()))
+        return (yield effect)
 
     return change
 
 
 def older_reload_wins(*_: Any) -> Change:
-    """Take over a reading of pointer and queue even when it is older than what is known (a bug that the explorer found)."""
+    """Take over what was loaded even when something newer is known (a bug that the explorer found)."""
 
     def change(effect: Any) -> Asked:
         if isinstance(effect, TakeOver):
-            newest = Pointer(effect.pointer.index, Version(effect.pointer.version + 1000))
-            effect = TakeOver(newest, effect.queue)
+            yield BeginLoad()
         return (yield effect)
 
     return change
@@ -340,33 +339,18 @@ def older_reload_wins(*_: Any) -> Change:
 
 def sweeping_early(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ...]) -> life.Stage:
     """Sweep before catching up with the log."""
-    yield from sweep_staging(replica, idle)
+    loaded = yield from load(replica)
+    yield from sweep_staging(idle, loaded)
     then: Then | None = yield from life.catch_up_with_log(replica, me, epoch, ())
     return then
 
 
-def judging_all(replica: Replica, *_: Any) -> Change:
-    """Judge parts above the log pointer too (a bug that the explorer found)."""
-
-    def change(effect: Any) -> Asked:
-        outcome = yield effect
-        if isinstance(effect, Get) and effect.path == layout.log_pointer(replica):
-            return Node(b"1000000", outcome.version)
-        return outcome
-
-    return change
-
-
 def sweeping_everything(*_: Any) -> Change:
     """Sweep without looking at the queue."""
-    swept = False
 
     def change(effect: Any) -> Asked:
-        nonlocal swept
-        if isinstance(effect, Children) and not swept:
-            swept = True
+        if isinstance(effect, Children) and effect.path.endswith("/queue"):
             return ()
-        swept = swept or not isinstance(effect, RemoveStaging)
         return (yield effect)
 
     return change

@@ -13,6 +13,8 @@ from typing import Any
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     Answer,
+    Applied,
+    Cancelled,
     Check,
     Commit,
     Create,
@@ -23,7 +25,11 @@ from replitree.protocol.effects import (
     FetchMany,
     Get,
     Inserted,
+    Link,
     ListParts,
+    Made,
+    Merge,
+    Mutate,
     Operation,
     OutcomeUnknown,
     Owner,
@@ -32,12 +38,13 @@ from replitree.protocol.effects import (
     Refused,
     RemovePart,
     RemoveStaging,
-    Reveal,
+    Set,
     StoreFailed,
     Unknown,
 )
+from replitree.protocol.parts import parse_part
 from replitree.verify.kernel import Conversation
-from replitree.verify.life import AwaitReplica, Halt, Stop, TakeOver
+from replitree.verify.life import AwaitReplica, GiveBack, Halt, Stop, TakeOver
 from replitree.verify.model import TABLE
 
 
@@ -81,15 +88,55 @@ def _of_commit(seen: Seen) -> Iterator[str]:
         yield f"unknown: {seen.fate}"
     fenced = isinstance(seen.outcome, Refused) and isinstance(seen.outcome.operation, Check)
     moved = isinstance(seen.outcome, Refused | Unknown) and not fenced
+    if isinstance(seen.outcome, Applied):
+        yield from _of_applied(seen)
+    elif isinstance(seen.outcome, Refused) and "/results/" in seen.outcome.operation.path:
+        yield "another published first"
     match seen.stage:
         case "insert_group" if fenced:
             yield "insert fenced"
         case "pull_next" | "catch_up_with_log" if fenced or moved:
             yield "pull fenced" if fenced else "pointer moved"
-        case "execute_next" if fenced or moved:
+        case "execute_next" | "make_next" if fenced or moved:
             yield "execution fenced" if fenced else "queue moved"
         case _ if isinstance(seen.outcome, Refused) and _is_activation(seen.outcome.operation):
             yield "activation refused"
+
+
+def _of_applied(seen: Seen) -> Iterator[str]:
+    paths = {type(each): each.path for each in seen.effect.operations}
+    if any(isinstance(each, Set) and "/blocks/" in each.path for each in seen.effect.operations):
+        yield "token free again"
+    if "/results/" in paths.get(Create, "") and seen.stage == "kill":
+        yield "mutation killed"
+    parts = [each for each in seen.effect.operations if "/parts/" in each.path]
+    added = [parse_part(each.path.rpartition("/")[2]) for each in parts if isinstance(each, Create)]
+    if seen.stage == "execute_next" and any(part.level or part.mutation for part in added):
+        yield "later form taken"
+    if seen.stage == "execute_next" and not added and parts:
+        yield "parts dropped"
+    if added and any("/drops/" in each.path for each in seen.effect.operations):
+        yield "parts overwritten"
+
+
+def _of_make(seen: Seen) -> Iterator[str]:
+    match seen.outcome:
+        case Made():
+            yield {Merge: "merged", Mutate: "mutated", Link: "let be"}[type(seen.effect)]
+        case Cancelled():
+            yield "making cancelled"
+
+
+def _of_give_back(seen: Seen) -> Iterator[str]:
+    if seen.effect.postponed and not any(isinstance(effect, Commit) for effect, _ in seen.told.turns):
+        yield "made later" if seen.stage == "make_next" else "executed later"
+
+
+def _of_take_over(seen: Seen) -> Iterator[str]:
+    if seen.outcome is False:
+        yield "loaded too early"
+    elif seen.stage == "reload_state":
+        yield "state loaded again"
 
 
 def _is_activation(operation: Operation) -> bool:
@@ -117,7 +164,8 @@ def _of_fetch(seen: Seen) -> Iterator[str]:
     if seen.outcome is None:
         return
     if all(isinstance(outcome, Fetched) for outcome in seen.outcome):
-        yield "fetched elsewhere" if tried else "fetched"
+        made = seen.stage == "make_next"
+        yield "result fetched" if made else "fetched elsewhere" if tried else "fetched"
     else:
         yield "fetch failed"
 
@@ -125,12 +173,6 @@ def _of_fetch(seen: Seen) -> Iterator[str]:
 def _of_publish(seen: Seen) -> Iterator[str]:
     if seen.stage == "execute_next" and seen.disk_changed:
         yield "own part published by execute"
-
-
-def _of_reveal(seen: Seen) -> Iterator[str]:
-    last = seen.told.turns[-1][0] if seen.told.turns else None
-    if isinstance(last, TakeOver) and seen.effect.parts:
-        yield "executed unnoticed"
 
 
 def _of_list_parts(seen: Seen) -> Iterator[str]:
@@ -167,7 +209,11 @@ _PROBES: dict[type, Callable[[Seen], Iterator[str]]] = {
     Answer: _of_answer,
     FetchMany: _of_fetch,
     Publish: _of_publish,
-    Reveal: _of_reveal,
+    GiveBack: _of_give_back,
+    TakeOver: _of_take_over,
+    Merge: _of_make,
+    Mutate: _of_make,
+    Link: _of_make,
     ListParts: _of_list_parts,
     Get: _of_get,
     CurrentEpoch: _of_epoch,

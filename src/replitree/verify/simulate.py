@@ -12,11 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 
 from xxhash import xxh3_64_hexdigest
 
-from replitree.protocol.effects import ClientAnswer
+from replitree.protocol.effects import ClientAnswer, EntryId
+from replitree.protocol.entries import AlterEntry, Command, DropEntry, MutateEntry
 from replitree.verify.disk import Disk
 from replitree.verify.initial import table_tree
 from replitree.verify.kernel import Stage
@@ -175,7 +177,7 @@ class Simulation:
 
     def _is_settled(self, process: Process, length: int) -> bool:
         memory = process.memory
-        pulled = memory.pointer is not None and memory.pointer.index == length
+        pulled = memory.place is not None and memory.place.pointer.index == length
         at_rest = memory.state is State.ACTIVE and not memory.trouble and not memory.reload and process.session.alive
         return pulled and at_rest and not memory.queue and not memory.lacking and not process.groups
 
@@ -222,6 +224,8 @@ class Simulation:
             (options.splits, self._split),
             (options.full, self._fill),
             (options.corrupt, self._corrupt),
+            (options.merges, self._merge),
+            (options.commands, self._command),
         ):
             for _ in range(count):
                 self.cluster.after(self._random.randrange(options.duration), fault)
@@ -234,6 +238,38 @@ class Simulation:
         if self._processes[name].alive:
             self._processes[name].die()
             self.cluster.after(self._random.choice((50 * MS, SECOND, 8 * SECOND)), lambda: self._restart(name))
+
+    def _merge(self) -> None:
+        """Let some replica propose to merge neighbours, as it sees them."""
+        process = self._processes[self._any()]
+        place = process.memory.place
+        if not process.is_active or place is None:
+            return
+        neighbours = [pair for pair in pairwise(place.parts) if pair[0].partition == pair[1].partition]
+        if neighbours:
+            process.propose(tuple(part.name for part in self._random.choice(neighbours)))
+
+    def _command(self) -> None:
+        """Send a mutation, a drop or an alter to some replica, or kill the last mutation there."""
+        process, request = self._processes[self._any()], self._new_request()
+        if not process.is_active:
+            return
+        name, entry_id = process.name, EntryId(f"e{request}")
+        partition = self._random.choice(("*", "p"))
+        kind = self._random.randrange(5)
+        if kind == 0:
+            command: Command = DropEntry(name, entry_id, partition)
+        elif kind == 1:
+            first = self._random.randrange(8)
+            command = DropEntry(name, entry_id, partition, first, first + self._random.randrange(3))
+        elif kind == 2:
+            command = AlterEntry(name, entry_id, "x", 2)
+        else:
+            command = MutateEntry(name, entry_id, partition, f"x{request}")
+        self.observer.commanded(request, command)
+        process.ask(request, command)
+        if kind == 4:
+            process.kill(entry_id)
 
     def _pause(self) -> None:
         self._processes[self._any()].pause(self._random.choice((200 * MS, 2 * SECOND, 20 * SECOND)))
@@ -270,7 +306,7 @@ class Simulation:
             return
         for part, content in self.disks[name].parts:
             others = [each for each in self._names if each != name and self.disks[each].content(part) == content]
-            if others and part in process.memory.revealed:
+            if others and part in [each.name for each in process.memory.visible]:
                 process.break_part(part)
                 return
 

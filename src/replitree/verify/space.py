@@ -27,12 +27,17 @@ from replitree.protocol.effects import (
     FetchMany,
     Get,
     GetMany,
+    Link,
     ListParts,
     ListStaging,
+    Merge,
+    Mutate,
     ProbeOwner,
     Publish,
     RemovePart,
     RemoveStaging,
+    RequestId,
+    Reveal,
     Stage,
 )
 from replitree.verify import life
@@ -40,7 +45,7 @@ from replitree.verify.branches import Request, Scene, can_apply_later, deliver
 from replitree.verify.disk import Disk
 from replitree.verify.kernel import END, Interner, Kernel
 from replitree.verify.kernel import Stage as StageFunction
-from replitree.verify.life import Accept, AwaitPull, AwaitReplica, AwaitWork
+from replitree.verify.life import Accept, AcceptCommand, AwaitMutation, AwaitParts, AwaitPull, AwaitReplica, AwaitWork
 from replitree.verify.local import Here
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import GUARDS, SESSIONS_PER_SEAT, Fault, Model, me_of, seat_of
@@ -55,8 +60,26 @@ TREE, LEFT, FLIGHT, ANSWERS = 0, 1, 2, 3
 PRESENT = 0
 """A view that does not lag."""
 
-TITLES = {"life": "life", "puller": "pull", "executor": "work", "insert": "ins "}
+TITLES = {
+    "life": "life",
+    "puller": "pull",
+    "executor": "work",
+    "maker": "make",
+    "insert": "ins ",
+    "command": "ask ",
+    "leader": "lead",
+    "kill": "kill",
+}
 """What threads are called in traces."""
+
+_BEGINNINGS: dict[str, StageFunction] = {
+    "insert": life.accept_insert,
+    "command": life.accept_command,
+    "leader": life.lead,
+    "kill": life.kill,
+}
+_UNTAKEN = (Accept, AcceptCommand, AwaitParts, AwaitMutation)
+"""Where a request stands that its process has not taken yet."""
 
 MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE = range(6)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
@@ -71,7 +94,9 @@ def footprint_of(effect: Any) -> int:
     match effect:
         case Get() | GetMany() | Exists() | Children() | Commit() | AwaitPull() | AwaitReplica():
             return COORDINATION
-        case Stage() | Publish() | ListStaging() | RemoveStaging() | ListParts() | RemovePart() | Accept():
+        case Stage() | Publish() | ListStaging() | RemoveStaging() | ListParts() | RemovePart() | Accept() | Reveal():
+            return DISK
+        case Merge() | Mutate() | Link():
             return DISK
         case FetchMany() | AwaitWork():
             return DISKS
@@ -132,11 +157,11 @@ class Thread:
     Attributes
     ----------
     name, kind, seat
-        For people; "life", "puller", "executor" or "insert"; the number of its seat.
+        For people; "life", "puller", "executor", "maker", "insert", "command", "leader" or "kill"; the number of its seat.
     position, memory
         Where its place and its process's memory are in a state.
-    requests
-        What it inserts.
+    arguments
+        What it begins with, after its replica: what it inserts, asks for, proposes or kills.
     parts, known, alone
         What takes each kind of footprint out of a state; the moves of the footprints that were met, in company and alone.
     """
@@ -146,7 +171,7 @@ class Thread:
     seat: int
     position: int
     memory: int
-    requests: tuple[tuple[int, str], ...]
+    arguments: tuple[Any, ...]
     parts: tuple[itemgetter[Any], ...]
     known: dict[tuple[int, ...], tuple[Move, ...]]
     alone: dict[tuple[int, ...], tuple[Move, ...]]
@@ -197,7 +222,7 @@ class Space:
 
     def _lay_out(self) -> None:
         model = self.model
-        requests, replicas, seats = sorted(model.tokens), len(model.replicas), len(model.seats)
+        requests, replicas, seats = model.requests, len(model.replicas), len(model.seats)
         self.answer_at = {request: ANSWERS + number for number, request in enumerate(requests)}
         first = ANSWERS + len(requests)
         self.disk_at = range(first, first + replicas)
@@ -209,16 +234,35 @@ class Space:
         self.thread_at: list[slice] = []
         for seat, (name, _) in enumerate(model.seats):
             begin = position
-            kinds = ("life", "puller", "executor") if name in model.workers else ("life",)
-            work: list[tuple[str, tuple[tuple[int, str], ...]]] = [(kind, ()) for kind in kinds]
-            work += [("insert", insert.requests) for insert in model.inserts if insert.seat == name]
-            for kind, asked in work:
+            for kind, number, arguments in self._work_of(name):
                 parts = self._footprint_parts(seat, position)
-                title = f"{name} {TITLES[kind]}{asked[0][0] if asked else ''}"
-                self.threads.append(Thread(title, kind, seat, position, self.memory_at[seat], asked, parts, {}, {}))
+                title = f"{name} {TITLES[kind]}{number}"
+                self.threads.append(Thread(title, kind, seat, position, self.memory_at[seat], arguments, parts, {}, {}))
                 position += 1
             self.thread_at.append(slice(begin, position))
         self.size = position
+
+    def _work_of(self, seat: str) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+        """Return the threads of a seat: kind, number for people, arguments."""
+        model = self.model
+        yield "life", "", ()
+        if seat in model.workers:
+            yield "puller", "", ()
+            yield "executor", "", ()
+            if model.has_makers:
+                yield "maker", "", ()
+        for insert in model.inserts:
+            if insert.seat == seat:
+                yield "insert", str(insert.requests[0][0]), (insert.requests, insert.drops)
+        for ask in model.commands:
+            if ask.seat == seat:
+                yield "command", str(ask.request), (RequestId(ask.request), ask.command)
+        for number, merge in enumerate(model.merges, 1):
+            if merge.seat == seat:
+                yield "leader", str(number), (merge.sources,)
+        for kill in model.kills:
+            if kill.seat == seat:
+                yield "kill", "", (kill.mutation,)
 
     def beginning(self, thread: Thread, incarnation: int) -> int:
         """Return the place where a thread begins in the n-th process of its seat."""
@@ -233,7 +277,9 @@ class Space:
                 return self.kernel.begin(life.pull_next, replica, self.model.pull_count)
             case "executor":
                 return self.kernel.begin(life.execute_next, replica)
-        return self.kernel.begin(life.accept_insert, replica, thread.requests)
+            case "maker":
+                return self.kernel.begin(life.make_next, replica)
+        return self.kernel.begin(_BEGINNINGS[thread.kind], replica, *thread.arguments)
 
     # --- all moves ----------------------------------------------------------------------------------------------------
 
@@ -258,6 +304,12 @@ class Space:
         if world[FLIGHT]:
             self._add_late(world, found)
         return found, quiet
+
+    def after(self, world: World, move: Move) -> World:
+        """Return the state after a step that nobody misses."""
+        found: list[Found] = []
+        self._apply(world, move, found)
+        return found[0][0]
 
     def _apply(self, world: World, move: Move, found: list[Found]) -> None:
         """Add the state after a step, and those in which a session did not see it."""
@@ -292,7 +344,7 @@ class Space:
             return
         for seat, position in enumerate(self.view_at):
             unseen = seat != move.seat or move.own_lag
-            if unseen and after[position] == PRESENT and self.memories[after[self.memory_at[seat]]].running:
+            if unseen and after[position] == PRESENT and self.memories[after[self.memory_at[seat]]].is_there:
                 behind = after.copy()
                 behind[LEFT] = left - self._stale
                 behind[position] = world[TREE]
@@ -304,7 +356,7 @@ class Space:
         if (guarded - Fault.CRASH.cost) & GUARDS != GUARDS:
             return
         for seat, position in enumerate(self.memory_at):
-            if self.memories[world[position]].running:
+            if self.memories[world[position]].is_there:
                 after = list(world)
                 after[LEFT] -= Fault.CRASH.cost
                 self._kill(after, seat)
@@ -331,9 +383,9 @@ class Space:
     def _after_death(self, thread: Thread, after: list[int], memory: Memory) -> int:
         """Return where a thread is in the next process; a request that was not taken yet may still come."""
         place = after[thread.position]
-        if thread.kind != "insert":
+        if thread.kind not in _BEGINNINGS:
             return self.beginning(thread, memory.incarnation)
-        return place if isinstance(self.kernel.effect(place), Accept) else END
+        return place if isinstance(self.kernel.effect(place), _UNTAKEN) else END
 
     def _add_expiries(self, world: World, guarded: int, found: list[Found]) -> None:
         """Add the ends of sessions: of processes that are there, and of dead ones that still hold their replica."""
@@ -343,7 +395,7 @@ class Space:
         for seat, position in enumerate(self.memory_at):
             memory = self.memories[world[position]]
             living.append(memory.session)
-            if memory.running:
+            if memory.is_there:
                 after = self._expire(world, memory.session)
                 after[position] = self.memories.number(replace(memory, session=memory.session + 1).with_trouble())
                 after[self.view_at[seat]] = PRESENT
@@ -455,7 +507,7 @@ class Space:
         memory, view = memories[seat], world[self.view_at[thread.seat]]
         here = Here(
             model.replica(replica), me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
-            model.partitions,
+            model.partitions, replica not in model.fetchers,
         )  # fmt: skip
         scene = Scene(here, None if view == PRESENT else self.trees[view], memories, self._faults)
         endings = self._steps.endings(thread.kind, world[thread.position], scene, alone=alone)

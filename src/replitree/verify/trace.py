@@ -18,6 +18,7 @@ from replitree.protocol.effects import (
     AdoptEpoch,
     Answer,
     Applied,
+    Cancelled,
     Check,
     Children,
     ClientAnswer,
@@ -25,6 +26,7 @@ from replitree.protocol.effects import (
     Create,
     CurrentEpoch,
     Delete,
+    Detach,
     Duplicate,
     Exists,
     Failed,
@@ -33,9 +35,13 @@ from replitree.protocol.effects import (
     Get,
     GetMany,
     Inserted,
+    Link,
     ListParts,
     ListStaging,
+    Made,
     Many,
+    Merge,
+    Mutate,
     Node,
     NotFetched,
     Operation,
@@ -55,18 +61,32 @@ from replitree.protocol.effects import (
     Sync,
     Unknown,
 )
-from replitree.protocol.entries import decode_block, decode_entry
+from replitree.protocol.entries import (
+    AlterEntry,
+    DropEntry,
+    Entry,
+    GetEntry,
+    MergeEntry,
+    MutateEntry,
+    decode_block,
+    decode_entry,
+    dropped_partitions,
+)
 from replitree.verify.branches import Request
 from replitree.verify.invariants import Look
 from replitree.verify.life import (
     Accept,
+    AcceptCommand,
     Appear,
     AskReload,
     AwaitLack,
+    AwaitMutation,
+    AwaitParts,
     AwaitPull,
     AwaitReplica,
     AwaitTrouble,
     AwaitWork,
+    BeginLoad,
     GiveBack,
     Halt,
     Lack,
@@ -85,8 +105,8 @@ from replitree.verify.space import Found, Move, Space
 from replitree.verify.steps import Turn
 
 HIDDEN = (
-    AdoptEpoch, AskReload, AwaitLack, AwaitPull, AwaitTrouble, AwaitWork, CurrentEpoch, GiveBack, Lack, Mended, Quieten,
-    Release, TakeIn, TakeOver,
+    AdoptEpoch, AskReload, AwaitLack, AwaitPull, AwaitTrouble, AwaitWork, BeginLoad, CurrentEpoch, GiveBack, Lack, Mended,
+    Quieten, Release, TakeIn, TakeOver,
 )  # fmt: skip
 """Effects on memory that the lines around them tell; a step of a counterexample that has nothing else shows them."""
 
@@ -96,7 +116,9 @@ _NUMBER = re.compile(r"-0{0,9}(\d+)$")
 def line_of(who: str, replica: str, turn: Turn, *, hidden: bool = False) -> str | None:
     """Return the line of one effect; None when it is not worth one and `hidden` ones are not wanted."""
     effect = turn.effect
-    if not hidden and (isinstance(effect, HIDDEN) or (isinstance(effect, Reveal) and not effect.parts)):
+    if not hidden and (
+        isinstance(effect, HIDDEN) or (isinstance(effect, Reveal) and not effect.parts and not effect.gone)
+    ):
         return None
     verb, what = _VERBS[type(effect)](effect, replica)
     ended = _ended(turn, replica)
@@ -173,6 +195,11 @@ def _commit(operations: tuple[Operation, ...], replica: str) -> str:
     return ", ".join(_operation(operation, replica) for operation in operations)
 
 
+def _revealed(effect: Reveal) -> str:
+    gone = f"instead of {', '.join(effect.gone)}" if effect.gone else ""
+    return " ".join(each for each in (", ".join(effect.parts) or "nothing", gone) if each)
+
+
 def _indexes(entries: tuple[Any, ...]) -> str:
     return ", ".join(str(item.index) for item in entries) or "-"
 
@@ -195,7 +222,11 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
         "fetch",
         "; ".join(f"{f.part} from {', '.join(f.sources) or 'nobody'}" for f in e.fetches),
     ),
-    Reveal: lambda e, _r: ("reveal", ", ".join(e.parts)),
+    Reveal: lambda e, _r: ("reveal", _revealed(e)),
+    Merge: lambda e, _r: ("merge", f"{', '.join(e.sources)} into {e.result}"),
+    Mutate: lambda e, _r: ("mutate", f"{e.source} by {e.command} into {e.result}"),
+    Link: lambda e, _r: ("link", f"{e.source} as {e.result}"),
+    Detach: lambda e, _r: ("detach", ", ".join(e.parts)),
     ListStaging: lambda _e, _r: ("list", "staging on disk"),
     RemoveStaging: lambda e, _r: ("sweep", e.staging),
     ListParts: lambda _e, _r: ("list", "parts on disk"),
@@ -204,14 +235,17 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     AdoptEpoch: lambda e, _r: ("remember", f"epoch {e.epoch}"),
     AwaitTrouble: lambda _e, _r: ("wakes", "must activate again"),
     AwaitPull: lambda _e, _r: ("wakes", "something to pull"),
-    AwaitWork: lambda _e, _r: ("wakes", "something to execute"),
+    AwaitWork: lambda e, _r: ("wakes", "something to make" if e.makes else "something to execute"),
+    AwaitParts: lambda e, _r: ("leads", f"{', '.join(e.names)} can be merged"),
+    AwaitMutation: lambda e, _r: ("wakes", f"{e.id} is in the queue"),
+    BeginLoad: lambda _e, _r: ("load", "the state"),
     AwaitLack: lambda _e, _r: ("wakes", "something to fetch again"),
     Lack: lambda e, _r: ("lacks", ", ".join(name for name, _ in e.parts) or "nothing"),
     Mended: lambda e, _r: ("mended", ", ".join(e.parts) or "nothing"),
     Quieten: lambda _e, _r: ("forget", "the trouble"),
     Release: lambda e, _r: ("release", e.staging),
-    TakeIn: lambda e, _r: ("remember", f"pointer {e.pointer.index}, more in the queue: {_indexes(e.entries)}"),
-    TakeOver: lambda e, _r: ("remember", f"pointer {e.pointer.index}, queue {_indexes(e.queue)}"),
+    TakeIn: lambda e, _r: ("remember", f"pointer {e.place.pointer.index}, more in the queue: {_indexes(e.entries)}"),
+    TakeOver: lambda e, _r: ("remember", f"pointer {e.loaded.place.pointer.index}, queue {_indexes(e.loaded.queue)}"),
     GiveBack: lambda e, _r: ("remember", f"executed {list(e.done)}, postponed {list(e.postponed)}"),
     AskReload: lambda _e, _r: ("remember", "to load the queue again"),
     ProbeOwner: lambda e, _r: ("probe", f"owner {e.value.decode()}"),
@@ -223,6 +257,7 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     Halt: lambda e, _r: ("halts", e.reason),
     ReportTrouble: lambda _e, _r: ("trouble", "must activate again"),
     Accept: lambda e, _r: ("accept", f"request {_requests(e.requests)}"),
+    AcceptCommand: lambda e, _r: ("accept", f"request {e.request}"),
 }
 
 
@@ -269,7 +304,9 @@ def _outcome(turn: Turn, replica: str) -> str:
             return ""
         case Published(missing):
             return f"missing: {', '.join(missing)}" if missing else ""
-        case StoreFailed(reason) | NotFetched(_, reason):
+        case Made(content_hash):
+            return content_hash
+        case StoreFailed(reason) | NotFetched(_, reason) | Cancelled(reason):
             return reason
         case Owner():
             return outcome.value
@@ -288,7 +325,9 @@ def _plain(effect: Any, outcome: Any, replica: str) -> str:
             return str(outcome)
         case Get():
             return "nothing"
-        case Accept() if outcome is not None:
+        case TakeOver() if outcome is False:
+            return "too old"
+        case Accept() | AcceptCommand() if outcome is not None:
             return f"epoch {outcome.epoch}"
     return ""
 
@@ -296,10 +335,29 @@ def _plain(effect: Any, outcome: Any, replica: str) -> str:
 def _node(node: Node) -> str:
     value = node.value
     if value.startswith(b'{"kind"'):
-        return decode_entry(value, "").insert
+        return entry_text(decode_entry(value, ""))
     if value.startswith(b'{"insert"'):
         return decode_block(value, "").insert
     return f"{value.decode()}@{node.version}"
+
+
+def entry_text(entry: Entry) -> str:
+    """Return a log entry in words."""
+    match entry:
+        case GetEntry():
+            rows = ", ".join(part.content_hash for part in entry.parts)
+            drops = f" instead of {', '.join(dropped_partitions(entry))}" if dropped_partitions(entry) else ""
+            return f"get {rows}{drops} ({entry.insert}, tokens {', '.join(entry.blocks)})"
+        case MergeEntry(sources=sources):
+            return f"merge {', '.join(sources)}"
+        case MutateEntry(partition=partition, command=command):
+            return f"mutate {partition} by {command}"
+        case DropEntry(partition=partition, block_min=None):
+            return f"drop {partition}"
+        case DropEntry(partition=partition, block_min=first, block_max=last):
+            return f"drop {partition} from {first} to {last}"
+        case AlterEntry(command=command):
+            return f"alter {command}"
 
 
 # --- states ---------------------------------------------------------------------------------------------------------------
@@ -308,23 +366,19 @@ def _node(node: Node) -> str:
 def state_of(look: Look) -> list[str]:
     """Return the lines that tell a state: the log, each replica, what clients heard."""
     log, model = look.log, look.model
-    lines = [
-        f"log {item.index}: get {', '.join(part.content_hash for part in item.entry.parts)} "
-        f"({item.entry.replica}, {item.entry.insert}) tokens {', '.join(item.entry.blocks)}"
-        for item in log.entries
-    ] or ["log is empty"]
+    lines = [f"log {index}: {entry_text(entry)}" for index, entry in log.raw] or ["log is empty"]
     for name in model.replicas:
         replica, disk = model.replica(name), look.disks[name]
-        queue = ", ".join(str(item.index) for item in log.queue(replica))
+        queue = ", ".join(str(index) for index, _ in log.queue(replica))
         parts = ", ".join(log.registered(replica))
         lines.append(f"{name} pointer {log.pointer(replica)}  queue {queue or '-'}  registered {parts or '-'}")
-        published = ", ".join(part for part, _ in disk.parts)
+        published = ", ".join(f"{part} ({content})" for part, content in disk.parts)
         staged = ", ".join(f"{each.staging}{' (torn)' if each.torn else ''}" for each in disk.folders)
         lines.append(f"{name} disk: parts {published or '-'}  staging {staged or '-'}")
     for seat, _ in model.seats:
         memory = look.memories[seat]
         if memory.state is not State.OFF:
-            shown = ", ".join(memory.revealed)
+            shown = ", ".join(part.name for part in memory.visible)
             lines.append(
                 f"{seat} process {memory.incarnation}: {memory.state.value}, epoch {memory.epoch}, shows {shown or '-'}"
             )

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from replitree.verify.model import Model
-from replitree.verify.models import combined, insert, pull, replaced, restart
+from replitree.verify.models import combined, drop, insert, merge, mutate, pull, replaced, restart
 
 MODELS: dict[str, Model] = {
-    model.name: model for model in (*insert.MODELS, *pull.MODELS, *restart.MODELS, *replaced.MODELS, *combined.MODELS)
+    model.name: model
+    for model in (
+        *insert.MODELS,
+        *pull.MODELS,
+        *restart.MODELS,
+        *replaced.MODELS,
+        *combined.MODELS,
+        *merge.MODELS,
+        *mutate.MODELS,
+        *drop.MODELS,
+    )
 }
 """Every model by its name, in the order in which they are listed."""
 

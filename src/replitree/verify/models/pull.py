@@ -22,7 +22,7 @@ MODELS = (
             "fetch failed",
             "pointer moved",
             "queue moved",
-            "executed unnoticed",
+            "state loaded again",
             "pull fenced",
             "execution fenced",
             "late request applied",

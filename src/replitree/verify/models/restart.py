@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replitree.verify.model import Fault, Model
+from replitree.verify.model import Fault, Insert, Model
 from replitree.verify.models.insert import ONE, TWO
 from replitree.verify.models.pull import INSERT
 
@@ -30,7 +30,7 @@ MODELS = (
             "insert fenced",
             "pull fenced",
             "execution fenced",
-            "executed unnoticed",
+            "state loaded again",
             "late request applied",
             "doubt settled: committed again",
         ),
@@ -54,5 +54,16 @@ MODELS = (
         workers=("r1", "r2"),
         started=("r1", "r2"),
         probes=("activated again", "fetched", "insert fenced"),
+    ),
+    Model(
+        "session_ends_pulling",
+        "the session of a replica ends while it pulls, and it pulls further before the first pull is taken in",
+        ONE,
+        (*INSERT, Insert("r1", ((2, "b"),))),
+        {Fault.EXPIRY: 1},
+        workers=("r1",),
+        started=("r1",),
+        prelude=("r1 ins 1", "r1 ins 2"),
+        probes=("activated again", "pull fenced", "execution fenced"),
     ),
 )

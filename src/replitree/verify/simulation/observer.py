@@ -13,12 +13,22 @@ from collections.abc import Callable, Mapping
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, RequestId
-from replitree.protocol.entries import decode_entry
+from replitree.protocol.entries import Command, Entry, GetEntry, MergeEntry, decode_entry
 from replitree.protocol.layout import Replica
+from replitree.protocol.part_set import PartSet
 from replitree.verify.disk import Disk, requests_in
-from replitree.verify.invariants import READS, Log, Look, inserted_rows_are_there, quiet_states_agree
+from replitree.verify.history import Log
+from replitree.verify.invariants import (
+    READS,
+    Look,
+    inserted_rows_are_there,
+    log_and_queue_give_the_table,
+    parts_have_their_rows,
+    quiet_states_agree,
+    revealed_parts_are_registered,
+)
 from replitree.verify.memory import Memory
-from replitree.verify.model import TABLE, Insert, Model
+from replitree.verify.model import TABLE, Ask, Insert, Model
 from replitree.verify.steps import Turn
 
 
@@ -42,13 +52,15 @@ class Observer:
         self.tree = tree
         self.disks = disks
         self.tokens: dict[int, str] = {}
+        self.commands: dict[int, Command] = {}
+        self._request_of: dict[str, int] = {}
         self.answers: dict[int, ClientAnswer] = {}
         self.probes: Counter[str] = Counter()
         self.full: set[str] = set()
         self.on_answer: Callable[[int, ClientAnswer], None] = lambda _request, _answer: None
         self.on_turn: Callable[[int, str, Turn], None] | None = None
         self._registered: dict[str, frozenset[str]] = dict.fromkeys(replicas, frozenset())
-        self._shown: dict[str, tuple[str, ...]] = {}
+        self._shown: dict[str, PartSet] = {}
         self._at: dict[int, int] = {}
         self._blocks: dict[int, tuple[str, ...]] = {}
         self._token_at: dict[str, int] = {}
@@ -83,9 +95,13 @@ class Observer:
         node = tree.get(path)
         assert node is not None
         entry = decode_entry(node.value, path)
-        self._blocks[index] = entry.blocks
+        self._blocks[index] = entry.blocks if isinstance(entry, GetEntry) else ()
+        if not isinstance(entry, GetEntry):
+            self._commanded(index, entry)
+            return
         for token in entry.blocks:
-            if token in self._token_at:
+            first = self._token_at.get(token)
+            if first is not None and not self._was_dropped(first, index):
                 raise Violated(f"I3: {token} is in the log twice, at {self._token_at[token]} and at {index}")
             self._token_at[token] = index
         requests = requests_in(entry.parts[0].content_hash)
@@ -99,13 +115,28 @@ class Observer:
         if folder is None or folder.torn:
             raise Violated(f"I2: nobody has the rows of entry {index}")
 
+    def _commanded(self, index: int, entry: Entry) -> None:
+        request = None if isinstance(entry, MergeEntry | GetEntry) else self._request_of.get(entry.id)
+        if request is not None:
+            self._at[request] = index
+            if isinstance(self.answers.get(request), Failed):
+                raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
+
+    def _was_dropped(self, first: int, index: int) -> bool:
+        log = Log(self.tree)
+        (entry,) = (entry for at, entry in log.inserts if at == first)
+        return all(log.dropped_between(part.partition, first, index) for part in entry.parts)
+
     def _check_registered(self, tree: Tree, who: str) -> None:
         replica = Replica(TABLE, who)
         names = tree.children(layout.parts(replica)) or ()
         known = self._registered[who]
-        if len(names) == len(known):
+        if len(names) == len(known) and known.issuperset(names):
             return
         self._registered[who] = frozenset(names)
+        wrong = log_and_queue_give_the_table(self.look({}, ())) or parts_have_their_rows(self.look({}, ()))
+        if wrong is not None:
+            raise Violated(wrong)
         for name in names:
             if name not in known and self.disks[who].content(name) is None:
                 raise Violated(f"FILES: {who} registered {name}, and its disk does not have it")
@@ -115,6 +146,11 @@ class Observer:
     def asked(self, request: int, token: str) -> None:
         """Note a client's request."""
         self.tokens[request] = token
+
+    def commanded(self, request: int, command: Command) -> None:
+        """Note a client's command."""
+        self.commands[request] = command
+        self._request_of[command.id] = request
 
     def answered(self, request: RequestId, answer: ClientAnswer) -> None:
         """Check an answer; the first one counts."""
@@ -138,18 +174,22 @@ class Observer:
 
     def revealed(self, who: str, memory: Memory) -> None:
         """Check that a process shows only what it has registered."""
-        if memory.revealed is not self._shown.get(who):
-            self._shown[who] = memory.revealed
-            if not self._registered[who].issuperset(memory.revealed):
-                raise Violated(f"SIGHT: {who} shows parts that it has not registered")
+        if memory.held is not self._shown.get(who):
+            self._shown[who] = memory.held
+            wrong = revealed_parts_are_registered(self.look({who: memory}, (), (who,)))
+            if wrong is not None:
+                raise Violated(wrong)
 
     # --- the whole ------------------------------------------------------------------------------------------------------
 
-    def look(self, memories: Mapping[str, Memory], workers: tuple[str, ...]) -> Look:
+    def look(
+        self, memories: Mapping[str, Memory], workers: tuple[str, ...], replicas: tuple[str, ...] | None = None
+    ) -> Look:
         """Return the present state for the invariants."""
         inserts = tuple(Insert(self.replicas[0], ((request, token),)) for request, token in self.tokens.items())
-        seats = tuple((name, name) for name in self.replicas)
-        model = Model("simulation", "", seats, inserts, {}, workers=workers)
+        seats = tuple((name, name) for name in replicas or self.replicas)
+        commands = tuple(Ask(self.replicas[0], request, command) for request, command in self.commands.items())
+        model = Model("simulation", "", seats, inserts, {}, workers=workers, commands=commands)
         answers: dict[int, ClientAnswer | None] = dict(self.answers)
         return Look(model, Log(self.tree), answers, dict(self.disks), dict(memories))
 

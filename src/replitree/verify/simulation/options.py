@@ -39,6 +39,9 @@ class Options:
         disks that fill up, parts that rot.
     doubles
         Share of inserts that a client sends to two replicas at once.
+    merges, commands, differing
+        How many merges are proposed, and how many mutations, drops, alters and kills are asked for; how many replicas
+        make other bytes than the others.
     """
 
     replicas: int
@@ -63,6 +66,9 @@ class Options:
     full: int
     corrupt: int
     doubles: float
+    merges: int
+    commands: int
+    differing: int
 
 
 def draw_options(random: Random) -> Options:
@@ -95,4 +101,7 @@ def draw_options(random: Random) -> Options:
         full=int(swarm(random.randint(1, 3))),
         corrupt=int(swarm(random.randint(1, 2))),
         doubles=swarm(random.uniform(0, 0.5)),
+        merges=int(swarm(random.randint(1, 12))),
+        commands=int(swarm(random.randint(1, 8))),
+        differing=int(swarm(random.randint(1, 2))),
     )

@@ -16,14 +16,20 @@ from replitree.protocol.effects import (
     Answer,
     Children,
     Commit,
+    Detach,
+    EntryId,
     Exists,
     Fetched,
     FetchMany,
     FetchPart,
     Get,
     GetMany,
+    Link,
     ListParts,
     ListStaging,
+    Made,
+    Merge,
+    Mutate,
     NotFetched,
     Owner,
     ProbeOwner,
@@ -31,10 +37,13 @@ from replitree.protocol.effects import (
     Publish,
     RemovePart,
     RemoveStaging,
+    RequestId,
+    Reveal,
     Stage,
     StoreFailed,
     Sync,
 )
+from replitree.protocol.entries import Command
 from replitree.protocol.layout import Replica
 from replitree.verify import life
 from replitree.verify.branches import Request
@@ -43,7 +52,7 @@ from replitree.verify.disk import Disk, Folder
 from replitree.verify.kernel import Conversation
 from replitree.verify.kernel import Stage as StageFunction
 from replitree.verify.life import Then
-from replitree.verify.local import Here, perform_local
+from replitree.verify.local import Done, Here, cancelled, perform_local
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, me_of, seat_of
 from replitree.verify.probes import Seen, probes_of
@@ -57,7 +66,7 @@ POLL = 10 * SECOND
 FETCH_TIMEOUT = 2 * SECOND
 
 _READS = (Get, GetMany, Exists, Children, Sync)
-_ON_DISK = (Stage, Publish, FetchMany, ListStaging, RemoveStaging, ListParts, RemovePart)
+_ON_DISK = (Stage, Publish, FetchMany, Merge, Mutate, Link, Detach, ListStaging, RemoveStaging, ListParts, RemovePart)
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +134,7 @@ class Process:
         self._spawn("life", life.become_active, self.replica, self.me)
         self._spawn("puller", life.pull_next, self.replica, self.cluster.options.pull_count)
         self._spawn("executor", life.execute_next, self.replica)
+        self._spawn("maker", life.make_next, self.replica)
         self._spawn("mender", life.mend_next, self.replica)
         self._poll()
         self._beat()
@@ -133,6 +143,18 @@ class Process:
         """Take a group of requests."""
         self.groups += 1
         self._spawn("insert", life.accept_insert, self.replica, requests)
+
+    def ask(self, request: int, command: Command) -> None:
+        """Take a user's command."""
+        self._spawn("command", life.accept_command, self.replica, RequestId(request), command)
+
+    def propose(self, sources: tuple[str, ...]) -> None:
+        """Propose a merge."""
+        self._spawn("leader", life.lead, self.replica, sources)
+
+    def kill(self, mutation: EntryId) -> None:
+        """Kill a mutation."""
+        self._spawn("kill", life.kill, self.replica, mutation)
 
     @property
     def is_active(self) -> bool:
@@ -164,8 +186,8 @@ class Process:
         assert content is not None
         self.observer.seen("part broken")
         self.cluster.note(self.name, f"{part} is broken")
-        self.cluster.disks[self.name] = disk.without_part(part)
-        self._remember(replace(self.memory.hiding(part), lacking=(*self.memory.lacking, (part, content))))
+        self.cluster.disks[self.name] = disk.without_parts(part)
+        self._remember(self.memory.lacks(((part, content),)))
 
     # --- session --------------------------------------------------------------------------------------------------------
 
@@ -259,6 +281,9 @@ class Process:
         if done is None:
             return None
         self._told(thread, effect, done.outcome)
+        if isinstance(effect, Reveal) and done.disk is not self.cluster.disks[self.name]:
+            self.cluster.disks[self.name] = done.disk
+            self.observer.removed()
         self._remember(done.memory)
         self.observer.revealed(self.name, self.memory)
         return (done.outcome,)
@@ -336,26 +361,30 @@ class Process:
             self.cluster.after(self.paused_until - self.cluster.now, lambda: self._do(thread, effect))
             return
         before = self.cluster.disks[self.name]
-        outcome, after = self._on_disk(effect, before)
+        outcome, after, memory = self._on_disk(effect, before)
         self.cluster.disks[self.name] = after
         if isinstance(effect, RemoveStaging | RemovePart) and after != before:
             self.observer.removed()
         self._told(thread, effect, outcome, disk_changed=after != before)
-        if isinstance(outcome, StoreFailed):
+        self._remember(memory)
+        if isinstance(outcome, StoreFailed) and not isinstance(effect, Merge | Mutate | Link):  # a source may be broken
             self._remember(self.memory.with_trouble())
         if isinstance(effect, Publish | FetchMany):
             for process in self._processes.values():
                 process.look(self.cluster.spread(20 * MS))
         self._resume(thread, outcome)
 
-    def _on_disk(self, effect: Any, before: Disk) -> tuple[Any, Disk]:
-        if isinstance(effect, Stage | Publish) and self.observer.is_full(self.name):
-            return StoreFailed("disk full"), _half_done(effect, before, self.partitions)
+    def _on_disk(self, effect: Any, before: Disk) -> tuple[Any, Disk, Memory]:
+        if isinstance(effect, Stage | Publish | Merge | Mutate) and self.observer.is_full(self.name):
+            return StoreFailed("disk full"), _half_done(effect, before, self.partitions), self.memory
         if isinstance(effect, FetchMany):
-            return self._fetch(effect, before)
-        done = perform_local(effect, self._here())
+            return (*self._fetch(effect, before), self.memory)
+        done = cancelled(effect, self._here()) if isinstance(effect, Merge | Mutate) else None
+        done = perform_local(effect, self._here()) if done is None else done
         assert done is not None
-        return done.outcome, done.disk
+        if isinstance(done.outcome, Made) and int(self.name[1:]) <= self.cluster.options.differing:
+            return _with_other_bytes(effect, done, self.name)
+        return done.outcome, done.disk, done.memory
 
     def _fetch(self, effect: FetchMany, before: Disk) -> tuple[Any, Disk]:
         """Fetch from the sources that are there and can be reached."""
@@ -405,11 +434,22 @@ class Process:
             self.cluster.after(POLL, self._poll)
 
 
+def _with_other_bytes(effect: Any, done: Done, name: str) -> tuple[Any, Disk, Memory]:
+    """Return what a merge or a mutation makes with another version or another library."""
+    content = f"{done.outcome.content_hash}?{name}"
+    folder = done.disk.folder(effect.staging)
+    assert folder is not None
+    parts = tuple((partition, content) for partition, _ in folder.parts)
+    return Made(content), done.disk.with_folder(replace(folder, parts=parts)), done.memory
+
+
 def _half_done(effect: Any, disk: Disk, partitions: tuple[str, ...]) -> Disk:
     """Return the disk after an effect that was cut off."""
     match effect:
         case Stage(staging):
             return disk.with_folder(Folder(staging, tuple((partition, "") for partition in partitions), torn=True))
+        case Merge(staging) | Mutate(staging):
+            return disk.with_folder(Folder(staging, (), torn=True))
         case Publish(staging, names) if len(names) > 1:
             return disk.rename(staging, *names[0]) or disk
     return disk

@@ -1,0 +1,59 @@
+"""Clean results: forget what content results had that no replica will ever make again.
+
+A node ``results/<part>`` is needed by every replica that may still make the part: while the part is in the table, and until
+each replica has pulled the entry by which it left and has executed all that came before.  A slow replica would otherwise
+make it differently, or do what a killed mutation was kept from.
+
+Only the leader cleans; two at once are harmless.  A replica that never comes back keeps the nodes from being cleaned.
+"""
+
+from __future__ import annotations
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Delete,
+    Epoch,
+    GetMany,
+    LogIndex,
+    Many,
+    Procedure,
+)
+from replitree.protocol.layout import Replica, Table
+
+CLEAN_BATCH = 100
+"""Nodes deleted in one commit."""
+
+
+def lowest_need(table: Table) -> Procedure[LogIndex | None]:
+    """Return the lowest index that some replica has not pulled or not executed; None while a replica is added or removed.
+
+    Of each replica the pointer is read before the queue: an entry that is pulled in between is then still counted.
+    """
+    names = (yield Children(layout.replicas(table))) or ()
+    replicas = tuple(Replica(table, name) for name in names)
+    many: Many = yield GetMany(tuple(layout.log_pointer(replica) for replica in replicas))
+    lowest: list[int] = []
+    for replica, pointer in zip(replicas, many.nodes, strict=True):
+        queue = yield Children(layout.queue(replica))
+        if pointer is None or queue is None:
+            return None
+        lowest += [int(pointer.value), *(layout.queue_index(name) for name in queue[:1])]
+    return LogIndex(min(lowest)) if lowest else None
+
+
+def clean_results(replica: Replica, epoch: Epoch, results: tuple[str, ...]) -> Procedure[int]:
+    """Delete the nodes of results; return how many.  Those of a batch of which one is gone already stay for the next time."""
+    cleaned = 0
+    for first in range(0, len(results), CLEAN_BATCH):
+        batch = results[first : first + CLEAN_BATCH]
+        committed = yield Commit(
+            Check(layout.host(replica), epoch),
+            *(Delete(layout.result(replica.table, name), ANY_VERSION) for name in batch),
+        )
+        cleaned += len(batch) if isinstance(committed, Applied) else 0
+    return cleaned

@@ -1,0 +1,160 @@
+"""Drop: earlier parts leave the table, by themselves or because an insert replaces them.
+
+Only a drop removes for good, so it is executed after everything before it in the queue that could bring back what it removes
+(`registration.blockers`).  Such entries have nothing to bring any more and leave the queue at once.
+
+What is remembered of a drop, ``drops/<partition>``, is the index below which its blocks are gone: their rows may be inserted
+again (`protocol.insert`).  It is written in the commit that executes the drop, by every replica, and only ever grows.
+"""
+
+from __future__ import annotations
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Create,
+    Detach,
+    Epoch,
+    GetMany,
+    LogIndex,
+    Many,
+    Operation,
+    Procedure,
+    Publish,
+    Published,
+    Reveal,
+    Set,
+    StoreFailed,
+)
+from replitree.protocol.entries import EVERY_PARTITION, DropEntry, GetEntry, dropped_partitions, inserted_parts
+from replitree.protocol.fetch import fetch_anywhere
+from replitree.protocol.layout import Replica
+from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.pull import Queued
+from replitree.protocol.registration import ExecuteOutcome, View, deregister, failure, finish, postpone, register
+
+DROP_BATCH = 500
+"""Parts taken back in one commit."""
+
+
+def execute_drop(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Procedure[ExecuteOutcome]:
+    """Take back the parts that a drop removes."""
+    entry = item.entry
+    assert isinstance(entry, DropEntry)
+    if _must_wait(view, item):
+        return postpone(item.index, "waits for earlier entries of the same blocks")
+    gone = yield from _registered(replica, item)
+    if entry.detach and gone:
+        kept = yield Detach(tuple(part.name for part in gone))
+        if isinstance(kept, StoreFailed):
+            return postpone(item.index, kept.reason)
+    while len(gone) > DROP_BATCH:
+        batch, gone = gone[:DROP_BATCH], gone[DROP_BATCH:]
+        committed = yield Commit(Check(layout.host(replica), epoch), *(deregister(replica, part) for part in batch))
+        if not isinstance(committed, Applied):
+            return failure(committed)
+        yield Reveal((), tuple(part.name for part in batch))
+    notes = () if entry.block_min is not None else (yield from _notes(replica, item.index, (entry.partition,)))
+    operations = (*notes, *(deregister(replica, part) for part in gone))
+    return (yield from finish(replica, epoch, (item.index,), operations, (), gone))
+
+
+def execute_overwrite(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Procedure[ExecuteOutcome]:
+    """Bring the parts of an insert and take back those that it replaces, at once."""
+    entry = item.entry
+    assert isinstance(entry, GetEntry)
+    if _must_wait(view, item):
+        return postpone(item.index, "waits for earlier entries of the same blocks")
+    hashes = {part.partition: part.content_hash for part in entry.parts}
+    wanted = tuple(part for part in inserted_parts(entry, item.index) if view.wants(part))
+    missing = tuple(part.name for part in wanted)
+    if entry.replica == replica.name and wanted:
+        published = yield Publish(entry.insert, tuple((part.partition, part.name) for part in wanted))
+        missing = published.missing if isinstance(published, Published) else missing
+    brought: dict[Part, str] = {part: hashes[part.partition] for part in wanted if part.name not in missing}
+    for part in wanted:
+        if part.name in missing:
+            cover = view.parts.covering(part) or part
+            had = yield from _fetch_either(replica, part, cover)
+            if had is None:
+                return postpone(item.index, f"no replica could send {part.name}")
+            brought[had[0]] = had[1]
+    gone = yield from _registered(replica, item)
+    notes = yield from _notes(replica, item.index, dropped_partitions(entry))
+    operations: tuple[Operation, ...] = (
+        *notes,
+        *(register(replica, part, content_hash) for part, content_hash in brought.items()),
+        *(deregister(replica, part) for part in gone),
+    )
+    return (yield from finish(replica, epoch, (item.index,), operations, tuple(brought), gone))
+
+
+def _fetch_either(replica: Replica, part: Part, cover: Part) -> Procedure[tuple[Part, str] | None]:
+    """Fetch a part, or else the later form of it that the table has now."""
+    for wanted in dict.fromkeys((part, cover)):
+        content_hash = yield from fetch_anywhere(replica, wanted)
+        if content_hash is not None:
+            return wanted, content_hash
+    return None
+
+
+def _must_wait(view: View, item: Queued) -> bool:
+    """Whether an earlier entry may still bring something that `item` removes.
+
+    An insert counts by its blocks, also when nothing of it is wanted any more: as long as it is in the queue, whoever restores
+    the table from what is registered would bring it back.
+    """
+    return any(_is_removed(part, item) for earlier in view.blockers for part in _touched(earlier))
+
+
+def _touched(item: Queued) -> tuple[Part, ...]:
+    inserted = inserted_parts(item.entry, item.index) if isinstance(item.entry, GetEntry) else ()
+    return (*inserted, *item.change.removed, *item.change.added)
+
+
+def _is_removed(part: Part, item: Queued) -> bool:
+    """Whether a part has a block in the scope of a drop or an overwrite."""
+    first, last, partitions = _scope(item)
+    is_in_scope = EVERY_PARTITION in partitions or part.partition in partitions
+    return is_in_scope and part.block_min <= last and first <= part.block_max
+
+
+def _scope(item: Queued) -> tuple[int, int, tuple[str, ...]]:
+    """Return the first and the last block that an entry removes, and in which partitions."""
+    entry, before = item.entry, item.index - 1
+    if isinstance(entry, GetEntry):
+        return 0, before, dropped_partitions(entry)
+    assert isinstance(entry, DropEntry)
+    if entry.block_min is None or entry.block_max is None:
+        return 0, before, (entry.partition,)
+    return entry.block_min, min(entry.block_max, before), (entry.partition,)
+
+
+def _registered(replica: Replica, item: Queued) -> Procedure[tuple[Part, ...]]:
+    """Return what this replica has registered of that which an entry removes, in whatever form.
+
+    It asks coordination, because the view does not have the parts that another one covers (`start.forget_covered`): left
+    behind, they would be in the table again.  A later merge may already reach over the hole that a drop of a range leaves: that
+    part stays.
+    """
+    first, last, _ = _scope(item)
+    names: tuple[str, ...] = (yield Children(layout.parts(replica))) or ()
+    parts = tuple(parse_part(name) for name in names)
+    return tuple(sorted(part for part in parts if _is_removed(part, item) and part.is_within(first, last)))
+
+
+def _notes(replica: Replica, index: LogIndex, partitions: tuple[str, ...]) -> Procedure[tuple[Operation, ...]]:
+    """Return what writes down that these partitions were dropped, where it is not yet."""
+    paths = tuple(layout.drop(replica.table, partition) for partition in partitions)
+    many: Many = (yield GetMany(paths)) if paths else Many(())
+    value = str(index).encode()
+    notes: list[Operation] = []
+    for path, node in zip(paths, many.nodes, strict=True):
+        if node is None:
+            notes.append(Create(path, value))
+        elif int(node.value) < index:
+            notes.append(Set(path, value, node.version))
+    return tuple(notes)

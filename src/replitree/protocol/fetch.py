@@ -1,0 +1,84 @@
+"""Fetch: find out who has a part, and copy it.
+
+A part of an insert is fetched from its writer, and where that fails from anybody who has registered it.  When nobody has it
+any more, because they all have merged or mutated it by now, a later form of it is fetched instead: the part of the table that
+covers it.  That registers the result of an entry before the entry itself is executed, which the fold allows (`protocol.fold`).
+"""
+
+from __future__ import annotations
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    Children,
+    Fetched,
+    FetchMany,
+    FetchPart,
+    GetMany,
+    Many,
+    Procedure,
+    Reveal,
+)
+from replitree.protocol.layout import Replica
+from replitree.protocol.parts import Part
+
+
+def fetch_anywhere(replica: Replica, part: Part) -> Procedure[str | None]:
+    """Fetch a part from whoever has registered it; return its content hash, None when it could not be had.
+
+    Whoever published a merge's or a mutation's result first has said what its content is; other content is not taken.
+    """
+    others = yield from _others(replica)
+    paths = (layout.result(replica.table, part.name), *(layout.part(other, part.name) for other in others))
+    many: Many = yield GetMany(paths)
+    first, *registered = many.nodes
+    values = tuple(None if node is None else node.value for node in registered)
+    wanted = first.value if first is not None else next((value for value in values if value is not None), None)
+    sources = tuple(
+        other.name for other, value in zip(others, values, strict=True) if value is not None and value == wanted
+    )
+    if wanted is None or not sources:
+        return None
+    fetch = FetchPart(part.name, wanted.decode(), sources)
+    (outcome,) = yield FetchMany((fetch,))
+    return fetch.content_hash if isinstance(outcome, Fetched) else None
+
+
+def sources_of(replica: Replica, fetches: tuple[FetchPart, ...]) -> Procedure[dict[str, FetchPart]]:
+    """Find the other replicas that have registered the parts, beyond the sources that are known."""
+    others = yield from _others(replica)
+    asked = tuple((fetch, other) for fetch in fetches for other in others if other.name not in fetch.sources)
+    many = (yield GetMany(tuple(layout.part(other, fetch.part) for fetch, other in asked))) if asked else Many(())
+    sources: dict[str, tuple[str, ...]] = {}
+    for (fetch, other), node in zip(asked, many.nodes, strict=True):
+        if node is not None and node.value == fetch.content_hash.encode():
+            sources[fetch.part] = (*sources.get(fetch.part, ()), other.name)
+    return {
+        fetch.part: FetchPart(fetch.part, fetch.content_hash, sources[fetch.part])
+        for fetch in fetches
+        if fetch.part in sources
+    }
+
+
+def _others(replica: Replica) -> Procedure[tuple[Replica, ...]]:
+    names = (yield Children(layout.replicas(replica.table))) or ()
+    return tuple(Replica(replica.table, name) for name in names if name != replica.name)
+
+
+def refetch(replica: Replica, parts: tuple[tuple[str, str], ...]) -> Procedure[tuple[str, ...]]:
+    """Fetch registered parts again that are missing or broken on disk, and reveal them.
+
+    Parameters
+    ----------
+    parts
+        Name and content hash of each.
+
+    Returns
+    -------
+    The names that no replica could send.
+    """
+    wanted = yield from sources_of(replica, tuple(FetchPart(name, content_hash, ()) for name, content_hash in parts))
+    outcomes = (yield FetchMany(tuple(wanted.values()))) if wanted else ()
+    here = tuple(outcome.part for outcome in outcomes if isinstance(outcome, Fetched))
+    if here:
+        yield Reveal(here)
+    return tuple(name for name, _ in parts if name not in here)

@@ -1,0 +1,276 @@
+"""Mutations of merges, mutations and drops: bugs that systems of the field have had, as small changes of our procedures.
+
+Some change effects, as in `mutations`; others exchange a function of the protocol while a stage runs (`patched`).
+`docs/known-bugs.md` says which bug each one is.
+"""
+
+# ruff: noqa: SLF001 - a mutation reaches into what it breaks
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from replitree.protocol import drop, execute, fold, layout, making, start
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Get,
+    GetMany,
+    LogIndex,
+    Many,
+    Reveal,
+    Set,
+    Version,
+)
+from replitree.protocol.entries import GetEntry
+from replitree.protocol.fetch import fetch_anywhere
+from replitree.protocol.fold import NOTHING, Change
+from replitree.protocol.layout import Replica
+from replitree.protocol.making import MakeOutcome, Making
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import Part, merged_part, parse_part
+from replitree.protocol.pull import Loaded, Pointer, Queued
+from replitree.protocol.registration import View, failure
+from replitree.verify import life
+from replitree.verify.kernel import Stage as StageFunction
+from replitree.verify.life import TakeIn
+from replitree.verify.mutations import Asked
+from replitree.verify.mutations import Change as EffectChange
+
+Patches: TypeAlias = Mapping[tuple[ModuleType, str], Any]
+
+
+def patched(patches: Patches, *names: str) -> dict[str, StageFunction]:
+    """Return the stages of `life` with these names, with functions of the protocol exchanged while they run."""
+    return {name: _with_patches(getattr(life, name), patches) for name in names}
+
+
+def _with_patches(stage: StageFunction, patches: Patches) -> StageFunction:
+    def run(*arguments: Any) -> Generator[Any, Any, Any]:
+        procedure = stage(*arguments)
+        outcome: Any = None
+        while True:
+            try:
+                with _exchanged(patches):
+                    effect = procedure.send(outcome)
+            except StopIteration as stop:
+                return stop.value
+            outcome = yield effect
+
+    return run
+
+
+@contextmanager
+def _exchanged(patches: Patches) -> Iterator[None]:
+    before = {key: getattr(*key) for key in patches}
+    for (module, name), function in patches.items():
+        setattr(module, name, function)
+    try:
+        yield
+    finally:
+        for (module, name), function in before.items():
+            setattr(module, name, function)
+
+
+# --- the fold -----------------------------------------------------------------------------------------------------------------
+
+
+def _merge_what_is_left(parts: PartSet, sources: tuple[Part, ...]) -> Change:
+    left = tuple(source for source in sources if source in parts)
+    return Change(left, (merged_part(sources),)) if left else NOTHING
+
+
+def _keep_lowest_mutation(sources: tuple[Part, ...]) -> Part:
+    return merged_part(sources)._replace(mutation=min(source.mutation for source in sources))
+
+
+def _whatever_is_there(parts: PartSet, partition: str, index: LogIndex) -> tuple[Part, ...]:
+    del index
+    return tuple(part for part in parts if partition in ("*", part.partition))
+
+
+MERGE_WHAT_IS_LEFT: Patches = {(fold, "_change_of_merge"): _merge_what_is_left}
+KEEP_LOWEST_MUTATION: Patches = {(fold, "merged_part"): _keep_lowest_mutation}
+CHANGE_LATER_BLOCKS: Patches = {(fold, "_earlier"): _whatever_is_there}
+
+# --- drops --------------------------------------------------------------------------------------------------------------------
+
+
+def _never(view: View, item: Queued) -> bool:
+    del view, item
+    return False
+
+
+def _wait_for_inserts_only(view: View, item: Queued) -> bool:
+    inserts = tuple(each for each in view.blockers if isinstance(each.entry, GetEntry))
+    return _must_wait(replace(view, blockers=inserts), item)
+
+
+def _wait_for_changes_only(view: View, item: Queued) -> bool:
+    touched = (part for each in view.blockers for part in (*each.change.removed, *each.change.added))
+    return any(part.intersects(gone) for part in touched for gone in item.change.removed)
+
+
+def _of_all_blocks(item: Queued) -> tuple[int, int, tuple[str, ...]]:
+    first, _, partitions = _scope(item)
+    return first, 1_000_000, partitions
+
+
+def _what_the_entry_named(replica: Replica, item: Queued) -> Generator[Any, Any, tuple[Part, ...]]:
+    """Find what is registered of the parts that the drop removed when it was pulled, as far as these cover it."""
+    names: tuple[str, ...] = (yield Children(layout.parts(replica))) or ()
+    return tuple(part for part in map(parse_part, names) if any(gone.covers(part) for gone in item.change.removed))
+
+
+def _what_is_not_covered(replica: Replica, item: Queued) -> Generator[Any, Any, tuple[Part, ...]]:
+    """Find what is registered, but for parts that another one covers."""
+    found = yield from _registered(replica, item)
+    return tuple(part for part in found if not any(each != part and each.covers(part) for each in found))
+
+
+_must_wait = drop._must_wait
+_scope = drop._scope
+_registered = drop._registered
+
+DROP_AT_ONCE: Patches = {(drop, "_must_wait"): _never}
+DROP_DURING_MERGE: Patches = {(drop, "_must_wait"): _wait_for_inserts_only}
+DROP_BEFORE_COVERED_INSERT: Patches = {(drop, "_must_wait"): _wait_for_changes_only}
+DROP_LATER_BLOCKS: Patches = {(drop, "_scope"): _of_all_blocks}
+DROP_NAMED_PARTS: Patches = {(drop, "_registered"): _what_the_entry_named}
+DROP_UNCOVERED_PARTS: Patches = {(drop, "_registered"): _what_is_not_covered}
+
+# --- results ------------------------------------------------------------------------------------------------------------------
+
+
+def _fetch_whatever_is_held(making_: Making, view: View) -> Generator[Any, Any, MakeOutcome]:
+    """Fetch a result also when the commit would deregister nothing."""
+    content_hash = yield from fetch_anywhere(making_.replica, making_.result)
+    if content_hash is None:
+        return making.Waits("nobody has it")
+    result = making_.result
+    gone = view.held.between(result.partition, result.block_min, result.block_max)
+    replacing = replace(making_, sources=gone)
+    committed = yield Commit(
+        Check(layout.host(making_.replica), making_.epoch), *making._replacing(replacing, content_hash)
+    )
+    if not isinstance(committed, Applied):
+        return failure(committed)
+    yield Reveal((result.name,), tuple(part.name for part in gone))
+    return making.Brought()
+
+
+def _fetch_any_cover(replica: Replica, view: View, parts: tuple[str, ...]) -> Generator[Any, Any, dict[Part, str]]:
+    """Fetch whatever covers a part, whether this replica has heard of it or not."""
+    del view
+    found: dict[Part, str] = {}
+    for other in (yield Children(layout.replicas(replica.table))) or ():
+        names = (yield Children(layout.parts(Replica(replica.table, other)))) or ()
+        covers = [part for part in map(parse_part, names) if any(part.covers(parse_part(name)) for name in parts)]
+        for part in covers if other != replica.name else ():
+            content_hash = yield from fetch_anywhere(replica, part)
+            if content_hash is not None:
+                found[part] = content_hash
+    return found
+
+
+RESULT_INTO_NOTHING: Patches = {(making, "_fetch"): _fetch_whatever_is_held}
+ANY_COVERING_PART: Patches = {(execute, "_fetch_later_forms"): _fetch_any_cover}
+
+
+def never_comparing(*_: Any) -> EffectChange:
+    """Publish a result without looking at what others have published."""
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, Get) and "/results/" in effect.path:
+            return None
+        if isinstance(effect, Commit):
+            effect = Commit(*(each for each in effect.operations if "/results/" not in each.path))
+        return (yield effect)
+
+    return change
+
+
+def deregistering_first(*_: Any) -> EffectChange:
+    """Take the sources back in a commit of their own, before the result is registered."""
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, Commit):
+            check, *rest = effect.operations
+            sources = [each for each in rest if isinstance(each, Delete) and "/parts/" in each.path]
+            if sources and len(sources) < len(rest):
+                first = yield Commit(check, *sources)
+                if not isinstance(first, Applied):
+                    return first
+                effect = Commit(check, *(each for each in rest if each not in sources))
+        return (yield effect)
+
+    return change
+
+
+def killing_published(*_: Any) -> EffectChange:
+    """Kill a mutation also for parts that somebody has mutated already."""
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, GetMany) and any("/results/" in path for path in effect.paths):
+            found: Many = yield effect
+            pairs = zip(effect.paths, found.nodes, strict=True)
+            return Many(tuple(None if "/results/" in path else node for path, node in pairs))
+        if isinstance(effect, Commit):
+            claims = [each for each in effect.operations if isinstance(each, Create)]
+            for claim in claims:
+                yield Commit(effect.operations[0], Set(claim.path, claim.value, ANY_VERSION))
+        return (yield effect)
+
+    return change
+
+
+# --- tokens, places -----------------------------------------------------------------------------------------------------------
+
+
+def _judge_all(replica: Replica, loaded: Loaded) -> Generator[Any, Any, start.Compared]:
+    """Judge parts above the log pointer too (a bug that the explorer found)."""
+    far = replace(loaded.place.pointer, index=LogIndex(1_000_000))
+    compared = yield from start.compare_parts(replica, replace(loaded, place=replace(loaded.place, pointer=far)))
+    return compared
+
+
+JUDGE_ALL: Patches = {(life, "compare_parts"): _judge_all}
+
+
+def taking_over_unversioned(*_: Any) -> EffectChange:
+    """Take a free block id over by deleting and creating it, not by the version at which it was seen to be free."""
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, Commit):
+            operations: list[Any] = []
+            for each in effect.operations:
+                if isinstance(each, Set) and "/blocks/" in each.path:
+                    operations += [Delete(each.path, ANY_VERSION), Create(each.path, each.value)]
+                else:
+                    operations.append(each)
+            effect = Commit(*operations)
+        return (yield effect)
+
+    return change
+
+
+def older_pull_wins(*_: Any) -> EffectChange:
+    """Take in what a pull brought although another thread has pulled further (a bug that the explorer found)."""
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, TakeIn):
+            place = effect.place
+            newest = Pointer(place.pointer.index, Version(place.pointer.version + 1000))
+            effect = TakeIn(replace(place, pointer=newest), effect.entries)
+        return (yield effect)
+
+    return change
