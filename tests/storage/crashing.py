@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from replitree.storage import disk
+from replitree.storage import disk, disk_frozen, part_folder
+
+MODULES = (disk, disk_frozen, part_folder)
+CHANGES = ("write_file", "link_file", "sync_part", "sync_folder", "rename", "remove_folder")
 
 
 class Crash(BaseException):
@@ -16,20 +19,21 @@ class Crash(BaseException):
 
 
 class CrashingDisk:
-    """Counts the changes that `replitree.storage.disk` makes; raises `Crash` before change number `stop`."""
+    """Counts the changes that the part store makes; raises `Crash` before change number `stop`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, stop: int | None) -> None:
         self._stop = stop
         self.steps: list[str] = []
         self._unsynced: list[tuple[Path, Path]] = []
-        for name in ("write_file", "sync_file", "sync_folder", "rename", "_remove", "_remove_if_empty"):
-            monkeypatch.setattr(disk, name, self._counted(name, getattr(disk, name)))
+        for name in CHANGES:
+            for module in (module for module in MODULES if hasattr(module, name)):
+                monkeypatch.setattr(module, name, self._counted(name, getattr(module, name)))
 
     def _counted(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def change(*paths: Any, **options: Any) -> Any:
             if self._stop is not None and len(self.steps) >= self._stop:
                 raise Crash
-            self.steps.append(f"{name.strip('_')} {paths[0].name}")
+            self.steps.append(f"{name} {paths[0].name}")
             result = real(*paths, **options)
             self._note(name, paths)
             return result
@@ -41,8 +45,6 @@ class CrashingDisk:
             self._unsynced.append((paths[0], paths[1]))
         if name == "sync_folder":
             self._unsynced = [(old, new) for old, new in self._unsynced if new.parent != paths[0]]
-        if name == "_remove_if_empty":
-            assert not self._unsynced, "the staging folder goes only when its parts are safe"
 
     def forget_unsynced(self) -> None:
         """Undo the renames that were never synced."""

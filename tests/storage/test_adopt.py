@@ -35,7 +35,8 @@ def test_adopted_files_are_a_part_of_sorted_runs(tmp_path: Path) -> None:
         _write(tmp_path / "b", []),
         _write(tmp_path / "c", [2, 3], compression="snappy"),
     ]
-    part = adopt_files(files, DEFINITION, store.staging_path("s1"))
+    part = adopt_files(files, DEFINITION, tmp_path / "s1")
+    store.adopt_staging(tmp_path / "s1", "s1")
     assert (part.partition, part.partition_values, part.rows) == ("0", (0,), 5)
     assert [(file.name, file.rows) for file in part.files] == [("data-0.parquet", 3), ("data-1.parquet", 2)]
     assert part.columns == {"k": ColumnStats("int64", 1, 9)}

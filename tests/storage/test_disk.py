@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -28,7 +29,8 @@ def store(tmp_path: Path) -> PartStore:
 
 def stage(store: PartStore, staging: str = "s1", keys: tuple[int, ...] = (1, 2), text: str = "x") -> list[PartManifest]:
     rows = pa.table({"d": pa.nulls(len(keys)), "k": list(keys), "v": [0.5] * len(keys), "s": [text] * len(keys)})
-    return list(stage_table(rows.cast(DEFINITION.arrow_schema), DEFINITION, store.staging_path(staging)))
+    prefix = store.staging_prefix(staging)
+    return list(stage_table(rows.cast(DEFINITION.arrow_schema), DEFINITION, store.staging, prefix=prefix))
 
 
 def damage(path: Path) -> None:
@@ -68,7 +70,7 @@ def test_publish_tells_which_parts_are_nowhere(store: PartStore) -> None:
 @pytest.mark.parametrize("file", ["data-0.parquet", MANIFEST_FILE])
 def test_publish_does_not_take_a_staged_part_that_is_not_whole(store: PartStore, file: str) -> None:
     stage(store)
-    path = store.staged_file_path("s1", "2", file)
+    path = store.staged_path("s1", "2") / file
     path.write_bytes(path.read_bytes()[:-1])
     assert store.publish("s1", NAMES) == ("2_7_7_0",)
     assert store.parts() == ("1_7_7_0",)
@@ -77,7 +79,7 @@ def test_publish_does_not_take_a_staged_part_that_is_not_whole(store: PartStore,
 
 def test_publish_does_not_take_a_part_of_another_partition(store: PartStore) -> None:
     stage(store)
-    store.staging_path("s1").joinpath("2").rename(store.staging_path("s1") / "3")
+    store.staged_path("s1", "2").rename(store.staged_path("s1", "3"))
     assert store.publish("s1", {"3": "3_7_7_0"}) == ("3_7_7_0",)
 
 
@@ -94,10 +96,9 @@ def test_publish_puts_a_damaged_part_aside_for_a_staged_one(store: PartStore) ->
 def test_publish_can_be_repeated_after_a_crash_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = _publish_until(tmp_path / "all", None, monkeypatch, forgets=False)
     assert steps == [
-        "rename 1",
-        "rename 2",
+        "rename s1@1",
+        "rename s1@2",
         "sync_folder parts",
-        "remove_if_empty s1",
     ]
     for stop in range(len(steps)):
         for forgets in (False, True):
@@ -129,31 +130,59 @@ def test_staging_is_removed_with_everything_in_it_and_again(store: PartStore) ->
     store.remove_staging("s1")
     store.remove_staging("s1")
     assert store.stagings() == ()
-    assert not store.staging_path("s1").exists()
+    assert list(store.staging.iterdir()) == []
 
 
-def test_an_upload_is_sealed_only_when_its_files_are_what_they_should_be(store: PartStore) -> None:
-    manifests = stage(store)
+def upload(folder: Path, keys: tuple[int, ...] = (1, 2)) -> list[PartManifest]:
+    """Write what a client uploads: files without manifests."""
+    rows = pa.table({"d": pa.nulls(len(keys)), "k": list(keys), "v": [0.5] * len(keys), "s": ["x"] * len(keys)})
+    manifests = list(stage_table(rows.cast(DEFINITION.arrow_schema), DEFINITION, folder))
     for manifest in manifests:
-        store.staged_file_path("s1", manifest.partition, MANIFEST_FILE).unlink()
-    assert store.publish("s1", NAMES) == tuple(NAMES.values())
-    path = store.staged_file_path("s1", "2", "data-0.parquet")
+        (folder / manifest.partition / MANIFEST_FILE).unlink()
+    return manifests
+
+
+def test_an_upload_is_sealed_only_when_its_files_are_what_they_should_be(store: PartStore, tmp_path: Path) -> None:
+    manifests = upload(tmp_path / "up")
+    path = tmp_path / "up" / "2" / "data-0.parquet"
     whole = path.read_bytes()
     damage(path)
     with pytest.raises(CorruptPart, match="checksum"):
-        store.seal_staging("s1", manifests)
+        store.seal_upload(tmp_path / "up", manifests)
     path.write_bytes(whole)
-    store.seal_staging("s1", manifests)
-    store.seal_staging("s1", manifests)
+    store.seal_upload(tmp_path / "up", manifests)
+    store.seal_upload(tmp_path / "up", manifests)
+    store.adopt_staging(tmp_path / "up", "s1")
     assert store.publish("s1", NAMES) == ()
 
 
-def test_an_upload_with_a_manifest_that_lies_is_refused(store: PartStore) -> None:
-    (manifest,) = stage(store, keys=(1,))
+def test_an_upload_can_be_adopted_again_after_a_crash_at_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = _adopt_until(tmp_path / "all", None, monkeypatch)
+    assert steps == ["rename 1", "rename 2", "sync_folder staging", "remove_folder up"]
+    for stop in range(len(steps)):
+        _adopt_until(tmp_path / str(stop), stop, monkeypatch)
+
+
+def _adopt_until(root: Path, stop: int | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    store = PartStore(root)
+    store.seal_upload(root / "up", upload(root / "up"))
+    with monkeypatch.context() as patch, contextlib.suppress(Crash):
+        disk_ = CrashingDisk(patch, stop)
+        store.adopt_staging(root / "up", "s1")
+    store.adopt_staging(root / "up", "s1")
+    assert not (root / "up").exists()
+    assert store.publish("s1", NAMES) == ()
+    return disk_.steps
+
+
+def test_an_upload_with_a_manifest_that_lies_is_refused(store: PartStore, tmp_path: Path) -> None:
+    (manifest,) = upload(tmp_path / "up", keys=(1,))
     import msgspec
 
     with pytest.raises(BadInput, match="contradicts itself"):
-        store.seal_staging("s1", [msgspec.structs.replace(manifest, rows=99)])
+        store.seal_upload(tmp_path / "up", [msgspec.structs.replace(manifest, rows=99)])
 
 
 # --- fetch ----------------------------------------------------------------------------------------------------------------
@@ -220,9 +249,7 @@ def test_a_fetch_can_be_repeated_after_a_crash_at_every_step(
 ) -> None:
     steps = _fetch_until(source, tmp_path / "all", None, monkeypatch, forgets=False)
     assert steps == [
-        "sync_file data-0.parquet",
-        "sync_file manifest.json",
-        "sync_folder fetch-1_7_7_0",
+        "sync_part fetch-1_7_7_0",
         "rename fetch-1_7_7_0",
         "sync_folder parts",
     ]
@@ -257,7 +284,7 @@ def test_a_name_that_was_not_synced_is_synced_by_the_next_try(
 ) -> None:
     _copy_to_fetch(source, "1_7_7_0", store)
     with monkeypatch.context() as patch:
-        CrashingDisk(patch, stop=4)  # renamed, not synced
+        CrashingDisk(patch, stop=2)  # renamed, not synced
         with pytest.raises(Crash):
             store.finish_fetch("1_7_7_0")
     again = PartStore(store.root)
@@ -395,7 +422,7 @@ def test_names_that_are_no_parts_are_refused(store: PartStore, name: str) -> Non
 @pytest.mark.parametrize("name", [*EVIL, "fetch-all_1_1_0", ".probe", "-x"])
 def test_names_that_are_no_staging_ids_are_refused(store: PartStore, name: str) -> None:
     with pytest.raises(InvalidName):
-        store.staging_path(name)
+        store.staging_prefix(name)
     with pytest.raises(InvalidName):
         store.remove_staging(name)
 
@@ -406,14 +433,12 @@ def test_names_that_are_no_staging_ids_are_refused(store: PartStore, name: str) 
 def test_names_that_are_no_files_of_parts_are_refused(store: PartStore, name: str) -> None:
     with pytest.raises(InvalidName):
         store.file_path("all_1_1_0", name)
-    with pytest.raises(InvalidName):
-        store.staged_file_path("s1", "all", name)
 
 
 @pytest.mark.parametrize("name", [*EVIL, ".x", "a_b", "~ä"])
 def test_names_that_are_no_partitions_are_refused(store: PartStore, name: str) -> None:
     with pytest.raises(InvalidName):
-        store.staged_file_path("s1", name, "data-0.parquet")
+        store.staged_path("s1", name)
 
 
 def test_links_are_not_followed(store: PartStore, tmp_path: Path) -> None:
@@ -431,7 +456,7 @@ def test_links_are_not_followed(store: PartStore, tmp_path: Path) -> None:
     assert not store.has_part("2_7_7_0")
     with pytest.raises(CorruptPart):
         store.verify("2_7_7_0")
-    store.staging_path("s9").symlink_to(outside)
+    store.staged_path("s9", "1").symlink_to(outside)
     store.remove_staging("s9")
     assert (outside / MANIFEST_FILE).exists()
 

@@ -34,7 +34,6 @@ from replitree.storage.durable import (
     on_one_disk,
     rename,
     store_errors,
-    sync_file,
     sync_folder,
 )
 from replitree.storage.encode import seal_part
@@ -64,8 +63,8 @@ def adopt_files(
     Parameters
     ----------
     files
-        At least one; each sorted by the order key (nulls first), all of one partition.  They are moved; files without rows
-        are left where they are.
+        At least one; each sorted by the order key (nulls first), all of one partition.  Their columns have the stored names
+        of the table's (see `replitree.storage.columns`).  They are moved; files without rows are left where they are.
     definition
         The table.
     folder
@@ -83,7 +82,7 @@ def adopt_files(
         The disk is full or failing.
     """
     with store_errors(f"adopt files into {folder}"):
-        pass_ = _Pass(definition, partition)
+        pass_ = _Pass(definition.stored, partition)
         entries = [(path, entry) for path in files if (entry := pass_.file(path)) is not None]
         if not entries:
             raise BadInput("there are no rows in the files; nothing to insert")
@@ -102,8 +101,6 @@ def _move(paths: Sequence[Path], folder: Path, manifest: PartManifest, *, sync: 
     target.mkdir()
     for path, entry in zip(paths, manifest.files, strict=True):
         _move_file(path, target / entry.name)
-        if sync:
-            sync_file(target / entry.name)
     seal_part(target, manifest, sync=sync)
     if sync:
         sync_folder(folder)

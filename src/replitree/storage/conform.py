@@ -18,6 +18,9 @@ timestamp       timestamps, with a zone for a column with a zone, without for on
 Lists, structs (fields by name, in any order; missing ones are null) and maps likewise, inside.  Layouts (dictionary, large,
 view, run-end encoded) don't matter.
 
+A column that is not given is the column's default in every row, or null if it has none.  So is a key that a dict of a list of
+dicts lacks.
+
 Absent on purpose: parsing text into numbers or dates, guessing a time zone, dropping columns that the table does not have.
 """
 
@@ -31,6 +34,7 @@ from typing import Any
 import pyarrow as pa
 
 from replitree.errors import BadInput, SchemaMismatch
+from replitree.storage.columns import Column
 from replitree.storage.definition import TableDefinition
 from replitree.storage.types import format_type, is_encoded, is_list_like, is_nested
 
@@ -74,7 +78,7 @@ def conform(data: Any, definition: TableDefinition) -> pa.Table:
     table, rounds = _table_of(data, definition)
     _check_names(table.column_names, definition)
     _check_sound(table)
-    columns = [_column(table, field, rounds) for field in definition.arrow_schema]
+    columns = [_column(table, column, rounds) for column in definition.columns]
     conformed = pa.Table.from_arrays(columns, schema=definition.arrow_schema)
     _check_nulls(conformed, definition)
     return conformed
@@ -127,15 +131,16 @@ def _table_of_rows(rows: Sequence[Any], definition: TableDefinition) -> pa.Table
             raise BadInput(f"row {number} is a {type(row).__name__}: give a list of dicts, one per row")
         names.update(dict.fromkeys(row))
     _check_names([str(name) for name in names], definition)
-    columns = {name: [row.get(name) for row in rows] for name in names}
+    given = {c.name: c.default_scalar.as_py() for c in definition.columns if c.has_default}
+    columns = {name: [row.get(name, given.get(name)) for row in rows] for name in names}
     arrays = [_array_of(values, definition, name) for name, values in columns.items()]
     return pa.table(arrays, names=list(columns)) if columns else _empty_rows(len(rows), definition)
 
 
 def _empty_rows(rows: int, definition: TableDefinition) -> pa.Table:
-    """Rows of which no column was given: all null."""
-    first = definition.arrow_schema.field(0)
-    return pa.table([pa.nulls(rows, first.type)], names=[first.name])
+    """Rows of which no column was given."""
+    first = definition.columns[0]
+    return pa.table([pa.repeat(first.default_scalar, rows)], names=[first.name])
 
 
 def _array_of(values: Any, definition: TableDefinition, name: str) -> pa.Array | pa.ChunkedArray:
@@ -178,7 +183,7 @@ def _check_names(names: Sequence[str], definition: TableDefinition) -> None:
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise SchemaMismatch(f"column {twice[0]!r} is given twice")
-    missing = [c for c in definition.columns if not c.nullable and c.name not in set(names)]
+    missing = [c for c in definition.columns if not c.nullable and not c.has_default and c.name not in set(names)]
     if missing:
         column = missing[0]
         raise SchemaMismatch(f"column {column.name!r} is missing: expected {column.type}, which may not be null")
@@ -217,16 +222,16 @@ def _first_null(values: pa.ChunkedArray) -> int:
 # --- one column ---------------------------------------------------------------------------------------------------------
 
 
-def _column(table: pa.Table, field: pa.Field, rounds: bool) -> pa.ChunkedArray:
-    index = table.schema.get_field_index(field.name)
+def _column(table: pa.Table, column: Column, rounds: bool) -> pa.ChunkedArray:
+    index, target = table.schema.get_field_index(column.name), column.arrow_type
     if index < 0:
-        return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+        return pa.chunked_array([pa.repeat(column.default_scalar, table.num_rows)])
     values = table.column(index)
-    if _is_exactly(values.type, field.type):
+    if _is_exactly(values.type, target):
         return values
-    place = _Place(field.name, rounds)
+    place = _Place(column.name, rounds)
     chunks = [piece for chunk in values.chunks for piece in _cut(chunk)]
-    return pa.chunked_array([_convert(chunk, field.type, place) for chunk in chunks], type=field.type)
+    return pa.chunked_array([_convert(chunk, target, place) for chunk in chunks], type=target)
 
 
 def _is_exactly(found: pa.DataType, target: pa.DataType) -> bool:
@@ -299,6 +304,8 @@ def _integer_to_decimal(array: pa.Array, target: pa.DataType, place: _Place) -> 
 
 
 def _float_to_float(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    if target.bit_width > array.type.bit_width:  # nothing can change; and there are no comparisons of 16 bits
+        return array.cast(target)
     narrow = array.cast(target)
     changed = _changed(array, narrow.cast(array.type), exact=not place.rounds)
     if changed is not None:

@@ -4,7 +4,9 @@ Guarantees: a `TableDefinition` made by `define_table` is valid as a whole, so n
 `decode_definition(d.encode_metadata(), d.encode_columns()) == d`; what a newer replitree wrote is refused, never half
 understood.
 
-Columns have ids that are never used twice in a table, so a column that is dropped and added again is another column.
+Columns have ids that are never used twice in a table, so a column that is dropped and added again is another column.  The node
+`metadata` names columns as data files do (see `replitree.storage.columns`), so that a change of the columns changes the node
+`columns` alone.
 
 Absent on purpose: where parts lie, replicas, anything that changes with an insert.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from typing import TypeVar
@@ -21,16 +23,18 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET, UnsetType
 
 from replitree.errors import BadInput, InvalidName, UnsupportedFormat
 from replitree.protocol.layout import check_table_name
+from replitree.storage.columns import Column, History, Step, columns_before, columns_ever
+from replitree.storage.merge_policy import PLAIN, MergePolicy, check_policy, parse_policy
 from replitree.storage.types import (
     SchemaField,
     format_name,
     format_type,
     is_nested,
     parse_schema,
-    parse_type,
     storable_type,
 )
 
@@ -43,32 +47,6 @@ BUCKETS_MAX = 1_000_000
 FIRST_SCHEMA_VERSION = 1
 
 _TABLE_ID = re.compile(r"[0-9a-f]{32}")
-
-
-class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One column.
-
-    Attributes
-    ----------
-    id
-        Names the column for good, from 1 on.
-    name
-        Unique in the table, whatever the case of its letters: Spark does not tell upper from lower case.
-    type
-        Text form, see `replitree.storage.types`.
-    nullable
-        Whether a row may have no value here.
-    """
-
-    id: int
-    name: str
-    type: str
-    nullable: bool = True
-
-    @property
-    def arrow_type(self) -> pa.DataType:
-        """The Arrow type of the values."""
-        return parse_type(self.type)
 
 
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,6 +117,8 @@ class TableDefinition:
     order_by: tuple[str, ...] = ()
     partition_by: tuple[Transform, ...] = ()
     settings: TableSettings = DEFAULT_SETTINGS
+    policy: MergePolicy = PLAIN
+    history: History = ()
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -168,29 +148,103 @@ class TableDefinition:
                 return column
         raise BadInput(f"table {self.name} has no column {name!r}; it has {_listed([c.name for c in self.columns])}")
 
+    @property
+    def stored(self) -> TableDefinition:
+        """Return this table with its columns named as in data files: whatever writes or reads part files works with it."""
+        if not self.history:
+            return self
+        history = tuple(_step_as_stored(step) for step in self.history)
+        return self.with_columns(tuple(_as_stored(c) for c in self.columns), self.schema_version, history)
+
+    def at(self, version: int) -> TableDefinition:
+        """Return this table with the columns of an older schema version.
+
+        Raises
+        ------
+        BadInput
+            The table has not, or not yet, had this version.
+        """
+        if not FIRST_SCHEMA_VERSION <= version <= self.schema_version:
+            raise BadInput(f"table {self.name} has schema versions 1 to {self.schema_version}, not {version}")
+        if version == self.schema_version:
+            return self
+        columns = self.columns
+        kept = tuple(step for step in self.history if step.version < version)
+        for step in reversed(self.history[len(kept) :]):
+            columns = columns_before(columns, step)
+        return self.with_columns(columns, version, kept)
+
+    def evolved(self, columns: tuple[Column, ...], steps: Sequence[Step]) -> TableDefinition:
+        """Return this table with the columns of the next schema version; keys and policy follow their columns.
+
+        Parameters
+        ----------
+        columns
+            The new ones.
+        steps
+            How to get back from them, the change that was made first first.
+
+        Raises
+        ------
+        BadInput
+            The table can't have these columns.
+        """
+        found = self.with_columns(columns, self.schema_version + 1, (*self.history, *steps))
+        _check_definition(found)
+        return found
+
+    def with_columns(self, columns: tuple[Column, ...], version: int, history: History) -> TableDefinition:
+        """Return this table with other columns, unchecked; the key columns must be among them, by their ids."""
+        by_id = {column.id: column.name for column in columns}
+        names = {column.name: by_id.get(column.id, column.name) for column in self.columns}
+        return replace(
+            self,
+            columns=columns,
+            schema_version=version,
+            history=history,
+            order_by=tuple(names[name] for name in self.order_by),
+            partition_by=tuple(replace(t, column=names[t.column]) for t in self.partition_by),
+            policy=replace(self.policy, columns=tuple(names[name] for name in self.policy.columns)),
+        )
+
     def encode_metadata(self) -> bytes:
         """Bytes of the node `metadata`: all but the columns."""
-        partition_by = tuple(t.text for t in self.partition_by)
-        return _encoder.encode(_Metadata(FORMAT, self.name, self.table_id, self.order_by, partition_by, self.settings))
+        stored = self.stored
+        partition_by = tuple(t.text for t in stored.partition_by)
+        return _encoder.encode(
+            _Metadata(
+                FORMAT, self.name, self.table_id, stored.order_by, partition_by, self.settings, stored.policy.text
+            )
+        )
 
     def encode_columns(self) -> bytes:
         """Bytes of the node `columns`."""
-        return _encoder.encode(_Columns(FORMAT, self.schema_version, self.columns))
+        return _encoder.encode(_Columns(FORMAT, self.schema_version, self.columns, self.history or UNSET))
 
 
-class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+def _as_stored(column: Column) -> Column:
+    return column.named(column.stored_name)
+
+
+def _step_as_stored(step: Step) -> Step:
+    return step if step.before is None else msgspec.structs.replace(step, before=_as_stored(step.before))
+
+
+class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     format: int
     name: str
     table_id: str
     order_by: tuple[str, ...]
     partition_by: tuple[str, ...]
     settings: TableSettings
+    policy: str = PLAIN.text  # left out when plain: older versions read such tables
 
 
 class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: int
     schema_version: int
     columns: tuple[Column, ...]
+    history: History | UnsetType = UNSET
 
 
 class _Format(msgspec.Struct, frozen=True):
@@ -213,6 +267,7 @@ def define_table(
     order_by: str | Sequence[str] = (),
     partition_by: str | Transform | Sequence[str | Transform] = (),
     settings: TableSettings | None = None,
+    policy: str | MergePolicy = PLAIN,
     table_id: str | None = None,
 ) -> TableDefinition:
     """Check a new table's definition as a whole.
@@ -229,6 +284,8 @@ def define_table(
         Transforms such as ``"month(d)"``, ``"bucket(16,k)"`` or a plain column name.  May be empty.
     settings
         See `TableSettings`.
+    policy
+        What merges make of rows with equal order keys, such as ``"replacing(version)"``; see `replitree.storage.merge_policy`.
     table_id
         32 hexadecimal digits; a fresh one by default.
 
@@ -244,6 +301,7 @@ def define_table(
         order_by=(order_by,) if isinstance(order_by, str) else tuple(order_by),
         partition_by=_transforms_of(partition_by),
         settings=settings or DEFAULT_SETTINGS,
+        policy=parse_policy(policy) if isinstance(policy, str) else policy,
     )
     _check_definition(definition)
     return definition
@@ -260,15 +318,18 @@ def decode_definition(metadata: bytes, columns: bytes) -> TableDefinition:
     head = _decode(_metadata_decoder, metadata, "metadata")
     body = _decode(_columns_decoder, columns, "columns")
     try:
-        definition = TableDefinition(
+        stored = TableDefinition(
             name=check_table_name(head.name),
             table_id=_check_table_id(head.table_id),
-            columns=body.columns,
-            schema_version=body.schema_version,
+            columns=tuple(_as_stored(column) for column in body.columns),
             order_by=head.order_by,
             partition_by=tuple(parse_transform(text) for text in head.partition_by),
             settings=head.settings,
+            policy=parse_policy(head.policy),
         )
+        _check_definition(stored)
+        history = () if isinstance(body.history, UnsetType) else body.history
+        definition = stored.with_columns(body.columns, body.schema_version, history)
         _check_definition(definition)
     except BadInput as error:
         raise UnsupportedFormat(
@@ -348,7 +409,21 @@ def _check_definition(definition: TableDefinition) -> None:
     _check_columns(definition)
     _check_order(definition)
     _check_partition(definition)
+    types = {column.name: column.arrow_type for column in definition.columns}
+    check_policy(definition.policy, types, definition.order_by, definition.key_columns)
     _check_settings(definition.settings)
+    _check_history(definition)
+
+
+def _check_history(definition: TableDefinition) -> None:
+    versions = [step.version for step in definition.history]
+    if versions != sorted(versions) or not set(versions) <= set(range(FIRST_SCHEMA_VERSION, definition.schema_version)):
+        raise BadInput("the columns' history has versions that the table did not have")
+    columns = definition.columns
+    for step in reversed(definition.history):
+        columns = columns_before(columns, step)
+    stored = {(c.stored_name.lower(), c.id) for c in columns_ever(definition.columns, definition.history)}
+    _check_unique([name for name, _ in sorted(stored)], "two columns are named {} in data files")
 
 
 def _check_columns(definition: TableDefinition) -> None:
@@ -359,10 +434,18 @@ def _check_columns(definition: TableDefinition) -> None:
         _check_column_name(column.name)
         if format_type(column.arrow_type) != column.type:
             raise BadInput(f"column {column.name!r}: {column.type!r} is not the text form of a type")
+        _check_defaults(column)
     _check_unique(
         [c.name.lower() for c in columns], "two columns are named {} (Spark does not tell upper from lower case)"
     )
     _check_unique([str(c.id) for c in columns], "two columns have the id {}")
+
+
+def _check_defaults(column: Column) -> None:
+    try:
+        assert column.initial_scalar.type == column.default_scalar.type
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
+        raise BadInput(f"column {column.name!r}: its default is not a {column.type}: {error}") from error
 
 
 def _check_column_name(name: str) -> None:

@@ -3,9 +3,11 @@
 ::
 
     <root>/parts/<part>/{data-0.parquet, …, manifest.json}        published: what a replica shows and serves
-    <root>/staging/<staging id>/<partition>/…                      written by an insert, not (known to be) in the log yet
+    <root>/staging/<staging id>@<partition>/…                      written by an insert, not (known to be) in the log yet
     <root>/staging/fetch-<part>/…                                  on its way from another replica
-    <root>/detached/{removed,broken}_<part>_<n>/…                  taken out; kept for people
+    <root>/detached/…                                              taken out; kept for people, see `disk_detached`
+    <root>/frozen/<name>/…                                         snapshots, by hard links, see `disk_frozen`
+    <root>/removing/<part>_<n>/…                                   on its way out; swept
 
 Guarantees:
 
@@ -15,19 +17,20 @@ Guarantees:
 * No name leaves the root: names are checked against what they may be, and symbolic links are not followed.
 * A full or failing disk raises `StoreError`; what was there before is still there.
 
-Order of publication (`publish`): staged files are whole (sizes as in the manifest) → rename → sync ``parts`` → remove
-the staging folder when empty.  Order of a fetch (`finish_fetch`): verify every checksum → sync files → sync folder →
+Order of publication (`publish`): staged files are whole (sizes as in the manifest) → rename → sync ``parts``.
+Order of a fetch (`finish_fetch`): verify every checksum → sync files → sync folder →
 rename → sync ``parts``.
+Order of a removal (`remove_parts`): rename into ``removing`` → sync ``removing`` and ``parts`` → delete.  A half-deleted part
+is never under a part's name, not even when the power fails.
 
-Absent on purpose: what a part means (the log knows), deletion of published parts, locks between processes (a replica's name has
-one live process; the epoch sees to that).
+Absent on purpose: what a part means (the log knows), when one may be deleted (readers hold leases; who removes has asked),
+locks between processes (a replica's name has one live process; the epoch sees to that).
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -35,34 +38,42 @@ from pathlib import Path
 
 from replitree.errors import BadInput, CorruptPart, InvalidName
 from replitree.protocol.parts import parse_part
-from replitree.storage.durable import (
-    file_bytes,
-    file_checksum,
-    is_folder,
-    make_folder,
-    rename,
-    store_errors,
-    sync_file,
-    sync_folder,
-    write_file,
+from replitree.storage.definition import TableDefinition
+from replitree.storage.disk_detached import (
+    BROKEN,
+    DETACHED,
+    REASONS,
+    REMOVED,
+    DetachedPart,
+    attachable_parts,
+    free_name,
 )
-from replitree.storage.manifest import (
-    MANIFEST_FILE,
-    PartManifest,
-    is_data_file,
-    is_partition_id,
-    manifest_problem,
-    read_manifest,
+from replitree.storage.disk_frozen import FrozenFolder, FrozenSnapshot, describe_snapshot
+from replitree.storage.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
+from replitree.storage.encode import sync_part
+from replitree.storage.manifest import MANIFEST_FILE, PartManifest, is_partition_id, manifest_problem, read_manifest
+from replitree.storage.part_folder import (
+    FETCH_PREFIX,
+    FOLDER_NAME,
+    PART_NAME,
+    STAGING_ID,
+    DamagedFile,
+    check_file_name,
+    check_part_name,
+    check_staging_id,
+    folders,
+    link_part_folder,
+    partitions_in,
+    remove_folder,
+    verify_files,
+    whole_manifest,
 )
 
 MANIFESTS_CACHED_MAX = 4096
 """Manifests kept in memory, about 2 kB each."""
 
-NAME_CHARACTERS_MAX = 200
-FETCH_PREFIX = "fetch-"
-_STAGING_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~=+-]*")
-_PART_NAME = re.compile(r"[A-Za-z0-9~=+-][A-Za-z0-9.~=+-]*(?:_[0-9]+){3,4}")
-_FOLDER_NAME = re.compile(r"[A-Za-z0-9_.~=+-]+")
+_PARTITION_MARK = "@"
+_STAGED_NAME = re.compile(rf"{STAGING_ID.pattern}{_PARTITION_MARK}[^/@]+")
 
 
 class PartStore:
@@ -76,14 +87,18 @@ class PartStore:
 
     def __init__(self, root: Path) -> None:
         self._lock = threading.Lock()
+        self._sweeping = threading.Lock()
         self._manifests: OrderedDict[str, PartManifest] = OrderedDict()
+        self._staged: dict[Path, PartManifest] = {}
         with store_errors(f"make the table's folder {root}"):
             root.mkdir(parents=True, exist_ok=True)
             self.root = root.resolve()
             self._parts = self.root / "parts"
             self._staging = self.root / "staging"
             self._detached = self.root / "detached"
-            for folder in (self._parts, self._staging, self._detached):
+            self._removing = self.root / "removing"
+            self._frozen = FrozenFolder(self.root / "frozen")
+            for folder in (self._parts, self._staging, self._detached, self._removing, self.root / "frozen"):
                 self._make(folder)
             sync_folder(self.root)
             sync_folder(self.root.parent)
@@ -103,38 +118,43 @@ class PartStore:
         """Path of a file of a published part: its manifest or a data file.  Raises `BadInput` for any other name."""
         return self.part_path(part) / check_file_name(file)
 
-    def staging_path(self, staging: str) -> Path:
-        """Folder of a staging id, whether it is there or not; `stage_table` makes it."""
-        return self._staging / check_staging_id(staging)
+    @property
+    def staging(self) -> Path:
+        """Folder in which inserts are staged: what `stage_table` is to be given, with a `staging_prefix`."""
+        return self._staging
 
-    def staged_file_path(self, staging: str, partition: str, file: str) -> Path:
-        """Path of a file of a staged part; its folders are not made."""
+    def staging_prefix(self, staging: str) -> str:
+        """Begin of the names of what is staged under an id.  Raises `InvalidName` for what can't be an id."""
+        return f"{check_staging_id(staging)}{_PARTITION_MARK}"
+
+    def staged_path(self, staging: str, partition: str) -> Path:
+        """Folder of a staged part, whether it is there or not."""
         if not is_partition_id(partition):
             raise InvalidName(f"{partition!r} can't be a partition's id")
-        return self.staging_path(staging) / partition / check_file_name(file)
+        return self._staging / f"{self.staging_prefix(staging)}{partition}"
 
     # --- what is there --------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[str, ...]:
         """Names of the published parts, ascending."""
-        return _folders(self._parts, _PART_NAME)
+        return folders(self._parts, PART_NAME)
 
     def stagings(self) -> tuple[str, ...]:
         """Staging ids on disk, ascending."""
-        return tuple(n for n in _folders(self._staging, _STAGING_ID) if not n.startswith(FETCH_PREFIX))
+        return tuple(sorted({n.partition(_PARTITION_MARK)[0] for n in folders(self._staging, _STAGED_NAME)}))
 
     def fetches(self) -> tuple[str, ...]:
         """Names of the parts whose fetch was begun and not finished, ascending."""
-        names = _folders(self._staging, _FOLDER_NAME)
+        names = folders(self._staging, FOLDER_NAME)
         return tuple(n.removeprefix(FETCH_PREFIX) for n in names if n.startswith(FETCH_PREFIX))
 
     def detached(self) -> tuple[str, ...]:
         """Names of the folders that were taken out, ascending."""
-        return _folders(self._detached, _FOLDER_NAME)
+        return folders(self._detached, FOLDER_NAME)
 
     def has_part(self, part: str) -> bool:
         """Whether a published part is there with every file in its full size."""
-        return self._whole(self.part_path(part)) is not None
+        return whole_manifest(self.part_path(part)) is not None
 
     def manifest(self, part: str) -> PartManifest:
         """Manifest of a published part, from memory if it was read lately.
@@ -173,8 +193,8 @@ class PartStore:
 
     # --- insert ---------------------------------------------------------------------------------------------------------
 
-    def seal_staging(self, staging: str, manifests: Sequence[PartManifest]) -> None:
-        """Turn uploaded files into staged parts: verify them against their manifests, write these, sync everything.
+    def seal_upload(self, folder: Path, manifests: Sequence[PartManifest]) -> None:
+        """Turn files in a folder of this disk into parts: verify them against their manifests, write these, sync everything.
 
         Raises
         ------
@@ -183,34 +203,28 @@ class PartStore:
         CorruptPart
             A file is missing or is not what its manifest says.
         """
-        self.seal_upload(self.staging_path(staging), manifests)
-        with store_errors(f"seal the upload {staging}"):
-            sync_folder(self._staging)
-
-    def seal_upload(self, folder: Path, manifests: Sequence[PartManifest]) -> None:
-        """Do the same for files that lie in another folder of this disk; `adopt_staging` makes it a staging folder."""
         with store_errors(f"seal the upload in {folder.name}"):
             for manifest in manifests:
                 self._seal(folder, manifest)
             sync_folder(folder)
 
     def adopt_staging(self, folder: Path, staging: str) -> None:
-        """Make a sealed folder of this disk the staging folder of an insert.  Idempotent."""
+        """Make the parts in a sealed folder of this disk the staged parts of an insert.  Idempotent."""
         with store_errors(f"adopt {folder.name} as {staging}"):
-            target = self.staging_path(staging)
-            if not is_folder(target):
-                rename(folder, target)
+            for partition in partitions_in(folder) if is_folder(folder) else ():
+                rename(folder / partition, self.staged_path(staging, partition))
             sync_folder(self._staging)
+            remove_folder(folder)
 
     def _seal(self, root: Path, manifest: PartManifest) -> None:
         problem = manifest_problem(manifest)
         if problem is not None:
             raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
         folder = root / manifest.partition
-        _verify_files(folder, manifest)
+        verify_files(folder, manifest)
         (folder / MANIFEST_FILE).unlink(missing_ok=True)
-        write_file(folder / MANIFEST_FILE, manifest.encode())
-        _sync_part(folder, manifest)
+        write_file(folder / MANIFEST_FILE, manifest.encode(), sync=False)
+        sync_part(folder, manifest)
 
     def publish(self, staging: str, names: Mapping[str, str], *, sync_names: bool = True) -> tuple[str, ...]:
         """Give the staged parts their names.
@@ -218,7 +232,7 @@ class PartStore:
         Parameters
         ----------
         staging
-            The staging id; its folder may be gone when this was done before.
+            The staging id; nothing may be staged under it any more when this was done before.
         names
             Part name by partition.
         sync_names
@@ -230,21 +244,29 @@ class PartStore:
         tuple
             Names of the parts that are neither staged nor published as a whole: they must be fetched.
         """
-        source = self.staging_path(staging)
-        targets = [(source / partition, self.part_path(part)) for partition, part in sorted(names.items())]
         with store_errors(f"publish the insert {staging}"):
-            missing = tuple(target.name for staged, target in targets if not self._publish_part(staged, target))
+            missing = tuple(part for each, part in sorted(names.items()) if not self._publish_part(staging, each, part))
             if sync_names:
                 sync_folder(self._parts)
-            if is_folder(source):  # that it is gone need not be durable: an empty folder does no harm
-                _remove_if_empty(source)
         return missing
 
-    def _publish_part(self, staged: Path, target: Path) -> bool:
-        if self._whole(target) is not None:
+    def note_staged(self, staging: str, manifests: Sequence[PartManifest]) -> None:
+        """Remember what this process has just staged and synced: `publish` need not look at it again."""
+        with self._lock:
+            self._staged.update({self.staged_path(staging, each.partition): each for each in manifests})
+
+    def _publish_part(self, staging: str, partition: str, part: str) -> bool:
+        staged, target = self.staged_path(staging, partition), self.part_path(part)
+        with self._lock:
+            noted = self._staged.pop(staged, None)
+        if noted is not None and not os.path.lexists(target):
+            rename(staged, target)
+            self._remember(part, noted)
             return True
-        manifest = self._whole(staged)
-        if manifest is None or manifest.partition != staged.name:
+        if whole_manifest(target) is not None:
+            return True
+        manifest = whole_manifest(staged)
+        if manifest is None or manifest.partition != partition:
             return False
         if is_folder(target):
             self.quarantine(target.name, "found damaged when it was to be published")
@@ -253,9 +275,64 @@ class PartStore:
         return True
 
     def remove_staging(self, staging: str) -> None:
-        """Delete a staging folder and whatever it holds.  Idempotent."""
-        with store_errors(f"remove the staging folder of {staging}"):
-            _remove(self.staging_path(staging))
+        """Delete whatever is staged under an id.  Idempotent."""
+        prefix = self.staging_prefix(staging)
+        with self._lock:
+            self._staged = {path: noted for path, noted in self._staged.items() if not path.name.startswith(prefix)}
+        with store_errors(f"remove what is staged as {staging}"):
+            for name in folders(self._staging, _STAGED_NAME):
+                if name.startswith(prefix):
+                    remove_folder(self._staging / name)
+
+    # --- links ----------------------------------------------------------------------------------------------------------
+
+    def link_part(self, part: str, staging: str, partition: str) -> PartManifest:
+        """Stage a published part as it is, by hard links, so that `publish` can give it a second name.  Idempotent.
+
+        Raises
+        ------
+        BadInput
+            The part is of another partition.
+        CorruptPart
+            The part is not there as a whole.
+        """
+        manifest = whole_manifest(self.part_path(part))
+        if manifest is None:
+            raise CorruptPart(f"{part} is not there as a whole, so it can't be linked; fetch it again")
+        if manifest.partition != partition:
+            raise BadInput(f"{part} is of partition {manifest.partition}, not {partition}")
+        self._stage_link(self.part_path(part), manifest, staging)
+        return manifest
+
+    def stage_detached(self, name: str, staging: str) -> PartManifest:
+        """Verify a detached part and stage it, by hard links, so that an insert can publish it.  Idempotent.
+
+        Whether its rows fit the table is for the caller to ask.
+
+        Raises
+        ------
+        BadInput
+            Nothing of this name is detached; names what can be attached.
+        CorruptPart
+            A file is missing or has changed.
+        """
+        if name not in self.detached():
+            known = ", ".join(each.name for each in self.attachable()) or "none"
+            raise BadInput(f"nothing is detached as {name!r}; what can be attached: {known}")
+        folder = self._detached / name
+        with store_errors(f"verify {name}"):
+            manifest = read_manifest(folder)
+            verify_files(folder, manifest)
+        self._stage_link(folder, manifest, staging)
+        return manifest
+
+    def _stage_link(self, source: Path, manifest: PartManifest, staging: str) -> None:
+        target = self.staged_path(staging, manifest.partition)
+        with store_errors(f"link {source.name} as {target.name}"):
+            if whole_manifest(target) != manifest:
+                link_part_folder(source, manifest, target)
+            sync_folder(self._staging)
+        self.note_staged(staging, (manifest,))
 
     # --- fetch ----------------------------------------------------------------------------------------------------------
 
@@ -287,10 +364,10 @@ class PartStore:
         with store_errors(f"finish to fetch {part}"):
             manifest = self._present(target, content_hash)
             if manifest is not None:
-                _remove(folder)
+                remove_folder(folder)
             else:
                 manifest = self._verified_fetch(folder, part, content_hash)
-                _sync_part(folder, manifest)
+                sync_part(folder, manifest)
                 if is_folder(target):
                     self.quarantine(part, "it did not have the content that the log says")
                 rename(folder, target)
@@ -307,13 +384,13 @@ class PartStore:
     def abandon_fetch(self, part: str) -> None:
         """Delete what was fetched of a part.  Idempotent."""
         with store_errors(f"abandon the fetch of {part}"):
-            _remove(self._fetch_path(part))
+            remove_folder(self._fetch_path(part))
 
     def _fetch_path(self, part: str) -> Path:
         return self._staging / f"{FETCH_PREFIX}{check_part_name(part)}"
 
     def _present(self, target: Path, content_hash: str | None) -> PartManifest | None:
-        manifest = self._whole(target)
+        manifest = whole_manifest(target)
         if manifest is None or content_hash not in (None, manifest.content_hash):
             return None
         return manifest
@@ -323,10 +400,10 @@ class PartStore:
             manifest = read_manifest(folder)
             _check_expected(manifest, part, content_hash)
         except CorruptPart:
-            _remove(folder)
+            remove_folder(folder)
             raise
         try:
-            _verify_files(folder, manifest)
+            verify_files(folder, manifest)
         except DamagedFile as error:
             error.path.unlink(missing_ok=True)
             raise
@@ -345,7 +422,7 @@ class PartStore:
         folder = self.part_path(part)
         with store_errors(f"verify {part}"):
             manifest = read_manifest(folder)
-            _verify_files(folder, manifest)
+            verify_files(folder, manifest)
         return manifest
 
     def quarantine(self, part: str, reason: str) -> Path | None:
@@ -356,46 +433,180 @@ class PartStore:
         reason
             Kept in the folder as ``reason.txt``.
         """
-        moved = self._take_out(part, "broken")
-        if moved is not None:
+        moved = self._take_out((part,), BROKEN)
+        for folder in moved:
             with store_errors(f"note why {part} was taken out"):
-                (moved / "reason.txt").write_text(f"{reason}\n", encoding="utf-8")
-        return moved
+                (folder / "reason.txt").write_text(f"{reason}\n", encoding="utf-8")
+        return moved[0] if moved else None
+
+    # --- what leaves ----------------------------------------------------------------------------------------------------
 
     def detach(self, part: str) -> Path | None:
         """Take a part out because the table no longer has it; it is kept aside.  None when it is not there."""
-        return self._take_out(part, "removed")
+        moved = self._take_out((part,), REMOVED)
+        return moved[0] if moved else None
+
+    def detach_parts(self, parts: Sequence[str], why: str = DETACHED) -> tuple[str, ...]:
+        """Take parts out and keep them aside; those that are not there are left out.  Idempotent.
+
+        Parameters
+        ----------
+        why
+            ``detached`` (can be attached again), ``removed`` or ``broken``.
+
+        Returns
+        -------
+        tuple
+            Names under which they are in `detached`.
+        """
+        if why not in REASONS:
+            raise BadInput(f"{why!r} is no reason to take a part out; use one of {', '.join(sorted(REASONS))}")
+        return tuple(folder.name for folder in self._take_out(parts, why))
+
+    def keep_aside(self, parts: Sequence[str]) -> tuple[str, ...]:
+        """Keep published parts among the detached ones as well, by hard links under their own names.  Idempotent.
+
+        The parts stay where they are: readers may need them a while longer.
+
+        Returns
+        -------
+        tuple
+            Names under which they are in `detached`: their own.
+
+        Raises
+        ------
+        CorruptPart
+            A part is not there as a whole, and was not kept before either.
+        """
+        targets = [self._detached / self.part_path(part).name for part in parts]
+        with self._sweeping, store_errors(f"keep {', '.join(parts[:5])} aside"):
+            for part, target in zip(parts, targets, strict=True):
+                self._keep(self.part_path(part), target)
+            sync_folder(self._detached)
+        return tuple(parts)
+
+    def _keep(self, source: Path, target: Path) -> None:
+        manifest, kept = whole_manifest(source), whole_manifest(target)
+        if manifest is None and kept is None:
+            raise CorruptPart(f"{source.name} is not there as a whole, so it can't be kept aside; fetch it again")
+        if manifest is None or manifest == kept:
+            return
+        if kept is not None:  # somebody put another part here under this name
+            self._move_out(target, self._detached, f"{DETACHED}_{target.name}")
+        link_part_folder(source, manifest, target)
+
+    def attachable(self) -> tuple[DetachedPart, ...]:
+        """Give the detached parts that are whole and were not taken out as wrong, by name."""
+        with store_errors("list what is detached"):
+            return tuple(attachable_parts(self._detached))
 
     def remove_detached(self, name: str) -> None:
         """Delete something that was taken out, by its name in `detached`.  Idempotent."""
-        if name not in self.detached():
-            return
-        with store_errors(f"delete {name}"):
-            _remove(self._detached / name)
+        if name in self.detached():
+            self._delete([(self._detached / name, name)])
 
-    def _take_out(self, part: str, why: str) -> Path | None:
-        source = self.part_path(part)
+    def remove_parts(self, parts: Sequence[str]) -> tuple[str, ...]:
+        """Delete published parts for good; return those that were there.  Idempotent."""
+        paths = [self.part_path(part) for part in parts]
         with self._lock:
-            self._manifests.pop(part, None)
-            if not is_folder(source):
-                return None
-            with store_errors(f"take out {part}"):
-                target = self._free_name(f"{why}_{part}")
-                rename(source, target)
-                sync_folder(self._detached)
-                sync_folder(self._parts)
+            for part in parts:
+                self._manifests.pop(part, None)
+        return self._delete([(path, path.name) for path in paths])
+
+    def _delete(self, doomed: Sequence[tuple[Path, str]]) -> tuple[str, ...]:
+        """Delete folders, each first put where nobody looks for it."""
+        with self._sweeping, store_errors(f"delete {', '.join(name for _, name in doomed[:5])}"):
+            there = [(path, name) for path, name in doomed if is_folder(path)]
+            moved = [(path, self._move_out(path, self._removing, name)) for path, name in there]
+            sync_folder(self._removing)
+            for parent in sorted({path.parent for path, _ in doomed}):  # also for what an earlier try has moved already
+                sync_folder(parent)
+            for _, target in moved:
+                remove_folder(target)
+        return tuple(name for _, name in there)
+
+    def _take_out(self, parts: Sequence[str], why: str) -> tuple[Path, ...]:
+        sources = [self.part_path(part) for part in parts]
+        with self._lock, store_errors(f"take out {', '.join(parts[:5])}"):
+            for part in parts:
+                self._manifests.pop(part, None)
+            moved = [
+                self._move_out(source, self._detached, f"{why}_{source.name}")
+                for source in sources
+                if is_folder(source)
+            ]
+            sync_folder(self._detached)  # also for what an earlier try has moved already
+            sync_folder(self._parts)
+        return tuple(moved)
+
+    def _move_out(self, source: Path, folder: Path, stem: str) -> Path:
+        target = free_name(folder, stem)
+        rename(source, target)
         return target
 
-    def _free_name(self, stem: str) -> Path:
-        number = 0
-        while os.path.lexists(target := self._detached / f"{stem}_{number}"):
-            number += 1
-        return target
+    # --- frozen snapshots -----------------------------------------------------------------------------------------------
+
+    def freeze(
+        self, parts: Sequence[str], name: str, definition: TableDefinition, index: int, note: str = ""
+    ) -> FrozenSnapshot:
+        """Keep published parts as they are, by hard links, until `remove_frozen`.  The same again changes nothing.
+
+        Parameters
+        ----------
+        index
+            Up to which index of the log (not included) the parts are the table.
+        note
+            For people: when and why.
+
+        Raises
+        ------
+        BadInput
+            Another snapshot has this name, or it can't be a name.
+        CorruptPart
+            A part is not there as a whole.
+        """
+        sources: dict[str, tuple[Path, PartManifest]] = {}
+        for part in parts:
+            manifest = whole_manifest(self.part_path(part))
+            if manifest is None:
+                raise CorruptPart(f"{part} is not there as a whole, so it can't be frozen; fetch it again")
+            sources[part] = (self.part_path(part), manifest)
+        snapshot = describe_snapshot({part: found for part, (_, found) in sources.items()}, definition, index, note)
+        with self._sweeping, store_errors(f"freeze {len(sources)} parts as {name}"):
+            self._frozen.make(name, snapshot, sources)
+        return snapshot
+
+    def frozen(self) -> tuple[str, ...]:
+        """Names of the frozen snapshots, ascending."""
+        return self._frozen.names()
+
+    def frozen_snapshot(self, name: str) -> FrozenSnapshot:
+        """Read what a frozen snapshot is.  Raises `BadInput` if there is none, `CorruptPart` if its description is damaged."""
+        return self._frozen.read(name)
+
+    def frozen_path(self, name: str) -> Path:
+        """Folder of a frozen snapshot, whether it is there or not.  Raises `InvalidName` for what can't be a name."""
+        return self._frozen.path(name)
+
+    def remove_frozen(self, name: str) -> None:
+        """Delete a frozen snapshot.  Idempotent."""
+        self._delete([(self._frozen.path(name), name)])
+
+    def sweep(self) -> int:
+        """Delete what removals and freezes that a crash cut short have left; return how many folders.
+
+        Said once by a process that has the replica's name for sure: another's freeze may be under way before.
+        """
+        with self._sweeping, store_errors(f"sweep {self.root}"):
+            left = folders(self._removing, FOLDER_NAME)
+            for name in left:
+                remove_folder(self._removing / name)
+            return len(left) + self._frozen.sweep()
 
     def destroy(self) -> None:
         """Delete the table's folder and everything in it: the table was dropped."""
         with store_errors(f"delete {self.root}"):
-            _remove(self.root)
+            remove_folder(self.root)
 
     # --- helpers --------------------------------------------------------------------------------------------------------
 
@@ -406,86 +617,9 @@ class PartStore:
             while len(self._manifests) > MANIFESTS_CACHED_MAX:
                 self._manifests.popitem(last=False)
 
-    def _whole(self, folder: Path) -> PartManifest | None:
-        """Manifest of a part whose files are there in their full size, or None.  Reads no data."""
-        if not is_folder(folder):
-            return None
-        try:
-            manifest = read_manifest(folder)
-        except CorruptPart:
-            return None
-        whole = all(file_bytes(folder / file.name) == file.bytes for file in manifest.files)
-        return manifest if whole else None
-
-
-class DamagedFile(CorruptPart):
-    """One file of a part is missing or has changed."""
-
-    def __init__(self, message: str, path: Path) -> None:
-        super().__init__(message)
-        self.path = path
-
-
-def check_part_name(part: str) -> str:
-    """Return the name if it can be a part's.  Raises `BadInput` otherwise."""
-    if len(part) > NAME_CHARACTERS_MAX or _PART_NAME.fullmatch(part) is None:
-        raise InvalidName(f"{part!r} can't be a part's name")
-    return part
-
-
-def check_staging_id(staging: str) -> str:
-    """Return the id if it can be a staging id.  Raises `InvalidName` otherwise."""
-    fine = len(staging) <= NAME_CHARACTERS_MAX and _STAGING_ID.fullmatch(staging) is not None
-    if not fine or staging.startswith(FETCH_PREFIX):
-        raise InvalidName(f"{staging!r} can't be a staging id: use letters, digits and . _ ~ = + -")
-    return staging
-
-
-def check_file_name(file: str) -> str:
-    """Return the name if a part can have such a file.  Raises `InvalidName` otherwise."""
-    if file != MANIFEST_FILE and not is_data_file(file):
-        raise InvalidName(f"{file!r} is not the name of a part's file")
-    return file
-
 
 def _check_expected(manifest: PartManifest, part: str, content_hash: str | None) -> None:
     if content_hash not in (None, manifest.content_hash):
         raise CorruptPart(f"the fetched {part} has content {manifest.content_hash}, the log says {content_hash}")
     if manifest.partition != parse_part(part).partition:
         raise CorruptPart(f"the fetched {part} is of partition {manifest.partition}")
-
-
-def _folders(root: Path, pattern: re.Pattern[str]) -> tuple[str, ...]:
-    with store_errors(f"list {root}"), os.scandir(root) as entries:
-        return tuple(sorted(e.name for e in entries if pattern.fullmatch(e.name) and e.is_dir(follow_symlinks=False)))
-
-
-def _verify_files(folder: Path, manifest: PartManifest) -> None:
-    for file in manifest.files:
-        path = folder / file.name
-        size = file_bytes(path)
-        if size != file.bytes:
-            found = "is missing" if size is None else f"has {size} bytes"
-            raise DamagedFile(f"{path} {found}, its manifest says {file.bytes}; fetch the part again", path)
-        if file_checksum(path) != file.checksum:
-            raise DamagedFile(f"{path} is not what its checksum says; fetch the part again", path)
-
-
-def _sync_part(folder: Path, manifest: PartManifest) -> None:
-    for file in manifest.files:
-        sync_file(folder / file.name)
-    sync_file(folder / MANIFEST_FILE)
-    sync_folder(folder)
-
-
-def _remove(folder: Path) -> None:
-    """Delete a folder of ours; a link is not followed, only what it is called is checked."""
-    if is_folder(folder):
-        shutil.rmtree(folder)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with os.scandir(folder) as entries:
-        if any(True for _ in entries):
-            return
-    folder.rmdir()

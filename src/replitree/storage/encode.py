@@ -3,9 +3,9 @@
 What `stage_table` does, in this order; a crash between any two steps leaves a folder that nothing refers to:
 
 1. split the rows by partition, sort each partition by the order key if it is not sorted already
-2. write ``<folder>/<partition>/data-N.parquet``, each file synced; a large part is cut into a few files, written in parallel
-3. write ``manifest.json``, synced: a folder without one is not a part
-4. sync the part's folder, then `folder`, then the folder that holds it
+2. write ``<folder>/<partition>/data-N.parquet``; a large part is cut into a few files, written in parallel
+3. write ``manifest.json``: a folder without one is not a part
+4. sync these files, the part's folder, then `folder`, then, if `folder` is new, the folder that holds it
 
 How the Parquet files are written, and why, is in `replitree.storage.encodings`.
 
@@ -27,8 +27,9 @@ import xxhash
 from replitree.errors import BadInput
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import TableDefinition
-from replitree.storage.durable import HashingFile, make_folder, store_errors, sync_folder, write_file
+from replitree.storage.durable import HashingFile, make_folder, store_errors, sync_files, sync_folder, write_file
 from replitree.storage.encodings import writer_options
+from replitree.storage.layout import stored_rows
 from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest, data_file
 from replitree.storage.order import sort_rows
 from replitree.storage.partition import PartitionRows, split_by_partition
@@ -45,7 +46,13 @@ COLUMN_BYTES_MAX = 2**31 - 1
 
 
 def stage_table(
-    table: pa.Table, definition: TableDefinition, folder: Path, *, files_max: int = 2, sync: bool = True
+    table: pa.Table,
+    definition: TableDefinition,
+    folder: Path,
+    *,
+    prefix: str = "",
+    files_max: int = 2,
+    sync: bool = True,
 ) -> tuple[PartManifest, ...]:
     """Write rows as one staged part per partition.
 
@@ -57,6 +64,8 @@ def stage_table(
         The table.
     folder
         Where the parts go, one folder each, named by partition.  Made if missing; its parent must exist.
+    prefix
+        What the names of the parts' folders begin with.
     files_max
         Files of a large part, written in parallel.
     sync
@@ -75,13 +84,18 @@ def stage_table(
         The disk is full or failing; what was written so far lies in `folder`.
     """
     _check_size(table)
+    table, definition = stored_rows(table, definition), definition.stored
+    if table.nbytes <= MEMORY_BYTES_MAX:
+        table = table.combine_chunks()  # a group's many small pieces would be looked at one by one, several times
     parts = split_by_partition(table, definition)
     with store_errors(f"write a part in {folder}"):
-        make_folder(folder)
-        manifests = tuple(_stage_parts(parts, definition, folder, files_max, sync))
+        is_new = make_folder(folder)
+        jobs = [_Job(part, definition, folder / f"{prefix}{part.partition}", files_max, sync) for part in parts]
+        manifests = tuple(_stage_parts(jobs))
         if sync:
             sync_folder(folder)
-            sync_folder(folder.parent)
+            if is_new:
+                sync_folder(folder.parent)
     return manifests
 
 
@@ -104,12 +118,9 @@ class _Job:
     sync: bool
 
 
-def _stage_parts(
-    parts: Sequence[PartitionRows], definition: TableDefinition, folder: Path, files_max: int, sync: bool
-) -> Iterator[PartManifest]:
-    jobs = [_Job(part, definition, folder / part.partition, files_max, sync) for part in parts]
-    rows = sum(part.rows.num_rows for part in parts)
-    if rows < 2 * FILE_ROWS_MIN or (len(jobs) == 1 and files_max == 1):
+def _stage_parts(jobs: Sequence[_Job]) -> Iterator[PartManifest]:
+    rows = sum(job.part.rows.num_rows for job in jobs)
+    if rows < 2 * FILE_ROWS_MIN or (len(jobs) == 1 and jobs[0].files_max == 1):
         yield from map(_stage_part, jobs)
         return
     with ThreadPoolExecutor(os.cpu_count() or 1, "encode") as pool:
@@ -138,10 +149,16 @@ def _stage_part(job: _Job, pool: ThreadPoolExecutor | None = None) -> PartManife
 
 
 def seal_part(folder: Path, manifest: PartManifest, *, sync: bool = True) -> None:
-    """Write the manifest of a part whose data files are written and synced: from here on the folder is a part."""
-    write_file(folder / MANIFEST_FILE, manifest.encode(), sync=sync)
+    """Write the manifest of a part whose data files are written, and sync them all: from here on the folder is a part."""
+    write_file(folder / MANIFEST_FILE, manifest.encode(), sync=False)
     if sync:
-        sync_folder(folder)
+        sync_part(folder, manifest)
+
+
+def sync_part(folder: Path, manifest: PartManifest) -> None:
+    """Make a part's files and their names durable."""
+    sync_files([*(folder / file.name for file in manifest.files), folder / MANIFEST_FILE])
+    sync_folder(folder)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------------
@@ -160,6 +177,8 @@ def write_files(
 
     Parameters
     ----------
+    sync
+        Whether to wait for the disk as soon as a large file is written; small ones are left to `sync_part`.
     pool
         Where to write the files in parallel; one after the other by default.
     """
@@ -187,7 +206,7 @@ def _cut(rows: pa.Table, files_max: int, group: int) -> list[pa.Table]:
 def _write_file(rows: pa.Table, path: Path, options: dict[str, Any], group: int, sync: bool) -> FileEntry:
     if rows.nbytes <= MEMORY_BYTES_MAX:
         data = _encode_in_memory(rows, options, group)
-        write_file(path, data, sync=sync)
+        write_file(path, data, sync=False)
         return FileEntry(path.name, rows.num_rows, len(data), xxhash.xxh3_128_hexdigest(data))
     file = HashingFile(path)
     try:

@@ -29,15 +29,25 @@ DICTIONARY_SHARE_MAX = 0.5
 """Distinct values per row of the sample up to which a dictionary pays."""
 
 
-def writer_options(rows: pa.Table, definition: TableDefinition) -> dict[str, Any]:
-    """Give the options of pyarrow's Parquet writer for these rows."""
+def writer_options(
+    rows: pa.Table, definition: TableDefinition, *, with_nan: frozenset[str] | None = None
+) -> dict[str, Any]:
+    """Give the options of pyarrow's Parquet writer for these rows, or for a file that begins with them.
+
+    Parameters
+    ----------
+    with_nan
+        Parquet paths of the leaf columns that may have NaN; by default those of the rows that do.
+    """
     dictionary, delta = choose_encodings(rows, definition)
     return {
         "compression": "zstd",
         "compression_level": definition.settings.compression_level,
         "use_dictionary": dictionary or False,
         "column_encoding": dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
-        "write_statistics": _columns_with_statistics(rows),
+        "write_statistics": _columns_with_statistics(
+            rows.schema, columns_with_nan(rows) if with_nan is None else with_nan
+        ),
         "write_page_index": True,
         "store_schema": False,
         "version": "2.6",
@@ -88,12 +98,11 @@ def _repeats(values: pa.Array) -> bool:
 # --- statistics -----------------------------------------------------------------------------------------------------------
 
 
-def _columns_with_statistics(rows: pa.Table) -> bool | list[str]:
+def _columns_with_statistics(schema: pa.Schema, with_nan: frozenset[str]) -> bool | list[str]:
     """Give the Parquet paths of the columns that get statistics, or True for all."""
-    with_nan = columns_with_nan(rows)
     if not with_nan:
         return True
-    return [path for field in rows.schema for path, _ in leaf_types(field.name, field.type) if path not in with_nan]
+    return [path for field in schema for path, _ in leaf_types(field.name, field.type) if path not in with_nan]
 
 
 def columns_with_nan(rows: pa.Table) -> frozenset[str]:

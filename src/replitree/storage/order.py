@@ -32,11 +32,11 @@ def sort_rows(table: pa.Table, order_by: Sequence[str], pool: Executor | None = 
         Where to sort a large table in two halves.
     """
     keys = sort_keys(table, order_by)
-    if not keys or _are_sorted(keys):
+    if not keys or are_sorted(keys):
         return table
     whole = table.combine_chunks()
     if pool is None or table.num_rows < PARALLEL_ROWS_MIN:
-        return whole.take(_sort_indices(keys))
+        return whole.take(sort_indices(keys))
     halves = pool.map(lambda rows: whole.take(_sorted_subset(keys, rows)), _split_by_first_key(keys[0]))
     return pa.concat_tables(halves)
 
@@ -53,12 +53,12 @@ def _split_by_first_key(key: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _sorted_subset(keys: Sequence[pa.Array], rows: pa.Array) -> pa.Array:
     """Sort some of the rows, given in ascending order."""
-    return rows.take(_sort_indices([key.take(rows) for key in keys]))
+    return rows.take(sort_indices([key.take(rows) for key in keys]))
 
 
 def is_sorted(table: pa.Table, order_by: Sequence[str]) -> bool:
     """Tell whether rows are sorted by the order key."""
-    return _are_sorted(sort_keys(table, order_by))
+    return are_sorted(sort_keys(table, order_by))
 
 
 def sort_keys(table: pa.Table, order_by: Sequence[str]) -> list[pa.Array]:
@@ -107,8 +107,14 @@ def _scalar_of_bytes(arrow: pa.DataType, data: bytes) -> pa.Scalar:
     return pa.Array.from_buffers(arrow, 1, [None, pa.py_buffer(data or b"\0")])[0]
 
 
-def _are_sorted(keys: Sequence[pa.Array]) -> bool:
-    """No row is below the one before it: at the first key in which they differ, it is above."""
+def are_sorted(keys: Sequence[pa.Array]) -> bool:
+    """Tell whether no row is below the one before it: at the first key in which they differ, it is above.
+
+    Parameters
+    ----------
+    keys
+        See `sort_keys`; at least one row each.
+    """
     import pyarrow.compute as pc
 
     tied: pa.Array | None = None
@@ -125,7 +131,14 @@ def _are_sorted(keys: Sequence[pa.Array]) -> bool:
     return True
 
 
-def _sort_indices(keys: Sequence[pa.Array]) -> pa.Array:
+def sort_indices(keys: Sequence[pa.Array]) -> pa.Array:
+    """Give the rows in their order.
+
+    Parameters
+    ----------
+    keys
+        See `sort_keys`; at least one.
+    """
     import pyarrow.compute as pc
 
     if len(keys) == 1:

@@ -29,6 +29,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,6 +49,9 @@ PLAIN_CHARACTERS_MAX = 40
 
 CODES_COUNTED_MAX = 1 << 20
 """Up to so many possible combinations are counted in a table; more are sorted."""
+
+VALUES_REMEMBERED = 4096
+"""Partition values, and texts of them, that are kept: small inserts go to the same few partitions again and again."""
 
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -125,13 +129,31 @@ def _ends(column: pa.ChunkedArray, transform: Transform) -> pa.Array | None:
     """Give the one partition value, if lowest and highest value prove that there is only one."""
     import pyarrow.compute as pc
 
+    if not len(column):
+        return None
     kinds = pa.types
     ordered = kinds.is_integer(column.type) or kinds.is_date(column.type) or kinds.is_timestamp(column.type)
     if column.null_count or not ordered or transform.kind not in _MONOTONIC:
         return None
     ends = pc.min_max(column)
-    both = apply_transform(transform, pa.array([ends["min"], ends["max"]], type=column.type))
+    return _only_value(transform, column.type, _number(ends["min"]), _number(ends["max"]))
+
+
+@lru_cache(maxsize=VALUES_REMEMBERED)
+def _only_value(transform: Transform, arrow: pa.DataType, low: int, high: int) -> pa.Array | None:
+    """Give the partition value that all values from `low` to `high` have; None when they have several."""
+    both = apply_transform(transform, pa.array([low, high], pa.int64()).cast(_whole_type(arrow)).view(arrow))
     return both.slice(0, 1) if both[0].equals(both[1]) else None
+
+
+def _number(value: pa.Scalar) -> int:
+    return int(value.value if pa.types.is_temporal(value.type) else value.as_py())
+
+
+def _whole_type(arrow: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(arrow):
+        return pa.int32() if arrow.bit_width == 32 else pa.int64()
+    return arrow
 
 
 def _value_at(column: pa.Array, row: int) -> Any:
@@ -202,6 +224,7 @@ def partition_id(values: Sequence[Any], definition: TableDefinition) -> str:
     return joined if len(joined) <= ID_CHARACTERS_MAX else f"~w{xxhash.xxh3_128_hexdigest(joined.encode())}"
 
 
+@lru_cache(maxsize=VALUES_REMEMBERED)
 def _text(transform: Transform, arrow: pa.DataType, value: Any, *, last: bool) -> str:
     if value is None:
         return "~null"

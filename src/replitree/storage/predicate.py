@@ -27,12 +27,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 import pyarrow as pa
 
+from replitree.storage.columns import arrow_scalar
 from replitree.storage.definition import TableDefinition, TransformKind
 from replitree.storage.manifest import Bound, ColumnStats, PartManifest
 from replitree.storage.statistics import lower_bound, upper_bound
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+
+    from replitree.storage.layout import Layout
 
 
 class Operator(Enum):
@@ -169,9 +172,15 @@ class Predicate:
         used = {ref.path[0] for ref in _refs(self.node)}
         return tuple(column.name for column in self.definition.columns if column.name in used)
 
-    def to_arrow(self) -> pc.Expression:
-        """Give the filter for Arrow's dataset scanner."""
-        return _to_arrow(self.node)
+    def to_arrow(self, layout: Layout | None = None) -> pc.Expression:
+        """Give the filter for Arrow's dataset scanner.
+
+        Parameters
+        ----------
+        layout
+            Of the files that are scanned, see `replitree.storage.layout`; by default they have the table's columns.
+        """
+        return _Filter(layout or ()).of(self.node)
 
     def may_match(self, manifest: PartManifest) -> bool:
         """Tell whether the part can have a row that is wanted; False is certain."""
@@ -198,41 +207,73 @@ def _refs(node: Node) -> Iterator[ColumnRef]:
 # --- to Arrow -------------------------------------------------------------------------------------------------------------
 
 
-def _to_arrow(node: Node) -> pc.Expression:
-    import pyarrow.compute as pc
+class _Filter:
+    """Writes nodes as expressions over the columns of files."""
 
-    match node:
-        case Compare(column, op, value):
-            return _compare_arrow(column, op, value)
-        case CompareColumns(left, op, right):
-            return _compare_columns_arrow(left, op, right)
-        case OneOf(column, values):
-            # `isin` calls null "not in" the list; SQL calls it null.
-            wanted = pa.array([arrow_scalar(column.type, value).as_py() for value in values], column.type)
-            return pc.if_else(_field(column).is_valid(), _field(column).isin(wanted), _null())
-        case Like(column, pattern, ignore_case):
-            return pc.match_like(_field(column), pattern, ignore_case=ignore_case)
-        case IsNull(column):
-            return _field(column).is_null()
-        case Always(column, truth):
-            known = pc.scalar(truth)
-            return pc.if_else(_field(column).is_valid(), known, _null())
-        case Literal(truth):
-            return pc.scalar(pa.scalar(truth, pa.bool_()))
-        case Not(inner):
-            return ~_to_arrow(inner)
-        case And(nodes):
-            return reduce(operator.and_, map(_to_arrow, nodes))
-        case Or(nodes):
-            return reduce(operator.or_, map(_to_arrow, nodes))
-        case _:
-            assert_never(node)
+    def __init__(self, layout: Layout) -> None:
+        self._origins = {origin.column.name: origin for origin in layout}
 
+    def of(self, node: Node) -> pc.Expression:
+        import pyarrow.compute as pc
 
-def _field(column: ColumnRef) -> pc.Expression:
-    import pyarrow.compute as pc
+        match node:
+            case Compare(column, op, value):
+                return _compare_arrow(self.field(column), column.type, op, value)
+            case CompareColumns(left, op, right):
+                return self.compare_columns(left, op, right)
+            case OneOf(column, values):
+                # `isin` calls null "not in" the list; SQL calls it null.
+                wanted = pa.array([arrow_scalar(column.type, value).as_py() for value in values], column.type)
+                field = self.field(column)
+                return pc.if_else(field.is_valid(), field.isin(wanted), _null())
+            case Like(column, pattern, ignore_case):
+                return pc.match_like(self.field(column), pattern, ignore_case=ignore_case)
+            case IsNull(column):
+                return self.field(column).is_null()
+            case Always(column, truth):
+                return pc.if_else(self.field(column).is_valid(), pc.scalar(truth), _null())
+            case Literal(truth):
+                return pc.scalar(pa.scalar(truth, pa.bool_()))
+            case Not(inner):
+                return ~self.of(inner)
+            case And(nodes):
+                return reduce(operator.and_, map(self.of, nodes))
+            case Or(nodes):
+                return reduce(operator.or_, map(self.of, nodes))
+            case _:
+                assert_never(node)
 
-    return pc.field(*column.path)
+    def field(self, column: ColumnRef) -> pc.Expression:
+        """Give what the files have for a column."""
+        import pyarrow.compute as pc
+
+        origin = self._origins.get(column.path[0])
+        return pc.field(*column.path) if origin is None else origin.expression(column.path[1:])
+
+    def compare_columns(self, left: ColumnRef, op: Operator, right: ColumnRef) -> pc.Expression:
+        """Compare two columns; with NaN, three numbers decide: whether each is NaN, and how the others compare."""
+        import pyarrow.compute as pc
+
+        a, b = self.field(left), self.field(right)
+        if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
+            return _FUNCTIONS[op](a, b)
+        plain = _FUNCTIONS[op](
+            a.cast(pa.float64(), safe=False), b.cast(pa.float64(), safe=False)
+        )  # Spark rounds as well
+        a_nan, b_nan = (
+            pc.is_nan(field) if pa.types.is_floating(ref.type) else pc.scalar(False)
+            for ref, field in ((left, a), (right, b))
+        )
+        with_nan = {
+            Operator.EQ: a_nan & b_nan,
+            Operator.NE: ~(a_nan & b_nan),
+            Operator.LT: b_nan & ~a_nan,
+            Operator.LE: b_nan,
+            Operator.GT: a_nan & ~b_nan,
+            Operator.GE: a_nan,
+        }[op]
+        either = pc.if_else(a_nan | b_nan, with_nan, plain)
+        return pc.if_else(a.is_valid() & b.is_valid(), either, _null())
 
 
 def _null() -> pc.Expression:
@@ -241,12 +282,11 @@ def _null() -> pc.Expression:
     return pc.scalar(pa.scalar(None, pa.bool_()))
 
 
-def _compare_arrow(column: ColumnRef, op: Operator, value: Bound) -> pc.Expression:
+def _compare_arrow(field: pc.Expression, arrow: pa.DataType, op: Operator, value: Bound) -> pc.Expression:
     import pyarrow.compute as pc
 
-    field = _field(column)
-    if not pa.types.is_floating(column.type):
-        return _FUNCTIONS[op](field, pc.scalar(arrow_scalar(column.type, value)))
+    if not pa.types.is_floating(arrow):
+        return _FUNCTIONS[op](field, pc.scalar(arrow_scalar(arrow, value)))
     assert isinstance(value, float)
     is_nan = pc.is_nan(field)
     if math.isnan(value):  # NaN, which is above every number and equals itself
@@ -255,39 +295,6 @@ def _compare_arrow(column: ColumnRef, op: Operator, value: Bound) -> pc.Expressi
         return truths.get(op, always)
     plain = _FUNCTIONS[op](field, pc.scalar(pa.scalar(value, pa.float64())))
     return plain | is_nan if op in (Operator.GT, Operator.GE) else plain
-
-
-def _compare_columns_arrow(left: ColumnRef, op: Operator, right: ColumnRef) -> pc.Expression:
-    """Compare two columns; with NaN, three numbers decide: whether each is NaN, and how the others compare."""
-    import pyarrow.compute as pc
-
-    a, b = _field(left), _field(right)
-    if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
-        return _FUNCTIONS[op](a, b)
-    plain = _FUNCTIONS[op](a.cast(pa.float64(), safe=False), b.cast(pa.float64(), safe=False))  # Spark rounds as well
-    a_nan, b_nan = (
-        pc.is_nan(field) if pa.types.is_floating(ref.type) else pc.scalar(False)
-        for ref, field in ((left, a), (right, b))
-    )
-    with_nan = {
-        Operator.EQ: a_nan & b_nan,
-        Operator.NE: ~(a_nan & b_nan),
-        Operator.LT: b_nan & ~a_nan,
-        Operator.LE: b_nan,
-        Operator.GT: a_nan & ~b_nan,
-        Operator.GE: a_nan,
-    }[op]
-    either = pc.if_else(a_nan | b_nan, with_nan, plain)
-    return pc.if_else(a.is_valid() & b.is_valid(), either, _null())
-
-
-def arrow_scalar(arrow: pa.DataType, value: Bound) -> pa.Scalar:
-    """Give a value of a column's kind as a scalar of exactly its type."""
-    if pa.types.is_date(arrow):
-        return pa.scalar(value, pa.int32()).cast(arrow)
-    if pa.types.is_timestamp(arrow):
-        return pa.scalar(value, pa.int64()).cast(arrow)
-    return pa.scalar(value, arrow)
 
 
 # --- pruning ----------------------------------------------------------------------------------------------------------------
@@ -336,7 +343,17 @@ class _Pruner:
                 assert_never(node)
 
     def _stats(self, column: ColumnRef) -> ColumnStats | None:
-        return self._manifest.columns.get(column.path[0]) if len(column.path) == 1 else None
+        """Give what is known of a column; manifests name it as files do."""
+        if len(column.path) > 1:
+            return None
+        if not self._definition.history:
+            return self._manifest.columns.get(column.path[0])
+        found = self._definition.column(column.path[0])
+        if found.is_in(self._manifest.schema_version):
+            return self._manifest.columns.get(found.stored_name)
+        if not isinstance(found.initial, bool | int | float | str):
+            return ColumnStats(found.type, nulls=self._manifest.rows)
+        return ColumnStats(found.type, found.initial, found.initial)
 
     def _with_nulls(self, column: ColumnRef, known: Outcomes) -> Outcomes:
         """Add null, or leave only null, as the column's count of nulls says."""

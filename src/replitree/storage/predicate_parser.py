@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from replitree.errors import BadInput
-from replitree.storage.definition import Column, TableDefinition
+from replitree.storage.columns import Column
+from replitree.storage.definition import TableDefinition
 from replitree.storage.literals import NoMeaningError, coerce, parse_date, parse_moment
 from replitree.storage.predicate import (
     FLIPPED,
@@ -70,6 +71,16 @@ def parse_predicate(text: str, definition: TableDefinition) -> Predicate:
         raise BadInput(f"can't read the condition {text!r}: {first}") from error
     except RecursionError as error:
         raise BadInput("the condition is nested too deeply; use IN (…) for many values") from error
+
+
+def condition_of(tree: exp.Expr, text: str, definition: TableDefinition) -> Predicate:
+    """Give the predicate that a tree of sqlglot's means: a condition inside another text.  Raises as `parse_predicate`."""
+    return Predicate(text, _Translator(text, definition).node(tree), definition)
+
+
+def column_of(tree: exp.Expr, text: str, definition: TableDefinition) -> ColumnRef:
+    """Give the column, or the field of one, that a tree of sqlglot's names.  Raises as `parse_predicate`."""
+    return _Translator(text, definition).column(tree)
 
 
 class _Translator:

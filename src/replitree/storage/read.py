@@ -3,6 +3,9 @@
 Guarantees: rows come in the order of the given parts and, inside a part, of its files; columns have the table's types, in the
 order asked for; a part that the predicate proves empty of wanted rows is not opened.
 
+A part of an older schema version is read as `replitree.storage.layout` says.  Neighbours with the same layout are scanned
+together; as long as no column was altered that is one scan.
+
 Absent on purpose: which parts a snapshot has (the replica says), merging of sorted runs, readers for Spark (its own reads the
 same files).
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +22,7 @@ import pyarrow as pa
 
 from replitree.errors import BadInput, StoreError
 from replitree.storage.definition import TableDefinition
+from replitree.storage.layout import Layout, is_plain, layouts_of, stored_schema
 from replitree.storage.manifest import PartManifest, read_manifest
 from replitree.storage.predicate import Predicate
 from replitree.storage.predicate_parser import parse_predicate
@@ -57,9 +62,10 @@ def read_parts(
     CorruptPart, StoreError
         A part can't be read.
     """
+    scans, schema = _scans(parts, definition, columns, where)
     with _reading(definition):
-        scanner, schema = _scanner(parts, definition, columns, where)
-        return scanner.to_table().cast(schema)
+        tables = [scan.to_table().cast(schema) for scan in scans]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def read_batches(
@@ -69,9 +75,8 @@ def read_batches(
     where: str | Predicate | None = None,
 ) -> pa.RecordBatchReader:
     """Read parts batch by batch, in bounded memory.  Parameters and errors as `read_parts`."""
-    with _reading(definition):
-        scanner, schema = _scanner(parts, definition, columns, where)
-    return pa.RecordBatchReader.from_batches(schema, _batches(scanner, schema, definition))
+    scans, schema = _scans(parts, definition, columns, where)
+    return pa.RecordBatchReader.from_batches(schema, _batches(scans, schema, definition))
 
 
 @contextmanager
@@ -84,11 +89,12 @@ def _reading(definition: TableDefinition) -> Iterator[None]:
         raise StoreError(f"can't read the parts of {definition.name}: {error}; verify them") from error
 
 
-def _batches(scanner: ds.Scanner, schema: pa.Schema, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
+def _batches(scans: Iterator[ds.Scanner], schema: pa.Schema, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
     with _reading(definition):
-        for batch in scanner.to_batches():
-            if batch.num_rows:
-                yield batch.cast(schema)
+        for scan in scans:
+            for batch in scan.to_batches():
+                if batch.num_rows:
+                    yield batch.cast(schema)
 
 
 def wanted_parts(
@@ -98,34 +104,64 @@ def wanted_parts(
     return [(path, manifest) for path, manifest in parts if where is None or where.may_match(manifest)]
 
 
-def _scanner(
+def _scans(
     parts: Sequence[Path],
     definition: TableDefinition,
     columns: Sequence[str] | None,
     where: str | Predicate | None,
-) -> tuple[ds.Scanner, pa.Schema]:
+) -> tuple[Iterator[ds.Scanner], pa.Schema]:
     names = [c.name for c in definition.columns] if columns is None else [definition.column(n).name for n in columns]
     if not names:
         raise BadInput("name at least one column")
     schema = pa.schema([definition.arrow_schema.field(name) for name in names])
     predicate = parse_predicate(where, definition) if isinstance(where, str) else where
     found = wanted_parts([(path, read_manifest(path)) for path in parts], predicate)
-    files = [str(path / file.name) for path, manifest in found for file in manifest.files]
-    scanner = _dataset(files, definition).scanner(
-        columns=names,
-        filter=predicate.to_arrow() if predicate is not None else None,
-        batch_size=BATCH_ROWS,
-        batch_readahead=BATCHES_AHEAD,
-        fragment_readahead=FILES_AHEAD,
-    )
-    return scanner, schema
+    files = [(m.schema_version, str(path / file.name)) for path, m in found for file in m.files]
+    return scan_files(files, definition, names, predicate), schema
 
 
-def _dataset(files: Sequence[str], definition: TableDefinition) -> ds.Dataset:
+def scan_files(
+    files: Sequence[tuple[int, str]],
+    definition: TableDefinition,
+    names: Sequence[str],
+    where: Predicate | None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    batches_ahead: int = BATCHES_AHEAD,
+    files_ahead: int = FILES_AHEAD,
+) -> Iterator[ds.Scanner]:
+    """Give the scans that read data files in their order: neighbours of one layout make one.
+
+    Parameters
+    ----------
+    files
+        Each with the schema version of its part.
+    names
+        Columns, in the order wanted; the scans give them these names and the table's types, every one nullable.
+    where
+        Which rows.
+    batch_rows, batches_ahead, files_ahead
+        Rows of a batch at most, and how far to read ahead.
+
+    Raises
+    ------
+    StoreError
+        A part is newer than the definition.
+    """
+    layouts = layouts_of(definition, (version for version, _ in files))
+    for layout, group in groupby(files, lambda file: layouts[file[0]]):
+        origins = {origin.column.name: origin for origin in layout}
+        yield _dataset([path for _, path in group], layout).scanner(
+            columns=list(names) if is_plain(layout) else {name: origins[name].expression() for name in names},
+            filter=where.to_arrow(layout) if where is not None else None,
+            batch_size=batch_rows,
+            batch_readahead=batches_ahead,
+            fragment_readahead=files_ahead,
+        )
+
+
+def _dataset(files: Sequence[str], layout: Layout) -> ds.Dataset:
     import pyarrow.dataset as ds
 
     # What the files promise is checked by the cast to the table's schema; a filter on "not null" would be simplified away.
-    nullable = pa.schema([field.with_nullable(True) for field in definition.arrow_schema])
-    if not files:
-        return ds.dataset(nullable.empty_table())
-    return ds.dataset(list(files), schema=nullable, format=ds.ParquetFileFormat())
+    return ds.dataset(list(files), schema=stored_schema(layout), format=ds.ParquetFileFormat())

@@ -122,7 +122,7 @@ def parse_type(text: str) -> pa.DataType:
     >>> format_type(parse_type("array<struct<a: bigint, b: decimal(12, 2)>>"))
     'list<struct<a:int64,b:decimal(12,2)>>'
     """
-    parser = _Parser(text)
+    parser = SchemaParser(text)
     found = parser.type(NESTING_MAX)
     parser.end()
     return found
@@ -136,7 +136,7 @@ def parse_schema(text: str) -> tuple[SchemaField, ...]:
     BadInput
         The text is not a list of columns.
     """
-    parser = _Parser(text)
+    parser = SchemaParser(text)
     fields = [parser.column()]
     while parser.accept(","):
         fields.append(parser.column())
@@ -144,8 +144,8 @@ def parse_schema(text: str) -> tuple[SchemaField, ...]:
     return tuple(fields)
 
 
-class _Parser:
-    """Recursive descent over the tokens of one type or schema."""
+class SchemaParser:
+    """Recursive descent over the tokens of one type or schema; `replitree.storage.alter_parser` adds statements."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -153,12 +153,15 @@ class _Parser:
         self._at = 0
 
     def error(self, problem: str) -> BadInput:
+        """Make the error that says what is wrong with this text."""
         return BadInput(f"can't read the type or schema {self._text!r}: {problem}")
 
     def peek(self) -> Token | None:
+        """Give the next token, or None at the end."""
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def next(self, expected: str) -> Token:
+        """Take the next token; `expected` says in the error what should have stood at the end."""
         token = self.peek()
         if token is None:
             raise self.error(f"expected {expected} at the end")
@@ -176,28 +179,33 @@ class _Parser:
         return False
 
     def expect(self, sign: str) -> None:
+        """Take a sign that must come now."""
         if not self.accept(sign):
             found = self.peek()
             raise self.error(f"expected {sign!r}, found {found.text!r}" if found else f"expected {sign!r} at the end")
 
     def end(self) -> None:
+        """Make sure that nothing is left."""
         left = self.peek()
         if left is not None:
             raise self.error(f"{left.text!r} is left over")
 
     def name(self) -> str:
+        """Take a column's or field's name."""
         token = self.next("a name")
         if not token.quoted and (token.comment or token.text in "<>(),:[]="):
             raise self.error(f"expected a name, found {token.text!r}")
         return token.text
 
     def number(self) -> int:
+        """Take a whole number."""
         token = self.next("a number")
         if not token.text.isascii() or not token.text.isdigit():
             raise self.error(f"expected a number, found {token.text!r}")
         return int(token.text)
 
     def column(self) -> SchemaField:
+        """Take a column as DDL has it."""
         name = self.name()
         self.accept(":")
         found = self.type(NESTING_MAX)
@@ -206,10 +214,12 @@ class _Parser:
         return SchemaField(name, found, nullable)
 
     def comment(self) -> None:
+        """Take a comment, if one comes."""
         if self.accept("comment") and not self.next("a comment in quotes").comment:
             raise self.error("expected a comment in quotes")
 
     def type(self, depth: int) -> pa.DataType:
+        """Take a type that has at most `depth` levels."""
         if depth == 0:
             raise self.error(f"more than {NESTING_MAX} levels")
         token = self.next("a type")
@@ -222,6 +232,7 @@ class _Parser:
         return _WORDS[word]
 
     def decimal(self, _: int) -> pa.DataType:
+        """Take what follows ``decimal``."""
         precision, scale = 10, 0
         if self.accept("("):
             precision = self.number()
@@ -230,6 +241,7 @@ class _Parser:
         return _decimal(precision, scale)
 
     def timestamp(self, _: int) -> pa.DataType:
+        """Take what follows ``timestamp``."""
         if not self.accept("["):
             return TIMESTAMP_UTC
         unit = self.next("a unit").text
@@ -243,12 +255,14 @@ class _Parser:
         return TIMESTAMP_UTC if zone is not None else TIMESTAMP_LOCAL
 
     def list(self, depth: int) -> pa.DataType:
+        """Take what follows ``list``."""
         self.expect("<")
         element = self.type(depth - 1)
         self.expect(">")
         return list_of(element)
 
     def map(self, depth: int) -> pa.DataType:
+        """Take what follows ``map``."""
         self.expect("<")
         key = self.type(depth - 1)
         self.expect(",")
@@ -257,6 +271,7 @@ class _Parser:
         return pa.map_(key, value)
 
     def struct(self, depth: int) -> pa.DataType:
+        """Take what follows ``struct``."""
         self.expect("<")
         fields = [self.field(depth)]
         while self.accept(","):
@@ -265,6 +280,7 @@ class _Parser:
         return _struct(fields)
 
     def field(self, depth: int) -> pa.Field:
+        """Take one field of a struct."""
         name = self.name()
         self.accept(":")
         found = self.type(depth - 1)
@@ -273,16 +289,16 @@ class _Parser:
         return pa.field(name, found)
 
 
-_BUILDERS: dict[str, Callable[[_Parser, int], pa.DataType]] = {
-    "decimal": _Parser.decimal,
-    "dec": _Parser.decimal,
-    "numeric": _Parser.decimal,
-    "decimal128": _Parser.decimal,
-    "timestamp": _Parser.timestamp,
-    "list": _Parser.list,
-    "array": _Parser.list,
-    "map": _Parser.map,
-    "struct": _Parser.struct,
+_BUILDERS: dict[str, Callable[[SchemaParser, int], pa.DataType]] = {
+    "decimal": SchemaParser.decimal,
+    "dec": SchemaParser.decimal,
+    "numeric": SchemaParser.decimal,
+    "decimal128": SchemaParser.decimal,
+    "timestamp": SchemaParser.timestamp,
+    "list": SchemaParser.list,
+    "array": SchemaParser.list,
+    "map": SchemaParser.map,
+    "struct": SchemaParser.struct,
 }
 
 

@@ -1,0 +1,267 @@
+"""Merge: neighbouring parts of one partition become one part, or one stream of rows.
+
+`merge_parts` does, in this order:
+
+1. check every source: each file has the size and the checksum that its manifest says, so that a damaged file ends here and is
+   not copied into a part with a new checksum
+2. read all files as sorted runs, side by side (`replitree.storage.merge_runs`)
+3. apply the table's policy to rows with equal keys (`replitree.storage.merge_reduce`)
+4. write and sync the result as a staged part (`replitree.storage.merge_write`)
+
+2 and 3 run in one thread, 4 in another, one window apart.
+
+Guarantees: the rows of the result are a function of the sources and of the table's definition: no memory limit, number of cores
+or library version changes its content hash.  Rows with equal keys keep the order of the sources.  Memory is bounded by
+`memory_bytes`, whatever the number and size of the sources.  What fails or is cancelled leaves nothing in `folder`.
+
+A *final* read gives the rows that a merge of all parts of a partition would have: `final_rows` from memory, `final_batches`
+from files.
+
+Absent on purpose: which parts to merge (`replitree.protocol.select_merges`), the result's name, free space on the disk.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from replitree.errors import BadInput, ReplitreeError
+from replitree.storage.definition import TableDefinition
+from replitree.storage.durable import make_folder, store_errors, sync_folder
+from replitree.storage.manifest import PartManifest
+from replitree.storage.merge_order import sort_runs
+from replitree.storage.merge_reduce import Reducer, reducer_of, summed_columns
+from replitree.storage.merge_runs import Merging, RunFile, merge_runs, window_bytes
+from replitree.storage.merge_sources import check_files, read_sources, run_files
+from replitree.storage.merge_write import PartWriter
+
+MERGE_MEMORY_BYTES = 192 << 20
+"""What one merge may take, beside what the process has anyway."""
+
+_T = TypeVar("_T")
+
+
+class MergeCancelled(ReplitreeError):
+    """The merge was asked to stop; nothing of it is left, and it can be begun again."""
+
+
+def never() -> bool:
+    """Tell nobody to stop."""
+    return False
+
+
+def ignore(rows: int) -> None:
+    """Let progress pass unseen."""
+
+
+def merge_parts(
+    sources: Sequence[Path],
+    definition: TableDefinition,
+    folder: Path,
+    *,
+    prefix: str = "",
+    memory_bytes: int = MERGE_MEMORY_BYTES,
+    cancelled: Callable[[], bool] = never,
+    progress: Callable[[int], None] = ignore,
+    sync: bool = True,
+) -> PartManifest:
+    """Merge parts of one partition into a staged part.
+
+    Parameters
+    ----------
+    sources
+        Folders of parts, at least one, in the order of their blocks.
+    definition
+        The table, with the schema version that the result gets; no source is newer.
+    folder
+        Where the part's folder goes, named by partition.  Made if missing; its parent must exist.
+    prefix
+        What the name of the part's folder begins with.
+    memory_bytes
+        Bytes of Arrow memory to stay below; less than 32 MiB is tried, and not promised.
+    cancelled
+        Asked before every window, and before each source is checked; may be called by another thread.
+    progress
+        Told the number of the sources' rows that are merged, which never goes down.
+    sync
+        Whether to wait for the disk.
+
+    Returns
+    -------
+    PartManifest
+        Of the staged part; it has no rows when the policy left none.
+
+    Raises
+    ------
+    MergeCancelled
+        `cancelled` said so.
+    CorruptPart
+        A source is damaged or missing; names it.
+    StoreError
+        The disk is full or failing, or a source has a newer schema version.
+    BadInput
+        The sources are of several partitions.
+    """
+    step = partial(_stop_if, cancelled)
+    table = definition.stored
+    found = read_sources(sources)
+    check_files(found, step)
+    files, with_nan = run_files(found, table, table.arrow_schema.names)
+    first = found[0].manifest
+    with store_errors(f"merge parts into {folder}"):
+        is_new = make_folder(folder)
+        target = folder / f"{prefix}{first.partition}"
+        writer = PartWriter(
+            target, table, with_nan=with_nan | _float_sums(table), group_bytes=window_bytes(memory_bytes)
+        )
+        try:
+            with _scratch(target) as scratch:
+                merging = Merging(table.order_by, memory_bytes, scratch, step)
+                with closing(_ahead(_reduced(files, merging, table))) as pieces:
+                    for rows, done in pieces:
+                        writer.write(rows)
+                        progress(done)
+            manifest = writer.finish(first.partition, first.partition_values, sync=sync)
+            if sync:
+                sync_folder(folder)
+                if is_new:
+                    sync_folder(folder.parent)
+        except BaseException:
+            writer.discard()
+            raise
+        finally:
+            pa.default_memory_pool().release_unused()
+    return manifest
+
+
+def final_rows(tables: Sequence[pa.Table], definition: TableDefinition) -> pa.Table:
+    """Give the rows that a merge of all parts of a partition would have.
+
+    Parameters
+    ----------
+    tables
+        Rows of the parts of *one* partition in the table's schema, in the order of their blocks.
+    definition
+        The table.
+    """
+    schema = definition.arrow_schema
+    rows = sort_runs(pa.concat_tables([schema.empty_table(), *tables]), definition.order_by)
+    reducer = reducer_of(definition)
+    return rows if reducer is None else pa.concat_tables([reducer.reduce(rows), reducer.finish()])
+
+
+def final_batches(
+    sources: Sequence[Path],
+    definition: TableDefinition,
+    columns: Sequence[str] | None = None,
+    *,
+    memory_bytes: int = MERGE_MEMORY_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows that a merge of all parts of a partition would have, in bounded memory.
+
+    Checksums are not compared, as in any read.
+
+    Parameters
+    ----------
+    sources
+        Folders of the parts of *one* partition, in the order of their blocks.
+    definition
+        The table; no source has a newer schema version.
+    columns
+        Names, in the order wanted; all by default.
+    memory_bytes
+        Bytes of Arrow memory to stay below.
+
+    Raises
+    ------
+    BadInput
+        No column, an unknown one, or parts of several partitions.
+    CorruptPart
+        A part can't be read; names it.
+    StoreError
+        The disk refuses, or a source has a newer schema version.
+    """
+    table = definition.stored
+    wanted = [definition.column(name) for name in (definition.arrow_schema.names if columns is None else columns)]
+    if not wanted:
+        raise BadInput("name at least one column")
+    needed = {
+        *(column.stored_name for column in wanted),
+        *table.order_by,
+        *table.policy.columns,
+        *summed_columns(table),
+    }
+    files, _ = run_files(read_sources(sources), table, [name for name in table.arrow_schema.names if name in needed])
+    schema = pa.schema([definition.arrow_schema.field(column.name) for column in wanted])
+    with store_errors(f"read parts of {definition.name}"), _scratch(None) as scratch:
+        merging = Merging(table.order_by, memory_bytes, scratch, _go_on)
+        with closing(_reduced(files, merging, table)) as pieces:
+            for rows, _ in pieces:
+                found = rows.select([column.stored_name for column in wanted]).rename_columns(schema.names)
+                yield from (batch for batch in found.to_batches() if batch.num_rows)
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------------
+
+
+def _reduced(
+    files: Sequence[RunFile], merging: Merging, table: TableDefinition
+) -> Generator[tuple[pa.Table, int], None, None]:
+    """Merge runs under the table's policy; with each piece, count the rows of the sources that are done."""
+    done = 0
+    reducer: Reducer | None = None
+    with closing(merge_runs(files, merging)) as windows:
+        for window in windows:
+            if not done:
+                reducer = reducer_of(table, window.schema)
+            done += window.num_rows
+            yield window if reducer is None else reducer.reduce(window), done
+    if reducer is not None:
+        yield reducer.finish(), done
+
+
+def _ahead(items: Generator[_T, None, None]) -> Generator[_T, None, None]:
+    """Make each item in another thread while the one before it is used."""
+    with closing(items), ThreadPoolExecutor(1, "merge") as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
+
+
+@contextmanager
+def _scratch(folder: Path | None) -> Iterator[Callable[[], Path]]:
+    """Give what makes fresh paths in a temporary folder: in `folder`, or where the system has them.  It goes in the end."""
+    with ExitStack() as stack:
+        made: list[Path] = []
+
+        def fresh() -> Path:
+            if not made:
+                place = tempfile.TemporaryDirectory(prefix="runs-", dir=folder)
+                made.append(Path(stack.enter_context(place)))
+            made.append(made[0] / f"{len(made)}.parquet")
+            return made[-1]
+
+        yield fresh
+
+
+def _float_sums(table: TableDefinition) -> frozenset[str]:
+    """Give the columns in which adding may make NaN: of infinities."""
+    summed = (table.arrow_schema.field(name) for name in summed_columns(table))
+    return frozenset(field.name for field in summed if pa.types.is_floating(field.type))
+
+
+def _stop_if(cancelled: Callable[[], bool]) -> None:
+    if cancelled():
+        raise MergeCancelled("the merge was cancelled")
+
+
+def _go_on() -> None:
+    """Readers are stopped by not asking for more."""

@@ -1,0 +1,78 @@
+"""Merge schema: which alter would make a table take rows that it can't take now.
+
+What ``mergeSchema`` means for a writer: columns that the table does not have are added at the end, nullable and without a
+default; columns whose type is too narrow are widened.  Nothing is ever dropped or renamed, and what the rows lack stays.
+
+Guarantees: after the alter, rows of this schema can be conformed (`replitree.storage.conform`) under the table's names, but for
+single values that do not fit and nulls where none may be; the same schema then asks for no further alter.
+
+Whole numbers are not made floating-point numbers or decimals by themselves, nor the other way round: that is for somebody to
+decide (``ALTER COLUMN a TYPE double``).
+
+Absent on purpose: new fields inside structs.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from replitree.errors import BadInput, SchemaMismatch
+from replitree.storage.columns import Column
+from replitree.storage.conform import conform
+from replitree.storage.definition import TableDefinition
+from replitree.storage.evolve import AddColumn, Alter, Change, WidenColumn, apply_alter
+from replitree.storage.types import format_type, storable_type
+from replitree.storage.widen import common_type
+
+
+def widen_to(schema: pa.Schema, definition: TableDefinition) -> Alter | None:
+    """Give the alter after which a table takes rows of a schema.
+
+    Parameters
+    ----------
+    schema
+        Of the rows.  Columns are found by their names, whatever the case of the letters.
+
+    Returns
+    -------
+    Alter or None
+        None when the table takes them as it is.
+
+    Raises
+    ------
+    SchemaMismatch
+        No alter would do: types that have no common one, or a column that must be given.
+    """
+    by_name = {column.name.lower(): column for column in definition.columns}
+    changes: list[Change] = []
+    for field in schema:
+        column = by_name.get(field.name.lower())
+        try:
+            found = storable_type(field.type)
+        except BadInput as error:
+            if column is None:
+                raise SchemaMismatch(f"column {field.name!r}: {error}") from error
+            continue  # values of such a type may fit all the same
+        change = _change(field.name, column, found)
+        if change is not None:
+            changes.append(change)
+    alter = Alter(tuple(changes)) if changes else None
+    _check(schema, definition, alter)
+    return alter
+
+
+def _change(name: str, column: Column | None, found: pa.DataType) -> Change | None:
+    if column is None:
+        return AddColumn(name, format_type(found))
+    wide = common_type(column.arrow_type, found)
+    return None if wide is None or wide == column.arrow_type else WidenColumn(column.name, format_type(wide))
+
+
+def _check(schema: pa.Schema, definition: TableDefinition, alter: Alter | None) -> None:
+    """See whether rows of the schema would be taken, with no row at all."""
+    try:
+        altered = definition if alter is None else apply_alter(definition, alter)
+    except BadInput as error:
+        raise SchemaMismatch(f"the rows do not fit table {definition.name}, and no alter would do: {error}") from error
+    names = {column.name.lower(): column.name for column in altered.columns}
+    conform(schema.empty_table().rename_columns([names[name.lower()] for name in schema.names]), altered)

@@ -1,0 +1,155 @@
+"""The parts that a merge reads: whether they are whole, and how the rows of each become rows of the table as it is now.
+
+Guarantees: a file that is missing, damaged or not what its manifest says is a `CorruptPart` that names its part.
+
+Absent on purpose: what happens to the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from replitree.errors import BadInput, CorruptPart
+from replitree.storage.definition import TableDefinition
+from replitree.storage.durable import file_bytes, file_checksum
+from replitree.storage.encodings import leaf_types
+from replitree.storage.layout import adapt, layout_of
+from replitree.storage.manifest import FileEntry, PartManifest, read_manifest
+from replitree.storage.merge_runs import RunFile, reader_bytes, reading_part
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A part to be merged: its folder and its manifest."""
+
+    part: Path
+    manifest: PartManifest
+
+
+def read_sources(parts: Sequence[Path]) -> list[Source]:
+    """Read the manifests of parts.
+
+    Raises
+    ------
+    BadInput
+        There are none, or they are of several partitions.
+    CorruptPart
+        A manifest is missing or damaged.
+    """
+    sources = [Source(part, read_manifest(part)) for part in parts]
+    partitions = sorted({source.manifest.partition for source in sources})
+    if len(partitions) != 1:
+        raise BadInput(f"parts of one partition can be merged, not of {len(partitions)}: {', '.join(partitions)}")
+    return sources
+
+
+def check_files(sources: Sequence[Source], step: Callable[[], None]) -> None:
+    """Check size and checksum of every file.
+
+    Parameters
+    ----------
+    step
+        Called before each file; what it raises ends the check.
+
+    Raises
+    ------
+    CorruptPart
+        A file is missing, or not what its manifest says.
+    """
+    for source in sources:
+        for file in source.manifest.files:
+            step()
+            _check_file(source.part, file)
+
+
+def _check_file(part: Path, file: FileEntry) -> None:
+    path = part / file.name
+    with reading_part(part):
+        fine = file_bytes(path) == file.bytes and file_checksum(path) == file.checksum
+    if not fine:
+        raise CorruptPart(f"part {part}: {file.name} is not what the manifest says; fetch the part again")
+
+
+def run_files(
+    sources: Sequence[Source], table: TableDefinition, names: Sequence[str]
+) -> tuple[list[RunFile], frozenset[str]]:
+    """Look at the footers of all files.
+
+    Parameters
+    ----------
+    table
+        The table, its columns named as in data files.
+    names
+        Columns to read.
+
+    Returns
+    -------
+    files, with_nan
+        The runs, in the order of sources and files; and the Parquet paths of the leaf columns that may have NaN: those of which
+        a footer has no bounds.
+
+    Raises
+    ------
+    CorruptPart
+        A footer can't be read.
+    """
+    import pyarrow.parquet as pq
+
+    floats = _float_leaves(table)
+    files: list[RunFile] = []
+    with_nan: set[str] = set()
+    for source in sources:
+        columns, adapt_rows = _reading(source.manifest, table, tuple(names))
+        for file in source.manifest.files:
+            with reading_part(source.part):
+                metadata = pq.read_metadata(source.part / file.name)
+            files.append(RunFile(source.part / file.name, source.part, columns, adapt_rows, reader_bytes(metadata)))
+            with_nan |= _without_bounds(metadata, floats - with_nan)
+    return files, frozenset(with_nan)
+
+
+def _reading(
+    manifest: PartManifest, table: TableDefinition, names: tuple[str, ...]
+) -> tuple[tuple[str, ...], Callable[[pa.Table], pa.Table]]:
+    """Say which columns to read of a part's files, and how they become columns of the table."""
+    written = manifest.schema_version
+    layout = [origin for origin in layout_of(table, written) if origin.column.name in names]
+    columns = tuple(field.name for origin in layout if (field := origin.stored_field) is not None)
+
+    def adapt_rows(rows: pa.Table) -> pa.Table:
+        return adapt(rows, written, table, names)
+
+    return columns, adapt_rows
+
+
+def _float_leaves(table: TableDefinition) -> frozenset[str]:
+    leaves = (leaf for field in table.arrow_schema for leaf in leaf_types(field.name, field.type))
+    return frozenset(path for path, arrow in leaves if pa.types.is_floating(arrow))
+
+
+def _without_bounds(metadata: pq.FileMetaData, paths: frozenset[str]) -> set[str]:
+    """Give those of the leaf columns that have values without bounds in a file."""
+    if not paths:
+        return set()
+    found = set()
+    for number in range(metadata.num_columns):
+        path = metadata.schema.column(number).path
+        groups = range(metadata.num_row_groups)
+        if path in paths and not all(_is_bounded(metadata.row_group(group).column(number)) for group in groups):
+            found.add(path)
+    return found
+
+
+def _is_bounded(leaf: pq.ColumnChunkMetaData) -> bool:
+    statistics = leaf.statistics if leaf.is_stats_set else None
+    if statistics is None:
+        return bool(leaf.num_values == 0)
+    return bool(statistics.has_min_max or statistics.null_count == leaf.num_values)

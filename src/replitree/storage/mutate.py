@@ -1,0 +1,271 @@
+"""Mutate: a part becomes the part that a mutation leaves of it.
+
+`mutate_part` does, in this order:
+
+1. ask the manifest whether any row can be touched; then check every file against its checksum, so that a damaged file ends
+   here: it is neither copied into a part with a new checksum, nor does it hide rows that are to be deleted
+2. read the columns of the condition; when no row is touched, nothing is written, and the caller links the part under its new
+   name
+3. read the rows, some at a time, delete or change those for which the condition is true, and write the others as they are
+4. write the manifest and sync, as `replitree.storage.encode` does
+
+Guarantees: the rows keep their order, and each data file of the source its sorted run (a file of which no row is left makes no
+file).  When all rows are deleted, the result is a part with one file and no rows.  The content hash is a function of the
+source's rows, the mutation and the definition.  Memory is bounded, whatever the size of the part.  What fails or is cancelled
+leaves nothing behind.
+
+All assignments see the old row, and are calculated only for the rows that the condition selects.  A row that has no value for
+one fails the mutation of this part with `MutationFailed`, on every replica alike; nothing is guessed.
+
+Absent on purpose: which parts, the result's name, free space on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from replitree.errors import BadInput, ReplitreeError
+from replitree.storage.definition import TableDefinition
+from replitree.storage.durable import make_folder, store_errors, sync_folder
+from replitree.storage.encodings import columns_with_nan, leaf_types
+from replitree.storage.expression import Truths, columns_of, evaluate, where_true
+from replitree.storage.expression_kernels import NoValueError
+from replitree.storage.manifest import PartManifest
+from replitree.storage.merge import ignore, never
+from replitree.storage.merge_runs import RunFile, read_run
+from replitree.storage.merge_sources import Source, check_files, read_sources, run_files
+from replitree.storage.merge_write import PartWriter
+from replitree.storage.mutation import Assignment, CheckedMutation, Mutation, MutationKind, cannot_touch, check_mutation
+
+MUTATE_MEMORY_BYTES = 192 << 20
+"""What one mutation of a part may take, beside what the process has anyway."""
+
+BATCH_SHARE = 16
+"""Rows that are looked at together are about memory / 16: they exist as they came, as they become, and partly in between."""
+
+GROUP_SHARE = 8
+"""Rows that wait to be written are at most memory / 8; a row group has no more."""
+
+
+class MutationCancelled(ReplitreeError):
+    """Somebody asked the mutation to stop; nothing of it is left, and it can be begun again."""
+
+
+class MutationFailed(BadInput):
+    """A row has no value for an expression of the mutation; the part stays as it is.  Kill the mutation, and mend it."""
+
+
+def mutate_part(
+    source: Path,
+    definition: TableDefinition,
+    mutation: Mutation,
+    folder: Path,
+    *,
+    prefix: str = "",
+    memory_bytes: int = MUTATE_MEMORY_BYTES,
+    cancelled: Callable[[], bool] = never,
+    progress: Callable[[int], None] = ignore,
+) -> PartManifest | None:
+    """Write what a part is after a mutation as a staged part, synced.
+
+    Parameters
+    ----------
+    source
+        Folder of the part.
+    definition
+        The table, with the schema version that the mutation was written for and the result gets; the source is not newer.
+    mutation
+        What to do.
+    folder
+        Where the result's folder goes, named by partition.  Made if missing; its parent must exist.
+    prefix
+        What the name of the result's folder begins with.
+    memory_bytes
+        Bytes of Arrow memory to stay below.
+    cancelled
+        Asked before every batch of rows; may be called by another thread.
+    progress
+        Told the number of the source's rows that are done, which never goes down.
+
+    Returns
+    -------
+    PartManifest or None
+        Of the staged part; None when the mutation touches no row, and nothing was written.
+
+    Raises
+    ------
+    MutationCancelled
+        `cancelled` said so.
+    MutationFailed
+        A row has no value for an expression, or null for a column that may not be null; names the part.
+    CorruptPart
+        The source is damaged or missing; names it.
+    StoreError
+        The disk is full or failing, or the source has a newer schema version.
+    BadInput
+        The mutation can't be used with this definition.
+    """
+    [found] = read_sources([source])
+    if cannot_touch(found.manifest, mutation, definition):
+        return None
+    change = _Change(check_mutation(mutation, definition), found)
+    step = partial(_stop_if, cancelled)
+    check_files([found], step)
+    with_nan = _survey(change, memory_bytes, step)
+    if with_nan is None:
+        return None
+    with store_errors(f"write a mutated part into {folder}"):
+        is_new = make_folder(folder)
+        target = folder / f"{prefix}{found.manifest.partition}"
+        try:
+            manifest = _write(change, with_nan, target, memory_bytes, step, progress)
+        finally:
+            pa.default_memory_pool().release_unused()
+        sync_folder(folder)
+        if is_new:
+            sync_folder(folder.parent)
+    return manifest
+
+
+def _write(
+    change: _Change,
+    with_nan: frozenset[str],
+    target: Path,
+    memory_bytes: int,
+    step: Callable[[], None],
+    progress: Callable[[int], None],
+) -> PartManifest:
+    table, source = change.table, change.source.manifest
+    files, _ = run_files([change.source], table, table.arrow_schema.names)
+    writer = PartWriter(target, table, with_nan=with_nan, group_bytes=max(1, memory_bytes // GROUP_SHARE))
+    done = 0
+    try:
+        for file in files:
+            with closing(_batches(file, memory_bytes)) as batches:
+                for rows in batches:
+                    step()
+                    left = change.applied(rows)
+                    if left.num_rows:
+                        writer.write(left)
+                    done += rows.num_rows
+                    progress(done)
+            writer.end_run()
+        return writer.finish(source.partition, source.partition_values, sync=True)
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def _survey(change: _Change, memory_bytes: int, step: Callable[[], None]) -> frozenset[str] | None:
+    """Look at the rows that will change, without changing them.
+
+    Returns
+    -------
+    frozenset or None
+        Parquet paths of the leaf columns of the result that may have NaN.  None when no row is touched.
+    """
+    table = change.table
+    _, with_nan = run_files([change.source], table, table.arrow_schema.names)
+    files, _ = run_files([change.source], table, change.surveyed)
+    touched = False
+    for file in files:
+        with closing(_batches(file, memory_bytes)) as batches:
+            for rows in batches:
+                step()
+                chosen = change.chosen(rows)
+                if not chosen.any():
+                    continue
+                touched = True
+                if not change.floats:
+                    return with_nan
+                with_nan |= columns_with_nan(change.new_floats(rows, chosen))
+    return with_nan if touched else None
+
+
+def _batches(file: RunFile, memory_bytes: int) -> Generator[pa.RecordBatch, None, None]:
+    with closing(read_run(file, max(1, memory_bytes // BATCH_SHARE))) as tables:
+        for table in tables:
+            yield from table.combine_chunks().to_batches()
+
+
+class _Change:
+    """A mutation of one part: what becomes of some of its rows.  Rows come and go with the columns' stored names."""
+
+    def __init__(self, checked: CheckedMutation, source: Source) -> None:
+        self.source = source
+        self.table = checked.definition.stored
+        self._checked = checked
+        self._names = dict(zip(self.table.arrow_schema.names, checked.definition.arrow_schema.names, strict=True))
+        self.floats = tuple(a for a in checked.assignments if _has_floats(a.column.arrow_type))
+
+    @property
+    def surveyed(self) -> tuple[str, ...]:
+        """Stored names of the columns that `chosen` and `new_floats` look at; at least one."""
+        used = {*self._checked.predicate.columns, *(name for a in self.floats for name in columns_of(a.expression))}
+        found = tuple(stored for stored, name in self._names.items() if name in used)
+        return found or self.table.arrow_schema.names[:1]
+
+    def chosen(self, rows: pa.RecordBatch) -> Truths:
+        """Tell which rows are touched."""
+        return where_true(self._checked.predicate, self._named(rows))
+
+    def new_floats(self, rows: pa.RecordBatch, chosen: Truths) -> pa.Table:
+        """Give the new values of the columns with floating-point numbers, for the chosen rows."""
+        selected = self._named(rows).filter(pa.array(chosen))
+        return pa.table({a.column.stored_name: self._values(a, selected) for a in self.floats})
+
+    def applied(self, rows: pa.RecordBatch) -> pa.Table:
+        """Give what the rows become."""
+        chosen = self.chosen(rows)
+        if not chosen.any():
+            return pa.Table.from_batches([rows])
+        if self._checked.mutation.kind is MutationKind.DELETE:
+            return pa.Table.from_batches([rows.filter(pa.array(~chosen))])
+        return pa.Table.from_batches([self._updated(rows, chosen)])
+
+    def _updated(self, rows: pa.RecordBatch, chosen: Truths) -> pa.RecordBatch:
+        selected = self._named(rows).filter(pa.array(chosen))
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        for assignment in self._checked.assignments:
+            name = assignment.column.stored_name
+            columns[name] = _placed(columns[name], chosen, self._values(assignment, selected))
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)
+
+    def _values(self, assignment: Assignment, rows: pa.RecordBatch) -> pa.Array:
+        column = assignment.column
+        what = f"{column.name} = {assignment.text} has no value in a row of {self.source.part.name}"
+        try:
+            values = evaluate(assignment.expression, rows)
+        except NoValueError as error:
+            raise MutationFailed(f"{what}: {error}") from error
+        if values.null_count and not column.nullable:
+            raise MutationFailed(f"{what}: it is null, and the column may not be")
+        return values
+
+    def _named(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Give rows the names that people use."""
+        return rows.rename_columns([self._names[name] for name in rows.schema.names])
+
+
+def _placed(old: pa.Array, chosen: Truths, new: pa.Array) -> pa.Array:
+    """Put new values in the place of the chosen ones."""
+    if chosen.all():
+        return new
+    places = np.arange(len(old))
+    places[chosen] = len(old) + np.arange(len(new))
+    return pa.concat_arrays([old, new]).take(pa.array(places))
+
+
+def _has_floats(arrow: pa.DataType) -> bool:
+    return any(pa.types.is_floating(leaf) for _, leaf in leaf_types("", arrow))
+
+
+def _stop_if(cancelled: Callable[[], bool]) -> None:
+    if cancelled():
+        raise MutationCancelled("the mutation was cancelled")

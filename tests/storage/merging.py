@@ -1,0 +1,21 @@
+"""Parts to merge: what the tests of merges begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from replitree.storage.definition import TableDefinition
+from replitree.storage.encode import stage_table
+
+
+def stage_all(tables: Sequence[pa.Table], definition: TableDefinition, folder: Path) -> list[Path]:
+    """Each table as a part of one partition, in its own folder."""
+    folder.mkdir(exist_ok=True)
+    parts = []
+    for number, table in enumerate(tables):
+        (manifest,) = stage_table(table, definition, folder / f"s{number}", sync=False)
+        parts.append(folder / f"s{number}" / manifest.partition)
+    return parts
