@@ -18,7 +18,7 @@ from aiohttp import web
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.protocol import layout
-from replitree.protocol.effects import Commit, CoordinationEffect, Create, Procedure
+from replitree.protocol.effects import Children, Commit, CoordinationEffect, Create, Procedure
 from replitree.protocol.layout import Table
 from replitree.protocol.table import create_table
 from replitree.replica.config import Address, ServerConfig
@@ -63,10 +63,16 @@ def as_stream(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
+async def _last_turns() -> None:
+    """Let a loop that is about to end hear of the connections that were closed a moment ago."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 class Node:
     """One replica: its server, and its HTTP server on a loop of its own thread."""
 
-    def __init__(self, name: str, folder: Path, shared: SharedTree) -> None:
+    def __init__(self, name: str, folder: Path, shared: SharedTree, **settings: Any) -> None:
         self.name = name
         self.coordination = MemoryCoordination(shared)
         token_file = folder / "token"
@@ -78,7 +84,9 @@ class Node:
             data=str(folder / name),
             token_file=str(token_file),
             insert_timeout_s=10.0,
+            **settings,
         )
+        self._shared = shared
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -99,12 +107,24 @@ class Node:
         self.server = Server(self.config, TOKEN, Address(host, int(port)), self.coordination, ROOT)
         self.server.start()
 
+    def restart(self) -> None:
+        """Stop the server and start another one in its place, with a session of its own."""
+        assert self.server is not None
+        self.server.stop(5.0)
+        self.coordination = MemoryCoordination(self._shared)
+        self.start()
+
     def stop(self) -> None:
+        """Stop the replica; its HTTP server still answers."""
         if self.server is not None:
             self.server.stop(5.0)
+
+    def stop_listening(self) -> None:
+        """Stop the HTTP server, when no other replica asks it any more."""
         self._on_loop(self._runner.cleanup())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.run_until_complete(_last_turns())
         self._loop.close()
 
     def __getattr__(self, name: str) -> Any:
@@ -137,6 +157,25 @@ class Node:
         query = f"?{urlencode({'token': token})}" if token else ""
         return self.request("POST", f"/v1/tables/{table}/insert{query}", as_stream(data))
 
+    def post(self, what: str, body: dict[str, Any] | None = None, /, table: str = "t", **query: object) -> Any:
+        """Send a command that must be taken; return its answer."""
+        path = f"/v1/tables/{table}/{what}" + (f"?{urlencode(query)}" if query else "")
+        status, answer = self.request("POST", path, json.dumps(body or {}).encode())
+        assert status == 200, answer
+        return answer
+
+    def get(self, what: str, table: str = "t", **query: object) -> Any:
+        """Ask for something that must be there."""
+        path = f"/v1/tables/{table}/{what}" + (f"?{urlencode(query)}" if query else "")
+        status, answer = self.request("GET", path)
+        assert status == 200, answer
+        return answer
+
+    def contents(self, table: str = "t") -> dict[str, str]:
+        """The visible parts with their content hashes."""
+        replica = self.table(table)
+        return {part: replica.store.manifest(part).content_hash for part in replica.progress.visible()[1]}
+
     def keys(self, table: str = "t") -> list[int]:
         """The keys of all visible rows, sorted."""
         import pyarrow.parquet as pq
@@ -153,12 +192,12 @@ class Node:
 class InProcessCluster:
     """Replicas r1 … rN over one tree in memory."""
 
-    def __init__(self, folder: Path, replicas: int = 2) -> None:
+    def __init__(self, folder: Path, replicas: int = 2, **settings: Any) -> None:
         self.folder = folder
         self.shared = SharedTree()
         self.admin = MemoryCoordination(self.shared)
         self.admin.perform(Commit(Create(ROOT), Create(layout.tables(ROOT))))
-        self.nodes = [Node(f"r{i}", folder, self.shared) for i in range(1, replicas + 1)]
+        self.nodes = [Node(f"r{i}", folder, self.shared, **settings) for i in range(1, replicas + 1)]
         for node in self.nodes:
             node.start()
 
@@ -191,7 +230,23 @@ class InProcessCluster:
         for node in self.nodes:
             wait_for(lambda node=node: node.keys(table) == keys, f"{node.name} has all rows")  # type: ignore[misc]
 
+    def wait_alike(self, table: str = "t") -> dict[str, str]:
+        """Wait until nothing is left to do and all replicas have the same parts with the same content; return these."""
+
+        def alike() -> bool:
+            log = self.admin.perform(Children(layout.log(Table(layout.table_path(ROOT, table)))))
+            tables = [node.table(table).progress for node in self.nodes]
+            done = all(progress.queue_length() == 0 for progress in tables)
+            if not done or log is None or {progress.index for progress in tables} != {len(log)}:
+                return False
+            return len({frozenset(node.contents(table).items()) for node in self.nodes}) == 1
+
+        wait_for(alike, "all replicas are alike", 60.0)
+        return self.nodes[0].contents(table)
+
     def close(self) -> None:
         for node in self.nodes:
             node.stop()
+        for node in self.nodes:
+            node.stop_listening()
         self.admin.close()

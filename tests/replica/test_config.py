@@ -31,6 +31,8 @@ def test_a_good_file_is_taken_with_its_defaults(tmp_path: Path) -> None:
         (GOOD + 'colour = "red"\n', "colour"),
         (GOOD + 'listen = "nowhere"\n', "listen"),
         (GOOD + "fetch_threads = 'many'\n", "fetch_threads"),
+        (GOOD + 'merge = "sometimes"\n', "merge"),
+        (GOOD + "merge_threads = 0\n", "merge_threads"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_mistake(tmp_path: Path, text: str, words: str) -> None:

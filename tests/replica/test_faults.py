@@ -9,6 +9,7 @@ import pytest
 
 from replitree.protocol import layout
 from replitree.protocol.effects import Commit, Create, Set
+from replitree.replica.orphans import Orphans
 from replitree.replica.table_replica import State
 from replitree.storage.encode import stage_table
 from tests.replica.inprocess import SCHEMA, InProcessCluster, Node, as_stream, rows, wait_for
@@ -62,7 +63,7 @@ def test_a_disk_that_fills_while_staging_inserts_nothing(
     first = cluster.nodes[0]
     store = first.table().store
     with monkeypatch.context() as full:
-        full.setattr(store, "staging_path", lambda staging: Path("/proc/no/such/folder") / staging)
+        full.setattr(store, "staging_prefix", lambda staging: f"no/such/folder/{staging}@")
         status, body = first.insert(rows(0), token="x")
         assert (status, body["error"]) == (503, "ReadOnly")
         assert "nothing was inserted" in body["message"]
@@ -166,7 +167,7 @@ def test_an_upload_that_differs_from_its_manifest_is_refused(cluster: InProcessC
 def test_large_parts_are_fetched_in_ranges_and_resumed(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replitree.replica.http_api.BUNDLE_INLINE_BYTES", 1000)
+    monkeypatch.setattr("replitree.replica.http_exchange.BUNDLE_INLINE_BYTES", 1000)
     monkeypatch.setattr("replitree.replica.exchange.RANGE_BYTES", 4096)
     first, second = cluster.nodes
     exchange = second.table()._exchange  # noqa: SLF001 - the second range is made to fail
@@ -206,8 +207,8 @@ def test_rows_after_a_restart_come_from_disk_and_staging_is_swept(cluster: InPro
     first = cluster.nodes[0]
     assert first.request("POST", "/v1/tables/t/insert", as_stream(rows(0)))[0] == 200
     cluster.wait_equal(list(range(10)))
-    garbage = first.table().store.staging_path("dead-0.0")
-    (garbage / "all").mkdir(parents=True)
+    garbage = first.table().store.staged_path("dead-0.0", "all")
+    garbage.mkdir()
     assert first.server is not None
     first.server.stop(5.0)
     first.coordination = type(first.coordination)(cluster.shared)
@@ -215,3 +216,19 @@ def test_rows_after_a_restart_come_from_disk_and_staging_is_swept(cluster: InPro
     wait_for(lambda: cluster.is_active(first), "active again")
     assert first.keys() == list(range(10))
     assert not garbage.exists()
+
+
+def test_a_begun_fetch_of_what_is_here_already_is_abandoned(cluster: InProcessCluster) -> None:
+    first = cluster.nodes[0]
+    index = first.insert(rows(0))[1]["index"]
+    cluster.wait_equal(list(range(10)))
+    store, progress = first.table().store, first.table().progress
+    store.begin_fetch(f"all_{index}_{index}_0")
+    store.begin_fetch("all_900_900_0")  # may still be on its way
+    orphans = Orphans(first.table())
+    assert orphans.look() == ()
+    assert len(store.fetches()) == 2
+    orphans.look()
+    assert store.fetches() == ("all_900_900_0",)
+    assert progress.queue() == ()
+    assert first.keys() == list(range(10))

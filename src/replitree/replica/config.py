@@ -5,14 +5,17 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 from typing_extensions import override
 
 from replitree.errors import BadInput
 from replitree.protocol.layout import check_replica_name
+from replitree.storage.merge import MERGE_MEMORY_BYTES
 
 TOKEN_LENGTH_MIN = 16
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +47,19 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Limits of one group commit: rows, bytes of Arrow data.
     disk_reserve_bytes
         Free space below which the replica is read-only.
+    merge
+        ``self``: this replica merges and mutates by itself; ``fetch``: it waits for the results of others, and never leads.
+    merge_threads, merge_memory_bytes
+        Parts made at once, and the memory that each may take.
+    merges_max
+        Merges that this replica, when it leads, has under way at once.
+    part_bytes_max
+        Largest result that it chooses by itself, in bytes.
+    fetch_above_bytes, fetch_wait_s
+        Results of sources with more bytes than this are made by who proposed them and fetched by the others, which make them
+        themselves when nobody has sent them for so many seconds.
+    old_parts_lifetime_s
+        Seconds for which the files of parts stay that the table has no more.
     """
 
     name: str
@@ -59,6 +75,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group_rows_max: int = 1_000_000
     group_bytes_max: int = 64 << 20
     disk_reserve_bytes: int = 64 << 20
+    merge: Literal["self", "fetch"] = "self"
+    merge_threads: _Positive = 1
+    merge_memory_bytes: _Positive = MERGE_MEMORY_BYTES
+    merges_max: _Positive = 8
+    part_bytes_max: _Positive = 150 << 30
+    fetch_above_bytes: int = 10 << 30
+    fetch_wait_s: float = 300.0
+    old_parts_lifetime_s: float = 480.0
 
     def hosts(self, table: str) -> bool:
         """Whether this server hosts the table."""

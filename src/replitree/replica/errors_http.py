@@ -12,6 +12,7 @@ STATUS: dict[type[errors.ReplitreeError], int] = {
     errors.TableNotFound: 404,
     errors.TableExists: 409,
     errors.SnapshotExpired: 410,
+    errors.LeaseLost: 410,
     errors.CorruptPart: 410,
     errors.TooManyParts: 429,
     errors.Unavailable: 503,

@@ -34,7 +34,9 @@ class Pending:
     rows, bytes
         Its size.
     alone
-        It must not share a group (it is staged already).
+        It must not share a group (it is staged already, or replaces parts).
+    schema_version, drops
+        Version of the columns that the payload has, and what it replaces; all of a group have the same version.
     deliver
         Called with the request when it has its answer, from any thread.
     answer
@@ -48,6 +50,8 @@ class Pending:
     bytes: int
     alone: bool
     deliver: Callable[[Pending], None]
+    schema_version: int = 1
+    drops: tuple[str, ...] = ()
     answer: ClientAnswer | None = None
 
     def give(self, answer: ClientAnswer) -> None:
@@ -139,7 +143,9 @@ class GroupCommitter:
             candidate = self._waiting[0]
             rows += candidate.rows
             size += candidate.bytes
-            if candidate.alone or candidate.block in blocks or rows > self._rows_max or size > self._bytes_max:
+            if candidate.alone or candidate.schema_version != group[0].schema_version:
+                return
+            if candidate.block in blocks or rows > self._rows_max or size > self._bytes_max:
                 return
             blocks.add(candidate.block)
             group.append(self._waiting.popleft())

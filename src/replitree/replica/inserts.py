@@ -2,22 +2,31 @@
 
 Every insert has one block id: of its token when it has one, else of its content.  So the same rows sent twice are inserted
 once, unless each time has a token of its own.
+
+An insert that overwrites goes alone.  Without a token it is never a duplicate: to write the same again over something else is
+meant.  A detached part that is attached has the block id of its name and content, so it is attached once, whichever replica is
+asked.
+
+Rows keep the schema version that they were checked against; when the columns change meanwhile they become a part of the older
+version, which is read as any other.
 """
 
 from __future__ import annotations
 
 import itertools
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias, assert_never
 
 import pyarrow as pa
 import xxhash
 
-from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, StoreError, TooManyParts
+from replitree.errors import BadInput, CorruptPart, OutcomeUnknown, ReadOnly, SchemaMismatch, StoreError, TooManyParts
 from replitree.protocol.effects import (
     BlockId,
     ClientAnswer,
@@ -30,8 +39,10 @@ from replitree.protocol.effects import (
     StagingId,
 )
 from replitree.protocol.effects import OutcomeUnknown as UnknownAnswer
+from replitree.protocol.entries import EVERY_PARTITION
 from replitree.protocol.insert import Inserter, Request, insert
 from replitree.protocol.layout import Replica
+from replitree.replica.definitions import Definitions
 from replitree.replica.group_commit import GroupCommitter, Pending
 from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
@@ -44,6 +55,7 @@ from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
 from replitree.storage.encode import stage_table
 from replitree.storage.manifest import PartManifest
+from replitree.storage.partition import split_by_partition
 
 TOKEN_LENGTH_MAX = 1024
 COUNT_CACHE_S = 0.1
@@ -61,11 +73,39 @@ class Upload:
     manifests: tuple[PartManifest, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows in the schema of a version of the table."""
+
+    table: pa.Table
+    definition: TableDefinition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detached:
+    """A detached part that is to be attached: its name, and what it was as a part."""
+
+    name: str
+    part: str
+    manifest: PartManifest
+
+
+Payload: TypeAlias = Rows | Upload | Detached
+
+
+class Overwrite(Enum):
+    """What an insert replaces."""
+
+    NOTHING = ""
+    ALL = "all"
+    PARTITIONS = "partitions"
+
+
 class Host(Protocol):
     """What inserts need of the replica that takes them."""
 
     replica: Replica
-    definition: TableDefinition
+    definitions: Definitions
     performer: Performer
     store: PartStore
     store_performer: StorePerformer
@@ -74,6 +114,10 @@ class Host(Protocol):
     log: Log
     me: bytes
     incarnation: str
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition."""
 
     def active_epoch(self) -> Epoch | None:
         """Return the epoch while the replica is active, else None."""
@@ -156,7 +200,9 @@ class Inserts:
         """Count the parts anew at the next insert."""
         self._parts_counted_at = 0.0
 
-    def rows(self, data: pa.Table, token: str | None, deliver: Deliver) -> Pending:
+    def rows(
+        self, data: pa.Table, token: str | None, deliver: Deliver, overwrite: Overwrite = Overwrite.NOTHING
+    ) -> Pending:
         """Queue rows for the next group.
 
         Raises
@@ -166,29 +212,78 @@ class Inserts:
         ReadOnly
             The replica takes no inserts now.
         """
-        table = conform(data, self._host.definition)
+        definition = self._host.definition
+        table = conform(data, definition)
         if table.num_rows == 0:
             raise BadInput("the insert has no rows")
-        block = token_block(token) if token is not None else content_block((content_hash(table, table.schema),))
-        return self._submit(self._committer, block, table, table.num_rows, table.nbytes, deliver)
+        drops: tuple[str, ...] = ()
+        if overwrite is Overwrite.ALL:
+            drops = (EVERY_PARTITION,)
+        elif overwrite is Overwrite.PARTITIONS:
+            drops = tuple(sorted(piece.partition for piece in split_by_partition(table, definition)))
+        block = _block(token, drops, lambda: (content_hash(table, table.schema),))
+        return self._submit(
+            self._committer,
+            Pending(
+                RequestId(next(self._numbers)),
+                block,
+                Rows(table, definition),
+                table.num_rows,
+                table.nbytes,
+                bool(drops),
+                deliver,
+                definition.schema_version,
+                drops,
+            ),
+        )
 
-    def upload(self, upload: Upload, token: str | None, deliver: Deliver) -> Pending:
+    def upload(
+        self, upload: Upload, token: str | None, deliver: Deliver, overwrite: Overwrite = Overwrite.NOTHING
+    ) -> Pending:
         """Queue an upload; it becomes an insert of its own.
 
         Raises
         ------
+        SchemaMismatch
+            The parts were written for columns of which one was dropped since, or for several versions.
         BadInput
-            The parts are not of this table's current columns, or the token can't be taken.
+            The parts were written for columns that the table never had, or the token can't be taken.
         ReadOnly
             The replica takes no inserts now.
         """
-        version = self._host.definition.schema_version
-        if any(manifest.schema_version != version for manifest in upload.manifests):
-            raise BadInput(f"the upload was written for other columns; the table's columns have version {version}")
-        hashes = tuple(manifest.content_hash for manifest in upload.manifests)
-        block = token_block(token) if token is not None else content_block(hashes)
+        version = self._version_of(upload.manifests)
+        drops: tuple[str, ...] = ()
+        if overwrite is Overwrite.ALL:
+            drops = (EVERY_PARTITION,)
+        elif overwrite is Overwrite.PARTITIONS:
+            drops = tuple(sorted(manifest.partition for manifest in upload.manifests))
+        block = _block(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
         rows = sum(manifest.rows for manifest in upload.manifests)
-        return self._submit(self._uploads, block, upload, rows, 0, deliver)
+        return self._submit_alone(upload, block, rows, version, deliver, drops)
+
+    def attach(self, detached: Detached, deliver: Deliver) -> Pending:
+        """Queue a detached part; it becomes an insert of its own.  Raises as `upload`."""
+        manifest = detached.manifest
+        version = self._version_of((manifest,))
+        block = token_block(f"attach {detached.part} {manifest.content_hash}")
+        return self._submit_alone(detached, block, manifest.rows, version, deliver, ())
+
+    def _version_of(self, manifests: Sequence[PartManifest]) -> int:
+        """Return the schema version of parts that somebody else wrote; all their columns must still be there."""
+        versions = {manifest.schema_version for manifest in manifests}
+        if len(versions) != 1:
+            raise SchemaMismatch("the parts were written for several schema versions: write them for one")
+        (version,) = versions
+        written = self._host.definitions.at(version)
+        now = self._host.definition
+        known = {column.id for column in now.columns}
+        gone = [column.name for column in written.columns if column.id not in known]
+        if gone:
+            raise SchemaMismatch(
+                f"the parts were written for schema version {version}, and column {gone[0]!r} was dropped since: "
+                f"write them for version {now.schema_version}"
+            )
+        return version
 
     def close(self, timeout_s: float) -> bool:
         """Take no more inserts and finish those that wait; False when that took longer than `timeout_s` seconds."""
@@ -197,26 +292,29 @@ class Inserts:
             committer.close(max(0.0, deadline - time.monotonic())) for committer in (self._committer, self._uploads)
         )
 
-    def _submit(
-        self, committer: GroupCommitter, block: BlockId, payload: object, rows: int, size: int, deliver: Deliver
+    def _submit_alone(
+        self, payload: Payload, block: BlockId, rows: int, version: int, deliver: Deliver, drops: tuple[str, ...]
     ) -> Pending:
+        number = RequestId(next(self._numbers))
+        pending = Pending(number, block, payload, rows, 0, True, deliver, version, drops)
+        return self._submit(self._uploads, pending)
+
+    def _submit(self, committer: GroupCommitter, pending: Pending) -> Pending:
         if self._host.active_epoch() is None:
             raise ReadOnly(self._host.why_not_active())
-        alone = committer is self._uploads
-        pending = Pending(RequestId(next(self._numbers)), block, payload, rows, size, alone, deliver)
         if not committer.submit(pending):
             raise ReadOnly("the replica is shutting down or has too many inserts waiting; try another replica")
         return pending
 
     def _commit(self, group: Sequence[Pending]) -> None:
         """Insert one group by the protocol's procedure."""
-        host = self._host
+        host, first = self._host, group[0]
         epoch = host.active_epoch()
         if epoch is None:
             raise ReadOnly(host.why_not_active())
-        pointer = host.progress.pointer
-        log_from = pointer.index if pointer is not None else LogIndex(host.replica.table.base)
-        inserter = Inserter(host.replica, host.me, log_from, host.definition.schema_version)
+        place = host.progress.place
+        log_from = place.pointer.index if place is not None else LogIndex(host.replica.table.base)
+        inserter = Inserter(host.replica, host.me, log_from, first.schema_version, first.drops)
         staging = StagingId(f"{host.incarnation}-{next(self._groups)}")
         with self._lock:
             self._answers.update({pending.id: pending for pending in group})
@@ -228,6 +326,10 @@ class Inserts:
             with self._lock:
                 for pending in group:
                     self._answers.pop(pending.id, None)
+        if any(isinstance(pending.answer, Failed | UnknownAnswer) for pending in group):
+            host.trouble(
+                "an insert could not be finished"
+            )  # only now: what is left in staging is idle, and will be swept
         host.metrics.groups.labels(host.definition.name).inc()
 
     def answer(self, request: RequestId, answer: ClientAnswer) -> None:
@@ -235,8 +337,6 @@ class Inserts:
         pending = self._answers.get(request)
         if pending is not None:
             pending.give(answer)
-        if isinstance(answer, Failed | UnknownAnswer):
-            self._host.trouble("an insert could not be finished")
 
     def _unanswered(self, left: Sequence[Pending], problem: BaseException | None) -> None:
         """Answer what a procedure left open: after a refusal to begin "failed", after anything else "unknown"."""
@@ -249,19 +349,37 @@ class Inserts:
         for pending in left:
             pending.give(answer)
 
-    def stage(self, staging: StagingId, payloads: Sequence[object]) -> tuple[PartManifest, ...]:
+    def stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
         """Write a group's payloads as the parts of a staging id."""
-        first = payloads[0]
         try:
-            if isinstance(first, Upload):
-                self._host.store.adopt_staging(first.folder, staging)
-                return tuple(sorted(first.manifests, key=lambda manifest: manifest.partition))
-            tables = [payload for payload in payloads if isinstance(payload, pa.Table)]
-            folder = self._host.store.staging_path(staging)
-            return stage_table(pa.concat_tables(tables), self._host.definition, folder)
+            return self._stage(staging, payloads)
+        except CorruptPart:
+            raise
         except StoreError as error:
             self._host.disk_failed(str(error))
             raise
+
+    def _stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
+        store, first = self._host.store, payloads[0]
+        match first:
+            case Upload(folder, manifests):
+                store.adopt_staging(folder, staging)
+                return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
+            case Detached(name):
+                return (store.stage_detached(name, staging),)
+            case Rows(definition=definition):
+                rows = pa.concat_tables([payload.table for payload in payloads if isinstance(payload, Rows)])
+                manifests = stage_table(rows, definition, store.staging, prefix=store.staging_prefix(staging))
+                store.note_staged(staging, manifests)
+                return manifests
+        assert_never(first)
+
+
+def _block(token: str | None, drops: tuple[str, ...], hashes: Callable[[], Sequence[str]]) -> BlockId:
+    """Return an insert's block id; see the module's description."""
+    if token is not None:
+        return token_block(token)
+    return token_block(secrets.token_hex(16)) if drops else content_block(hashes())
 
 
 def result_of(answer: ClientAnswer, rows: int, token: str) -> dict[str, object]:

@@ -37,6 +37,16 @@ class Metrics:
         self.queue = Gauge("replitree_queue_entries", "Entries pulled and not executed", one, registry=self.registry)
         self.pointer = Gauge("replitree_log_pointer", "Index of the next entry to pull", one, registry=self.registry)
         self.parts = Gauge("replitree_parts", "Visible parts", one, registry=self.registry)
+        self.merges = Counter(
+            "replitree_proposed_merges_total", "Merges proposed as leader", one, registry=self.registry
+        )
+        self.leading = Gauge("replitree_leading", "1 while the replica leads", one, registry=self.registry)
+        self.making = Gauge("replitree_making_parts", "Parts being merged or mutated", one, registry=self.registry)
+        self.old_parts = Gauge(
+            "replitree_old_parts", "Parts that left and are still on disk", one, registry=self.registry
+        )
+        self.old_bytes = Gauge("replitree_old_bytes", "Bytes of these parts", one, registry=self.registry)
+        self.leases = Gauge("replitree_leases", "Leases held on snapshots", one, registry=self.registry)
         self.epoch = Gauge("replitree_epoch", "Epoch of this activation", one, registry=self.registry)
         self.active = Gauge("replitree_active", "1 while the replica takes inserts", one, registry=self.registry)
 

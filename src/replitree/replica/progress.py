@@ -1,7 +1,14 @@
-"""How far a replica is: its log pointer, its queue, and the parts that reads may show.
+"""How far a replica is: its place in the log, its queue, the parts that it has registered, and what reads may show.
 
 This is memory only, a copy of what coordination and the disk say; the pull, execute and life threads change it under one lock.
-Everything below `index` is executed: present and visible.
+
+Reads show the parts that are *held* (registered, and covered by no other) but for those that are *hidden* because their files
+are broken.  Every insert and drop below `index` is executed: its rows are there, or gone.  Merges and mutations do not hold the
+index back: the rows of a merge are the same before and after, and who waits for a mutation waits for its own index
+(`is_executed`, `is_mutated`).
+
+A *loading* takes the whole state from coordination again.  It is not taken over when parts were shown or hidden since it began,
+because it may have been read before that.
 """
 
 from __future__ import annotations
@@ -11,11 +18,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 
 from replitree.protocol.effects import LogIndex
-from replitree.protocol.entries import part_names
-from replitree.protocol.parts import parse_part
-from replitree.protocol.pull import Pointer, Queued
+from replitree.protocol.entries import DropEntry, GetEntry, MergeEntry, MutateEntry, dropped_partitions
+from replitree.protocol.execute import goes_alone
+from replitree.protocol.fold import maximal
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.pull import Loaded, Place, Queued
+from replitree.protocol.registration import View, blockers
+from replitree.replica.history import History
 
 POSTPONE_S_MIN = 0.004
 """First pause of an entry that could not be executed; it doubles with every try.  Mostly the writer has only just committed and
@@ -23,160 +36,301 @@ publishes its part within milliseconds."""
 
 POSTPONE_S_MAX = 10.0
 LARGE_ENTRY_BYTES = 32 << 20
-"""Entries at least this large are executed in a lane of their own, so that small ones need not wait."""
+"""Inserts of others at least this large are executed in a lane of their own, so that small ones need not wait."""
+
+
+class Lane(Enum):
+    """Which executor takes an entry: nothing small waits for something large, and no insert for a merge."""
+
+    SMALL = "small"
+    LARGE = "large"
+    MAKING = "making"
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A queue entry that could not be executed: why, how often, and when it is tried again (monotonic seconds)."""
+    """A queue entry that could not be executed: why, how often, since when, and when it is tried again (monotonic seconds).
+
+    `for_others`: it waits for other entries, and is tried again as soon as one is executed.
+    """
 
     reason: str
     tries: int
+    since: float
     again_at: float
+    for_others: bool
 
 
 class Progress:
-    """The state that one table replica's threads share."""
+    """The state that one table replica's threads share.
+
+    Parameters
+    ----------
+    replica
+        Its name.
+    """
 
     def __init__(self, replica: str) -> None:
         self._replica = replica
-        self.changed = threading.Condition()
-        self.pointer: Pointer | None = None
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        self._lanes = {lane: threading.Condition(lock) for lane in Lane}
+        self.place: Place | None = None
+        self.history = History()
+        self.has_strays = False
         self._queue: dict[LogIndex, Queued] = {}
         self._running: set[LogIndex] = set()
         self._waiting: dict[LogIndex, _Waiting] = {}
-        self._visible: dict[str, None] = {}
+        self._held = PartSet()
+        self._hidden: set[Part] = set()
+        self._shown = 0
+        self._names: tuple[str, ...] | None = None
         self._per_partition: Counter[str] = Counter()
         self._listeners: list[Callable[[], None]] = []
 
     # --- pull ---
 
-    def pulled(self, pointer: Pointer, entries: Iterable[Queued]) -> None:
-        """Take over what a pull brought."""
+    def pulled(self, place: Place, entries: Iterable[Queued]) -> None:
+        """Take over what a pull brought; entries that do not apply are only remembered."""
         with self.changed:
-            self.pointer = pointer
+            self.place = place
+            entries = tuple(entries)
+            self.history.pulled(entries)
             for item in entries:
-                self._queue[item.index] = item
+                if not item.change.is_empty:
+                    self._queue[item.index] = item
+                    self._per_partition.subtract(part.partition for part in item.change.removed)
+                    self._per_partition.update(part.partition for part in item.change.added)
+                    self._lanes[self.lane(item)].notify()
             self._tell()
 
-    def reload(self, pointer: Pointer, queue: tuple[Queued, ...]) -> tuple[str, ...]:
-        """Take over pointer and queue as coordination has them; return the parts of entries that were executed unnoticed.
+    def begin_load(self) -> int:
+        """Begin to load the replica's state; returns what `take_over` asks for."""
+        with self.changed:
+            return self._shown
 
-        A reading that is older than what another thread brought meanwhile is ignored.
+    def take_over(self, loaded: Loaded, begun: int) -> tuple[str, ...] | None:
+        """Take the state as coordination has it; return the names of the parts that left unnoticed.
+
+        None: it was read too early, and must be loaded again.
         """
         with self.changed:
-            if self.pointer is not None and self.pointer.version > pointer.version:
+            if self._shown != begun:
+                return None
+            if self.place is not None and self.place.pointer.version > loaded.place.pointer.version:
                 return ()
-            now = {item.index: item for item in queue}
-            gone = [item for index, item in self._queue.items() if index not in now]
-            self.pointer = pointer
-            self._queue = now
+            now = {index: item for index, item in self._queue.items() if index in self._running}
+            now.update((item.index, item) for item in loaded.queue)
+            left = tuple(part.name for part in self._held if part not in loaded.held)
+            if self.place is None or self.place.pointer.index != loaded.place.pointer.index:
+                self.history.begin(loaded.place.pointer.index)
+            self.history.loaded(loaded.queue)
+            self.place = loaded.place
+            self._queue = {index: now[index] for index in sorted(now)}
             self._waiting = {index: waiting for index, waiting in self._waiting.items() if index in now}
-            self._tell()
-        return tuple(name for item in gone for _, name in part_names(item.entry, item.index))
+            self._held = loaded.held
+            self._per_partition = Counter(part.partition for part in loaded.place.parts)
+            self._names = None
+            self.wake()
+        return left
 
     # --- execute ---
 
-    def take(self, large: bool, count: int, stopping: Callable[[], bool], wait_s: float) -> tuple[Queued, ...]:
+    def lane(self, item: Queued) -> Lane:
+        """Return who executes an entry."""
+        if isinstance(item.entry, MergeEntry | MutateEntry):
+            return Lane.MAKING
+        if not isinstance(item.entry, GetEntry) or item.entry.replica == self._replica:
+            return Lane.SMALL
+        return Lane.LARGE if sum(part.bytes for part in item.entry.parts) >= LARGE_ENTRY_BYTES else Lane.SMALL
+
+    def take(self, lane: Lane, count: int, stopping: Callable[[], bool], wait_s: float) -> tuple[Queued, ...]:
         """Take up to `count` entries of one lane to execute, waiting up to `wait_s` for some."""
         with self.changed:
             deadline = time.monotonic() + wait_s
-            while not stopping() and not self._ready(large, 1):
+            while not stopping() and not self._ready(lane, 1):
                 now = time.monotonic()
                 if now >= deadline:
                     break
-                self.changed.wait(max(0.0, min(deadline, self._next_try(large)) - now))
-            batch = () if stopping() else self._ready(large, count)
+                self._lanes[lane].wait(max(0.0, min(deadline, self._next_try(lane)) - now))
+            batch = () if stopping() else self._ready(lane, count)
             self._running.update(item.index for item in batch)
             return batch
 
-    def _ready(self, large: bool, count: int) -> tuple[Queued, ...]:
+    def _ready(self, lane: Lane, count: int) -> tuple[Queued, ...]:
+        """Return the first entry of a lane that can be tried, with others like it if it does not go alone."""
         now = time.monotonic()
         found: list[Queued] = []
-        for index, item in self._queue.items():  # in ascending order: entries come by pulls and by sorted reloads
+        for index, item in self._queue.items():  # in ascending order: entries come by pulls and by sorted loads
             waiting = self._waiting.get(index)
-            if index in self._running or (waiting is not None and waiting.again_at > now):
+            if index in self._running or (waiting is not None and waiting.again_at > now) or self.lane(item) != lane:
                 continue
-            if self._is_large(item) is large:
+            if not goes_alone(item):
                 found.append(item)
-                if len(found) == count:
-                    break
+            elif not found:
+                return (item,)
+            if len(found) == count:
+                break
         return tuple(found)
 
-    def _next_try(self, large: bool) -> float:
+    def _next_try(self, lane: Lane) -> float:
         """Return when the next waiting entry of a lane is due (monotonic seconds)."""
         waiting = (
             (self._queue.get(index), entry) for index, entry in self._waiting.items() if index not in self._running
         )
-        due = (entry.again_at for item, entry in waiting if item is not None and self._is_large(item) is large)
+        due = (entry.again_at for item, entry in waiting if item is not None and self.lane(item) is lane)
         return min(due, default=float("inf"))
 
-    def _is_large(self, item: Queued) -> bool:
-        return item.entry.replica != self._replica and sum(part.bytes for part in item.entry.parts) >= LARGE_ENTRY_BYTES
+    def view(self, batch: tuple[Queued, ...], *, makes: bool) -> View:
+        """Return what an execution of entries that were taken goes by."""
+        with self.changed:
+            assert self.place is not None
+            item, held = batch[0], self._held
+            if self.lane(item) is Lane.MAKING:  # what is broken can't be a source: fetch the result
+                held = held.replace(tuple(part for part in self._hidden if part in held), ())
+            before = blockers(self._queue.values(), self._running, item.index) if _removes(item) else ()
+            return View(self.place.parts, held, before, makes)
 
     def release(self, batch: Iterable[Queued], done: Iterable[LogIndex], reasons: dict[LogIndex, str]) -> None:
         """Give a batch back: `done` entries leave the queue, those with a reason wait."""
         with self.changed:
             for item in batch:
                 self._running.discard(item.index)
+            done = tuple(done)
             for index in done:
                 self._queue.pop(index, None)
                 self._waiting.pop(index, None)
+            now = time.monotonic()
             for index, reason in reasons.items():
-                tries = self._waiting[index].tries + 1 if index in self._waiting else 1
+                known = self._waiting.get(index)
+                tries = known.tries + 1 if known is not None else 1
                 pause = min(POSTPONE_S_MAX, POSTPONE_S_MIN * 2 ** min(tries - 1, 20))
-                self._waiting[index] = _Waiting(reason, tries, time.monotonic() + pause)
+                since = known.since if known is not None else now
+                self._waiting[index] = _Waiting(reason, tries, since, now + pause, self._waits_for_others(index))
+            if done:
+                self._retry(lambda waiting: waiting.for_others)
             self._tell()
+
+    def _waits_for_others(self, index: LogIndex) -> bool:
+        """Whether an entry could not be executed because of earlier ones, as far as can be seen."""
+        item = self._queue.get(index)
+        if item is None:
+            return False
+        if self.lane(item) is Lane.MAKING:
+            return any(part not in self._held for part in item.change.removed)
+        return _removes(item)
+
+    def waited_s(self, index: LogIndex) -> float:
+        """Return for how many seconds an entry has been tried in vain."""
+        with self.changed:
+            waiting = self._waiting.get(index)
+            return time.monotonic() - waiting.since if waiting is not None else 0.0
 
     def retry_now(self) -> None:
         """Let everything that waits be tried at once: something changed for the better."""
         with self.changed:
-            for waiting in self._waiting.values():
+            self._retry(lambda _: True)
+            self.wake()
+
+    def _retry(self, which: Callable[[_Waiting], bool]) -> None:
+        for index, waiting in self._waiting.items():
+            if which(waiting):
                 waiting.again_at = 0.0
-            self._tell()
+                item = self._queue.get(index)
+                if item is not None:
+                    self._lanes[self.lane(item)].notify()
 
     # --- what reads show ---
 
-    def reveal(self, parts: Iterable[str]) -> None:
-        """Make parts visible."""
+    def reveal(self, shown: Iterable[str], gone: Iterable[str] = ()) -> tuple[str, ...]:
+        """Show parts and no longer show others, at once; return the names of those that nobody needs any more.
+
+        A part that a shown one covers is not shown, and is a *stray* if it was registered: `protocol.start.forget_covered`
+        takes it back.
+        """
         with self.changed:
-            for name in parts:
-                if name not in self._visible:
-                    self._visible[name] = None
-                    self._per_partition[parse_part(name).partition] += 1
+            parts = [parse_part(name) for name in shown]
+            here = tuple(parts)
+            left = [parse_part(name) for name in gone]
+            held = self._held.replace([part for part in left if part in self._held], ())
+            if not held:
+                held, parts = PartSet.of(maximal(parts)), []
+            for part in parts:
+                cover = held.covering(part)
+                if cover is not None:
+                    strays: tuple[Part, ...] = () if cover == part else (part,)
+                else:
+                    strays = held.between(part.partition, part.block_min, part.block_max)
+                    held = held.replace(strays, (part,))
+                left += strays
+                self.has_strays |= bool(strays)
+            self._hidden.difference_update((*here, *left))
+            self._held, self._names = held, None
+            self._shown += 1
+            self._tell()
+            return tuple(part.name for part in left)
+
+    def hide(self, names: Iterable[str]) -> None:
+        """Make parts invisible: their files are broken or missing."""
+        with self.changed:
+            self._hidden.update(map(parse_part, names))
+            self._names = None
             self._tell()
 
-    def hide(self, part: str) -> None:
-        """Make a part invisible: its files are broken."""
-        with self.changed:
-            if part in self._visible:
-                del self._visible[part]
-                self._per_partition[parse_part(part).partition] -= 1
-
     def visible(self) -> tuple[LogIndex, tuple[str, ...]]:
-        """Return the index below which everything is executed, and the visible parts, in one look."""
+        """Return the index below which every insert and drop is executed, and the visible parts, in one look."""
         with self.changed:
-            return self._index(), tuple(self._visible)
+            if self._names is None:
+                self._names = tuple(part.name for part in self._held if part not in self._hidden)
+            return self._index(), self._names
+
+    @property
+    def held(self) -> PartSet:
+        """The parts that are registered and that no other one covers."""
+        return self._held
+
+    def hidden(self) -> tuple[str, ...]:
+        """Return the names of registered parts that can't be shown, because their files are broken or missing."""
+        with self.changed:
+            return tuple(sorted(part.name for part in self._hidden if part in self._held))
 
     @property
     def index(self) -> LogIndex:
-        """Everything below this index is executed here."""
+        """Every insert and drop below this index is executed here."""
         with self.changed:
             return self._index()
 
     def _index(self) -> LogIndex:
-        pointer = self.pointer.index if self.pointer is not None else LogIndex(0)
-        return next(iter(self._queue), pointer)
+        pointer = self.place.pointer.index if self.place is not None else LogIndex(0)
+        return next((index for index, item in self._queue.items() if self.lane(item) is not Lane.MAKING), pointer)
+
+    def is_executed(self, index: LogIndex) -> bool:
+        """Whether the entry at `index` is pulled and is not, or no longer, in the queue."""
+        with self.changed:
+            return self.place is not None and index < self.place.pointer.index and index not in self._queue
+
+    def is_mutated(self, index: LogIndex) -> bool:
+        """Whether every mutation up to `index`, this one included, is executed here."""
+        with self.changed:
+            if self.place is None or index >= self.place.pointer.index:
+                return False
+            return not any(item.index <= index and isinstance(item.entry, MutateEntry) for item in self.queue())
 
     def partition_parts_max(self) -> int:
-        """Return the number of parts, visible or queued, of the partition that has the most."""
+        """Return the number of parts of the partition that has the most, all that is pulled counted as executed."""
         with self.changed:
-            queued = Counter(part.partition for item in self._queue.values() for part in item.entry.parts)
-            if not queued:
-                return max(self._per_partition.values(), default=0)
-            return max((self._per_partition + queued).values(), default=0)
+            return max(self._per_partition.values(), default=0)
 
     # --- looking and waiting ---
+
+    def queue(self) -> tuple[Queued, ...]:
+        """Return the entries that are pulled and not executed, ascending."""
+        with self.changed:
+            return tuple(self._queue.values())
+
+    def queued(self, index: LogIndex) -> Queued | None:
+        """Return the entry at `index` if it is in the queue."""
+        return self._queue.get(index)
 
     def queue_length(self) -> int:
         """Return how many entries are pulled and not executed."""
@@ -184,7 +338,13 @@ class Progress:
 
     def visible_count(self) -> int:
         """Return how many parts are visible."""
-        return len(self._visible)
+        return len(self.visible()[1])
+
+    def why_waiting(self, index: LogIndex) -> tuple[str, int]:
+        """Return why the entry at `index` waits, and how often it was tried."""
+        with self.changed:
+            waiting = self._waiting.get(index)
+            return (waiting.reason, waiting.tries) if waiting is not None else ("", 0)
 
     def postponed(self) -> list[dict[str, object]]:
         """Return the entries that wait: index, reason and number of tries of each."""
@@ -205,7 +365,21 @@ class Progress:
         with self.changed:
             self._listeners.remove(listener)
 
+    def wake(self) -> None:
+        """Wake everybody who waits, to look again."""
+        with self.changed:
+            for lane in self._lanes.values():
+                lane.notify_all()
+            self._tell()
+
     def _tell(self) -> None:
         self.changed.notify_all()
         for listener in self._listeners:
             listener()
+
+
+def _removes(item: Queued) -> bool:
+    """Whether an entry takes parts out of the table for good: a drop, or an insert that replaces."""
+    return isinstance(item.entry, DropEntry) or (
+        isinstance(item.entry, GetEntry) and bool(dropped_partitions(item.entry))
+    )

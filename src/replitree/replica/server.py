@@ -144,11 +144,7 @@ class Server:
     def _on_event(self, event: Event) -> None:
         match event:
             case Watched(path):
-                table = self._watched_table(path)
-                if table is None:
-                    self._wake.set()
-                else:
-                    table.puller.wake()
+                self._wake_for(path)
             case Connected():
                 self._wake.set()
                 for table in list(self._tables.values()):
@@ -159,11 +155,17 @@ class Server:
             case Suspended():
                 self.log.warning("coordination suspended")
 
-    def _watched_table(self, path: str) -> TableReplica | None:
-        """Return the table whose log a watch was about."""
+    def _wake_for(self, path: str) -> None:
+        """Wake whoever looks at a node that has changed: a table's log, its leader election, or the tables themselves."""
         prefix = layout.tables(self._root) + "/"
         name, _, rest = path.removeprefix(prefix).partition("/")
-        return self._tables.get(name) if path.startswith(prefix) and rest.startswith("log/") else None
+        table = self._tables.get(name) if path.startswith(prefix) else None
+        if table is not None and rest.startswith("log/"):
+            table.puller.wake()
+        elif table is not None and rest.startswith("leader_election"):
+            table.leader.wake()
+        else:
+            self._wake.set()
 
     def _run(self) -> None:
         """Keep the session, and the set of hosted tables, up to date."""

@@ -1,21 +1,31 @@
-"""Performs the effects on the local part store, and remembers which parts reads may show.
+"""Performs the effects on the local part store, and tells which parts reads may show.
 
-Staging folders that a running insert uses are *held*: `ListStaging` leaves them out, so the sweep never sees them.
+Staging folders that a running insert uses are *held*, and so are those of results that are being made: `ListStaging` leaves
+them out, so the sweep never sees them.
+
+A result that is published takes the place of an older one with other content, which a crash before the registration may have
+left; an insert's part never has other content.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from replitree.errors import BadInput, StoreError
 from replitree.protocol.effects import (
+    Cancelled,
+    Detach,
     FetchMany,
     FetchPart,
+    Link,
     ListParts,
     ListStaging,
+    Made,
+    Merge,
+    Mutate,
     Publish,
     Published,
     RemovePart,
@@ -29,14 +39,28 @@ from replitree.protocol.effects import (
     StoreEffect,
     StoreFailed,
 )
+from replitree.protocol.making import staged_result
+from replitree.protocol.parts import Part
 from replitree.replica.exchange import Exchange
+from replitree.replica.old_parts import OldParts
 from replitree.storage.disk import PartStore
 from replitree.storage.manifest import PartManifest
 
 PUBLISHED_MAX = 1024
 """Inserts that are remembered as published until `execute` asks for them."""
 
-Stager = Callable[[StagingId, Sequence[Any]], tuple[PartManifest, ...]]
+
+class Host(Protocol):
+    """What the performer asks of the replica that it works for."""
+
+    def stage(self, staging: StagingId, payloads: Sequence[Any]) -> tuple[PartManifest, ...]:
+        """Write the payloads of requests as the parts of a staging id."""
+
+    def make(self, effect: Merge | Mutate | Link) -> Made | StoreFailed | Cancelled:
+        """Make a merged, mutated or linked part under a staging id."""
+
+    def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
+        """Show parts to reads and no longer show others; return the names of those that nobody needs any more."""
 
 
 class StorePerformer:
@@ -44,26 +68,23 @@ class StorePerformer:
 
     Parameters
     ----------
-    store, exchange
-        Where parts lie, and who fetches them.
-    stage
-        Writes payloads of requests as the parts of a staging id.
-    reveal
-        Called with the names that become visible.
+    store, exchange, old_parts
+        Where parts lie, who fetches them, and what is kept of those that left.
+    host
+        The replica.
     """
 
-    def __init__(
-        self, store: PartStore, exchange: Exchange, stage: Stager, reveal: Callable[[tuple[str, ...]], None]
-    ) -> None:
+    def __init__(self, store: PartStore, exchange: Exchange, old_parts: OldParts, host: Host) -> None:
         self._store = store
         self._exchange = exchange
-        self._stage = stage
-        self._reveal = reveal
+        self._old_parts = old_parts
+        self._host = host
         self._lock = threading.Lock()
         self._held: set[str] = set()
         self._payloads: dict[RequestId, Any] = {}
         self._publishing = threading.Lock()
         self._published: dict[StagingId, bool] = {}
+        self._made: dict[StagingId, str] = {}
 
     @contextmanager
     def holding(self, staging: StagingId, payloads: dict[RequestId, Any]) -> Iterator[None]:
@@ -79,19 +100,34 @@ class StorePerformer:
                 for request in payloads:
                     self._payloads.pop(request, None)
 
+    @contextmanager
+    def holding_results(self, results: Sequence[Part]) -> Iterator[None]:
+        """Hold the staging folders of results while they are made and published; what was made in vain is removed."""
+        stagings = [staged_result(result) for result in results]
+        with self._lock:
+            self._held.update(stagings)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.difference_update(stagings)
+                vain = [staging for staging in stagings if self._made.pop(staging, None) is not None]
+            for staging in vain:
+                self._store.remove_staging(staging)
+
     def perform(self, effect: StoreEffect) -> object:
         """Perform one effect; where the protocol has a place for it, a failing disk is an outcome."""
         try:
             return self._perform(effect)
         except (BadInput, StoreError, OSError) as error:
-            if not isinstance(effect, Stage | Publish | FetchPart):
+            if not isinstance(effect, Stage | Publish | FetchPart | Detach):
                 raise
             return StoreFailed(str(error))
 
     def _perform(self, effect: StoreEffect) -> object:
         match effect:
             case Stage(staging, requests):
-                manifests = self._stage(staging, [self._payloads[request] for request in requests])
+                manifests = self._host.stage(staging, [self._payloads[request] for request in requests])
                 return Staged(tuple(staged_part(manifest) for manifest in manifests))
             case Publish(staging, names, synced):
                 return self._publish(staging, names, synced=synced)
@@ -99,8 +135,14 @@ class StorePerformer:
                 return self._exchange.fetch((effect,))[0]
             case FetchMany(fetches):
                 return self._exchange.fetch(fetches)
-            case Reveal(parts):
-                self._reveal(parts)
+            case Merge() | Mutate() | Link():
+                return self._make(effect)
+            case Detach(parts):
+                self._store.keep_aside(parts)
+                return None
+            case Reveal(parts, gone):
+                self._old_parts.revive(parts)
+                self._old_parts.retire(self._host.reveal(parts, gone))
                 return None
             case ListStaging():
                 return tuple(StagingId(name) for name in self._store.stagings() if not self._is_held(name))
@@ -108,13 +150,25 @@ class StorePerformer:
                 self._store.remove_staging(staging)
                 return None
             case ListParts():
-                return tuple(self._store.parts())
+                old = self._old_parts.names()
+                return tuple(part for part in self._store.parts() if part not in old)
             case RemovePart(part):
                 self._store.detach(part)
                 return None
 
+    def _make(self, effect: Merge | Mutate | Link) -> Made | StoreFailed | Cancelled:
+        made = self._host.make(effect)
+        if isinstance(made, Made):
+            with self._lock:
+                self._made[effect.staging] = made.content_hash
+        return made
+
     def _publish(self, staging: StagingId, names: tuple[tuple[str, str], ...], *, synced: bool) -> Published:
         """Publish once; `execute` repeats it for what `insert` has published a moment ago, and only the sync is left to do."""
+        with self._lock:
+            content_hash = self._made.pop(staging, None)
+        if content_hash is not None:
+            return self._publish_result(staging, names, content_hash)
         with self._publishing:
             if synced and self._published.pop(staging, False):
                 self._store.sync_names()
@@ -126,9 +180,18 @@ class StorePerformer:
                     self._published.pop(next(iter(self._published)))
         return Published(missing)
 
+    def _publish_result(self, staging: StagingId, names: tuple[tuple[str, str], ...], content_hash: str) -> Published:
+        """Publish what was made; an older part of this name with other content gives way."""
+        for _, part in names:
+            if self._store.has_part(part) and self._store.manifest(part).content_hash != content_hash:
+                self._store.detach(part)
+        missing = tuple(self._store.publish(staging, dict(names)))
+        self._store.remove_staging(staging)  # left when the same was published before
+        return Published(missing)
+
     def _is_held(self, name: str) -> bool:
         with self._lock:
-            return name.rpartition(".")[0] in self._held
+            return name in self._held or name.rpartition(".")[0] in self._held
 
 
 def staged_part(manifest: PartManifest) -> StagedPart:

@@ -12,6 +12,7 @@ local stays readable all the time.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
@@ -20,19 +21,47 @@ from typing import TypeVar
 from replitree.coordination.port import Coordination
 from replitree.errors import CorruptPart, ReplicaBusy, ReplicaReplaced, ReplitreeError, Unavailable
 from replitree.protocol.activate import Activated, Busy, NotJoined, Replaced, Unsettled, activate, renew_epoch
-from replitree.protocol.effects import ClientAnswer, Epoch, Owner, Procedure, RequestId, StagingId
-from replitree.protocol.execute import refetch
+from replitree.protocol.effects import (
+    Cancelled,
+    ClientAnswer,
+    Epoch,
+    Link,
+    Made,
+    Merge,
+    Mutate,
+    Owner,
+    Procedure,
+    RequestId,
+    StagingId,
+    StoreFailed,
+)
+from replitree.protocol.entries import MergeEntry
+from replitree.protocol.fetch import refetch
 from replitree.protocol.layout import Replica
-from replitree.protocol.pull import Fenced, Gap, Pointer, load_queue
-from replitree.protocol.start import CaughtUp, catch_up, compare_parts, list_idle_staging, sweep_staging
+from replitree.protocol.pull import Fenced, Gap, Place, Queued, load
+from replitree.protocol.start import (
+    CaughtUp,
+    catch_up,
+    compare_parts,
+    forget_covered,
+    list_idle_staging,
+    sweep_staging,
+)
 from replitree.protocol.table import Outcome, join_table, leave_table
+from replitree.replica.commands import Commands
 from replitree.replica.config import ServerConfig
+from replitree.replica.definitions import Definitions
 from replitree.replica.exchange import Exchange, Peer
 from replitree.replica.identity import Identity, decode_identity
-from replitree.replica.inserts import Inserts
+from replitree.replica.inserts import Inserts, Payload
+from replitree.replica.leader import Leader
 from replitree.replica.logs import Log
+from replitree.replica.making import Maker
+from replitree.replica.merges import Merges
 from replitree.replica.metrics import Metrics
-from replitree.replica.progress import Progress
+from replitree.replica.old_parts import OldParts
+from replitree.replica.orphans import Orphans
+from replitree.replica.progress import Lane, Progress
 from replitree.replica.runner import Performer
 from replitree.replica.store_performer import StorePerformer
 from replitree.replica.uploads import Uploads
@@ -46,6 +75,8 @@ T = TypeVar("T")
 RETRY_S_MIN = 0.2
 RETRY_S_MAX = 5.0
 MAINTENANCE_S = 1.0
+ORPHANS_S = 30.0
+"""How often the disk is looked through for parts that nobody will register."""
 
 
 class State(Enum):
@@ -84,7 +115,7 @@ class TableReplica:
         metrics: Metrics,
         log: Log,
     ) -> None:
-        self.definition = definition
+        self.definitions = Definitions(replica.table, definition, coordination)
         self.replica = replica
         self.config = config
         self.me = identity.encode()
@@ -99,23 +130,61 @@ class TableReplica:
         self._exchange = Exchange(
             self.store, lambda name, fresh: peer(definition.name, name, fresh), config.fetch_threads
         )
-        self.store_performer = StorePerformer(self.store, self._exchange, self._stage, self.progress.reveal)
+        self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
+        self._orphans, self._looked_at = Orphans(self), time.monotonic()
+        self.maker = Maker(self)
+        self.store_performer = StorePerformer(self.store, self._exchange, self.old_parts, self)
         self.performer = Performer(coordination, self.store_performer.perform, self._answer)
         self._changed = threading.Condition()
         self._state, self._reason = State.STARTING, "it has not activated yet"
         self._trouble: str | None = None
+        self._swept = False
         self.on_end: Callable[[], object] = lambda: None
         self.lacking: dict[str, str] = {}
         self._setting_aside = threading.Lock()
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
-        self.puller = Puller(self, self._is_stopping)
+        self.puller = Puller(self, self.is_stopping)
+        lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
         self._executors = [
-            Executor(self, self._is_stopping, self.puller.reload, large=large) for large in (False, True)
+            Executor(self, self.is_stopping, self.puller.reload, lane, number) for number, lane in enumerate(lanes)
         ]
+        self.merges = Merges(self)
+        self.leader = Leader(self, self.is_stopping)
+        self.commands = Commands(self)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._maintenance = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
 
     # --- what others ask ---
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition, as new as this replica knows it."""
+        return self.definitions.current
+
+    def definition_at(self, version: int) -> TableDefinition:
+        """Return the table with the columns of a schema version."""
+        return self.definitions.at(version)
+
+    def pull_now(self) -> None:
+        """Look at the log at once: somebody waits."""
+        self.puller.hurry()
+
+    def makes(self, item: Queued) -> bool:
+        """Whether this replica makes the result of an entry by itself, now; otherwise it waits for another to have it."""
+        config = self.config
+        if isinstance(item.entry, MergeEntry) and self.maker.is_paused:
+            return False
+        waits = config.merge == "fetch"
+        if not waits and item.entry.replica != self.replica.name:
+            held = [part for part in item.change.removed if part in self.progress.held]
+            waits = sum(self.store.manifest(part.name).bytes for part in held) > config.fetch_above_bytes
+        return not waits or self.progress.waited_s(item.index) > config.fetch_wait_s
+
+    def pause_merges(self, *, paused: bool) -> None:
+        """Merge no more on this replica, and do not lead; or go on."""
+        self.maker.is_paused = paused
+        self.progress.retry_now()
+        self.leader.wake()
 
     @property
     def state(self) -> State:
@@ -133,8 +202,8 @@ class TableReplica:
     def status(self) -> dict[str, object]:
         """Return what an operator wants to know."""
         index, parts = self.progress.visible()
-        manifests = [self.store.manifest(part) for part in parts]
-        pointer = self.progress.pointer
+        manifests = [self._manifest(part) for part in parts]
+        place = self.progress.place
         return {
             "table": self.definition.name,
             "replica": self.replica.name,
@@ -142,14 +211,39 @@ class TableReplica:
             "reason": self._reason,
             "epoch": self.performer.epoch.current,
             "index": index,
-            "log_pointer": pointer.index if pointer is not None else None,
+            "log_pointer": place.pointer.index if place is not None else None,
+            "schema_version": self.definition.schema_version,
             "queue": self.progress.queue_length(),
             "postponed": self.progress.postponed()[:20],
             "parts": len(parts),
-            "rows": sum(manifest.rows for manifest in manifests),
-            "bytes": sum(manifest.bytes for manifest in manifests),
+            "rows": sum(manifest.rows for manifest in manifests if manifest is not None),
+            "bytes": sum(manifest.bytes for manifest in manifests if manifest is not None),
             "lacking": sorted(self.lacking),
+            "merges_paused": self.maker.is_paused,
+            "leader": self.leader.leader,
+            "running": self._making(),
+            **self.old_parts.sizes(),
         }
+
+    def _making(self) -> list[dict[str, object]]:
+        """Return what is being merged and mutated."""
+        index_of = {part.name: item.index for item in self.progress.queue() for part in item.change.added}
+        return [
+            {
+                "index": index_of.get(result),
+                "kind": running.kind,
+                "result": result,
+                "rows_done": running.rows_done,
+                "rows_total": running.rows_total,
+            }
+            for result, running in sorted(self.maker.running().items())
+        ]
+
+    def _manifest(self, part: str) -> PartManifest | None:
+        try:
+            return self.store.manifest(part)
+        except CorruptPart:
+            return None  # it has just left, or is being fetched again
 
     # --- trouble ---
 
@@ -180,7 +274,8 @@ class TableReplica:
         self.metrics.active.labels(self.definition.name).set(1 if state is State.ACTIVE else 0)
         self._changed.notify_all()
 
-    def _is_stopping(self) -> bool:
+    def is_stopping(self) -> bool:
+        """Whether it has stopped, or is about to."""
         return self._state is State.STOPPED
 
     # --- life ---
@@ -192,6 +287,7 @@ class TableReplica:
         self.puller.start()
         for executor in self._executors:
             executor.start()
+        self.leader.start()
 
     def wait_started(self, timeout_s: float) -> State:
         """Wait until the first activation has ended, well or not."""
@@ -204,8 +300,8 @@ class TableReplica:
         self.inserts.close(timeout_s)
         with self._changed:
             self._set(State.STOPPED, "shut down")
-        with self.progress.changed:
-            self.progress.changed.notify_all()
+        self.progress.wake()
+        self.leader.join(timeout_s)
         self.puller.join(timeout_s)
         for executor in self._executors:
             executor.join(timeout_s)
@@ -220,7 +316,7 @@ class TableReplica:
 
     def _live(self) -> None:
         pause = RETRY_S_MIN
-        while not self._is_stopping():
+        while not self.is_stopping():
             try:
                 self._become_active()
                 pause = RETRY_S_MIN
@@ -237,7 +333,7 @@ class TableReplica:
                 pause = min(RETRY_S_MAX, pause * 2)
                 continue
             with self._changed:
-                self._changed.wait_for(lambda: self._trouble is not None or self._is_stopping())
+                self._changed.wait_for(lambda: self._trouble is not None or self.is_stopping())
 
     def _become_active(self) -> None:
         """Go through the steps of `protocol.start`; on return the replica is active."""
@@ -245,23 +341,44 @@ class TableReplica:
         self._check_disk()
         idle = self._run(list_idle_staging())
         epoch = self._own_epoch()
-        pointer = self._catch_up(epoch)
-        swept = self._run(sweep_staging(self.replica, idle))
-        self.lacking.update(self._run(compare_parts(self.replica)).missing)
-        queue = self._run(load_queue(self.replica))
-        self.progress.reveal(self.progress.reload(pointer, queue))
-        self.log.info("activated", epoch=epoch, pointer=pointer.index, queue=len(queue), swept=swept)
+        if not self._swept:
+            self.store.sweep()  # nobody else acts for this replica from now on
+            self._swept = True
+        place = self._catch_up(epoch)
+        self._tidy_up(epoch, idle)
+        self.definitions.refresh()
+        self.log.info("activated", epoch=epoch, pointer=place.pointer.index, queue=self.progress.queue_length())
         with self._changed:
-            if self._trouble is None and not self._is_stopping():
+            if self._trouble is None and not self.is_stopping():
                 self._set(State.ACTIVE, "")
         self.progress.retry_now()
         self.puller.wake()
+        self.leader.wake()
+
+    def _tidy_up(self, epoch: Epoch, idle: tuple[StagingId, ...]) -> None:
+        """Go through steps 4 to 6 of `protocol.start`, and take over what was loaded."""
+        begun = self.progress.begin_load()
+        loaded = self._run(load(self.replica))
+        swept = self._run(sweep_staging(idle, loaded))
+        if swept:
+            self.log.info("swept", stagings=swept)
+        if not self._run(forget_covered(self.replica, epoch, loaded)):
+            raise Unavailable("the registration of covered parts could not be taken back")
+        on_disk = frozenset(self.store.parts())
+        self.progress.hide(part.name for part in loaded.held if part.name not in on_disk)
+        left = self.progress.take_over(loaded, begun)
+        if left is None:
+            self.puller.reload()
+        self.old_parts.retire(left or ())
+        missing = dict(self._run(compare_parts(self.replica, loaded)).missing)
+        self.lacking.update(missing)
+        self.progress.has_strays = False
 
     def _forget_trouble(self) -> None:
         with self._changed:
             self._trouble = None
 
-    def _catch_up(self, epoch: Epoch) -> Pointer:
+    def _catch_up(self, epoch: Epoch) -> Place:
         """Pull up to the log's tail."""
         match self._run(catch_up(self.replica, epoch)):
             case Fenced():
@@ -269,8 +386,8 @@ class TableReplica:
             case Gap(index):
                 self.halt(f"log entry {index} is gone although this replica had not pulled it: it is lost")
                 raise Unavailable(self._reason)
-            case CaughtUp(pointer):
-                return pointer
+            case CaughtUp(place):
+                return place
 
     def _own_epoch(self) -> Epoch:
         """Activate for the first time, or renew the epoch that this process has."""
@@ -305,8 +422,17 @@ class TableReplica:
     def _run(self, procedure: Procedure[T]) -> T:
         return self.performer.run(procedure)
 
-    def _stage(self, staging: StagingId, payloads: Sequence[object]) -> tuple[PartManifest, ...]:
+    def stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
+        """Write the payloads of requests as the parts of a staging id."""
         return self.inserts.stage(staging, payloads)
+
+    def make(self, effect: Merge | Mutate | Link) -> Made | StoreFailed | Cancelled:
+        """Make a merged, mutated or linked part under a staging id."""
+        return self.maker.perform(effect)
+
+    def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
+        """Show parts to reads and no longer show others; return the names of those that nobody needs any more."""
+        return self.progress.reveal(shown, gone)
 
     def _answer(self, request: RequestId, answer: ClientAnswer) -> None:
         self.inserts.answer(request, answer)
@@ -322,14 +448,16 @@ class TableReplica:
             )
 
     def _maintain(self) -> None:
-        while not self._is_stopping():
+        while not self.is_stopping():
             with self._changed:
-                self._changed.wait_for(self._is_stopping, MAINTENANCE_S)
+                self._changed.wait_for(self.is_stopping, MAINTENANCE_S)
             if self._state is State.ACTIVE:
                 try:
                     self._check_disk()
                     self._mend()
+                    self._let_go()
                     self.uploads.sweep()
+                    self.definitions.catch_up()
                 except (ReplitreeError, OSError) as error:
                     self.trouble(str(error))
             self._measure()
@@ -337,6 +465,9 @@ class TableReplica:
     def _mend(self) -> None:
         """Fetch again what is registered and not whole on disk."""
         with self._setting_aside:  # a part that is noted is out of the way by then: the fetch must not find it
+            held = frozenset(part.name for part in self.progress.held) if self.lacking else frozenset()
+            for name in [name for name in self.lacking if name not in held]:
+                del self.lacking[name]  # a later form took its place
             wanted = tuple(sorted(self.lacking.items()))
         if not wanted:
             return
@@ -349,6 +480,19 @@ class TableReplica:
             self.metrics.refetched.labels(self.definition.name).inc(fetched)
             self.log.info("parts fetched again", parts=fetched)
 
+    def _let_go(self) -> None:
+        """Take back the registration of parts that others cover, then remove the old parts whose time is over."""
+        epoch = self.active_epoch()
+        if self.progress.has_strays and epoch is not None:
+            self.progress.has_strays = False
+            if not self._run(forget_covered(self.replica, epoch, self._run(load(self.replica)))):
+                self.progress.has_strays = True
+        if time.monotonic() - self._looked_at >= ORPHANS_S:
+            self._looked_at = time.monotonic()
+            self._orphans.look()
+        if not self.progress.has_strays:
+            self.old_parts.remove_due()
+
     def suspect(self, part: str) -> bool:
         """Verify a part that somebody found broken; a broken one is set aside and fetched again.  True: it was whole."""
         content = self.store.manifest(part).content_hash
@@ -358,7 +502,7 @@ class TableReplica:
             problem = str(error)
         else:
             return True
-        self.progress.hide(part)
+        self.progress.hide((part,))
         with self._setting_aside:
             self.lacking[part] = content
             self.store.quarantine(part, problem)
@@ -368,7 +512,13 @@ class TableReplica:
 
     def _measure(self) -> None:
         name = self.definition.name
-        pointer = self.progress.pointer
+        place = self.progress.place
         self.metrics.queue.labels(name).set(self.progress.queue_length())
         self.metrics.parts.labels(name).set(self.progress.visible_count())
-        self.metrics.pointer.labels(name).set(pointer.index if pointer is not None else 0)
+        self.metrics.pointer.labels(name).set(place.pointer.index if place is not None else 0)
+        self.metrics.leading.labels(name).set(self.leader.is_leading)
+        self.metrics.making.labels(name).set(len(self.maker.running()))
+        sizes = self.old_parts.sizes()
+        self.metrics.old_parts.labels(name).set(sizes["old_parts"])
+        self.metrics.old_bytes.labels(name).set(sizes["old_bytes"])
+        self.metrics.leases.labels(name).set(sizes["leases"])

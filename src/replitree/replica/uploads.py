@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 from replitree.errors import BadInput
-from replitree.storage.disk import PartStore, check_file_name
+from replitree.storage.disk import PartStore
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest, is_partition_id
+from replitree.storage.part_folder import check_file_name
 
 UPLOAD_LIFETIME_S = 24 * 3600.0
 UPLOADS_MAX = 1000

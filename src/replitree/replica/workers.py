@@ -1,4 +1,4 @@
-"""The threads of one table replica that move it along the log: one pulls, two execute.
+"""The threads of one table replica that move it along the log: one pulls, the others execute, each in its lane.
 
 They work only while the replica is active.  Whatever stops them is reported to the life thread (`trouble`), which activates
 again; they never try to mend the session themselves.
@@ -13,7 +13,8 @@ from typing import Protocol
 
 from replitree.errors import CoordinationUnavailable, ReplitreeError, UnsupportedFormat
 from replitree.protocol.effects import Epoch, LogIndex
-from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, Executed, QueueMoved, execute
+from replitree.protocol.entries import AlterEntry, MergeEntry, MutateEntry
+from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, execute
 from replitree.protocol.layout import Replica
 from replitree.protocol.pull import (
     PULL_ENTRIES_MAX,
@@ -22,23 +23,27 @@ from replitree.protocol.pull import (
     PointerMoved,
     Pulled,
     Queued,
-    load_queue,
+    load,
     pull_log,
-    read_pointer,
 )
+from replitree.protocol.registration import Executed, QueueMoved
+from replitree.replica.definitions import Definitions
 from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
-from replitree.replica.progress import Progress
+from replitree.replica.old_parts import OldParts
+from replitree.replica.progress import Lane, Progress
 from replitree.replica.runner import Performer
+from replitree.replica.store_performer import StorePerformer
 
 POLL_S = 10.0
 """The log's tail is looked at this often even if no watch fires."""
 
 RETRY_S = 0.5
 
-GATHER_S = 0.02
+GATHER_S = 0.04
 """Shortest time from one pull to the next.  An entry after a pause is pulled at once; of a stream several are pulled, fetched
-and registered together, which costs all replicas less and each entry at most this long."""
+and registered together, which costs all replicas less and each entry at most this long.  Whoever waits for an entry does not
+wait for that (`Puller.hurry`)."""
 
 
 class Host(Protocol):
@@ -47,8 +52,14 @@ class Host(Protocol):
     replica: Replica
     performer: Performer
     progress: Progress
+    store_performer: StorePerformer
+    old_parts: OldParts
+    definitions: Definitions
     metrics: Metrics
     log: Log
+
+    def makes(self, item: Queued) -> bool:
+        """Whether this replica merges and mutates by itself now."""
 
     def active_epoch(self) -> Epoch | None:
         """Return the epoch while the replica is active, else None."""
@@ -67,8 +78,9 @@ class Puller:
         self._host = host
         self._stopping = stopping
         self._wake = threading.Event()
+        self._hurry = threading.Event()
         self._reload_asked = threading.Event()
-        self._last_count, self._pulled_at = 1, 0.0
+        self._gathered, self._pulled_at = 0, 0.0
         self._thread = threading.Thread(target=self._run, name=f"pull-{host.replica.table.name}", daemon=True)
 
     def start(self) -> None:
@@ -77,6 +89,11 @@ class Puller:
 
     def wake(self) -> None:
         """Look at the log now."""
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Somebody waits for an entry: do not gather others before the next pull."""
+        self._hurry.set()
         self._wake.set()
 
     def reload(self) -> None:
@@ -92,17 +109,18 @@ class Puller:
     def _gather(self) -> int:
         """Wait until it is time for the next pull; return how many entries are to be expected."""
         self._wake.wait(POLL_S)
+        expected, self._gathered = self._gathered, 0
         early_s = self._pulled_at + GATHER_S - time.monotonic()
-        if early_s <= 0 or self._stopping():
+        if early_s <= 0 or self._stopping() or self._hurry.wait(early_s):
             return 1
-        time.sleep(early_s)
-        return max(1, self._last_count)
+        return max(1, expected)
 
     def _run(self) -> None:
         count, more = 1, False
         while not self._stopping():
             count = min(PULL_ENTRIES_MAX, count * 2) if more else self._gather()
             self._wake.clear()
+            self._hurry.clear()
             epoch = self._host.active_epoch()
             if epoch is None or self._stopping():
                 more = False
@@ -120,21 +138,27 @@ class Puller:
                 self._host.trouble(str(error))
 
     def _pull(self, epoch: Epoch, count: int) -> bool:
-        """Pull once; True when there is more already."""
+        """Pull once; True when as many entries as were asked for were there already, and more."""
         host, progress = self._host, self._host.progress
-        if progress.pointer is None or self._reload_asked.is_set():
+        if progress.place is None or self._reload_asked.is_set():
             self._reload_asked.clear()
-            self._reload()
-        assert progress.pointer is not None
-        outcome = host.performer.run(pull_log(host.replica, epoch, progress.pointer, count))
+            if not self._reload():
+                self.reload()
+                return True
+        assert progress.place is not None
+        outcome = host.performer.run(pull_log(host.replica, epoch, progress.place, count))
         match outcome:
-            case Pulled(pointer, entries, more):
-                progress.pulled(pointer, entries)
-                self._last_count, self._pulled_at = len(entries), time.monotonic()
+            case Pulled(place, entries, more):
+                progress.pulled(place, entries)
+                self._follow_columns(entries)
+                self._gathered += len(entries)
+                self._pulled_at = time.monotonic()
                 host.metrics.pulled.labels(host.replica.table.name).inc(len(entries))
-                return more
+                if more:
+                    self._wake.set()
+                return more and len(entries) == count  # the rest came meanwhile: there will be more in a moment
             case PointerMoved():
-                self._reload()
+                self.reload()
                 return True
             case Fenced():
                 host.trouble("the epoch was taken over")
@@ -142,24 +166,34 @@ class Puller:
                 host.halt(f"log entry {index} is gone although this replica had not pulled it: it is lost")
         return False
 
-    def _reload(self) -> None:
-        """Take pointer and queue from coordination; what was executed unnoticed becomes visible."""
+    def _follow_columns(self, entries: tuple[Queued, ...]) -> None:
+        """Read the table's definition again when an entry has changed it."""
+        versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
+        if versions:
+            self._host.definitions.expect(versions[-1])
+            self._host.definitions.catch_up()
+
+    def _reload(self) -> bool:
+        """Take the replica's state from coordination; what was executed unnoticed becomes visible.  False: do it again."""
         host = self._host
-        pointer = host.performer.run(read_pointer(host.replica))
-        queue = host.performer.run(load_queue(host.replica))
-        host.progress.reveal(host.progress.reload(pointer, queue))
+        begun = host.progress.begin_load()
+        left = host.progress.take_over(host.performer.run(load(host.replica)), begun)
+        host.old_parts.retire(left or ())
+        return left is not None
 
 
 class Executor:
     """Executes queue entries of one lane, a batch at a time."""
 
-    def __init__(self, host: Host, stopping: Callable[[], bool], reload: Callable[[], None], large: bool) -> None:
+    def __init__(
+        self, host: Host, stopping: Callable[[], bool], reload: Callable[[], None], lane: Lane, number: int = 0
+    ) -> None:
         self._host = host
         self._stopping = stopping
         self._reload = reload
-        self._large = large
-        lane = "large" if large else "small"
-        self._thread = threading.Thread(target=self._run, name=f"execute-{lane}", daemon=True)
+        self._lane = lane
+        self._count = EXECUTE_ENTRIES_MAX if lane is Lane.SMALL else 1
+        self._thread = threading.Thread(target=self._run, name=f"execute-{lane.value}-{number}", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -177,7 +211,7 @@ class Executor:
                 with progress.changed:
                     progress.changed.wait(RETRY_S)
                 continue
-            batch = progress.take(self._large, 1 if self._large else EXECUTE_ENTRIES_MAX, self._stopping, RETRY_S)
+            batch = progress.take(self._lane, self._count, self._stopping, RETRY_S)
             if batch:
                 self._execute(epoch, batch)
 
@@ -187,8 +221,7 @@ class Executor:
         done: tuple[LogIndex, ...] = ()
         reasons: dict[LogIndex, str] = {}
         try:
-            outcome = host.performer.run(execute(host.replica, epoch, batch))
-            match outcome:
+            match self._perform(epoch, batch):
                 case Executed(executed, postponed):
                     done = executed
                     reasons = {item.index: item.reason for item in postponed}
@@ -199,7 +232,17 @@ class Executor:
                     host.trouble("the epoch was taken over")
         except (ReplitreeError, OSError) as error:
             reasons = {item.index: str(error) for item in batch}
+        except Exception as error:  # noqa: BLE001 - a defect of ours: say so, and let the other entries go on
+            host.log.defect("execution failed", indexes=[item.index for item in batch])
+            reasons = {item.index: f"defect: {error!r}" for item in batch}
         finally:
             host.progress.release(batch, done, reasons)
         host.metrics.executed.labels(host.replica.table.name).inc(len(done))
         host.metrics.postponed.labels(host.replica.table.name).inc(len(reasons))
+
+    def _perform(self, epoch: Epoch, batch: tuple[Queued, ...]) -> Executed | QueueMoved | Fenced:
+        host, item = self._host, batch[0]
+        view = host.progress.view(batch, makes=host.makes(item))
+        results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
+        with host.store_performer.holding_results(results):
+            return host.performer.run(execute(host.replica, epoch, view, batch))

@@ -1,0 +1,396 @@
+"""Commands of users: mutate, drop, alter, kill, optimize, attach and freeze.
+
+Any replica takes any command: it appends an entry to the log, and what becomes of it is the fold's to decide, for every replica
+alike.  A command has an id.  When it can't be found out whether it got into the log, the client hears "outcome unknown" with
+the id, and the same command with that id is not appended a second time, as long as it is among the last `SEARCH_ENTRIES`
+entries.
+
+The methods here block; they are called in threads of their own.  Waiting for the execution is the HTTP server's part.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow.parquet as pq
+
+from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, SchemaMismatch, Unavailable
+from replitree.protocol import layout
+from replitree.protocol.effects import EntryId, Epoch, GetMany, LogIndex, Sync
+from replitree.protocol.entries import (
+    EVERY_PARTITION,
+    AlterEntry,
+    Command,
+    DropEntry,
+    MergeEntry,
+    MutateEntry,
+)
+from replitree.protocol.layout import Replica
+from replitree.protocol.mutate import kill_mutation
+from replitree.protocol.parts import Part, merged_part, parse_part
+from replitree.protocol.propose import NotProposed, Proposed, Proposer, find_command, propose
+from replitree.protocol.pull import Queued
+from replitree.replica.definitions import Definitions
+from replitree.replica.inserts import Detached
+from replitree.replica.making import Maker
+from replitree.replica.merges import Merges, OptimizeWish
+from replitree.replica.progress import Progress
+from replitree.replica.runner import Performer
+from replitree.storage.alter_parser import parse_alter
+from replitree.storage.definition import TableDefinition
+from replitree.storage.disk import PartStore
+from replitree.storage.evolve import apply_alter
+from replitree.storage.manifest import is_partition_id
+from replitree.storage.mutation import Mutation, delete_where, parse_mutation, update_where
+
+SEARCH_ENTRIES = 10_000
+ALTERS_MAX = 10
+"""Tries of an alter while others change the columns at the same time."""
+
+ID_CHARACTERS_MAX = 100
+TAIL_WINDOW = 16
+"""Log entries read at once in the search for the log's end."""
+
+
+class Host(Protocol):
+    """What commands need of the replica that takes them."""
+
+    replica: Replica
+    definitions: Definitions
+    performer: Performer
+    progress: Progress
+    store: PartStore
+    maker: Maker
+    merges: Merges
+    me: bytes
+
+    def active_epoch(self) -> Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def why_not_active(self) -> str:
+        """Return why the replica takes nothing now."""
+
+    def trouble(self, reason: str) -> None:
+        """Report that the replica must activate again."""
+
+    def pull_now(self) -> None:
+        """Look at the log at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class MutationWish:
+    """What somebody asks of a mutation: a statement, or its pieces."""
+
+    sql: str | None = None
+    kind: str | None = None
+    where: str | None = None
+    assignments: tuple[tuple[str, str], ...] = ()
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropWish:
+    """What somebody wants to drop: a partition, a range of blocks (both included), or all."""
+
+    partition: str | None = None
+    blocks: tuple[int, int] | None = None
+    all: bool = False
+    detach: bool = False
+
+
+class Commands:
+    """Takes the commands of one table replica."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def mutate(self, wish: MutationWish, command_id: str | None) -> tuple[EntryId, LogIndex]:
+        """Append a mutation; return its id and index.
+
+        Raises
+        ------
+        BadInput
+            It can't be read, or can't be done to this table.
+        ReadOnly, Unavailable
+            It is certainly not in the log.
+        OutcomeUnknown
+            It may be in the log.
+        """
+        definition = self._host.definitions.current
+        try:
+            mutation = _mutation(wish, definition)
+        except BadInput:
+            newer = self._host.definitions.refresh()
+            if newer is definition:
+                raise
+            definition, mutation = newer, _mutation(wish, newer)
+        entry = MutateEntry(
+            self._host.replica.name,
+            _id(command_id),
+            wish.partition or EVERY_PARTITION,
+            mutation.text,
+            definition.schema_version,
+        )
+        return entry.id, self._append(entry, repeated=command_id is not None)
+
+    def drop(self, wish: DropWish, command_id: str | None) -> tuple[EntryId, LogIndex]:
+        """Append a drop; return its id and index.  Raises as `mutate`."""
+        if wish.all and (wish.partition is not None or wish.blocks is not None):
+            raise BadInput("say all, or a partition, or blocks")
+        if not wish.all and wish.partition is None and wish.blocks is None:
+            raise BadInput('say what to drop: {"partition": "…"}, {"blocks": [first, last]} or {"all": true}')
+        if wish.partition is not None and not is_partition_id(wish.partition):
+            raise BadInput(f"{wish.partition!r} can't be a partition's id")
+        if wish.blocks is not None and not 0 <= wish.blocks[0] <= wish.blocks[1]:
+            raise BadInput(f"blocks {list(wish.blocks)} are no range: say the first and the last one")
+        first, last = wish.blocks if wish.blocks is not None else (None, None)
+        entry = DropEntry(
+            self._host.replica.name,
+            _id(command_id),
+            wish.partition or EVERY_PARTITION,
+            first,
+            last,
+            wish.detach,
+        )
+        return entry.id, self._append(entry, repeated=command_id is not None)
+
+    def alter(self, sql: str, command_id: str | None) -> tuple[EntryId, LogIndex, int]:
+        """Append a change of the columns; return its id, index, and the schema version from there on.  Raises as `mutate`."""
+        wanted = _id(command_id)
+        known = self._find(wanted) if command_id is not None else None
+        for _ in range(ALTERS_MAX):
+            definition, node_version = self._host.definitions.read()
+            if known is not None:
+                return wanted, known, definition.schema_version
+            alter = parse_alter(sql, definition)
+            changed = apply_alter(definition, alter)
+            entry = AlterEntry(self._host.replica.name, wanted, alter.encode().decode(), changed.schema_version)
+            try:
+                index = self._append(entry, columns=(changed.encode_columns(), node_version))
+            except SchemaMismatch:
+                continue
+            self._host.definitions.expect(changed.schema_version)
+            self._host.definitions.catch_up()
+            return wanted, index, changed.schema_version
+        raise Unavailable("others change the columns all the time; nothing was changed, try again")
+
+    def kill(self, index: LogIndex) -> int:
+        """Let be every part of a mutation that nobody has mutated yet; return how many this replica has let be.
+
+        Raises
+        ------
+        BadInput
+            There is no such mutation, as far as this replica remembers.
+        """
+        host = self._host
+        item = host.progress.queued(index)
+        if item is None and host.progress.history.command(index) is None:
+            raise BadInput(f"there is no mutation at {index} that this replica knows; `GET mutations` lists them")
+        known = item or host.progress.history.command(index)
+        if known is None or not isinstance(known.entry, MutateEntry):
+            raise BadInput(f"the entry at {index} is not a mutation")
+        if item is None:
+            return 0
+        killed = host.performer.run(kill_mutation(host.replica, self._epoch(), item))
+        host.maker.kill(index)
+        host.progress.retry_now()
+        return killed
+
+    def detached_part(self, name: str) -> Detached:
+        """Return a detached part that fits the table.
+
+        Raises
+        ------
+        BadInput
+            There is none of this name that is whole, or its columns are not those of its schema version.
+        """
+        host = self._host
+        found = {each.name: each for each in host.store.attachable()}
+        if name not in found:
+            raise BadInput(f"{name!r} can't be attached; what can be: {', '.join(found) or 'nothing'}")
+        detached = found[name]
+        written = host.definitions.at(detached.manifest.schema_version).stored
+        for file in detached.manifest.files:
+            schema = pq.read_schema(host.store.root / "detached" / name / file.name)
+            if [(field.name, field.type) for field in schema] != [(f.name, f.type) for f in written.arrow_schema]:
+                raise BadInput(f"{name} has other columns than version {written.schema_version} of the table")
+        if len(detached.manifest.partition_values) != len(written.partition_by):
+            raise BadInput(f"{name} is partitioned in another way than the table")
+        return Detached(name, detached.part, detached.manifest)
+
+    def tail(self) -> LogIndex:
+        """Return the index that the log's next entry will have, not older than now."""
+        host = self._host
+        table, place = host.replica.table, host.progress.place
+        host.performer.perform(Sync(layout.log(table)))
+        index = place.pointer.index if place is not None else table.base
+        while True:
+            many = host.performer.perform(
+                GetMany(tuple(layout.log_entry(table, index + i) for i in range(TAIL_WINDOW)))
+            )
+            found = next((i for i, node in enumerate(many.nodes) if node is None), TAIL_WINDOW)
+            index += found
+            if found < TAIL_WINDOW:
+                return LogIndex(index)
+
+    def optimize(self, wish: OptimizeWish) -> tuple[LogIndex, ...]:
+        """Append merges of as much as can be merged; return their indexes."""
+        epoch = self._epoch()
+        indexes = self._host.merges.propose(epoch, self._host.merges.optimize(wish))
+        self._host.pull_now()
+        return indexes
+
+    # --- appending ---
+
+    def _epoch(self) -> Epoch:
+        epoch = self._host.active_epoch()
+        if epoch is None:
+            raise ReadOnly(self._host.why_not_active())
+        return epoch
+
+    def _append(self, entry: Command, *, repeated: bool = False, columns: tuple[bytes, int] | None = None) -> LogIndex:
+        """Append a command, unless one that is repeated is in the log."""
+        host, epoch = self._host, self._epoch()
+        known = self._find(entry.id) if repeated else None
+        if known is not None:
+            return known
+        outcome = host.performer.run(propose(self._proposer(0), epoch, entry, columns))
+        host.pull_now()
+        match outcome:
+            case Proposed(index):
+                return index
+            case NotProposed(reason):
+                if columns is not None and "columns were changed" in reason:
+                    raise SchemaMismatch(reason)
+                host.trouble("a command could not be appended")
+                raise ReadOnly(f"nothing was changed: {reason}")
+        host.trouble("a command's outcome is unknown")
+        raise OutcomeUnknown("the command may be in the log; repeat it with the same id", entry.id)
+
+    def _find(self, command: EntryId) -> LogIndex | None:
+        """Look whether a command with this id is in the log."""
+        known = self._host.progress.history.index_of(command)
+        if known is not None:
+            return known
+        proposer = self._proposer(SEARCH_ENTRIES)
+        self._host.performer.perform(Sync(layout.log(self._host.replica.table)))
+        sought = DropEntry(self._host.replica.name, command, EVERY_PARTITION)
+        return self._host.performer.run(find_command(proposer, sought))
+
+    def _proposer(self, back: int) -> Proposer:
+        host = self._host
+        place = host.progress.place
+        base = host.replica.table.base
+        log_from = max(base, place.pointer.index - back) if place is not None else base
+        return Proposer(host.replica, host.me, LogIndex(log_from))
+
+
+# --- what became of it ------------------------------------------------------------------------------------------------------
+
+
+def outcome_of(progress: Progress, index: LogIndex) -> dict[str, object]:
+    """Return what this replica knows of the command at `index`: whether it applies, whether it is executed, what it changes."""
+    with progress.changed:
+        change = progress.history.change(index)
+        known = progress.history.command(index)
+        pulled = progress.place is not None and index < progress.place.pointer.index
+        finished = progress.is_executed(index)
+        reason, _ = progress.why_waiting(index)
+    if not pulled:
+        reason = "this replica has not pulled it yet"
+    is_alter = known is not None and isinstance(known.entry, AlterEntry)
+    applied = None if change is None else is_alter or not change.is_empty
+    return {
+        "index": index,
+        "applied": applied,
+        "finished": finished,
+        "removed": len(change.removed) if change is not None else None,
+        "added": len(change.added) if change is not None else None,
+        "reason": reason,
+    }
+
+
+def merge_outcome(progress: Progress, index: LogIndex) -> dict[str, object]:
+    """Return what this replica knows of the merge at `index`."""
+    known = progress.history.command(index)
+    answer = outcome_of(progress, index)
+    row: dict[str, object] = {key: answer[key] for key in ("index", "applied", "finished", "reason")}
+    if known is not None and isinstance(known.entry, MergeEntry):
+        sources = tuple(parse_part(name) for name in known.entry.sources)
+        row |= {
+            "partition": sources[0].partition,
+            "sources": known.entry.sources,
+            "result": merged_part(sources).name,
+        }
+    return row
+
+
+def mutations(progress: Progress, held: Callable[[Part], bool]) -> list[dict[str, object]]:
+    """Return the mutations of the queue, then the last ones that are executed.
+
+    Parameters
+    ----------
+    held
+        Whether a part, or a later form of it, is here.
+    """
+    with progress.changed:
+        queued = [item for item in progress.queue() if isinstance(item.entry, MutateEntry)]
+        waiting = {item.index for item in queued}
+        done = [
+            item
+            for item in progress.history.commands()
+            if isinstance(item.entry, MutateEntry) and item.index not in waiting and not item.change.is_empty
+        ]
+        return [_mutation_row(progress, item, held) for item in (*queued, *done[-100:][::-1])]
+
+
+def _mutation_row(progress: Progress, item: Queued, held: Callable[[Part], bool]) -> dict[str, object]:
+    entry = item.entry
+    assert isinstance(entry, MutateEntry)
+    finished = progress.is_executed(item.index)
+    parts = item.change.added
+    left = 0 if finished else sum(not held(part) for part in parts)
+    reason, tries = progress.why_waiting(item.index)
+    return {
+        "index": item.index,
+        "id": entry.id,
+        "replica": entry.replica,
+        "partition": entry.partition,
+        "command": entry.command,
+        "parts_done": len(parts) - left,
+        "parts_left": left,
+        "reason": reason,
+        "tries": tries,
+        "finished": finished,
+    }
+
+
+def _id(given: str | None) -> EntryId:
+    if given is None:
+        return EntryId(secrets.token_hex(16))
+    if not 1 <= len(given) <= ID_CHARACTERS_MAX or not given.isprintable():
+        raise BadInput(f"a command's id has 1 to {ID_CHARACTERS_MAX} printable characters")
+    return EntryId(given)
+
+
+def _mutation(wish: MutationWish, definition: TableDefinition) -> Mutation:
+    if wish.sql is not None:
+        return parse_mutation(wish.sql, definition, partition=wish.partition)
+    if wish.where is None or wish.kind not in ("delete", "update"):
+        raise BadInput('say {"sql": "DELETE FROM …"} or {"kind": "delete" or "update", "where": "…"}')
+    if wish.kind == "delete":
+        if wish.assignments:
+            raise BadInput("a delete sets no columns")
+        return delete_where(wish.where, definition, partition=wish.partition)
+    names = [name for name, _ in wish.assignments]
+    _refuse_twice(names)
+    return update_where(dict(wish.assignments), wish.where, definition, partition=wish.partition)
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInput(f"column {twice[0]!r} is set twice")

@@ -1,0 +1,90 @@
+"""The table's definition as this replica knows it; it follows the log.
+
+The nodes are read again when an entry was pulled that changed them, when an older or newer schema version is asked for that is
+not known, and when rows do not fit.  A newer definition than the log's entries so far does no harm: parts say with which
+version they were written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from replitree.coordination.port import Coordination
+from replitree.errors import CoordinationUnavailable, Unavailable
+from replitree.protocol import layout
+from replitree.protocol.effects import GetMany, Version
+from replitree.protocol.layout import Table
+from replitree.storage.definition import TableDefinition, decode_definition
+
+
+class Definitions:
+    """One table's definition.
+
+    Parameters
+    ----------
+    table, definition
+        Where it lies, and what was read of it first.
+    coordination
+        Returns the present session.
+    """
+
+    def __init__(self, table: Table, definition: TableDefinition, coordination: Callable[[], Coordination]) -> None:
+        self._table = table
+        self._coordination = coordination
+        self._lock = threading.Lock()
+        self._wanted = definition.schema_version
+        self.current = definition
+
+    def read(self) -> tuple[TableDefinition, Version]:
+        """Read the definition and the version of the node `columns`.
+
+        Raises
+        ------
+        Unavailable
+            The table is being dropped.
+        CoordinationUnavailable
+            Coordination does not answer.
+        """
+        paths = (layout.metadata(self._table), layout.columns(self._table))
+        metadata, columns = self._coordination().perform(GetMany(paths)).nodes
+        if metadata is None or columns is None:
+            raise Unavailable(f"table {self._table.name} is being dropped")
+        found = decode_definition(metadata.value, columns.value)
+        with self._lock:
+            if found.schema_version > self.current.schema_version:
+                self.current = found
+        return found, columns.version
+
+    def refresh(self) -> TableDefinition:
+        """Read the definition again and return it.  Raises as `read`."""
+        self.read()
+        return self.current
+
+    def expect(self, version: int) -> None:
+        """Note that this schema version is there; `catch_up` reads it."""
+        with self._lock:
+            self._wanted = max(self._wanted, version)
+
+    def catch_up(self) -> None:
+        """Read the definition again if a newer version is known to be there; what can't be read now is read later."""
+        if self.current.schema_version < self._wanted:
+            try:
+                self.refresh()
+            except CoordinationUnavailable:
+                return
+
+    def at(self, version: int) -> TableDefinition:
+        """Return the table with the columns of a schema version.
+
+        Raises
+        ------
+        BadInput
+            There is no such version.
+        CoordinationUnavailable
+            It is newer than what is known here, and coordination does not answer.
+        """
+        known = self.current
+        if version > known.schema_version:
+            known = self.refresh()
+        return known.at(version)

@@ -1,0 +1,115 @@
+"""What the last entries of the log have changed: to know what became of a command, and what the table was a while ago.
+
+The parts that a table had at an earlier index are those at the pointer with the later changes taken back, one by one.  It is
+kept from the moment on that this process began to pull, for `CHANGES_MAX` entries at most: parts that left earlier are gone
+from disk anyway.
+
+Memory only, and not locked: `replitree.replica.progress` calls it under its own lock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from replitree.protocol.effects import EntryId, LogIndex
+from replitree.protocol.entries import AlterEntry, DropEntry, MergeEntry, MutateEntry
+from replitree.protocol.fold import Change
+from replitree.protocol.parts import Part
+from replitree.protocol.pull import Place, Queued
+
+CHANGES_MAX = 50_000
+"""Entries whose changes are remembered, about 300 bytes each."""
+
+COMMANDS_MAX = 1_000
+"""Commands and merges that are remembered as they stood in the log."""
+
+
+class History:
+    """The last changes, by index, without a gap up to the pointer."""
+
+    def __init__(self) -> None:
+        self._changes: OrderedDict[LogIndex, Change] = OrderedDict()
+        self._commands: OrderedDict[LogIndex, Queued] = OrderedDict()
+        self.first = LogIndex(0)
+
+    def begin(self, index: LogIndex) -> None:
+        """Forget everything: what came before `index` is not known."""
+        self._changes.clear()
+        self.first = index
+
+    def loaded(self, queue: Iterable[Queued]) -> None:
+        """Take in the commands of a queue that was loaded; their changes may be half made."""
+        for item in queue:
+            self._remember(item)
+
+    def pulled(self, entries: Iterable[Queued]) -> None:
+        """Take in what was pulled, in order."""
+        for item in entries:
+            self._changes[item.index] = item.change
+            self._remember(item)
+        while len(self._changes) > CHANGES_MAX:
+            index, _ = self._changes.popitem(last=False)
+            self.first = LogIndex(index + 1)
+
+    def _remember(self, item: Queued) -> None:
+        if isinstance(item.entry, MergeEntry | MutateEntry | DropEntry | AlterEntry):
+            self._commands[item.index] = item
+            self._commands.move_to_end(item.index)
+        while len(self._commands) > COMMANDS_MAX:
+            self._commands.popitem(last=False)
+
+    def command(self, index: LogIndex) -> Queued | None:
+        """Return the command or merge at `index`, if it is remembered."""
+        return self._commands.get(index)
+
+    def commands(self) -> tuple[Queued, ...]:
+        """Return the commands and merges that are remembered, ascending."""
+        return tuple(self._commands[index] for index in sorted(self._commands))
+
+    def index_of(self, command: EntryId) -> LogIndex | None:
+        """Return where a command with this id stands in the log, if it is remembered."""
+        for item in reversed(self._commands.values()):
+            if not isinstance(item.entry, MergeEntry) and getattr(item.entry, "id", None) == command:
+                return item.index
+        return None
+
+    def change(self, index: LogIndex) -> Change | None:
+        """Return what the entry at `index` changed, if that is remembered."""
+        known = self._changes.get(index)
+        item = self._commands.get(index)
+        return known if known is not None or item is None else item.change
+
+    def parts_at(
+        self, place: Place, index: LogIndex, queue: Iterable[Queued], is_here: Callable[[Part], bool]
+    ) -> tuple[Part, ...] | None:
+        """Return the parts that the table had at `index`, as far as they are here.
+
+        Parameters
+        ----------
+        place
+            Where the replica stands, not before `index`.
+        queue
+            What it has not executed, ascending: of merges the sources are taken in place of the result.
+        is_here
+            Whether a part is on this disk.
+
+        Returns
+        -------
+        None when `index` is before what is remembered.
+        """
+        assert index <= place.pointer.index
+        if index < self.first:
+            return None
+        parts = place.parts
+        for later in reversed(self._changes):
+            if later < index:
+                break
+            change = self._changes[later]
+            parts = parts if change.is_empty else parts.replace(change.added, change.removed)
+        merges = [item for item in queue if item.index < index and isinstance(item.entry, MergeEntry)]
+        for item in reversed(merges):
+            for result in item.change.added:
+                if result in parts and not is_here(result):
+                    parts = parts.replace((result,), item.change.removed)
+        return tuple(parts)

@@ -1,0 +1,215 @@
+"""The leader's thread: it stands for leader, and while it leads it chooses merges and cleans up after them.
+
+Nothing depends on there being one leader.  It resigns when the replica shuts down or is read-only, and does not stand when the
+replica waits for the results of others (``merge = "fetch"``) or merges are paused on it.
+
+After merges were proposed it looks again when they are pulled, `IDLE_S_MIN` later; when there was nothing to do it waits longer
+each time, up to `IDLE_S_MAX`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from replitree.errors import ReplitreeError
+from replitree.protocol import layout
+from replitree.protocol.clean_results import clean_results, lowest_need
+from replitree.protocol.effects import Children, Epoch, LogIndex
+from replitree.protocol.layout import Replica
+from replitree.protocol.leader import Follows, Leads, look, resign, stand
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.pull import Place
+from replitree.protocol.select_merges import Choice
+from replitree.replica.config import ServerConfig
+from replitree.replica.logs import Log
+from replitree.replica.making import Maker
+from replitree.replica.merges import Merges
+from replitree.replica.metrics import Metrics
+from replitree.replica.progress import Progress
+from replitree.replica.runner import Performer
+
+IDLE_S_MIN = 0.5
+"""Shortest time between two choices: what gathers meanwhile is merged at once, in fewer and wider merges."""
+
+IDLE_S_MAX = 2.0
+FOLLOW_S = 10.0
+"""A follower looks this often who leads, even if no watch fires."""
+
+PULL_S = 5.0
+"""Longest wait for one's own proposals to be pulled."""
+
+AGE_S = 10.0
+"""How often the selector looks at the same parts again."""
+
+CLEAN_S = 60.0
+"""How often results are cleaned."""
+
+
+class Host(Protocol):
+    """What the leader needs of the replica."""
+
+    replica: Replica
+    config: ServerConfig
+    performer: Performer
+    progress: Progress
+    maker: Maker
+    merges: Merges
+    metrics: Metrics
+    log: Log
+
+    def active_epoch(self) -> Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def pull_now(self) -> None:
+        """Look at the log at once."""
+
+
+class Leader:
+    """Leads, or waits to lead."""
+
+    def __init__(self, host: Host, stopping: Callable[[], bool]) -> None:
+        self._host = host
+        self._stopping = stopping
+        self._wake = threading.Event()
+        self._path: str | None = None
+        self._idle_s = IDLE_S_MIN
+        self._cleaned_at = time.monotonic()
+        self._leaving: tuple[LogIndex, tuple[str, ...]] | None = None
+        self._nothing_for: tuple[Place | None, PartSet] | None = None
+        self._look_at = 0.0
+        self.leader: str | None = None
+        self._thread = threading.Thread(target=self._run, name=f"lead-{host.replica.table.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look now who leads, and what there is to merge."""
+        self._idle_s = IDLE_S_MIN
+        self._wake.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread's end."""
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this replica leads, as far as it knows."""
+        return self.leader == self._host.replica.name
+
+    def _run(self) -> None:
+        while not self._stopping():
+            try:
+                pause = self._turn()
+            except ReplitreeError as error:
+                self._host.log.warning("leader", problem=str(error))
+                pause = IDLE_S_MAX
+            except Exception:  # noqa: BLE001 - a defect of ours: say so, and let the replica live
+                self._host.log.defect("leader failed")
+                pause = FOLLOW_S
+            self._wake.wait(pause)
+            self._wake.clear()
+        self._resign()
+
+    def _turn(self) -> float:
+        """Do what there is to do, once; return the seconds to wait."""
+        host = self._host
+        epoch = host.active_epoch()
+        if epoch is None or host.maker.is_paused or host.config.merge == "fetch":
+            self._resign()
+            return IDLE_S_MAX
+        election = host.performer.run(
+            stand(host.replica, epoch) if self._path is None else look(host.replica, self._path)
+        )
+        match election:
+            case Leads(path):
+                self._path, self.leader = path, host.replica.name
+                return self._lead(epoch)
+            case Follows(path, leader):
+                self._path, self.leader = path, leader
+                return FOLLOW_S
+        self._path = self.leader = None
+        return IDLE_S_MIN
+
+    def _resign(self) -> None:
+        path, self._path, self.leader = self._path, None, None
+        if path is not None:
+            try:
+                self._host.performer.run(resign(path))
+            except ReplitreeError:
+                return  # the node ends with the session
+
+    def _lead(self, epoch: Epoch) -> float:
+        """Propose what is worth merging, and clean now and then."""
+        host = self._host
+        if time.monotonic() - self._cleaned_at >= CLEAN_S:
+            self._cleaned_at = time.monotonic()
+            self.clean(epoch)
+        choices = self._choose()
+        if not choices:
+            self._idle_s = min(IDLE_S_MAX, self._idle_s * 2)
+            return self._idle_s
+        indexes = host.merges.propose(epoch, choices)
+        host.metrics.merges.labels(host.replica.table.name).inc(len(indexes))
+        self._idle_s = IDLE_S_MIN
+        if not indexes:
+            return IDLE_S_MAX
+        host.pull_now()
+        self._wait_pulled(indexes[-1])
+        return IDLE_S_MIN
+
+    def _choose(self) -> tuple[Choice, ...]:
+        """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older."""
+        progress, now = self._host.progress, time.monotonic()
+        state = (progress.place, progress.held)
+        if self._nothing_for == state and now < self._look_at:
+            return ()
+        choices = self._host.merges.choose()
+        self._nothing_for, self._look_at = (None, now) if choices else (state, now + AGE_S)
+        return choices
+
+    def _wait_pulled(self, index: LogIndex) -> None:
+        progress = self._host.progress
+
+        def is_pulled() -> bool:
+            return self._stopping() or (progress.place is not None and progress.place.pointer.index > index)
+
+        with progress.changed:
+            progress.changed.wait_for(is_pulled, PULL_S)
+
+    def clean(self, epoch: Epoch) -> int:
+        """Forget the results that left the table, once no replica can make them any more; return how many.
+
+        What has left is noted at one call and forgotten at a later one, when every replica is past the pointer of the first.
+        """
+        host, cleaned = self._host, 0
+        table = host.replica.table
+        if self._leaving is not None:
+            pointer, names = self._leaving
+            lowest = host.performer.run(lowest_need(table))
+            if lowest is None or lowest < pointer:
+                return 0
+            cleaned = host.performer.run(clean_results(host.replica, epoch, names))
+        place = host.progress.place
+        assert place is not None
+        names = tuple(host.performer.perform(Children(layout.results(table))) or ())
+        left = tuple(name for name in names if has_left(parse_part(name), place))
+        self._leaving = (place.pointer.index, left) if left else None
+        return cleaned
+
+
+def has_left(part: Part, place: Place) -> bool:
+    """Whether a part was in the table and is not any more, in the log up to a place; False also when it is to come.
+
+    What is to come has sources, and those are there.  What left is covered by a later form, or nothing is left in its place.
+    """
+    if part.block_max >= place.pointer.index or part in place.parts:
+        return False
+    around = place.parts.between(part.partition, part.block_min, part.block_max)
+    return not around or place.parts.covering(part) is not None

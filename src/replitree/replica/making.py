@@ -1,0 +1,179 @@
+"""Making parts: merges, mutations and links, as the protocol asks for them, in bounded memory, stoppable and watched.
+
+A result is made under its own staging id (`protocol.making.staged_result`) in the staging folder.  Work that nobody needs any
+more stops at the next window of rows: the table has no use for the result since a drop, its mutation was killed, merges were
+paused, or the replica shuts down.
+
+A source that turns out to be broken is reported and fetched again; a row for which an expression has no value stops this part
+only.  Both end as `StoreFailed`, and the entry is tried again later.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from replitree.errors import BadInput, CorruptPart, ReplitreeError
+from replitree.protocol.effects import Cancelled, Link, LogIndex, Made, Merge, Mutate, StagingId, StoreFailed
+from replitree.protocol.parts import Part, parse_part
+from replitree.replica.config import ServerConfig
+from replitree.replica.progress import Progress
+from replitree.storage.definition import TableDefinition
+from replitree.storage.disk import PartStore
+from replitree.storage.manifest import PartManifest
+from replitree.storage.merge import MergeCancelled, merge_parts
+from replitree.storage.mutate import MutationCancelled, mutate_part
+from replitree.storage.mutation import decode_mutation
+
+
+class Host(Protocol):
+    """What the maker needs of the replica that it works for."""
+
+    store: PartStore
+    progress: Progress
+    config: ServerConfig
+
+    def definition_at(self, version: int) -> TableDefinition:
+        """Return the table with the columns of a schema version."""
+
+    def is_stopping(self) -> bool:
+        """Whether the replica shuts down."""
+
+    def suspect(self, part: str) -> bool:
+        """Verify a part that somebody found broken."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A part that is being made: of what kind, and how many of the sources' rows are done."""
+
+    kind: str
+    rows_total: int
+    rows_done: int = 0
+
+
+class Maker:
+    """Makes the results of one table's merges and mutations."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._running: dict[str, Running] = {}
+        self._killed: set[LogIndex] = set()
+        self.is_paused = False
+
+    def perform(self, effect: Merge | Mutate | Link) -> Made | StoreFailed | Cancelled:
+        """Make one part."""
+        sources = effect.sources if isinstance(effect, Merge) else (effect.source,)
+        running = Running(type(effect).__name__.lower(), 0)
+        with self._lock:
+            self._running[effect.result] = running
+        try:
+            return self._perform(effect, sources, running)
+        except (MergeCancelled, MutationCancelled):
+            return Cancelled(self._why_stopped(effect) or "it was stopped")
+        except CorruptPart as error:
+            for source in sources:
+                self._verify(source)
+            return StoreFailed(str(error))
+        except (BadInput, ReplitreeError, OSError) as error:
+            return StoreFailed(str(error))
+        finally:
+            with self._lock:
+                del self._running[effect.result]
+
+    def kill(self, index: LogIndex) -> None:
+        """Stop what is being made for a mutation."""
+        with self._lock:
+            self._killed.add(index)
+
+    def running(self) -> dict[str, Running]:
+        """Return what is being made, by the result's name."""
+        with self._lock:
+            return dict(self._running)
+
+    def _perform(
+        self, effect: Merge | Mutate | Link, sources: Sequence[str], running: Running
+    ) -> Made | StoreFailed | Cancelled:
+        store = self._host.store
+        store.remove_staging(effect.staging)
+        why = self._why_stopped(effect)
+        if why is not None:
+            return Cancelled(why)
+        if isinstance(effect, Link):
+            return self._link(effect.staging, effect.source)
+        manifests = [store.manifest(source) for source in sources]
+        running.rows_total = sum(manifest.rows for manifest in manifests)
+        size = sum(manifest.bytes for manifest in manifests)
+        room = store.free_bytes() - self._host.config.disk_reserve_bytes
+        if size > room:
+            return StoreFailed(f"{size >> 20} MiB are to be written, and {room >> 20} MiB are free: make room")
+        made = self._write(effect, sources, running)
+        if made is None:
+            return self._link(effect.staging, sources[0])
+        store.note_staged(effect.staging, (made,))
+        return Made(made.content_hash)
+
+    def _write(self, effect: Merge | Mutate, sources: Sequence[str], running: Running) -> PartManifest | None:
+        """Write the result; None when a mutation touches no row."""
+        store = self._host.store
+        definition = self._host.definition_at(effect.schema_version)
+        paths = [store.part_path(source) for source in sources]
+        prefix = store.staging_prefix(effect.staging)
+        memory = self._host.config.merge_memory_bytes
+
+        def cancelled() -> bool:
+            return self._why_stopped(effect) is not None
+
+        def progress(rows: int) -> None:
+            running.rows_done = rows
+
+        if isinstance(effect, Merge):
+            return merge_parts(
+                paths,
+                definition,
+                store.staging,
+                prefix=prefix,
+                memory_bytes=memory,
+                cancelled=cancelled,
+                progress=progress,
+            )
+        return mutate_part(
+            paths[0],
+            definition,
+            decode_mutation(effect.command),
+            store.staging,
+            prefix=prefix,
+            memory_bytes=memory,
+            cancelled=cancelled,
+            progress=progress,
+        )
+
+    def _link(self, staging: StagingId, source: str) -> Made:
+        manifest = self._host.store.link_part(source, staging, parse_part(source).partition)
+        return Made(manifest.content_hash)
+
+    def _why_stopped(self, effect: Merge | Mutate | Link) -> str | None:
+        """Say why the result is not wanted now, or None."""
+        result: Part = parse_part(effect.result)
+        place = self._host.progress.place
+        if self._host.is_stopping():
+            return "the replica shuts down"
+        if place is not None and place.parts.covering(result) is None:
+            return "the table has no use for it any more"
+        if isinstance(effect, Merge) and self.is_paused:
+            return "merges are paused on this replica"
+        if isinstance(effect, Mutate) and result.mutation in self._killed:
+            return "the mutation was killed"
+        return None
+
+    def _verify(self, part: str) -> None:
+        try:
+            self._host.suspect(part)
+        except ReplitreeError:
+            return  # it is not there at all: the next load of the replica's state tells
+
+
+Perform = Callable[[Merge | Mutate | Link], Made | StoreFailed | Cancelled]

@@ -1,0 +1,176 @@
+"""Choosing merges: what the selector sees of this replica's parts, and putting its choices into the log.
+
+A part is *free* when it is registered here and whole, and no entry of the queue takes it or makes it.  Rows, bytes and age are
+those of this disk.
+
+Absent on purpose: the choice itself (`replitree.protocol.select_merges`), and who may choose (`replitree.replica.leader`, or
+somebody who says ``OPTIMIZE``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from replitree.errors import CorruptPart
+from replitree.protocol import layout
+from replitree.protocol.effects import Applied, Check, Epoch, LogIndex, Refused
+from replitree.protocol.entries import MergeEntry
+from replitree.protocol.layout import Replica
+from replitree.protocol.parts import Part
+from replitree.protocol.propose import propose_merges
+from replitree.protocol.select_merges import Candidate, Choice, SelectorSettings, optimize, select_merges
+from replitree.replica.config import ServerConfig
+from replitree.replica.progress import Progress
+from replitree.replica.runner import Performer
+from replitree.storage.definition import TableDefinition
+from replitree.storage.disk import PartStore
+from replitree.storage.manifest import MANIFEST_FILE
+
+MERGES_AT_ONCE = 64
+"""Merges appended in one commit."""
+
+
+class Host(Protocol):
+    """What choosing needs of the replica."""
+
+    replica: Replica
+    config: ServerConfig
+    performer: Performer
+    progress: Progress
+    store: PartStore
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition."""
+
+    def trouble(self, reason: str) -> None:
+        """Report that the replica must activate again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """What a part's manifest says, and since when it is on this disk (seconds since the epoch)."""
+
+    rows: int
+    bytes: int
+    schema_version: int
+    born: float
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeWish:
+    """What somebody wants to have merged.
+
+    Attributes
+    ----------
+    partition, final
+        Only this one; down to one part, and also the only one.
+    below
+        Parts with blocks below this index: what comes later is not waited for.
+    done
+        Partitions whose merge is proposed already.
+    """
+
+    partition: str | None
+    final: bool
+    below: LogIndex
+    done: frozenset[str] = frozenset()
+
+
+class Merges:
+    """Chooses merges among the parts of one table replica, and proposes them."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._sizes: dict[Part, _Size] = {}
+        self._settings = SelectorSettings(merges_max=host.config.merges_max, part_bytes_max=host.config.part_bytes_max)
+
+    def choose(self) -> tuple[Choice, ...]:
+        """Return the merges that are worth their cost now."""
+        candidates = self.candidates()
+        merging = [item for item in self._host.progress.queue() if isinstance(item.entry, MergeEntry)]
+        running = [self._bytes(item.change.removed) for item in merging]
+        return select_merges(candidates, self._settings, running=running, bytes_max=self._room())
+
+    def _bytes(self, sources: Iterable[Part]) -> int:
+        sizes = [self._size(source) for source in sources]
+        return sum(size.bytes for size in sizes if size is not None)
+
+    def optimize(self, wish: OptimizeWish) -> tuple[Choice, ...]:
+        """Return one merge for each partition, of as much as can be merged."""
+        found = optimize(self._meant(wish), wish.partition, self._settings, final=wish.final, bytes_max=self._room())
+        return tuple(choice for choice in found if choice.sources[0].partition not in wish.done)
+
+    def busy(self, wish: OptimizeWish) -> frozenset[str]:
+        """Return the partitions in which a part that is meant is not free to be merged."""
+        return frozenset(each.part.partition for each in self._meant(wish) if not each.free) - wish.done
+
+    def _meant(self, wish: OptimizeWish) -> tuple[Candidate, ...]:
+        return tuple(
+            each
+            for each in self.candidates()
+            if each.part.block_max < wish.below and wish.partition in (None, each.part.partition)
+        )
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return the table's parts at the pointer as the selector sees them."""
+        progress, now = self._host.progress, time.time()
+        with progress.changed:
+            place, held, queue = progress.place, frozenset(progress.held), progress.queue()
+            hidden = frozenset(progress.hidden())
+        if place is None:
+            return ()
+        busy = {part for item in queue for part in (*item.change.removed, *item.change.added)}
+        known = {part: size for part in place.parts if part in held and (size := self._size(part)) is not None}
+        self._sizes = known
+        return tuple(
+            Candidate(
+                part,
+                known[part].rows if part in known else 0,
+                known[part].bytes if part in known else 0,
+                int(max(0.0, now - known[part].born)) if part in known else 0,
+                part in known and part not in busy and part.name not in hidden,
+            )
+            for part in place.parts
+        )
+
+    def _size(self, part: Part) -> _Size | None:
+        known = self._sizes.get(part)
+        if known is not None:
+            return known
+        store = self._host.store
+        try:
+            manifest = store.manifest(part.name)
+            born = (store.part_path(part.name) / MANIFEST_FILE).stat().st_mtime
+        except (CorruptPart, OSError):
+            return None
+        return _Size(manifest.rows, manifest.bytes, manifest.schema_version, born)
+
+    def _room(self) -> int:
+        return max(0, self._host.store.free_bytes() - self._host.config.disk_reserve_bytes)
+
+    def propose(self, epoch: Epoch, choices: Sequence[Choice]) -> tuple[LogIndex, ...]:
+        """Append merges to the log; return their indexes, as far as they are known to be there."""
+        host, indexes = self._host, list[LogIndex]()
+        for first in range(0, len(choices), MERGES_AT_ONCE):
+            entries = [self._entry(choice) for choice in choices[first : first + MERGES_AT_ONCE]]
+            committed = host.performer.run(propose_merges(host.replica, epoch, entries))
+            if isinstance(committed, Applied):
+                indexes += _indexes(host.replica, committed.created)
+            elif isinstance(committed, Refused) and isinstance(committed.operation, Check):
+                host.trouble("the epoch was taken over")
+                break
+        return tuple(indexes)
+
+    def _entry(self, choice: Choice) -> MergeEntry:
+        host = self._host
+        versions = [host.store.manifest(part.name).schema_version for part in choice.sources]
+        version = max(host.definition.schema_version, *versions)
+        return MergeEntry(host.replica.name, tuple(part.name for part in choice.sources), version)
+
+
+def _indexes(replica: Replica, created: Iterable[str]) -> list[LogIndex]:
+    return [layout.index_of(replica.table, path) for path in created]

@@ -1,0 +1,109 @@
+"""Snapshots: which parts a read sees, and that they stay while it reads.
+
+A snapshot is the present one, or `as_of` an index: the fold of the log below it, as long as its parts are on this disk.  With a
+lease its files stay; without one they stay for the lifetime of old parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from replitree.errors import ReplicaUnavailable, SnapshotExpired
+from replitree.protocol.effects import LogIndex
+from replitree.protocol.layout import Replica
+from replitree.protocol.parts import Part
+from replitree.replica.old_parts import OldParts
+from replitree.replica.progress import Progress
+
+TRIES_MAX = 10
+"""A snapshot is taken again when a part of it was removed before its lease began; that often at most."""
+
+
+class Host(Protocol):
+    """What snapshots need of the replica."""
+
+    replica: Replica
+    progress: Progress
+    old_parts: OldParts
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A snapshot: everything below `index` is in `parts`; `lease` keeps them."""
+
+    index: LogIndex
+    parts: tuple[str, ...]
+    lease: str | None
+
+
+def take_snapshot(host: Host, as_of: LogIndex | None, lease_s: float | None) -> Taken:
+    """Take a snapshot.
+
+    Parameters
+    ----------
+    as_of
+        The index, which is not above what this replica has executed; None is now.
+    lease_s
+        Seconds for which its parts are kept; None: no lease.
+
+    Raises
+    ------
+    SnapshotExpired
+        What the table was at `as_of` is not known any more, or parts of it are gone.
+    ReplicaUnavailable
+        A part is broken here and not fetched again yet.
+    """
+    for _ in range(TRIES_MAX):
+        index, parts = _parts(host, as_of)
+        lease = None if lease_s is None else host.old_parts.lease(parts, lease_s)
+        lacking = _lacking(host, parts)
+        if not lacking:
+            return Taken(index, parts, lease)
+        if lease is not None:
+            host.old_parts.release(lease)
+        if as_of is not None:
+            raise SnapshotExpired(
+                f"replica {host.replica.name} has no part {lacking} any more, which the table had at {as_of}; "
+                "take a newer snapshot, or raise old_parts_lifetime_s"
+            )
+    raise ReplicaUnavailable(f"the parts of replica {host.replica.name} change too fast; ask another replica")
+
+
+def _parts(host: Host, as_of: LogIndex | None) -> tuple[LogIndex, tuple[str, ...]]:
+    progress = host.progress
+    with progress.changed:
+        index, parts = progress.visible()
+        broken = progress.hidden()
+        if as_of is not None:
+            then = _parts_at(host, as_of)
+            index, parts = as_of, tuple(part.name for part in then)
+            broken = tuple(name for name in broken if name in parts)
+    if broken:
+        raise ReplicaUnavailable(
+            f"part {broken[0]} is broken on replica {host.replica.name} and is being fetched again; ask another replica"
+        )
+    return index, parts
+
+
+def _parts_at(host: Host, index: LogIndex) -> tuple[Part, ...]:
+    progress = host.progress
+    held = progress.held
+
+    def is_here(part: Part) -> bool:
+        return part in held or host.old_parts.is_old(part.name)
+
+    found = None
+    if progress.place is not None:
+        found = progress.history.parts_at(progress.place, index, progress.queue(), is_here)
+    if found is None:
+        raise SnapshotExpired(
+            f"replica {host.replica.name} knows what the table was from index {progress.history.first} on, not at {index}"
+        )
+    return found
+
+
+def _lacking(host: Host, parts: tuple[str, ...]) -> str | None:
+    """Return a part that is neither visible nor old, or None."""
+    visible = frozenset(host.progress.visible()[1])
+    return next((part for part in parts if part not in visible and not host.old_parts.is_old(part)), None)

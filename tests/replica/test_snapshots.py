@@ -1,0 +1,246 @@
+"""Old parts, leases, and what the table was at an earlier index."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from replitree.errors import LeaseLost, Unavailable
+from replitree.replica import old_parts
+from replitree.replica.old_parts import OldParts
+from replitree.storage.definition import define_table
+from replitree.storage.disk import PartStore
+from replitree.storage.encode import stage_table
+from tests.replica.inprocess import SCHEMA, InProcessCluster, rows, wait_for
+
+TABLE = "/v1/tables/t"
+
+
+def cluster_with(folder: Path, lifetime_s: float) -> InProcessCluster:
+    cluster = InProcessCluster(folder, old_parts_lifetime_s=lifetime_s)
+    cluster.create_table()
+    for node in cluster.nodes:
+        node.post("merges/pause")
+    return cluster
+
+
+def fill(cluster: InProcessCluster, count: int) -> None:
+    for number in range(count):
+        cluster.nodes[0].insert(rows(10 * number))
+    cluster.wait_alike()
+
+
+def merge(cluster: InProcessCluster) -> None:
+    for node in cluster.nodes:
+        node.post("merges/resume")
+    assert cluster.nodes[0].post("optimize", {"final": True})["finished"] is True
+    cluster.wait_alike()
+
+
+def names(snapshot: dict[str, object]) -> list[str]:
+    parts = snapshot["parts"]
+    assert isinstance(parts, list)
+    return [part["part"] for part in parts]
+
+
+def test_files_of_old_parts_go_after_their_lifetime_on_every_replica(tmp_path: Path) -> None:
+    cluster = cluster_with(tmp_path, 0.0)
+    try:
+        fill(cluster, 3)
+        merge(cluster)
+        for node in cluster.nodes:
+            store = node.table().store
+            wait_for(lambda store=store: store.parts() == ("all_0_2_1",), "only the result is left")  # type: ignore[misc]
+            wait_for(lambda node=node: node.get("status")["old_parts"] == 0, "nothing is old")  # type: ignore[misc]
+            marks = store.root / "retired"
+            wait_for(lambda marks=marks: not any(marks.iterdir()), "no mark is left")  # type: ignore[misc]
+            assert store.detached() == ()
+    finally:
+        cluster.close()
+
+
+def test_a_lease_keeps_files_until_it_is_released(tmp_path: Path) -> None:
+    cluster = cluster_with(tmp_path, 0.0)
+    try:
+        fill(cluster, 3)
+        first = cluster.nodes[0]
+        snapshot = first.get("snapshot", lease_s=60)
+        assert snapshot["lease_s"] == 60.0
+        merge(cluster)
+        wait_for(lambda: cluster.nodes[1].table().store.parts() == ("all_0_2_1",), "gone where nobody reads")
+        assert first.table().old_parts.remove_due() == 0
+        status = first.get("status")
+        assert (status["old_parts"], status["leases"]) == (3, 1)
+        assert status["old_bytes"] > 0
+        for part in snapshot["parts"]:
+            assert (Path(part["path"]) / "data-0.parquet").exists()
+        path = f"leases/{snapshot['lease']}"
+        assert first.post(path, lease_s=30) == {"lease": snapshot["lease"], "lease_s": 30.0}
+        assert first.request("DELETE", f"{TABLE}/{path}") == (200, {})
+        assert first.request("DELETE", f"{TABLE}/{path}") == (200, {})
+        wait_for(lambda: first.table().store.parts() == ("all_0_2_1",), "gone after the release")
+        status_code, body = first.request("POST", f"{TABLE}/{path}")
+        assert (status_code, body["error"]) == (410, "LeaseLost")
+    finally:
+        cluster.close()
+
+
+def test_old_parts_are_known_after_a_restart(tmp_path: Path) -> None:
+    cluster = cluster_with(tmp_path, 3600.0)
+    try:
+        fill(cluster, 3)
+        merge(cluster)
+        cluster.nodes[0].post("drop", {"all": True})
+        cluster.wait_alike()
+        first = cluster.nodes[0]
+        first.restart()
+        wait_for(lambda: cluster.is_active(first), "active again")
+        assert first.get("status")["old_parts"] == 4
+        assert first.table().store.detached() == ()
+        assert first.keys() == []
+    finally:
+        cluster.close()
+
+
+def test_the_table_as_it_was_at_every_index(tmp_path: Path) -> None:
+    cluster = cluster_with(tmp_path, 3600.0)
+    try:
+        first = cluster.nodes[0]
+        fill(cluster, 2)
+        first.post("mutations", {"sql": "DELETE FROM t WHERE k < 5"})
+        fill_more = first.insert(rows(20))[1]["index"]
+        merge(cluster)
+        first.post("drop", {"all": True})
+        cluster.wait_alike()
+        expected = {
+            0: [],
+            1: ["all_0_0_0"],
+            2: ["all_0_0_0", "all_1_1_0"],
+            3: ["all_0_0_0_2", "all_1_1_0_2"],
+            fill_more + 1: ["all_0_0_0_2", "all_1_1_0_2", "all_3_3_0"],
+            5: ["all_0_3_1_2"],
+            6: [],
+        }
+        for index, parts in expected.items():
+            snapshot = first.get("snapshot", as_of=index, lease_s=5)
+            assert (snapshot["index"], names(snapshot)) == (index, parts)
+        status, body = first.request("GET", f"{TABLE}/snapshot?as_of=7&wait_s=0.1")
+        assert (status, body["error"]) == (503, "ReplicaUnavailable")
+        first.restart()
+        wait_for(lambda: cluster.is_active(first), "active again")
+        status, body = first.request("GET", f"{TABLE}/snapshot?as_of=3")
+        assert (status, body["error"]) == (410, "SnapshotExpired")
+        assert "from index 6 on" in body["message"]
+        assert names(first.get("snapshot", as_of=6)) == []
+    finally:
+        cluster.close()
+
+
+def test_an_earlier_index_whose_parts_are_gone_is_refused(tmp_path: Path) -> None:
+    cluster = cluster_with(tmp_path, 0.0)
+    try:
+        fill(cluster, 2)
+        merge(cluster)
+        first = cluster.nodes[0]
+        wait_for(lambda: first.table().store.parts() == ("all_0_1_1",), "the sources are gone")
+        status, body = first.request("GET", f"{TABLE}/snapshot?as_of=2")
+        assert (status, body["error"]) == (410, "SnapshotExpired")
+        assert "old_parts_lifetime_s" in body["message"]
+    finally:
+        cluster.close()
+
+
+def test_an_index_is_read_before_a_merge_below_it_is_done(tmp_path: Path) -> None:
+    cluster = cluster_with(tmp_path, 3600.0)
+    try:
+        fill(cluster, 2)
+        first = cluster.nodes[0]
+        first.post("optimize", {"final": True}, wait_s=0)
+        index = first.insert(rows(20))[1]["index"]
+        snapshot = first.get("snapshot", as_of=index + 1)
+        assert names(snapshot) == ["all_0_0_0", "all_1_1_0", "all_3_3_0"]
+    finally:
+        cluster.close()
+
+
+def test_who_waits_for_a_mutation_sees_it_at_another_replica(cluster: InProcessCluster) -> None:
+    first, second = cluster.nodes
+    first.insert(rows(0))
+    index = first.post("mutations", {"sql": "DELETE FROM t WHERE k < 5"})["index"]
+    snapshot = second.get("snapshot", mutated=index)
+    assert names(snapshot) == ["all_0_0_0_1"]
+    status, body = second.request("GET", f"{TABLE}/snapshot?mutated={index + 1}&wait_s=0.1")
+    assert (status, body["error"]) == (503, "ReplicaUnavailable")
+
+
+def test_a_broken_part_is_never_left_out_silently(cluster: InProcessCluster) -> None:
+    first, second = cluster.nodes
+    first.insert(rows(0, 1000))
+    cluster.wait_equal(list(range(1000)))
+    first.coordination.suspend()
+    second.table().progress.hide(("all_0_0_0",))
+    status, body = second.request("GET", f"{TABLE}/snapshot")
+    assert (status, body["error"]) == (503, "ReplicaUnavailable")
+    assert "all_0_0_0" in body["message"]
+    first.coordination.resume()
+
+
+@pytest.mark.parametrize("query", ["lease_s=-1", "lease_s=x", "as_of=x", "min_index=1.5", "mutated=-3", "wait_s=nan"])
+def test_nonsense_in_a_query_is_refused(cluster: InProcessCluster, query: str) -> None:
+    status, body = cluster.nodes[0].request("GET", f"{TABLE}/snapshot?{query}")
+    assert (status, body["error"]) == (400, "BadInput")
+
+
+# --- old parts by themselves --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PartStore:
+    """A store with the parts all_0_0_0 … all_4_4_0."""
+    store, definition = PartStore(tmp_path / "table"), define_table("t", SCHEMA, order_by="k")
+    for number in range(5):
+        stage_table(rows(number, 1), definition, store.staging, prefix=store.staging_prefix("x"))
+        store.publish("x", {"all": f"all_{number}_{number}_0"})
+    return store
+
+
+def test_marks_keep_their_time_over_a_restart(store: PartStore) -> None:
+    now = [1_000_000.0]
+    old = OldParts(store, 100.0, lambda: now[0])
+    old.retire(["all_0_0_0", "all_1_1_0", "all_9_9_0"])
+    assert old.names() == {"all_0_0_0", "all_1_1_0"}
+    for mark in (store.root / "retired").iterdir():
+        os.utime(mark, (now[0], now[0]))
+    again = OldParts(store, 100.0, lambda: now[0])
+    now[0] += 99.0
+    assert again.remove_due() == 0
+    now[0] += 1.0
+    assert again.remove_due() == 2
+    assert store.parts() == ("all_2_2_0", "all_3_3_0", "all_4_4_0")
+
+
+def test_a_part_that_comes_back_is_not_old(store: PartStore) -> None:
+    old = OldParts(store, 0.0)
+    old.retire(["all_0_0_0"])
+    old.revive(["all_0_0_0", "all_1_1_0"])
+    assert old.remove_due() == 0
+    assert not old.is_old("all_0_0_0")
+
+
+def test_leases_are_limited_and_end_by_themselves(store: PartStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(old_parts, "LEASES_MAX", 2)
+    old = OldParts(store, 0.0)
+    ended = old.lease(["all_0_0_0"], 0.0)
+    held = [old.lease(["all_1_1_0"], 60.0) for _ in range(2)]
+    with pytest.raises(Unavailable, match="leases"):
+        old.lease([], 60.0)
+    with pytest.raises(LeaseLost):
+        old.renew(ended, 60.0)
+    old.retire(["all_0_0_0", "all_1_1_0"])
+    assert old.remove_due() == 1
+    old.release(held[0])
+    assert old.remove_due() == 0
+    old.release(held[1])
+    assert old.remove_due() == 1
