@@ -291,3 +291,28 @@ def test_demo_holds_on_a_small_repository(tmp_path: Path) -> None:
     assert len(verdict["checks"]) == 5
     assert "SIGKILL for r3" in ran.stderr
     assert not (tmp_path / "demo").exists()
+
+
+def test_changes_of_a_table(cluster: Cluster, table: str) -> None:
+    for start in (0, 5):
+        lines = "".join(f"{k},s{k}\n" for k in range(start, start + 5))
+        cluster.run("insert", table, "-", "--format", "csv", stdin="id,s\n" + lines)
+    deleted = cluster.json("sql", f"DELETE FROM {table} WHERE id >= 8")
+    assert (deleted["applied"], deleted["finished"], deleted["removed"]) == (True, True, 2)
+    assert cluster.json("table", "mutations", table)["mutations"][0]["finished"] is True
+    assert cluster.json("optimize", table, "--final")["finished"] is True
+    (partition,) = cluster.json("table", "partitions", table)["partitions"]
+    assert (partition["partition"], partition["parts"], partition["rows"]) == ("all", 1, 8)
+    assert cluster.json("table", "alter", table, "ADD COLUMN x int DEFAULT 7")["schema_version"] == 2
+    asked = cluster.json("sql", f"select count(*) n, sum(x) x from {table}")
+    assert asked["rows"] == [{"n": 8, "x": 56}]
+    assert cluster.json("table", "freeze", table, "before", "--replica", "r1")["rows"] == 8
+    assert [each["name"] for each in cluster.json("table", "frozen", table, "--replica", "r1")["frozen"]] == ["before"]
+    assert cluster.json("table", "detach", table, "all")["removed"] == 1
+    (part,) = cluster.json("table", "detached", table, "--replica", "r2")["detached"]
+    assert cluster.json("table", "attach", table, part["name"], "--replica", "r2")["rows"] == 8
+    assert "--yes" in cluster.run("table", "truncate", table, status=2)
+    assert cluster.json("table", "truncate", table, "--yes")["removed"] == 1
+    assert rows(cluster, table) == [0, 0]
+    assert "mutation" in cluster.run("table", "kill-mutation", table, "0", status=2)
+    assert "has no column 'nope'" in cluster.run("sql", f"DELETE FROM {table} WHERE nope = 1", status=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import pytest
 
 from replitree.cli import version as version_command
 from tests.cli.conftest import Run
+from tests.cli.powers import permissions_count
 
 NOWHERE = "zk://127.0.0.1:1/replitree"
 """Nothing listens there."""
@@ -44,6 +44,25 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("table", "create", "t", "--schema", "a int", "--set", "parts_max=0"), "above 0"),
     (("table", "create", "t", "--like", "missing.parquet"), "no file"),
     (("table", "create", "t", "--like", "broken.parquet"), "can't be read as parquet"),
+    (("table", "create", "t", "--schema", "a int", "--policy", "magic"), "not a merge policy"),
+    (("table", "create", "t", "--schema", "a int", "--policy", "summing"), "order key"),
+    # changes
+    (("optimize", "../x"), "can't be a table's name"),
+    (("optimize", "t", "--wait", "long"), "--wait"),
+    (("optimize", "t", "--wait", "-1"), "--wait"),
+    (("table", "alter", "../x", "DROP COLUMN a"), "can't be a table's name"),
+    (("table", "alter", "t", "  "), "the statement is empty"),
+    (("table", "alter", "t"), "STATEMENT"),
+    (("table", "kill-mutation", "t", "first"), "INDEX"),
+    (("table", "kill-mutation", "t", "-1"), "-1"),
+    (("table", "partitions", ".."), "can't be a table's name"),
+    (("table", "detach", "t"), "PARTITION"),
+    (("table", "attach", "a/b", "x"), "can't be a table's name"),
+    (("table", "frozen", "t"), "no cluster in replitree-data"),
+    (("table", "truncate", "t", "--yes"), "no cluster in replitree-data"),
+    (("sql", "DELETE FROM a.b WHERE k = 1"), "can't be a table's name"),
+    (("sql", "UPDATE `../x` SET a = 1"), "can't be a table's name"),
+    (("sql", "ALTER TABLE t DROP COLUMN a"), "no cluster in replitree-data"),
     # files
     (("insert", "t", "missing.csv"), "no file missing.csv"),
     (("insert", "t", "."), "is a folder"),
@@ -105,10 +124,10 @@ def test_with_json_the_error_is_json_on_standard_error(run: Run, arguments: tupl
     assert says in ran.error["message"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_without_permission_is_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").chmod(0)
-    ran = run("insert", "t", "rows.csv")
+    with permissions_count():
+        ran = run("insert", "t", "rows.csv")
     assert ran.status == 2
     assert "can't read rows.csv: Permission denied" in ran.err
 

@@ -38,8 +38,15 @@ class FakeCluster:
         self._connections.append(connection)
         return connection
 
-    def create(self, name: str, schema: str, order_by: str | tuple[str, ...] = ()) -> None:
-        self.catalog.create(define_table(name, schema, order_by=order_by))
+    def create(
+        self,
+        name: str,
+        schema: str,
+        order_by: str | tuple[str, ...] = (),
+        partition_by: str | tuple[str, ...] = (),
+        policy: str = "plain",
+    ) -> None:
+        self.catalog.create(define_table(name, schema, order_by=order_by, partition_by=partition_by, policy=policy))
 
     def add_replica(self, table: str, name: str, machine: str | None = None, *, active: bool = True) -> FakeReplica:
         if name not in self.replicas:

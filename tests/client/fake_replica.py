@@ -63,6 +63,8 @@ class FakeReplica:
         Index of each insert that took place, by block id.
     snapshot
         What the snapshot route answers.
+    answers
+        What other routes answer, by method and the end of the path: ``"POST mutations"``.
     """
 
     def __init__(self, name: str, uploads: Path, machine: str | None = None) -> None:
@@ -75,6 +77,7 @@ class FakeReplica:
         self.manifests: tuple[PartManifest, ...] = ()
         self.snapshot: dict[str, object] = {}
         self.files: dict[str, bytes] = {}
+        self.answers: dict[str, object] = {}
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -106,6 +109,9 @@ class FakeReplica:
 
     def serve(self, seen: Seen) -> tuple[int, bytes]:
         """Give the simplest answer that a replica could give."""
+        answer = self.answers.get(f"{seen.method} {'/'.join(seen.path.split('/')[4:])}")
+        if answer is not None:
+            return _failure(answer) if isinstance(answer, Failure) else _json(answer)
         if seen.method == "POST" and seen.path.endswith("/insert"):
             rows = pa.ipc.open_stream(seen.body).read_all().num_rows
             return 200, self._insert(seen.query.get("token"), rows)

@@ -8,8 +8,11 @@ import pytest
 
 from replitree.client.table import Table
 from replitree.errors import BadInput, CorruptPart, ReplicaUnavailable, SnapshotExpired
+from replitree.protocol import layout
+from replitree.protocol.effects import Set
 from replitree.storage.definition import TableDefinition
 from replitree.storage.encode import stage_table
+from replitree.storage.evolve import AddColumn, Alter, RenameColumn, apply_alter
 from replitree.storage.manifest import PartManifest
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import Failure, FakeReplica
@@ -147,3 +150,32 @@ def test_names_from_a_replica_are_not_believed(cluster: FakeCluster, tmp_path: P
     serve(replica, [(PARTS[0], parts[0][1], manifest)])
     with pytest.raises(CorruptPart, match="damaged manifest"):
         table.snapshot()
+
+
+def test_handle_follows_the_schema_of_what_it_reads(cluster: FakeCluster, tmp_path: Path) -> None:
+    table = make(cluster, tmp_path)
+    before = table.snapshot()
+    altered = apply_alter(table.definition, Alter((RenameColumn("s", "text"), AddColumn("n", "int", default=7))))
+    cluster.commit(Set(layout.columns(cluster.catalog.place("t")), altered.encode_columns(), 0))
+    assert table.to_arrow(where="k = 1").column_names == ["k", "s", "test"], "no replica has said that there is more"
+    replica = cluster.replicas["r1"]
+    assert replica.snapshot is not None
+    replica.snapshot = {**replica.snapshot, "schema_version": 2}
+    snapshot = table.snapshot()
+    assert snapshot.to_arrow(["text", "n"], "k = 29 and n = 7").to_pylist() == [{"text": "s29", "n": 7}]
+    assert snapshot.select("n = 8") == ()
+    assert table.schema.names == ["k", "text", "test", "n"]
+    assert table.definition == altered
+    assert before.to_arrow(["s"]).num_rows == 30, "a snapshot keeps its columns"
+
+
+def test_part_of_a_newer_version_than_its_replica_says_is_read_with_its_columns(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    table = make(cluster, tmp_path)
+    altered = apply_alter(table.definition, Alter((AddColumn("n", "int"),)))
+    cluster.commit(Set(layout.columns(cluster.catalog.place("t")), altered.encode_columns(), 0))
+    rows = pa.table({"k": [99], "s": ["a"], "test": [""], "n": [5]}).cast(altered.arrow_schema)
+    (manifest,) = stage_table(rows, altered, tmp_path / "new", sync=False)
+    serve(cluster.replicas["r1"], [("all_3_3_0", tmp_path / "new" / "all", manifest)], index=4)
+    assert table.to_arrow(["n", "k"]).to_pylist() == [{"n": 5, "k": 99}]

@@ -11,9 +11,11 @@ from replitree.client import slices as slices_module
 from replitree.client.slices import Slice, cut, is_stream
 from replitree.client.staging import SliceStager, stage_slices
 from replitree.errors import SchemaMismatch
+from replitree.storage.conform import conform
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import TableDefinition, define_table
 from replitree.storage.durable import file_checksum
+from replitree.storage.evolve import AddColumn, Alter, DropColumn, RenameColumn, apply_alter
 from replitree.storage.manifest import PartManifest
 from replitree.storage.read import read_parts
 
@@ -108,3 +110,18 @@ def test_wrong_columns_are_an_error_even_without_rows() -> None:
         list(cut(pa.table({"x": pa.array([], pa.int64())}), DEFINITION))
     with pytest.raises(SchemaMismatch):
         list(cut(pa.table({"x": pa.array([], pa.int64())}).to_reader(), DEFINITION))
+
+
+def test_slices_of_an_altered_table_have_its_stored_names(tmp_path: Path) -> None:
+    some = (RenameColumn("k", "id"), RenameColumn("d", "day"), DropColumn("s"), AddColumn("s", "int", default=7))
+    altered = apply_alter(DEFINITION, Alter(some))
+    pieces = [
+        piece.rows.select(["d", "k"]).rename_columns(["day", "id"]) for piece in (Slice(rows(0, 40), last=False),)
+    ]
+    both = [Slice(conform(piece, altered), last=False) for piece in (*pieces, *pieces)]
+    manifests = stage_slices(iter(both), altered, tmp_path / "u")
+    assert {manifest.schema_version for manifest in manifests} == {2}
+    assert set(manifests[0].columns) == {"k", "d"}
+    found = pa.concat_tables([read(tmp_path / "u", manifest, altered) for manifest in manifests])
+    assert sorted(found["id"].to_pylist()) == sorted([-k for k in range(40)] * 2)
+    assert set(found["s"].to_pylist()) == {7}

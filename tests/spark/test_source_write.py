@@ -178,3 +178,42 @@ def test_executors_that_see_the_disk_and_others_that_do_not(table: Table, r1: Fa
     commit_job(plan, [near, far])
     assert r1.manifests[0].rows == 10
     assert left(r1) == []
+
+
+# --- overwrite ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "all"),
+        ({"partitionoverwritemode": "STATIC"}, "all"),
+        ({"partitionoverwritemode": "Dynamic"}, "partitions"),
+    ],
+)
+def test_job_that_overwrites_says_so_in_its_one_commit(
+    table: Table, r1: FakeReplica, options: dict[str, str], says: str
+) -> None:
+    schema = spark_schema(table.definition, ["s", "k"])
+    plan = plan_write({"table": "t", "timeout": "5"} | options, schema, overwrite=True)
+    commit_job(plan, [write_task(plan, batches(0, 20))])
+    (commit,) = [seen for seen in r1.seen if seen.path.endswith("/commit")]
+    assert commit.query == {"token": plan.token, "overwrite": says}
+    assert len(r1.blocks) == 1
+
+
+def test_job_that_appends_overwrites_nothing_whatever_its_options(table: Table, r1: FakeReplica) -> None:
+    plan = plan_of(table, partitionoverwritemode="dynamic")
+    commit_job(plan, [write_task(plan, batches(0, 20))])
+    assert "overwrite" not in r1.seen[-1].query
+
+
+def test_overwriting_with_no_rows_empties_the_whole_table_only(table: Table, r1: FakeReplica) -> None:
+    r1.answers["POST drop"] = {"id": "x", "index": 3, "applied": True, "finished": True}
+    schema = spark_schema(table.definition, ["s", "k"])
+    for mode, drops in (("dynamic", 0), ("static", 1)):
+        plan = plan_write({"table": "t", "partitionoverwritemode": mode}, schema, overwrite=True)
+        commit_job(plan, [write_task(plan, iter(()))])
+        assert sum(seen.path.endswith("/drop") for seen in r1.seen) == drops
+    assert not r1.blocks
+    assert left(r1) == []

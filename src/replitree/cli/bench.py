@@ -73,6 +73,19 @@ def read(
     _print(run.run_read(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("merges")
+def merges(
+    peer: Peer = None,  # noqa: ARG001 - accepted as by the others; the peer is simulated
+    rounds: Rounds = 3,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure merging eight parts into one, and simulate a year of merges beside ClickHouse's selector."""
+    from replitree.bench import run
+
+    _print(run.run_merges(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 def _made(folder: Path | None) -> Path | None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

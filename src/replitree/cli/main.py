@@ -1,8 +1,8 @@
 """The command `replitree`: which commands there are, and what an error looks like.
 
-Guarantees: exit status 0 only when the command did what it was asked for, 2 when the input was wrong, 1 for everything
-else, 130 after Ctrl-C.  An error is one line on standard error that says what to do (with `--json` one JSON document);
-`--debug`, anywhere on the line, shows where it came from.
+Guarantees: exit status 0 only when the command did what it was asked for; 2 when the input was wrong, 3 when what it asked
+for is in the log and was not finished in time, 1 for everything else, 130 after Ctrl-C.  An error is one line on standard
+error that says what to do (with `--json` one JSON document); `--debug`, anywhere on the line, shows where it came from.
 
 Start-up is quick because a command imports Arrow, Spark and the client only when it runs.
 """
@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from replitree.cli import bench, demo, insert, server, sql, status, table, up, verify, version
+from replitree.cli import aside, bench, change, demo, insert, optimize, server, sql, status, table, up, verify, version
 from replitree.cli.output import print_error
 from replitree.errors import BadInput, ReplitreeError
 
@@ -38,7 +38,11 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("server")(server.server)
+for commands in (change.COMMANDS, aside.COMMANDS):
+    for name, command in commands.items():
+        table.app.command(name)(command)
 app.add_typer(table.app, name="table")
+app.command("optimize")(optimize.optimize)
 app.command("insert")(insert.insert)
 app.command("sql")(sql.sql)
 app.command("status")(status.status)

@@ -29,6 +29,13 @@ Folder = Annotated[
 ]
 
 
+Wait = Annotated[
+    float, typer.Option("--wait", metavar="SECONDS", min=0.0, max=3600.0, help="How long to wait until it is finished.")
+]
+WAIT_S = 60.0
+"""How long a command waits by default, in seconds."""
+
+
 def find_cluster(url: str | None, folder: Path | None) -> str:
     """Decide which cluster a command means: the options first, then the environment, then what `up` made here.
 

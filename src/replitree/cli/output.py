@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+EXIT_UNFINISHED = 3
+"""It is in the log and will be done, but nobody waited long enough to see it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """Where a command's result goes.
@@ -41,6 +45,14 @@ class Output:
             self.json(value)
         else:
             print(text)
+
+    def done(self, value: Any, text: str, *, finished: bool) -> None:
+        """Print the result of a command that is in the log; end with status 3 when it was not finished in time."""
+        self.result(value, text)
+        if not finished:
+            import typer
+
+            raise typer.Exit(EXIT_UNFINISHED)
 
     def json(self, value: Any) -> None:
         """Print one JSON document on one line; what JSON has no form for becomes text."""

@@ -1,26 +1,40 @@
-"""`replitree sql`: Spark SQL over the tables, each at one snapshot."""
+"""`replitree sql`: Spark SQL over the tables, each at one snapshot; and the statements that change a table.
+
+``DELETE FROM``, ``UPDATE``, ``ALTER TABLE`` and ``TRUNCATE TABLE`` become entries of the table's log; Spark, which could not
+do them, is not even started.  Everything else is Spark's.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.options import Folder, Json, Url, connect
+from replitree.cli.change import check_name, parts_text, show
+from replitree.cli.options import WAIT_S, Folder, Json, Url, Wait, connect
 from replitree.cli.output import Output
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from replitree.client import Connection
 
 SHOWN_ROWS_MAX = 1000
 """Rows that are shown as a table; csv and json give all of them."""
+
+
+_CHANGE = re.compile(
+    r"\s*(?P<verb>delete\s+from|update|alter\s+table|truncate\s+table)\s+(?P<table>`[^`]*`|[^\s`(;]+)", re.IGNORECASE
+)
 
 
 class SqlFormat(StrEnum):
@@ -38,32 +52,76 @@ Format = Annotated[SqlFormat, typer.Option("--output", help="How to print the ro
 
 
 def sql(
-    query: Query, output: Format = SqlFormat.TABLE, url: Url = None, folder: Folder = None, as_json: Json = False
+    query: Query,
+    output: Format = SqlFormat.TABLE,
+    wait: Wait = WAIT_S,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
 ) -> None:
-    """Ask with Spark SQL; every table is seen at one position of its number line."""
+    """Ask with Spark SQL, every table at one position of its number line; or change one table.
+
+    DELETE FROM, UPDATE, ALTER TABLE and TRUNCATE TABLE change it; when they take longer than --wait, the exit status is 3.
+    """
     text = sys.stdin.read() if query == "-" else query
     if not text.strip():
         raise BadInput('the query is empty: replitree sql "select count(*) from events"')
+    change = _CHANGE.match(text)
+    if change is not None:
+        check_name(change["table"].strip("`"))
     with connect(url, folder) as connection:
-        connection.tables()  # asks ZooKeeper before Spark is started: a wrong address is found out at once
-        from pyspark.errors import PySparkException
+        if change is not None:
+            _change(connection, text.strip(), change, wait, Output(as_json))
+        else:
+            _ask(connection, text, SqlFormat.JSON if as_json else output, as_json=as_json)
 
-        from replitree.spark.quiet import quiet_children
-        from replitree.spark.session import spark_session
-        from replitree.spark.views import sql_views
 
-        # PySpark logs an error of the query before it raises it, as JSON with the whole plan.
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-        with quiet_children():
-            spark = spark_session(app_name="replitree sql")
-        try:
-            spark.sparkContext.setLogLevel("ERROR")
-            sql_views(spark, connection)
-            _print(spark.sql(text), SqlFormat.JSON if as_json else output, as_json=as_json)
-        except PySparkException as error:
-            raise BadInput(f"Spark can't answer this query: {_first_line(error)}") from error
-        finally:
-            spark.stop()
+def _change(connection: Connection, text: str, change: re.Match[str], wait_s: float, out: Output) -> None:
+    """Make the statement an entry of the table's log."""
+    name, verb = change["table"].strip("`"), change["verb"].split()[0].lower()
+    table = connection.table(name)
+    if verb == "truncate":
+        if text[change.end() :].strip(" ;\n\t"):
+            raise BadInput(
+                "TRUNCATE TABLE takes a table and nothing else; `replitree table drop-partition` drops one partition"
+            )
+        result = table.truncate(timeout_s=wait_s)
+        show(out, name, result, f"emptied: {parts_text(result.removed)}")
+    elif verb == "alter":
+        result = table.alter(text, timeout_s=wait_s)
+        show(out, name, result, f"columns changed, now version {result.schema_version}")
+    else:
+        result = table.mutate(text, timeout_s=wait_s)
+        show(out, name, result, f"{parts_text(result.removed)} replaced")
+
+
+def _ask(connection: Connection, text: str, output: SqlFormat, *, as_json: bool) -> None:
+    """Have Spark answer a query."""
+    connection.tables()  # asks ZooKeeper before Spark is started: a wrong address is found out at once
+    from replitree.spark.quiet import quiet_children
+    from replitree.spark.session import spark_session
+    from replitree.spark.views import sql_views
+
+    # PySpark logs an error of the query before it raises it, as JSON with the whole plan.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    with quiet_children():
+        spark = spark_session(app_name="replitree sql")
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        with ExitStack() as held:
+            sql_views(spark, connection, held=held)
+            _answer(spark, text, output, as_json=as_json)
+    finally:
+        spark.stop()
+
+
+def _answer(spark: SparkSession, text: str, output: SqlFormat, *, as_json: bool) -> None:
+    from pyspark.errors import PySparkException
+
+    try:
+        _print(spark.sql(text), output, as_json=as_json)
+    except PySparkException as error:
+        raise BadInput(f"Spark can't answer this query: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -10,7 +10,9 @@ from replitree.cli.options import Folder, Json, Url, connect
 from replitree.cli.output import Output, byte_size
 
 if TYPE_CHECKING:
-    from replitree.client.status import ClusterStatus, TableStatus
+    from collections.abc import Iterator
+
+    from replitree.client.status import ClusterStatus, ReplicaStatus, TableStatus
 
 _COLUMNS = ("replica", "address", "state", "pointer", "queue", "lag", "index", "parts", "rows", "bytes")
 
@@ -47,6 +49,20 @@ def _print(found: ClusterStatus, out: Output) -> None:
         for replica in table.replicas:
             if replica.state != "active" and replica.reason:
                 print(f"  {replica.name} is {replica.state}: {replica.reason}")
+            for line in _work(replica):
+                print(f"  {replica.name} {line}")
+
+
+def _work(replica: ReplicaStatus) -> Iterator[str]:
+    """Say what a replica does beside serving."""
+    for making in replica.running:
+        done = f"{making.rows_done:,} of {making.rows_total:,} rows"
+        yield f"makes {making.result} ({making.kind} at {making.index}): {done}"
+    if replica.merges_paused:
+        yield "merges nothing by itself: `replitree table resume-merges` lets it go on"
+    if replica.old_parts:
+        size = byte_size(replica.old_bytes or 0)
+        yield f"keeps {replica.old_parts:,} parts that left the table ({size}), under {replica.leases or 0:,} leases"
 
 
 def _title(table: TableStatus) -> str:

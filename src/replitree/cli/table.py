@@ -35,6 +35,14 @@ PartitionBy = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in parts_max=3000.")
 ]
+Policy = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help='What merges make of rows with equal order keys: plain, "replacing(version)", "summing(a, b)".',
+    ),
+]
 
 
 @app.command("create")
@@ -45,6 +53,7 @@ def create(  # noqa: PLR0913, PLR0917 - the options of a command are its argumen
     order_by: OrderBy = None,
     partition_by: PartitionBy = None,
     settings: Settings = None,
+    policy: Policy = "plain",
     url: Url = None,
     folder: Folder = None,
     as_json: Json = False,
@@ -56,9 +65,11 @@ def create(  # noqa: PLR0913, PLR0917 - the options of a command are its argumen
         raise BadInput("say what the columns are: either --schema or --like")
     columns: Any = schema if schema is not None else open_rows(find_source(like or "", None)).schema
     order, partition, chosen = _split(order_by), _split(partition_by), parse_settings(settings or [])
-    define_table(name, columns, order_by=order, partition_by=partition, settings=chosen)
+    define_table(name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy)
     with connect(url, folder) as connection:
-        made = connection.create_table(name, columns, order_by=order, partition_by=partition, settings=chosen)
+        made = connection.create_table(
+            name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy
+        )
         value = describe(made.definition)
     Output(as_json).result(value, f"table {name} created: {len(value['columns'])} columns")
 
@@ -84,7 +95,7 @@ def show(name: Name, url: Url = None, folder: Folder = None, as_json: Json = Fal
         out.json(value)
         return
     order, partition = ", ".join(value["order_by"]), ", ".join(value["partition_by"])
-    keys = {"order by": order or "nothing", "partition by": partition or "nothing"}
+    keys = {"order by": order or "nothing", "partition by": partition or "nothing", "policy": value["policy"]}
     out.fields(f"table {name}", {**keys, **value["settings"]})
     rows = [(column["name"], column["type"], column["nullable"]) for column in value["columns"]]
     out.table("columns", ("name", "type", "nulls"), rows)
@@ -167,5 +178,7 @@ def describe(definition: TableDefinition) -> dict[str, Any]:
         "columns": [{"name": c.name, "type": c.type, "nullable": c.nullable} for c in definition.columns],
         "order_by": list(definition.order_by),
         "partition_by": [transform.text for transform in definition.partition_by],
+        "policy": definition.policy.text,
+        "schema_version": definition.schema_version,
         "settings": {name: getattr(definition.settings, name) for name in definition.settings.__struct_fields__},
     }

@@ -232,7 +232,8 @@ class Catalog:
         node = self._session.perform(Get(path))
         if node is None:
             return False, None
-        return True, self._session.run(find_insert(place, decode_block(node.value, path)))
+        found = self._session.run(find_insert(place, decode_block(node.value, path)))
+        return True, None if found is None else found.index
 
     def _position(self, replica: Replica) -> Position:
         pointer = self._session.perform(Get(layout.log_pointer(replica)))

@@ -30,6 +30,7 @@ from replitree.coordination.port import Coordination
 from replitree.coordination.url import parse_url
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
 from replitree.storage.definition import TableDefinition, TableSettings, Transform, define_table
+from replitree.storage.merge_policy import PLAIN, MergePolicy
 
 CREATE_S = 30.0
 """How long to wait for replicas to join a new table, in seconds."""
@@ -117,6 +118,7 @@ class Connection:
         order_by: str | Sequence[str] = (),
         partition_by: str | Transform | Sequence[str | Transform] = (),
         settings: _Settings = None,
+        policy: str | MergePolicy = PLAIN,
         wait_replicas: int | None = None,
         timeout_s: float = CREATE_S,
     ) -> Table:
@@ -134,6 +136,9 @@ class Connection:
             Iceberg's transforms: ``"month(d)"``, ``"bucket(16,k)"``, or a plain column.
         settings
             See `TableSettings`; a dictionary of them will do.
+        policy
+            What merges make of rows with equal order keys: ``"plain"`` (nothing), ``"replacing(version)"``,
+            ``"summing(a, b)"``; see `replitree.storage.merge_policy`.
         wait_replicas
             How many replicas to wait for; by default all of a local cluster's, or one.
         timeout_s
@@ -149,7 +154,12 @@ class Connection:
             The table was created, but too few replicas serve it in time.
         """
         definition = define_table(
-            name, schema, order_by=order_by, partition_by=partition_by, settings=_settings_of(settings)
+            name,
+            schema,
+            order_by=order_by,
+            partition_by=partition_by,
+            settings=_settings_of(settings),
+            policy=policy,
         )
         self._http_client()  # without a token nothing is created
         self.catalog.create(definition)

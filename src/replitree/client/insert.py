@@ -8,7 +8,8 @@ How, depends on how many they are:
 
 Every insert has an identity by which replicas recognise it: the caller's token, else its content.  So it may be
 repeated after a lost answer, by us within the time limit, and by the caller after `OutcomeUnknown`.  With
-``deduplicate=False`` it gets a token of its own, and equal rows are inserted again.
+``deduplicate=False`` it gets a token of its own, and equal rows are inserted again.  So does one that overwrites: the
+same rows may have been in the table before, and are to be the only ones now.
 
 Absent on purpose: batching of small inserts on this side; replicas do it for all their clients.
 """
@@ -32,7 +33,17 @@ from replitree.client.http import HttpClient
 from replitree.client.routing import Router
 from replitree.client.slices import Slice, cut, is_stream
 from replitree.client.staging import stage_slices
-from replitree.client.upload import Inserted, Upload, commit_upload, discard_upload, fresh_token, open_upload, send_part
+from replitree.client.upload import (
+    Inserted,
+    Overwrite,
+    Upload,
+    commit_upload,
+    discard_upload,
+    fresh_token,
+    insert_query,
+    open_upload,
+    send_part,
+)
 from replitree.errors import BadInput, OutcomeUnknown, ReplitreeError, Unavailable
 from replitree.storage.definition import TableDefinition
 from replitree.storage.manifest import PartManifest
@@ -62,7 +73,7 @@ class InsertResult:
         How many rows it has.
     outcome
         ``inserted``; ``duplicate`` when they were in the table already (after a lost answer: from the first try); or
-        ``empty``.
+        ``empty``: then the index is that of the drop, if the table was to be emptied.
     token
         The token that identified it; None when its content did.
     """
@@ -73,18 +84,41 @@ class InsertResult:
     token: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How an insert is asked for."""
+
+    token: str | None
+    overwrite: Overwrite | None
+    timeout_s: float
+
+
 class Written:
-    """The highest index that was inserted through one connection into one table."""
+    """What was written through one connection into one table.
+
+    Attributes
+    ----------
+    index
+        The highest log index of an insert, a drop or an alter; -1 before the first.
+    mutated
+        The highest log index of a mutation that was finished; -1 before the first.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.index = -1
+        self.mutated = -1
 
     def add(self, index: int | None) -> None:
-        """Take note of an insert."""
+        """Take note of an insert, a drop or an alter."""
         if index is not None and index > self.index:
             with self._lock:
                 self.index = max(self.index, index)
+
+    def add_mutation(self, index: int) -> None:
+        """Take note of a mutation."""
+        with self._lock:
+            self.mutated = max(self.mutated, index)
 
 
 class Inserter:
@@ -111,19 +145,27 @@ class Inserter:
         self._written = written
         self._route = f"/v1/tables/{quote(definition.name)}/insert"
 
-    def insert(self, data: Any, token: str | None, *, deduplicate: bool, timeout_s: float) -> InsertResult:
+    def insert(
+        self,
+        data: Any,
+        token: str | None,
+        *,
+        deduplicate: bool,
+        timeout_s: float,
+        overwrite: Overwrite | None = None,
+    ) -> InsertResult:
         """Insert rows: see `Table.insert`."""
-        token = self.check_token(token, deduplicate=deduplicate)
+        asked = _Asked(self.check_token(token, deduplicate=deduplicate, overwrite=overwrite), overwrite, timeout_s)
         small = self._as_small(data)
         if small is not None:
-            return self._send(small, token, timeout_s)
+            return self._send(small, asked)
         slices = cut(data, self._definition)
         first = next(slices, None)
         if first is None:
-            return InsertResult(None, 0, "empty", token)
+            return InsertResult(None, 0, "empty", asked.token)
         if first.last and _is_small(first.rows):
-            return self._send(first.rows, token, timeout_s)
-        return self._upload(data, chain((first,), slices), token, timeout_s)
+            return self._send(first.rows, asked)
+        return self._upload(data, chain((first,), slices), asked)
 
     # --- one request --------------------------------------------------------------------------------------------------
 
@@ -133,30 +175,30 @@ class Inserter:
             return data if data.num_rows else None
         return None
 
-    def _send(self, rows: pa.Table | pa.RecordBatch, token: str | None, timeout_s: float) -> InsertResult:
-        body = _encode(rows)
-        path = self._route if token is None else f"{self._route}?token={quote(token, safe='')}"
+    def _send(self, rows: pa.Table | pa.RecordBatch, asked: _Asked) -> InsertResult:
+        body, token = _encode(rows), asked.token
+        path = self._route + insert_query(token, asked.overwrite)
         request = self._http.request
 
         def call(replica: ReplicaInfo, seconds: float) -> Inserted:
             return request(replica.address, "POST", path, body, timeout_s=seconds).decode(Inserted)
 
-        return self._result(self._router.ask(call, timeout_s=timeout_s, token=token or ""), token)
+        return self._result(self._router.ask(call, timeout_s=asked.timeout_s, token=token or ""), token)
 
     # --- an upload ----------------------------------------------------------------------------------------------------
 
-    def _upload(self, data: Any, slices: Iterator[Slice], token: str | None, timeout_s: float) -> InsertResult:
+    def _upload(self, data: Any, slices: Iterator[Slice], asked: _Asked) -> InsertResult:
         """Upload and commit; at another replica again while there is time, if the rows can be read again."""
         again = not is_stream(data)
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + asked.timeout_s
         while True:
             began = time.monotonic()
-            upload, manifests = self._fill(slices, timeout_s)
+            upload, manifests = self._fill(slices, asked.timeout_s)
             deadline += time.monotonic() - began  # writing files is work, not waiting
             left = max(1.0, deadline - time.monotonic())
             wait_s = min(left, ELSEWHERE_S) if again else left
             try:
-                return self.commit(upload, manifests, token, timeout_s=wait_s)
+                return self.commit(upload, manifests, asked.token, timeout_s=wait_s, overwrite=asked.overwrite)
             except (Unavailable, OutcomeUnknown):
                 if not again or time.monotonic() >= deadline:
                     raise
@@ -184,11 +226,20 @@ class Inserter:
         return manifests
 
     def commit(
-        self, upload: Upload, manifests: tuple[PartManifest, ...], token: str | None, *, timeout_s: float
+        self,
+        upload: Upload,
+        manifests: tuple[PartManifest, ...],
+        token: str | None,
+        *,
+        timeout_s: float,
+        overwrite: Overwrite | None = None,
     ) -> InsertResult:
         """Commit an upload of this table: see `commit_upload`.  One that was certainly not taken is discarded."""
+        http, catalog = self._http, self._catalog
         try:
-            done = commit_upload(upload, manifests, token, http=self._http, catalog=self._catalog, timeout_s=timeout_s)
+            done = commit_upload(
+                upload, manifests, token, http=http, catalog=catalog, timeout_s=timeout_s, overwrite=overwrite
+            )
             return self._result(done, token)
         except OutcomeUnknown:
             raise  # the replica may be about to take it
@@ -205,8 +256,8 @@ class Inserter:
         return InsertResult(inserted.index, inserted.rows, inserted.outcome, token)
 
     @staticmethod
-    def check_token(token: str | None, *, deduplicate: bool) -> str | None:
-        """Return the token to use: the caller's, a fresh one when equal rows are wanted again, or None.
+    def check_token(token: str | None, *, deduplicate: bool, overwrite: Overwrite | None = None) -> str | None:
+        """Return the token to use: the caller's, a fresh one when content makes no duplicate, or None.
 
         Raises
         ------
@@ -214,7 +265,7 @@ class Inserter:
             It is too long or empty, or contradicts `deduplicate`.
         """
         if token is None:
-            return None if deduplicate else fresh_token()
+            return None if deduplicate and overwrite is None else fresh_token()
         if not deduplicate:
             raise BadInput("a token is there to find duplicates: give a token, or deduplicate=False, not both")
         if not 1 <= len(token) <= TOKEN_CHARACTERS_MAX:

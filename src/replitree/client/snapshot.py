@@ -1,13 +1,23 @@
 """A snapshot: the parts that a table has at one position of its number line, and how their rows get here.
 
-Guarantees: a snapshot never changes.  Everything below `index` is in it, whole inserts only.  Reading it twice gives
-the same rows, or `SnapshotExpired` when parts of it are gone; never fewer rows.
+Guarantees: a snapshot never changes.  Every insert below `index` is in it, whole inserts only.  Reading it twice gives
+the same rows, or `SnapshotExpired` when parts of it are gone; never fewer rows.  Parts of older schema versions show the
+columns of its definition.
 
 Part files are opened where they lie when the replica runs on this machine.  Otherwise they are fetched over HTTP into a
 folder that is removed when the process ends, checked against the checksums of their manifests, and kept for the next
 read.
 
-Absent on purpose: locks and leases.  Parts outlive a snapshot for as long as replicas keep them.
+A part that a merge, a mutation or a drop took out of the table stays on the replicas' disks for a while; with a *lease*
+(`replitree.client.lease`) it stays for as long as the snapshot needs it::
+
+    with table.snapshot(lease_s=60) as snapshot:
+        ...                        # however long it takes
+    # the lease is let go
+
+A *final* read shows what a merge of everything would leave: the table's policy is applied to rows with equal keys.
+
+Absent on purpose: locks.  Nobody waits for a reader.
 """
 
 from __future__ import annotations
@@ -22,7 +32,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import quote
 
 import msgspec
@@ -31,6 +42,7 @@ import xxhash
 
 from replitree.client.catalog import this_machine
 from replitree.client.http import AnswerLost, HttpClient
+from replitree.client.lease import Lease
 from replitree.errors import CorruptPart, ReplicaUnavailable, ReplitreeError, SnapshotExpired, StoreError
 from replitree.protocol.parts import parse_part
 from replitree.storage.definition import TableDefinition
@@ -75,6 +87,13 @@ class SnapshotBody(msgspec.Struct, frozen=True):
     replica: str
     machine: str
     parts: tuple[SnapshotPart, ...]
+    lease: str = ""
+    lease_s: float = 0.0
+
+    @property
+    def newest_version(self) -> int:
+        """The schema version that a reader must know."""
+        return max((self.schema_version, *(part.manifest.schema_version for part in self.parts)))
 
     def check(self) -> SnapshotBody:
         """Return this answer if it makes sense: names in it become names of files here."""
@@ -95,18 +114,21 @@ class PartSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The parts of a table at one position.
+    """The parts of a table at one position.  A context manager: it lets go of its lease, if it has one.
 
     Attributes
     ----------
     definition
         The table.
     index
-        Everything below this log index is included.
+        Every insert and drop below this log index is included, and every mutation that was asked for; of other mutations
+        some parts may be done and others not yet.
     replica
         Who answered.
     parts
         By name.
+    lease
+        Keeps the parts, when there is one.
     """
 
     definition: TableDefinition
@@ -115,6 +137,34 @@ class Snapshot:
     parts: tuple[SnapshotPart, ...]
     machine: str
     source: PartSource = field(repr=False, compare=False)
+    lease: Lease | None = field(default=None, repr=False, compare=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        lost = self.lease is not None and self.lease.is_lost
+        if lost and isinstance(error, Exception):
+            self.check()  # that is why it failed, whatever it looked like
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the lease, if there is one.  May be called again."""
+        if self.lease is not None:
+            self.lease.release()
+
+    def check(self) -> None:
+        """Do nothing, unless the snapshot had a lease and lost it.
+
+        Raises
+        ------
+        LeaseLost
+            The parts may go at any time.
+        """
+        if self.lease is not None:
+            self.lease.check()
 
     @property
     def rows(self) -> int:
@@ -150,8 +200,9 @@ class Snapshot:
         Raises
         ------
         SnapshotExpired
-            A part is gone.
+            A part is gone; `LeaseLost` when the snapshot had a lease and lost it.
         """
+        self.check()
         found = [local_folder(part, self.machine, self.definition.name) for part in parts]
         here = [folder for folder in found if folder is not None]
         if len(here) == len(parts):
@@ -168,7 +219,9 @@ class Snapshot:
             for file in part.manifest.files
         ]
 
-    def to_arrow(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False
+    ) -> pa.Table:
         """Read rows.
 
         Parameters
@@ -177,25 +230,65 @@ class Snapshot:
             Names, in the order wanted; all by default.
         where
             Spark SQL condition; parts that can't match are not opened.
+        final
+            Apply the table's policy first: of rows with equal keys one is left.
 
         Raises
         ------
         BadInput
             A column is unknown, or `where` can't be read.
         SnapshotExpired
-            Parts are gone.
+            Parts are gone; `LeaseLost` when the snapshot had a lease and lost it.
         """
+        if final:
+            schema = self.schema_of(columns)
+            return pa.Table.from_batches(self._final_batches(columns, where), schema)
         return read_parts(self.folders(self.select(where)), self.definition, columns, where)
 
-    def batches(self, columns: Sequence[str] | None = None, where: str | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Read rows batch by batch, in bounded memory; parameters and errors as `to_arrow`."""
-        yield from read_batches(self.folders(self.select(where)), self.definition, columns, where)
+        if final:
+            found = self._final_batches(columns, where)
+        else:
+            found = iter(read_batches(self.folders(self.select(where)), self.definition, columns, where))
+        for batch in found:
+            self.check()
+            yield batch
 
-    def to_df(self, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None) -> DataFrame:
+    def to_df(
+        self,
+        spark: SparkSession,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        final: bool = False,
+    ) -> DataFrame:
         """Give the rows to Spark: see `Table.to_df`."""
-        read: Any = import_module("replitree.spark.read")  # by name, because Spark is a layer above the client
-        frame: DataFrame = read.snapshot_df(self, spark, columns, where)
+        read: Any = import_module(
+            "replitree.spark.final" if final else "replitree.spark.read"
+        )  # a layer above the client
+        frame: DataFrame = (read.final_df if final else read.snapshot_df)(self, spark, columns, where)
         return frame
+
+    def schema_of(self, columns: Sequence[str] | None = None) -> pa.Schema:
+        """Return the schema of a read of these columns.
+
+        Raises
+        ------
+        BadInput
+            A column is unknown.
+        """
+        names = self.definition.arrow_schema.names if columns is None else columns
+        return pa.schema([self.definition.arrow_schema.field(self.definition.column(name).name) for name in names])
+
+    def _final_batches(self, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
+        from replitree.client.final import final_batches_of, final_groups
+
+        predicate = parse_predicate(where, self.definition) if where is not None else None
+        for group in final_groups(self.parts, self.definition, predicate):
+            yield from final_batches_of(self.folders(group), self.definition, columns, predicate)
 
 
 def local_folder(part: SnapshotPart, machine: str, table: str) -> Path | None:

@@ -3,7 +3,7 @@
 Guarantees: however many slices there are, the upload has one part per partition and one manifest for each, as if the
 rows had come at once; only the order inside a part differs: each slice is a sorted run of its own, in its own files.
 
-Files are synced when `add` returns.
+The replica syncs the files when it takes the upload.
 
 Absent on purpose: the manifests on disk (the replica writes those that the commit brings), and removal after a failure
 (the upload is discarded as a whole).
@@ -24,6 +24,7 @@ from replitree.storage.content_hash import ContentHasher
 from replitree.storage.definition import TableDefinition
 from replitree.storage.durable import make_folder, store_errors
 from replitree.storage.encode import FILE_ROWS_MIN, stage_table, write_files
+from replitree.storage.layout import stored_rows
 from replitree.storage.manifest import FileEntry, PartManifest, Scalar, data_file
 from replitree.storage.order import sort_rows
 from replitree.storage.partition import PartitionRows, split_by_partition
@@ -84,7 +85,8 @@ class SliceStager:
     """
 
     def __init__(self, definition: TableDefinition, folder: Path, *, first_number: int = 0) -> None:
-        self._definition = definition
+        self._table = definition
+        self._definition = definition.stored  # what is written has the columns' stored names
         self._folder = folder
         self._first_number = first_number
         self._parts: dict[str, _Growing] = {}
@@ -99,7 +101,7 @@ class SliceStager:
         StoreError
             The disk is full or failing.
         """
-        pieces = split_by_partition(rows, self._definition)
+        pieces = split_by_partition(stored_rows(rows, self._table), self._definition)
         for piece in pieces:
             if piece.partition not in self._parts:
                 self._parts[piece.partition] = self._new_part(piece.values)
@@ -128,7 +130,7 @@ class SliceStager:
         )  # no partition has a _
         make_folder(target)
         draft.mkdir()
-        written = write_files(rows, self._definition, draft, files_max=FILES_MAX, pool=pool)
+        written = write_files(rows, self._definition, draft, files_max=FILES_MAX, sync=False, pool=pool)
         for file in written:
             name = data_file(self._first_number + len(part.files))
             (draft / file.name).rename(target / name)

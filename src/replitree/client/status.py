@@ -24,6 +24,24 @@ STATUS_S_MAX = 5.0
 ASKED_AT_ONCE = 8
 
 
+class Making(msgspec.Struct, frozen=True):
+    """A merge or a mutation that a replica works at.
+
+    Attributes
+    ----------
+    index, kind, result
+        Of its entry, what it is, and the part that it makes.
+    rows_done, rows_total
+        How far it is.
+    """
+
+    index: int
+    kind: str
+    result: str
+    rows_done: int
+    rows_total: int
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True):
     """One replica of one table.
 
@@ -46,6 +64,14 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         Everything below this index can be read there.
     parts, rows, bytes
         What reads show there.
+    leader
+        Who proposes merges, as far as it knows.
+    merges_paused
+        It merges nothing by itself.
+    running
+        Merges and mutations that it works at.
+    old_parts, old_bytes, leases
+        Parts that left the table and are still on its disk, their size, and how many readers hold some.
     """
 
     name: str
@@ -61,6 +87,12 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     parts: int | None
     rows: int | None
     bytes: int | None
+    leader: str | None = None
+    merges_paused: bool = False
+    running: tuple[Making, ...] = ()
+    old_parts: int | None = None
+    old_bytes: int | None = None
+    leases: int | None = None
 
 
 class TableStatus(msgspec.Struct, frozen=True):
@@ -175,4 +207,17 @@ def _replica_status(
         parts=said.get("parts"),
         rows=said.get("rows"),
         bytes=said.get("bytes"),
+        leader=said.get("leader"),
+        merges_paused=bool(said.get("merges_paused", False)),
+        running=_making(said),
+        old_parts=said.get("old_parts"),
+        old_bytes=said.get("old_bytes"),
+        leases=said.get("leases"),
     )
+
+
+def _making(said: dict[str, Any]) -> tuple[Making, ...]:
+    try:
+        return msgspec.convert(said.get("running") or (), tuple[Making, ...])
+    except msgspec.ValidationError:  # of another version: not worth a failure
+        return ()

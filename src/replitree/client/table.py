@@ -1,27 +1,39 @@
-"""A table, as a program sees it: insert rows, read rows, look at it.
+"""A table, as a program sees it: insert rows, read rows, change it, look at it.
+
+A handle follows the table's schema: it reads the definition again when a snapshot has a newer version than it knows, and
+older parts are read with the newest columns.
 
 A handle reads its own writes: whatever it, or another handle of the same table from the same connection, has inserted
-is in every later snapshot, whichever replica answers.
+or changed is in every later snapshot, whichever replica answers.
 
-Absent on purpose: anything that changes rows that are there.
+What changes rows and columns that are there is in `replitree.client.changes`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
 
 import pyarrow as pa
 from typing_extensions import override
 
 from replitree.client.catalog import Catalog, ReplicaInfo
+from replitree.client.changes import TableChanges
+from replitree.client.command import Commander, CommandResult
 from replitree.client.http import HttpClient
 from replitree.client.insert import TIMEOUT_S, Inserter, InsertResult, Written
+from replitree.client.lease import LEASE_S_MAX, LeaseHandle, hold, keep_for_frame
+from replitree.client.partitions import PartitionInfo, partitions_of
 from replitree.client.routing import Router
+from replitree.client.slices import is_stream
 from replitree.client.snapshot import PartCache, Snapshot, SnapshotBody
 from replitree.client.status import TableStatus, table_status
+from replitree.client.upload import Overwrite
+from replitree.errors import BadInput, SchemaMismatch
 from replitree.storage.definition import TableDefinition
 
 if TYPE_CHECKING:
@@ -34,8 +46,15 @@ ANSWER_S = 10.0
 """Of the time that one replica may be silent, how much is left for its answer to arrive; for the rest it may wait for
 the log."""
 
+LEASE_S = 60.0
+"""For how long a replica keeps the parts of a read that takes long, after each renewal, in seconds."""
 
-class Table:
+FRAME_LEASE_S = 1800.0
+"""For how long a replica keeps the parts of a Spark frame, in seconds.  Nobody knows when a frame is used for the last time,
+so this lease is neither renewed nor let go."""
+
+
+class Table(TableChanges):
     """A table of a cluster.  Any thread may use it.
 
     Made by `Connection.table` and `Connection.create_table`.
@@ -56,16 +75,20 @@ class Table:
         self._pinned = pinned
         self._router = Router(catalog, definition.name, pinned)
         self._inserter = Inserter(definition, catalog, http, self._router, written)
+        self._commander = Commander(definition.name, catalog, http, self._router)
+
+    @override
+    def _known(self, version: int) -> TableDefinition:
+        """Return the definition, read again when a replica has a newer schema version than it."""
+        if version > self._definition.schema_version:
+            self._definition = self._catalog.definition(self.name)
+            self._inserter = Inserter(self._definition, self._catalog, self._http, self._router, self._written)
+        return self._definition
 
     @override
     def __repr__(self) -> str:
         at = f" at {self._pinned}" if self._pinned else ""
         return f"<Table {self.name}{at}: {len(self._definition.columns)} columns>"
-
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return self._definition.name
 
     @property
     def definition(self) -> TableDefinition:
@@ -110,6 +133,8 @@ class Table:
         replica: str | None = None,
         *,
         deduplicate: bool = True,
+        overwrite: Overwrite | None = None,
+        merge_schema: bool = False,
         timeout_s: float = TIMEOUT_S,
     ) -> InsertResult:
         """Insert rows, all or none, and return when they are on disk and in the log.
@@ -126,6 +151,12 @@ class Table:
             Insert at this replica only.
         deduplicate
             False: insert the rows even if the same rows are in the table already.
+        overwrite
+            ``"all"``: the rows take the place of all that are in the table; ``"partitions"``: of those in the partitions
+            that they belong to.  One entry of the log: nobody sees the table without either.  Only a token makes such
+            an insert a duplicate, never its content.
+        merge_schema
+            Add the columns that the rows have and the table has not, and widen those that are too narrow.
         timeout_s
             When to stop trying, in seconds.
 
@@ -145,25 +176,117 @@ class Table:
             table.insert({"k": [1, 2], "v": [0.5, None]})
             table.insert(arrow_table, token="load-2026-11-20")
         """
-        target = self.replica(replica) if replica is not None and replica != self._pinned else self
+        if replica is not None and replica != self._pinned:
+            at = self.replica(replica)
+            return at.insert(
+                data,
+                token,
+                deduplicate=deduplicate,
+                overwrite=overwrite,
+                merge_schema=merge_schema,
+                timeout_s=timeout_s,
+            )
+        if overwrite is not None and overwrite not in get_args(Overwrite):
+            raise BadInput(f'overwrite is "all" or "partitions", not {overwrite!r}')
+        if merge_schema:
+            self.merge_schema(data)
+        try:
+            return self._insert(data, token, deduplicate, overwrite, timeout_s)
+        except SchemaMismatch:
+            if is_stream(data) or not self._is_altered():
+                raise
+        return self._insert(data, token, deduplicate, overwrite, timeout_s)  # with the columns as they are now
+
+    def _insert(
+        self, data: Any, token: str | None, deduplicate: bool, overwrite: Overwrite | None, timeout_s: float
+    ) -> InsertResult:
         if type(data).__module__.startswith("pyspark."):
             write: Any = import_module("replitree.spark.write")  # by name, because Spark is a layer above the client
             result: InsertResult = write.insert_df(
-                target, data, token=token, deduplicate=deduplicate, timeout_s=timeout_s
+                self, data, token=token, deduplicate=deduplicate, overwrite=overwrite, timeout_s=timeout_s
             )
             return result
-        return target.inserter.insert(data, token, deduplicate=deduplicate, timeout_s=timeout_s)
+        inserter = self._inserter
+        result = inserter.insert(data, token, deduplicate=deduplicate, overwrite=overwrite, timeout_s=timeout_s)
+        return self.emptied(result, timeout_s) if overwrite == "all" else result
+
+    def emptied(self, result: InsertResult, timeout_s: float = TIMEOUT_S) -> InsertResult:
+        """Finish an insert that replaces the whole table: when it had no rows, the table has none afterwards.
+
+        Parameters
+        ----------
+        result
+            Of the insert.
+        timeout_s
+            How long to wait, in seconds.
+        """
+        if result.outcome != "empty":
+            return result
+        command_id = f"empty-{result.token}" if result.token else None
+        return replace(result, index=self.truncate(command_id=command_id, timeout_s=timeout_s).index)
+
+    def _is_altered(self) -> bool:
+        """Look whether the columns were changed since this handle read them; use the new ones from here on."""
+        before = self._definition.schema_version
+        return self.refresh().schema_version > before
+
+    def refresh(self) -> TableDefinition:
+        """Look at the columns again; return the definition as it is now."""
+        return self._known(self._catalog.definition(self.name).schema_version)
+
+    def merge_schema(self, data: Any) -> CommandResult | None:
+        """Add the columns that rows have and the table has not, and widen those that are too narrow.
+
+        Parameters
+        ----------
+        data
+            What `insert` takes, or an Arrow schema.
+
+        Returns
+        -------
+        CommandResult or None
+            The alter; None when the rows fitted already.
+
+        Raises
+        ------
+        SchemaMismatch
+            No such change makes the rows fit.
+        """
+        from replitree.client.merge_schema import merge_schema, schema_of
+
+        if isinstance(data, pa.Schema):
+            schema = data
+        elif type(data).__module__.startswith("pyspark."):
+            types: Any = import_module("pyspark.sql.pandas.types")
+            schema = types.to_arrow_schema(data.schema, timezone="UTC")
+        else:
+            schema = schema_of(data)
+        return merge_schema(self, schema)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def snapshot(self, min_index: int | None = None, *, timeout_s: float = SNAPSHOT_S) -> Snapshot:
-        """Return the parts that a replica shows now.
+    def snapshot(
+        self,
+        min_index: int | None = None,
+        *,
+        as_of: int | None = None,
+        lease_s: float | None = None,
+        timeout_s: float = SNAPSHOT_S,
+    ) -> Snapshot:
+        """Return the parts that a replica shows now, or showed earlier.
+
+        With a lease, use it as a context manager, or `close` it: until then its parts stay.
 
         Parameters
         ----------
         min_index
-            The insert at this log index (`InsertResult.index`) and all before it must be included.  By default whatever
-            this connection has inserted must; -1 asks for nothing.
+            The entry at this log index (`InsertResult.index`) and all before it must be included.  By default whatever this
+            connection has inserted or changed must; -1 asks for nothing.
+        as_of
+            Exactly what the log has below this index (`Snapshot.index` of an earlier snapshot), nothing later.
+        lease_s
+            How long the replica keeps the parts after each renewal, in seconds; a thread renews.  By default there is no
+            lease, and parts that leave the table stay for some minutes.
         timeout_s
             How long to wait until a replica has that much, in seconds.
 
@@ -171,19 +294,43 @@ class Table:
         ------
         Unavailable
             No replica has that much in time.
+        SnapshotExpired
+            Parts of `as_of` are gone.
         """
-        wanted = (self._written.index if min_index is None else min_index) + 1
-        route = f"/v1/tables/{quote(self.name)}/snapshot?min_index={max(0, wanted)}"
+        route = f"/v1/tables/{quote(self.name)}/snapshot?{self._wanted(min_index, as_of, lease_s)}"
 
-        def call(replica: ReplicaInfo, seconds: float) -> SnapshotBody:
+        def call(replica: ReplicaInfo, seconds: float) -> tuple[ReplicaInfo, SnapshotBody, float]:
+            asked_at = time.monotonic()
             path = f"{route}&wait_s={max(0.1, seconds - ANSWER_S):.1f}"
             answer = self._http.request(replica.address, "GET", path, timeout_s=seconds)
-            return answer.decode(SnapshotBody).check()
+            return replica, answer.decode(SnapshotBody).check(), asked_at
 
-        body = self._router.ask(call, timeout_s=timeout_s + ANSWER_S)
-        addresses = [replica.address for replica in self._router.replicas()]
+        replica, body, asked_at = self._router.ask(call, timeout_s=timeout_s + ANSWER_S)
+        lease = None
+        if body.lease:
+            handle = LeaseHandle(replica.address, self.name, body.lease, body.lease_s or lease_s or LEASE_S)
+            lease = hold(handle, self._http, asked_at)
+        addresses = [known.address for known in self._router.replicas()]
         source = PartCache(self._http, self.name, addresses)
-        return Snapshot(self._definition, body.index, body.replica, body.parts, body.machine, source)
+        definition = self._known(body.newest_version)
+        return Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, lease)
+
+    def _wanted(self, min_index: int | None, as_of: int | None, lease_s: float | None) -> str:
+        """Return what a snapshot must be, as a query."""
+        if as_of is not None and min_index is not None:
+            raise BadInput("as_of says exactly what is included: give it or min_index, not both")
+        if as_of is not None and as_of < 0:
+            raise BadInput(f"as_of is an index of the log, 0 or above, not {as_of}")
+        if lease_s is not None and not 0 < lease_s <= LEASE_S_MAX:
+            raise BadInput(f"a lease lasts up to {LEASE_S_MAX:.0f} s after each renewal, not {lease_s:g} s")
+        if as_of is not None:
+            query = f"as_of={as_of}"
+        elif min_index is not None:
+            query = f"min_index={max(0, min_index + 1)}&mutated={max(-1, min_index)}"
+        else:
+            query = f"min_index={self._written.index + 1}&mutated={self._written.mutated}"
+        query = query.removesuffix("&mutated=-1")
+        return query if lease_s is None else f"{query}&lease_s={lease_s:g}"
 
     def to_arrow(
         self,
@@ -191,6 +338,8 @@ class Table:
         where: str | None = None,
         min_index: int | None = None,
         *,
+        as_of: int | None = None,
+        final: bool = False,
         timeout_s: float = SNAPSHOT_S,
     ) -> pa.Table:
         """Read rows at one snapshot.
@@ -201,7 +350,9 @@ class Table:
             Names, in the order wanted; all by default.
         where
             Spark SQL condition over this table's columns; parts that can't match are not opened.
-        min_index, timeout_s
+        final
+            Apply the table's policy first, as a merge of everything would: of rows with equal keys one is left.
+        min_index, as_of, timeout_s
             As `snapshot`.
 
         Raises
@@ -210,14 +361,27 @@ class Table:
             A column is unknown, or `where` can't be read.
         Unavailable
             No replica can show what must be included in time.
+        SnapshotExpired
+            Parts of `as_of` are gone.
         """
-        return self.snapshot(min_index, timeout_s=timeout_s).to_arrow(columns, where)
+        snapshot = self.snapshot(min_index, as_of=as_of, timeout_s=timeout_s)
+        return snapshot.to_arrow(columns, where, final=final)
 
     def batches(
-        self, columns: Sequence[str] | None = None, where: str | None = None, min_index: int | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        min_index: int | None = None,
+        *,
+        as_of: int | None = None,
+        final: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Read rows at one snapshot batch by batch, in bounded memory; parameters as `to_arrow`."""
-        yield from self.snapshot(min_index).batches(columns, where)
+        """Read rows at one snapshot batch by batch, in bounded memory; parameters as `to_arrow`.
+
+        It holds a lease from the first batch to the last.
+        """
+        with self.snapshot(min_index, as_of=as_of, lease_s=LEASE_S) as snapshot:
+            yield from snapshot.batches(columns, where, final=final)
 
     def to_df(
         self,
@@ -226,11 +390,18 @@ class Table:
         where: str | None = None,
         min_index: int | None = None,
         *,
+        as_of: int | None = None,
+        final: bool = False,
         timeout_s: float = SNAPSHOT_S,
     ) -> DataFrame:
         """Give one snapshot to Spark, through its own Parquet reader where it reaches the files.
 
-        The frame is that snapshot for ever: call again to see later inserts.
+        The frame is that snapshot for ever: call again to see later inserts.  It can be read for `FRAME_LEASE_S`, unless
+        this process makes many frames (`replitree.client.lease.FRAMES_MAX`) meanwhile, whatever becomes of the table.
+        To be sure, hold a lease around its jobs::
+
+            with table.snapshot(lease_s=60) as snapshot:
+                snapshot.to_df(spark).groupBy("kind").count().show()
 
         Parameters
         ----------
@@ -238,10 +409,19 @@ class Table:
             A session; `replitree.spark.spark_session` makes one with the right settings.
         columns, where
             As `to_arrow`; both are pushed down to the files.
-        min_index, timeout_s
+        final
+            Apply the table's policy first.  The rows are written once more, into a temporary folder of this process.
+        min_index, as_of, timeout_s
             As `snapshot`.
         """
-        return self.snapshot(min_index, timeout_s=timeout_s).to_df(spark, columns, where)
+        snapshot = self.snapshot(min_index, as_of=as_of, lease_s=FRAME_LEASE_S, timeout_s=timeout_s)
+        if snapshot.lease is not None:
+            keep_for_frame(snapshot.lease, self._http)
+        return snapshot.to_df(spark, columns, where, final=final)
+
+    def partitions(self) -> tuple[PartitionInfo, ...]:
+        """Return what the table has in each of its partitions now."""
+        return partitions_of(self.snapshot().parts)
 
     def status(self) -> TableStatus:
         """Return how the table and each of its replicas is."""

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from typing import Literal, TypeAlias
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -39,6 +40,9 @@ SEND_S_MAX = 120.0
 
 
 SEND_TRIES = 3
+
+Overwrite: TypeAlias = Literal["all", "partitions"]
+"""What an insert takes the place of: everything, or everything in the partitions that its rows belong to."""
 
 
 class Inserted(msgspec.Struct, frozen=True):
@@ -156,6 +160,7 @@ def commit_upload(
     http: HttpClient,
     catalog: Catalog,
     timeout_s: float,
+    overwrite: Overwrite | None = None,
 ) -> Inserted:
     """Make an upload an insert.
 
@@ -165,6 +170,8 @@ def commit_upload(
         One for each part, at least one.
     token
         None: the content decides what is a duplicate.
+    overwrite
+        What the insert takes the place of, if anything.
 
     Raises
     ------
@@ -176,7 +183,7 @@ def commit_upload(
         The files are not what the manifests say, or the upload is gone.
     """
     body = msgspec.json.encode(_Commit(tuple(manifests)))
-    query = "" if token is None else f"?token={quote(token, safe='')}"
+    query = insert_query(token, overwrite)
     block = block_of(manifests, token)
 
     def call(replica: ReplicaInfo, seconds: float) -> Inserted:
@@ -192,6 +199,18 @@ def commit_upload(
 
     router = Router(catalog, upload.table, upload.replica.name)
     return router.ask(call, timeout_s=timeout_s, token=token or "", attempt_s=timeout_s)
+
+
+def insert_query(token: str | None, overwrite: Overwrite | None) -> str:
+    """Return what an insert says of itself in the query of its request.
+
+    >>> insert_query("load 7", "all")
+    '?token=load%207&overwrite=all'
+    >>> insert_query(None, None)
+    ''
+    """
+    said = {name: value for name, value in (("token", token), ("overwrite", overwrite)) if value is not None}
+    return f"?{urlencode(said, quote_via=quote, safe='')}" if said else ""
 
 
 def discard_upload(upload: Upload, http: HttpClient) -> None:

@@ -56,13 +56,28 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def literal(scalar: pa.Scalar) -> Column:
+    """Return an Arrow value of a column's type as Spark's literal of the same type and value, whatever the session's zone."""
+    kinds = pa.types
+    target = spark_type(scalar.type)
+    if not scalar.is_valid:
+        return F.lit(None).cast(target)
+    if kinds.is_date(scalar.type):
+        return F.date_from_unix_date(F.lit(scalar.value))
+    if kinds.is_timestamp(scalar.type):
+        if scalar.type.tz is not None:
+            return F.timestamp_micros(F.lit(scalar.value))
+        return F.expr(f"timestampadd(MICROSECOND, {scalar.value}L, timestamp_ntz'1970-01-01 00:00:00')")
+    return F.lit(scalar.as_py()).cast(target)
+
+
 # --- into the table's form --------------------------------------------------------------------------------------------
 
 
 def conformed(frame: DataFrame, definition: TableDefinition) -> DataFrame:
     """Return the frame with exactly the table's columns.
 
-    Columns are found by name, in any order and case.  A missing column is null.
+    Columns are found by name, in any order and case.  A missing column has its default, or is null.
 
     Raises
     ------
@@ -76,7 +91,7 @@ def conformed(frame: DataFrame, definition: TableDefinition) -> DataFrame:
         target = spark_type(column.arrow_type)
         name = source.get(column.name)
         if name is None:
-            expression = F.lit(None).cast(target)
+            expression = literal(column.default_scalar)
         else:
             same = schema[name].dataType.simpleString() == target.simpleString()
             expression = F.col(quoted(name)) if same else F.col(quoted(name)).cast(target)
@@ -109,7 +124,7 @@ def check_columns(schema: StructType, definition: TableDefinition) -> list[str]:
             )
         names.append(column.name)
     for column in definition.columns:
-        if not column.nullable and column.name not in names:
+        if not column.nullable and not column.has_default and column.name not in names:
             raise SchemaMismatch(f"column {column.name!r} is missing, and may not be null: expected {column.type}")
     return names
 

@@ -75,6 +75,25 @@ def number(options: Mapping[str, str], name: str) -> int | None:
         raise BadInput(f"option {name} is a whole number, not {text!r}") from None
 
 
+def flag(options: Mapping[str, str], name: str) -> bool:
+    """Return whether an option is on; it is off when it is not there.
+
+    Raises
+    ------
+    BadInput
+        It is neither ``true`` nor ``false``.
+
+    Examples
+    --------
+    >>> flag({"mergeschema": "True"}, "mergeschema")
+    True
+    """
+    text = options.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise BadInput(f"option {name} is true or false, not {text!r}")
+    return text == "true"
+
+
 def seconds(options: Mapping[str, str], default: float = SNAPSHOT_S) -> float:
     """Return how long to wait for replicas, in seconds.
 

@@ -3,6 +3,9 @@
 Guarantees: the frame is one snapshot, whatever is inserted later and however often it is used.  `where` keeps the rows
 that Spark's own ``WHERE`` keeps; parts are left out only when their statistics prove that they have none of them.
 
+Parts of older schema versions are read each with the columns that they have; the frame is the union of one relation for each
+layout (see `replitree.storage.layout`), and the one relation as long as no column was altered.
+
 A missing or damaged file fails the query, whatever the session says about ignoring such files.
 
 Absent on purpose: catalogs.  A view per table is made by `replitree.spark.views.sql_views`.
@@ -13,19 +16,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StructField, StructType
 
 from replitree.client.snapshot import Snapshot, SnapshotPart
 from replitree.errors import BadInput
-from replitree.spark.types import spark_schema
+from replitree.spark.columns import literal, quoted
+from replitree.spark.types import spark_schema, spark_type
+from replitree.storage.definition import TableDefinition
+from replitree.storage.layout import Layout, Origin, is_plain, layouts_of, stored_schema
+from replitree.storage.predicate import Predicate
 from replitree.storage.predicate_parser import parse_predicate
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, SparkSession
 
     from replitree.client.table import Table
 
@@ -45,7 +55,7 @@ def to_df(
     min_index: int | None = None,
 ) -> DataFrame:
     """Give one snapshot of a table to Spark: see `Table.to_df`."""
-    return snapshot_df(table.snapshot(min_index), spark, columns, where)
+    return table.to_df(spark, columns, where, min_index)
 
 
 def snapshot_df(
@@ -69,25 +79,33 @@ def snapshot_df(
     SnapshotExpired
         Parts of the snapshot are gone.
     """
-    if not is_local(spark):
-        raise BadInput(
-            "Spark's executors may run on other machines and not see these files; each task finds or fetches its own with"
-            f' spark.read.format("replitree").load("{snapshot.definition.name}")'
-        )
+    check_local(spark, snapshot.definition.name)
     schema = spark_schema(snapshot.definition)
     wanted = spark_schema(snapshot.definition, columns).names  # a wrong name is found out before anything is read
     parts, problem = _select(snapshot, spark, where)
-    files = [
-        str(folder / file.name)
-        for part, folder in zip(parts, snapshot.folders(parts), strict=True)
-        for file in part.manifest.files
-    ]
-    frame = _read_files(spark, schema, files) if files else spark.createDataFrame([], schema)
+    groups = _files_by_layout(snapshot, parts)
+    frames = [_read_layout(spark, layout, files) for layout, files in groups.items() if files]
+    frame = reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
     if where is not None:
-        frame = _filtered(frame, where, problem)
+        frame = filtered(frame, where, problem)
     if columns is not None or wanted != frame.columns:
-        frame = frame.select(*[_quoted(name) for name in wanted])
+        frame = frame.select(*[quoted(name) for name in wanted])
     return frame
+
+
+def check_local(spark: SparkSession, table: str) -> None:
+    """Do nothing when Spark's executors see the files of this machine.
+
+    Raises
+    ------
+    BadInput
+        They may run elsewhere.
+    """
+    if not is_local(spark):
+        raise BadInput(
+            "Spark's executors may run on other machines and not see these files; each task finds or fetches its own with"
+            f' spark.read.format("replitree").load("{table}")'
+        )
 
 
 def is_local(spark: SparkSession) -> bool:
@@ -100,23 +118,81 @@ def _select(
     snapshot: Snapshot, spark: SparkSession, where: str | None
 ) -> tuple[tuple[SnapshotPart, ...], BadInput | None]:
     """Choose the parts; a condition that only Spark understands prunes nothing, and why is told if Spark does not."""
-    if where is None:
-        return snapshot.parts, None
-    try:
-        predicate = parse_predicate(where, snapshot.definition)
-    except BadInput as error:
-        return snapshot.parts, error
-    zoned = any(snapshot.definition.column(name).type.startswith("timestamp") for name in predicate.columns)
-    if zoned and not _is_utc(spark):  # Spark reads the condition's times in its own zone
-        return snapshot.parts, None
+    predicate, problem = pushed(snapshot.definition, spark, where)
+    if predicate is None:
+        return snapshot.parts, problem
     return tuple(part for part in snapshot.parts if predicate.may_match(part.manifest)), None
+
+
+def pushed(
+    definition: TableDefinition, spark: SparkSession, where: str | None
+) -> tuple[Predicate | None, BadInput | None]:
+    """Return what of a condition may be decided here; None when it means something else to Spark, or only it understands it.
+
+    Parameters
+    ----------
+    definition
+        The table.
+    where
+        Spark SQL condition.
+
+    Returns
+    -------
+    tuple
+        The condition, and why it could not be read.
+    """
+    if where is None:
+        return None, None
+    try:
+        predicate = parse_predicate(where, definition)
+    except BadInput as error:
+        return None, error
+    zoned = any(definition.column(name).type.startswith("timestamp") for name in predicate.columns)
+    if zoned and not _is_utc(spark):  # Spark reads the condition's times in its own zone
+        return None, None
+    return predicate, None
 
 
 def _is_utc(spark: SparkSession) -> bool:
     return (spark.conf.get(TIME_ZONE) or "").lower() in _UTC
 
 
-def _read_files(spark: SparkSession, schema: StructType, files: Sequence[str]) -> DataFrame:
+def _files_by_layout(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> dict[Layout, list[str]]:
+    layouts = layouts_of(snapshot.definition, (part.manifest.schema_version for part in parts))
+    found: dict[Layout, list[str]] = {}
+    for part, folder in zip(parts, snapshot.folders(parts), strict=True):
+        files = found.setdefault(layouts[part.manifest.schema_version], [])
+        files += [str(folder / file.name) for file in part.manifest.files]
+    return found
+
+
+def _read_layout(spark: SparkSession, layout: Layout, files: Sequence[str]) -> DataFrame:
+    """Read files of one layout with the columns that they have, and give these the names and types of the table's."""
+    schema = StructType([StructField(f.name, spark_type(f.type)) for f in stored_schema(layout)])
+    frame = read_files(spark, schema, files)
+    return frame if is_plain(layout) else frame.select(*[_column(origin) for origin in layout])
+
+
+def _column(origin: Origin) -> Column:
+    column = origin.column
+    if origin.stored_type is None:
+        return literal(column.initial_scalar).alias(column.name)
+    values = F.col(quoted(column.stored_name))
+    return (values if origin.stored_type == column.type else values.cast(spark_type(column.arrow_type))).alias(
+        column.name
+    )
+
+
+def read_files(spark: SparkSession, schema: StructType, files: Sequence[str]) -> DataFrame:
+    """Read Parquet files of this machine; one that is missing or damaged fails the query.
+
+    Parameters
+    ----------
+    schema
+        Of the files.
+    files
+        Their paths, at least one.
+    """
     reader = (
         spark.read.schema(schema)
         .option("mergeSchema", "false")
@@ -128,16 +204,24 @@ def _read_files(spark: SparkSession, schema: StructType, files: Sequence[str]) -
         return reader.parquet(*[escaped(path) for path in files])
 
 
-def _filtered(frame: DataFrame, where: str, problem: BadInput | None) -> DataFrame:
+def filtered(frame: DataFrame, where: str, problem: BadInput | None) -> DataFrame:
+    """Keep the rows that Spark's own ``WHERE`` keeps.
+
+    Parameters
+    ----------
+    problem
+        What our parser has to say about the condition, for the case that Spark can't read it either.
+
+    Raises
+    ------
+    BadInput
+        Spark can't read it.
+    """
     try:
         return frame.where(where)
     except (AnalysisException, ParseException) as error:
         first = str(error).splitlines()[0]
         raise problem or BadInput(f"Spark can't read the condition {where!r}: {first}") from error
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def escaped(path: str | Path) -> str:

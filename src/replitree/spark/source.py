@@ -7,25 +7,33 @@
 
 Options (any case; all are text):
 
-==================  ==================================================================================================
-``table``           the table's name; ``load("events")`` says it too
-``url``             ``zk://…`` or a folder made by `up`; by default ``REPLITREE_URL``, then ``REPLITREE_DIR``
-``token_file``      file with the cluster's token; by default as `replitree.connect` finds it
-``replica``         read or write at this replica only
-``columns``         read: names, separated by commas
-``where``           read: Spark SQL condition over the table's columns, pushed down to parts and files
-``minindex``        read: the insert at this log index must be included
-``partitions``      read: how many tasks to pack the files into
-``inserttoken``     write: names the insert; a job that is run again with the same token inserts nothing twice
-``timeout``         seconds to wait for replicas
-==================  ==================================================================================================
+==========================  ============================================================================================
+``table``                   the table's name; ``load("events")`` says it too
+``url``                     ``zk://…`` or a folder made by `up`; by default ``REPLITREE_URL``, then ``REPLITREE_DIR``
+``token_file``              file with the cluster's token; by default as `replitree.connect` finds it
+``replica``                 read or write at this replica only
+``columns``                 read: names, separated by commas
+``where``                   read: Spark SQL condition over the table's columns, pushed down to parts and files
+``minindex``                read: the insert at this log index must be included
+``asof``                    read: exactly what the log has below this index
+``partitions``              read: how many tasks to pack the files into
+``lease``                   read: for how many seconds the parts are kept after a task of the read last said that it
+                            needs them; by default 600, at most 3600
+``inserttoken``             write: names the insert; a job that is run again with the same token inserts nothing twice
+``partitionoverwritemode``  write with ``mode("overwrite")``: ``static`` replaces the whole table, ``dynamic`` the
+                            partitions that the rows belong to
+``mergeschema``             write: ``true`` adds the columns that the rows have and the table has not, and widens others
+``timeout``                 seconds to wait for replicas
+==========================  ============================================================================================
 
-Guarantees: a frame is one snapshot, fixed when it is first used.  A write is all or nothing and takes place once: tasks
-only stage, under names that no other attempt has, and the driver commits.  Without ``inserttoken`` a job that is run
-again is a new insert.
+Guarantees: a frame is one snapshot, fixed when it is first used; its parts are kept by a lease that every task renews, and
+a task that finds the lease lost fails and says so.  A write is all or nothing and takes place once: tasks only stage,
+under names that no other attempt has, and the driver commits; ``mode("overwrite")`` removes the old rows in the same
+commit.  Without ``inserttoken`` a job that is run again is a new insert.
 
 Absent on purpose: ``pushFilters``.  On Spark 4.3 it returns wrong rows when one relation is used twice, because filters
-of one use prune the other.  ``where`` is for that.  Also absent: overwriting, which needs drops of rows, and streams.
+of one use prune the other.  ``where`` is for that.  Also absent: streams, final reads (`Table.to_df` has them), and the
+session's ``spark.sql.sources.partitionOverwriteMode``, which a Python source does not hear of: say it as an option.
 
 This module imports little: Spark imports every `pyspark_*` module in a process of its own before it plans anything.
 """
@@ -63,8 +71,12 @@ KNOWN_OPTIONS = frozenset(
         "columns",
         "where",
         "minindex",
+        "asof",
         "partitions",
+        "lease",
         "inserttoken",
+        "partitionoverwritemode",
+        "mergeschema",
         "timeout",
     }
 )
@@ -99,19 +111,12 @@ class ReplitreeSource(DataSource):
 
         Raises
         ------
-        BadInput
-            The mode is ``overwrite``.
         SchemaMismatch
             The rows' columns do not fit the table.
         """
-        if overwrite:
-            raise BadInput(
-                'mode("overwrite") is not possible yet: it would have to drop what is there. Use mode("append"), or'
-                " drop the table and create it again"
-            )
         from replitree.spark.source_write import plan_write
 
-        return ReplitreeWriter(plan_write(self._lower(), schema))
+        return ReplitreeWriter(plan_write(self._lower(), schema, overwrite=overwrite))
 
     def _lower(self) -> dict[str, str]:
         """Return the options with names in lower case, as Spark passes them: a plain dictionary has to be told."""
@@ -150,7 +155,7 @@ class ReplitreeReader(DataSourceReader):
         """Read one task's files; an empty table has one task without any."""
         from replitree.spark.source_read import read_partition
 
-        yield from read_partition(self._plan, partition)
+        yield from read_partition(partition)
 
 
 class ReplitreeWriter(DataSourceArrowWriter):

@@ -4,6 +4,10 @@ One snapshot is taken when Spark asks for the partitions.  Its files, not its pa
 as there are cores, the largest first into the emptiest task.  A task opens files that lie on its machine, and fetches
 the others over HTTP.
 
+The snapshot has a lease, which the planning process can't renew: it ends long before the job does.  So every task renews it
+when it begins, and while it runs; after the last task it ends by itself.  A task that finds it lost fails: the frame is
+too old, and has to be made again.
+
 Batches have exactly the schema that Spark asked for: the table's types, every column nullable.
 
 Absent on purpose: order.  Rows come as the tasks come.
@@ -13,7 +17,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,15 +28,20 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from replitree.client.http import HttpClient
+from replitree.client.lease import LeaseHandle, hold
 from replitree.client.snapshot import PartCache, SnapshotPart, local_folder
-from replitree.errors import BadInput
+from replitree.errors import BadInput, LeaseLost, ReplitreeError
 from replitree.spark.options import number, open_connection, open_table, seconds, table_name
 from replitree.spark.types import columns_of, exchange_schema, spark_schema
 from replitree.storage.definition import TableDefinition, decode_definition
 from replitree.storage.predicate_parser import parse_predicate
+from replitree.storage.read import scan_files
 
 TASK_BYTES = 128 << 20
 """Bytes of data files that one task reads, when there are more than the cores can take at once."""
+
+LEASE_S = 600
+"""How long the parts are kept after a task last renewed the lease, in seconds: tasks may wait for a free core."""
 
 BATCH_ROWS = 65_536
 """Rows of a batch on its way to the JVM; much smaller and much larger ones are slower."""
@@ -47,6 +58,7 @@ class ReadPlan:
     index: int = -1
     addresses: tuple[str, ...] = ()
     token: str = field(default="", repr=False)
+    lease: LeaseHandle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +70,22 @@ class FileUnit:
     machine: str
 
 
-class FilesPartition(InputPartition):
-    """The files of one task."""
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one task needs: all of the plan, and its files.
 
-    def __init__(self, units: Sequence[FileUnit]) -> None:
-        super().__init__(tuple(units))
+    Spark takes its copy of the reader before it asks for the partitions, so only a partition knows the snapshot.
+    """
+
+    plan: ReadPlan
+    units: tuple[FileUnit, ...]
+
+
+class FilesPartition(InputPartition):
+    """The files of one task; its value is a `Task`."""
+
+    def __init__(self, plan: ReadPlan, units: Sequence[FileUnit]) -> None:
+        super().__init__(Task(plan, tuple(units)))
 
 
 def read_schema(options: Mapping[str, str]) -> StructType:
@@ -95,7 +118,13 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
     options = plan.options
     with open_connection(options) as connection:
         table = open_table(connection, options)
-        snapshot = table.snapshot(number(options, "minindex"), timeout_s=seconds(options))
+        snapshot = table.snapshot(
+            number(options, "minindex"),
+            as_of=number(options, "asof"),
+            lease_s=LEASE_S if (asked := number(options, "lease")) is None else asked,
+            timeout_s=seconds(options),
+        )
+        lease = snapshot.lease.hand_over() if snapshot.lease is not None else None
         addresses = tuple(replica.address for replica in table.replicas() if replica.address)
         token = connection.access.token
     parts = snapshot.select(options.get("where"))
@@ -105,8 +134,28 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
     if tasks is not None and tasks < 1:
         raise BadInput(f"option partitions is at least 1, not {tasks}")
     packed = pack(units, sizes, tasks or max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES)))
-    planned = replace(plan, index=snapshot.index, addresses=addresses, token=token)
-    return planned, [FilesPartition(task) for task in packed]
+    planned = replace(
+        _with_definition(plan, snapshot.definition),
+        index=snapshot.index,
+        addresses=addresses,
+        token=token,
+        lease=lease,
+    )
+    return planned, [FilesPartition(planned, units_) for units_ in packed]
+
+
+def _with_definition(plan: ReadPlan, definition: TableDefinition) -> ReadPlan:
+    """Use the snapshot's definition, if the table was altered after Spark asked for its schema.
+
+    Raises
+    ------
+    SchemaMismatch
+        The columns that Spark asked for are gone, or have other types: make the frame again.
+    """
+    encoded = (definition.encode_metadata(), definition.encode_columns())
+    if encoded == plan.definition:
+        return plan
+    return replace(plan, definition=encoded, columns=tuple(columns_of(plan.schema, definition)))
 
 
 def pack(units: Sequence[FileUnit], sizes: Sequence[int], tasks: int) -> list[list[FileUnit]]:
@@ -120,41 +169,64 @@ def pack(units: Sequence[FileUnit], sizes: Sequence[int], tasks: int) -> list[li
     return packed
 
 
-def read_partition(plan: ReadPlan, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Read one task's files, batch by batch.
 
     Raises
     ------
     SnapshotExpired
-        A file is gone: the frame is older than the parts are kept.
+        A file is gone, or may go (`LeaseLost`): the frame is older than its parts are kept.
     """
-    units: tuple[FileUnit, ...] = partition.value or ()  # Spark makes a partition of nothing for an empty table
-    if not units:
+    task: Task | None = partition.value
+    if task is None:  # Spark makes a partition of nothing for an empty table
         return
+    plan, units = task.plan, task.units
     definition = decode_definition(*plan.definition)
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:  # also when a LIMIT ends the task early
-        cache = PartCache(HttpClient(plan.token), table_name(plan.options), plan.addresses, Path(folder))
-        files = [str(_file(unit, definition, cache)) for unit in units]
-        yield from _scan(plan, definition, files)
+        http = HttpClient(plan.token)
+        cache = PartCache(http, table_name(plan.options), plan.addresses, Path(folder))
+        with _leased(plan.lease, http) as check:
+            files = [(unit.part.manifest.schema_version, str(_file(unit, definition, cache))) for unit in units]
+            for batch in _scan(plan, definition, files):
+                check()
+                yield batch
 
 
-def _scan(plan: ReadPlan, definition: TableDefinition, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    import pyarrow.dataset as ds
+@contextmanager
+def _leased(handle: LeaseHandle | None, http: HttpClient) -> Iterator[Callable[[], None]]:
+    """Renew the read's lease while a task runs, and leave it to the others; give what raises `LeaseLost` when it is lost."""
+    if handle is None:
+        yield lambda: None
+        return
+    asked_at = time.monotonic()
+    try:
+        handle.renew(http)
+    except LeaseLost as error:
+        raise LeaseLost(
+            f"this frame is older than its lease of {handle.seconds:g} s ({error}); make the frame again, or give it more"
+            f' time with .option("lease", seconds)'
+        ) from error
+    except ReplitreeError:
+        asked_at -= handle.seconds / 2  # nobody knows how old it is; the next renewal comes soon
+    lease = hold(handle, http, asked_at)
+    try:
+        yield lease.check
+    finally:
+        lease.hand_over()
 
-    nullable = pa.schema([column.with_nullable(True) for column in definition.arrow_schema])
+
+def _scan(plan: ReadPlan, definition: TableDefinition, files: Sequence[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
     where = plan.options.get("where")
-    scanner = ds.dataset(files, schema=nullable, format=ds.ParquetFileFormat()).scanner(
-        columns=list(plan.columns),
-        filter=parse_predicate(where, definition).to_arrow() if where else None,
-        batch_size=BATCH_ROWS,
-        batch_readahead=2,
-        fragment_readahead=1,
-    )
+    predicate = parse_predicate(where, definition) if where else None
+    ordered = sorted(files, key=lambda file: file[0])  # those of one schema version are scanned together
     target = exchange_schema(plan.schema)
-    for batch in scanner.to_batches():
-        if batch.num_rows:
-            columns = [column.cast(wanted.type) for column, wanted in zip(batch.columns, target, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=target)
+    for scan in scan_files(
+        ordered, definition, plan.columns, predicate, batch_rows=BATCH_ROWS, batches_ahead=2, files_ahead=1
+    ):
+        for batch in scan.to_batches():
+            if batch.num_rows:
+                columns = [column.cast(wanted.type) for column, wanted in zip(batch.columns, target, strict=True)]
+                yield pa.RecordBatch.from_arrays(columns, schema=target)
 
 
 def _file(unit: FileUnit, definition: TableDefinition, cache: PartCache) -> Path:

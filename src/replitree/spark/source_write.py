@@ -8,6 +8,8 @@ Order, and what is left behind when it ends there:
 4. *mark*     a file says that a commit may have begun                                       the same
 5. *commit*   with the job's token; a lost answer is settled by repeating it                 the insert
 
+A job that overwrites does so in the commit: what was there is read until then, and by the job itself to its end.
+
 `abort` comes when a task failed for good, and also when `commit` raised.  It removes the scratch folder; the upload
 only when the mark of step 4 is not there, for otherwise it may be part of the table.  What nobody removes, the replica
 sweeps.
@@ -31,18 +33,19 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from replitree.client.catalog import ReplicaInfo
 from replitree.client.http import HttpClient
-from replitree.client.insert import TIMEOUT_S
+from replitree.client.insert import TIMEOUT_S, InsertResult
 from replitree.client.slices import cut
 from replitree.client.staging import stage_slices
 from replitree.client.table import Table
-from replitree.client.upload import Upload, discard_upload, fresh_token, send_part
+from replitree.client.upload import Overwrite, Upload, discard_upload, fresh_token, send_part
 from replitree.errors import BadInput
 from replitree.spark.columns import check_columns
-from replitree.spark.options import open_connection, open_table, seconds
+from replitree.spark.options import flag, open_connection, open_table, seconds
 from replitree.spark.write import SCRATCH_SUFFIX
 from replitree.storage.adopt import adopt_files
 from replitree.storage.definition import TableDefinition, decode_definition
@@ -52,6 +55,9 @@ MESSAGE_BYTES_MAX = 256 << 20
 """Bytes of part files that one task may send through the driver."""
 
 MARK = "commit_may_have_begun"
+
+OVERWRITE_MODES: Mapping[str, Overwrite] = {"static": "all", "dynamic": "partitions"}
+"""Spark's names for what is overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ class WritePlan:
     upload: str
     address: str
     path: str | None
+    overwrite: Overwrite | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -100,10 +107,27 @@ class StagedMessage(WriterCommitMessage):
 # --- plan -------------------------------------------------------------------------------------------------------------
 
 
-def plan_write(options: Mapping[str, str], schema: StructType) -> WritePlan:
-    """Check the columns and open an upload."""
+def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool = False) -> WritePlan:
+    """Check the columns and open an upload.
+
+    Parameters
+    ----------
+    overwrite
+        Take the place of what is in the table, or, with the option ``partitionoverwritemode=dynamic``, in the partitions
+        that the rows belong to.
+
+    Raises
+    ------
+    SchemaMismatch
+        The rows' columns do not fit the table.
+    BadInput
+        An option is wrong.
+    """
+    replaced = _overwritten(options) if overwrite else None
     with open_connection(options) as connection:
         table = open_table(connection, options)
+        if flag(options, "mergeschema"):
+            table.merge_schema(to_arrow_schema(schema, timezone="UTC"))
         definition = table.definition
         names = check_columns(schema, definition)
         token = table.inserter.check_token(options.get("inserttoken"), deduplicate=True) or fresh_token()
@@ -122,7 +146,15 @@ def plan_write(options: Mapping[str, str], schema: StructType) -> WritePlan:
         upload.id if shared else "",
         upload.replica.address,
         upload.path if shared else None,
+        replaced,
     )
+
+
+def _overwritten(options: Mapping[str, str]) -> Overwrite:
+    mode = options.get("partitionoverwritemode", "static").lower()
+    if mode not in OVERWRITE_MODES:
+        raise BadInput(f"option partitionOverwriteMode is static or dynamic, not {mode!r}")
+    return OVERWRITE_MODES[mode]
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -205,6 +237,8 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
         table = open_table(connection, plan.options)
         if not staged:
             _discard(plan, table.http)
+            if plan.overwrite == "all":
+                table.emptied(InsertResult(None, 0, "empty", plan.token), seconds(plan.options, TIMEOUT_S))
         elif plan.path is not None and all(message.folder for message in staged):
             _commit_shared(plan, table, definition, staged)
         else:
@@ -218,7 +252,8 @@ def _commit_shared(plan: WritePlan, table: Table, definition: TableDefinition, s
     manifests = gather(definition, [(scratch / message.folder, message) for message in staged], folder)
     (scratch / MARK).touch()
     upload = _upload(plan, definition.name)
-    table.inserter.commit(upload, manifests, plan.token, timeout_s=seconds(plan.options, TIMEOUT_S))
+    timeout_s = seconds(plan.options, TIMEOUT_S)
+    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrite)
     shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -244,7 +279,7 @@ def _commit_remote(plan: WritePlan, table: Table, definition: TableDefinition, s
         for manifest in manifests:
             send_part(table.http, upload, target / manifest.partition, manifest)
     _discard(plan, table.http)  # the one that not all tasks could reach
-    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s)
+    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrite)
 
 
 def gather(

@@ -8,9 +8,10 @@ Absent on purpose: a catalog.  Spark's Python sources can't be one.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from replitree.spark.read import to_df
+from replitree.client.table import LEASE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
     from replitree.client.connection import Connection
 
 
-def sql_views(spark: SparkSession, connection: Connection, tables: tuple[str, ...] | None = None) -> tuple[str, ...]:
+def sql_views(
+    spark: SparkSession,
+    connection: Connection,
+    tables: tuple[str, ...] | None = None,
+    *,
+    held: ExitStack | None = None,
+) -> tuple[str, ...]:
     """Register a temporary view for each table.
 
     Parameters
@@ -29,6 +36,8 @@ def sql_views(spark: SparkSession, connection: Connection, tables: tuple[str, ..
         The cluster.
     tables
         Only these; all by default.
+    held
+        Keeps the snapshots' parts until it ends; by default they stay as long as those of any frame.
 
     Returns
     -------
@@ -37,5 +46,7 @@ def sql_views(spark: SparkSession, connection: Connection, tables: tuple[str, ..
     """
     names = connection.tables() if tables is None else tables
     for name in names:
-        to_df(connection.table(name), spark).createOrReplaceTempView(name)
+        table = connection.table(name)
+        frame = table.to_df(spark) if held is None else held.enter_context(table.snapshot(lease_s=LEASE_S)).to_df(spark)
+        frame.createOrReplaceTempView(name)
     return names

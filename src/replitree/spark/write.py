@@ -7,7 +7,8 @@ Order; a crash or a failure before step 5 leaves an upload that nobody refers to
               a task that is repeated replaces its own files, as in any Spark job
 3. *adopt*    each partition's files become a part: one pass for sortedness, statistics and content hash
 4. *tidy*     the scratch folder goes
-5. *commit*   once, here on the driver, with the token: all rows or none
+5. *commit*   once, here on the driver, with the token: all rows or none; when it overwrites, the same commit removes what
+              it takes the place of
 
 Where Spark can't write into a replica's folder (another machine), `replitree.spark.source` is the way; it is slower.
 
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replitree.client.insert import TIMEOUT_S, InsertResult
-from replitree.client.upload import Upload, discard_upload
+from replitree.client.upload import Overwrite, Upload, discard_upload
 from replitree.errors import BadInput
 from replitree.spark.columns import conformed, partition_columns, quoted
 from replitree.spark.read import is_local, session_conf
@@ -60,6 +61,7 @@ def insert_df(
     *,
     token: str | None = None,
     deduplicate: bool = True,
+    overwrite: Overwrite | None = None,
     timeout_s: float = TIMEOUT_S,
     shuffle: bool | None = None,
 ) -> InsertResult:
@@ -70,8 +72,8 @@ def insert_df(
     table
         From `Connection.table`.
     frame
-        Its columns are found by name; missing ones are null.
-    token, deduplicate, timeout_s
+        Its columns are found by name; missing ones have their defaults, or are null.
+    token, deduplicate, overwrite, timeout_s
         As `Table.insert`; the time of the Spark job does not count.
     shuffle
         Bring the rows of each partition together first, so that it gets few files.  By default only when a partitioned
@@ -86,22 +88,23 @@ def insert_df(
     OutcomeUnknown
         It may have been inserted; insert it again with the error's token.
     """
-    token = table.inserter.check_token(token, deduplicate=deduplicate)
+    token = table.inserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
     spark, definition = frame.sparkSession, table.definition
-    rows = conformed(frame, definition)
+    rows = conformed(frame, definition).toDF(*definition.stored.arrow_schema.names)
     upload = table.inserter.open_upload(timeout_s)
     try:
         folder = _shared_folder(upload, spark)
         with scratch_folder(folder) as scratch:
-            _write_files(rows, definition, scratch / "files", shuffle=shuffle)
+            _write_files(rows, definition.stored, scratch / "files", shuffle=shuffle)
             manifests = _adopt(definition, scratch / "files", folder)
     except BaseException:
         discard_upload(upload, table.http)
         raise
     if not manifests:
         discard_upload(upload, table.http)
-        return InsertResult(None, 0, "empty", token)
-    return table.inserter.commit(upload, manifests, token, timeout_s=timeout_s)
+        nothing = InsertResult(None, 0, "empty", token)
+        return table.emptied(nothing, timeout_s) if overwrite == "all" else nothing
+    return table.inserter.commit(upload, manifests, token, timeout_s=timeout_s, overwrite=overwrite)
 
 
 def _shared_folder(upload: Upload, spark: SparkSession) -> Path:

@@ -1,0 +1,217 @@
+"""`replitree table alter|partitions|drop-partition|truncate|mutations|kill-mutation|pause-merges|resume-merges`: what changes.
+
+A change is one entry of the log.  The exit status is 0 when it was finished, and 3 when it is in the log and was not finished
+in time: it goes on, and `replitree table mutations` shows how far it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replitree.cli.options import WAIT_S, Folder, Json, Url, Wait, connect
+from replitree.cli.output import Output, byte_size
+from replitree.errors import BadInput
+
+if TYPE_CHECKING:
+    from replitree.client import CommandResult
+
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
+Partition = Annotated[
+    str, typer.Argument(metavar="PARTITION", help="Id of the partition, as `table partitions` shows it.")
+]
+Statement = Annotated[
+    str, typer.Argument(metavar="STATEMENT", help='As in "ADD COLUMN x int DEFAULT 0" or "RENAME COLUMN a TO b".')
+]
+Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Of the mutation, as `table mutations` shows it.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def alter(
+    table: Name,
+    statement: Statement,
+    wait: Wait = WAIT_S,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Change the columns: add, drop, rename, widen, defaults."""
+    check_name(table)
+    if not statement.strip():
+        raise BadInput('the statement is empty: replitree table alter events "ADD COLUMN x int DEFAULT 0"')
+    with connect(url, folder) as connection:
+        result = connection.table(table).alter(statement, timeout_s=wait)
+    show(Output(as_json), table, result, f"columns changed, now version {result.schema_version}")
+
+
+def partitions(table: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+    """Show the partitions: parts, rows, bytes, merges behind them."""
+    import msgspec
+
+    check_name(table)
+    with connect(url, folder) as connection:
+        found = connection.table(table).partitions()
+    out = Output(as_json)
+    if as_json:
+        out.json({"table": table, "partitions": [_jsonable(msgspec.structs.asdict(each)) for each in found]})
+        return
+    columns = ("partition", "parts", "rows", "bytes", "level", "blocks")
+    rows = [
+        (p.partition, p.parts, p.rows, byte_size(p.bytes), p.level, f"{p.block_min} to {p.block_max}") for p in found
+    ]
+    out.table(f"partitions of {table}", columns, rows)
+
+
+def drop_partition(
+    table: Name,
+    partition: Partition,
+    yes: Yes = False,
+    wait: Wait = WAIT_S,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Remove everything that is in a partition."""
+    check_name(table)
+    with connect(url, folder) as connection:
+        _ask(f"Remove all rows of partition {partition} of {table}?", yes=yes, as_json=as_json)
+        result = connection.table(table).drop_partition(partition, timeout_s=wait)
+    show(Output(as_json), table, result, f"partition {partition} dropped: {parts_text(result.removed)}")
+
+
+def truncate(
+    table: Name, yes: Yes = False, wait: Wait = WAIT_S, url: Url = None, folder: Folder = None, as_json: Json = False
+) -> None:
+    """Remove everything that is in the table."""
+    check_name(table)
+    with connect(url, folder) as connection:
+        _ask(f"Remove all rows of {table}?", yes=yes, as_json=as_json)
+        result = connection.table(table).truncate(timeout_s=wait)
+    show(Output(as_json), table, result, f"emptied: {parts_text(result.removed)}")
+
+
+def mutations(table: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+    """Show the mutations that are not finished, and the last ones that are."""
+    import msgspec
+
+    check_name(table)
+    with connect(url, folder) as connection:
+        found = connection.table(table).mutations()
+    out = Output(as_json)
+    if as_json:
+        out.json({"table": table, "mutations": msgspec.to_builtins(found)})
+        return
+    columns = ("index", "partition", "command", "done", "left", "tries", "finished", "reason")
+    rows = [
+        (f"{m.index}", m.partition, m.command, m.parts_done, m.parts_left, m.tries, m.finished, m.reason or "-")
+        for m in found
+    ]
+    out.table(f"mutations of {table}", columns, rows)
+
+
+def kill_mutation(
+    table: Name, index: Index, wait: Wait = WAIT_S, url: Url = None, folder: Folder = None, as_json: Json = False
+) -> None:
+    """Let the parts that a mutation has not reached stay as they are."""
+    check_name(table)
+    with connect(url, folder) as connection:
+        killed = connection.table(table).kill_mutation(index, timeout_s=wait)
+    state = "" if killed.finished else "; not finished yet"
+    text = f"mutation {index} of {table} killed: {parts_text(killed.killed)} left as they were{state}"
+    value = {"table": table, "index": killed.index, "killed": killed.killed, "finished": killed.finished}
+    Output(as_json).done(value, text, finished=killed.finished)
+
+
+def pause_merges(table: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+    """Stop merging by itself, on every replica, until `resume-merges` or a restart."""
+    check_name(table)
+    with connect(url, folder) as connection:
+        names = connection.table(table).pause_merges()
+    Output(as_json).result({"table": table, "paused": list(names)}, f"merges of {table} paused on {_listed(names)}")
+
+
+def resume_merges(table: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+    """Merge again."""
+    check_name(table)
+    with connect(url, folder) as connection:
+        names = connection.table(table).resume_merges()
+    Output(as_json).result({"table": table, "resumed": list(names)}, f"merges of {table} resumed on {_listed(names)}")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "alter": alter,
+    "partitions": partitions,
+    "drop-partition": drop_partition,
+    "truncate": truncate,
+    "mutations": mutations,
+    "kill-mutation": kill_mutation,
+    "pause-merges": pause_merges,
+    "resume-merges": resume_merges,
+}
+
+
+def check_name(table: str) -> None:
+    """Do nothing when a table can have this name.
+
+    Raises
+    ------
+    InvalidName
+        It can't.
+    """
+    from replitree.protocol.layout import check_table_name
+
+    check_table_name(table)
+
+
+def show(out: Output, table: str, result: CommandResult, what: str) -> None:
+    """Print what became of a command.
+
+    Parameters
+    ----------
+    what
+        What it did, if it is finished.
+    """
+    from dataclasses import asdict
+
+    if not result.finished:
+        reason = f": {result.reason}" if result.reason else ""
+        text = f"{table}: in the log at {result.index}, not finished yet{reason}"
+    elif result.applied:
+        text = f"{table}: {what} (log index {result.index})"
+    else:
+        text = f"{table}: nothing to change (log index {result.index})"
+    value = {name: found for name, found in asdict(result).items() if found is not None or name == "applied"}
+    out.done({"table": table, **value}, text, finished=result.finished)
+
+
+def _ask(question: str, *, yes: bool, as_json: bool) -> None:
+    """Ask on a terminal; a program that does not say --yes did not mean it."""
+    import sys
+
+    if yes or (not as_json and sys.stdin.isatty() and typer.confirm(question)):
+        return
+    raise BadInput("nothing was removed: say --yes to do it without a question")
+
+
+def parts_text(count: int | None) -> str:
+    """Return a number of parts in words.
+
+    >>> parts_text(1)
+    '1 part'
+    """
+    return f"{count or 0:,} {'part' if count == 1 else 'parts'}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "no replica"
+
+
+def _jsonable(value: Any) -> Any:
+    """Return values of partitions as JSON has them: what it has no form for becomes text."""
+    if isinstance(value, dict):
+        return {key: _jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(inner) for inner in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

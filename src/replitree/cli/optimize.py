@@ -1,0 +1,54 @@
+"""`replitree optimize`: merge parts now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replitree.cli.options import WAIT_S, Folder, Json, Url, Wait, connect
+from replitree.cli.output import Output
+
+if TYPE_CHECKING:
+    from replitree.client import OptimizeResult
+
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
+Partition = Annotated[
+    str | None, typer.Option("--partition", metavar="ID", help="Only this partition.", show_default="all")
+]
+Final = Annotated[
+    bool, typer.Option("--final", help="Into one part for each partition, and apply the table's policy to all rows.")
+]
+
+
+def optimize(
+    table: Name,
+    partition: Partition = None,
+    final: Final = False,
+    wait: Wait = WAIT_S,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Merge parts now, and wait for it; the exit status is 3 when it takes longer."""
+    import msgspec
+
+    from replitree.protocol.layout import check_table_name
+
+    check_table_name(table)
+    with connect(url, folder) as connection:
+        result = connection.table(table).optimize(partition, final=final, timeout_s=wait)
+    value = {"table": table, **msgspec.to_builtins(result)}
+    Output(as_json).done(value, _text(table, result), finished=result.finished)
+
+
+def _text(table: str, result: OptimizeResult) -> str:
+    if not result.merges:
+        return f"nothing to merge in {table}" + (f": {result.reason}" if result.reason else "")
+    count = len(result.merges)
+    sources = sum(len(merge.sources) for merge in result.merges)
+    what = f"{count:,} {'merge' if count == 1 else 'merges'} of {sources:,} parts of {table}"
+    if result.finished:
+        return what
+    left = sum(not merge.finished for merge in result.merges)
+    return f"{what} in the log, {left:,} not finished yet" + (f": {result.reason}" if result.reason else "")

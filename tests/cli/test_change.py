@@ -1,0 +1,167 @@
+"""Commands that change a table, in this process and against a scripted replica: what they ask for, print, and end with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import replitree.client
+from tests.cli.conftest import Run
+from tests.client.conftest import FakeCluster
+from tests.client.fake_replica import DROP_SERVED, Failure, FakeReplica
+
+DONE = {"id": "x", "index": 7, "applied": True, "finished": True, "removed": 2, "added": 2, "reason": ""}
+NOT_YET = {**DONE, "applied": None, "finished": False, "removed": None, "added": None, "reason": "3 parts to go"}
+NOTHING = {**DONE, "applied": False, "removed": 0, "added": 0}
+URL = ("--url", "zk://nowhere:1/replitree")
+
+
+@pytest.fixture
+def r1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeReplica]:
+    cluster = FakeCluster(tmp_path / "cluster")
+    cluster.create("t", "k bigint not null, v int", order_by="k")
+    monkeypatch.setattr(replitree.client, "connect", lambda _: cluster.connect())
+    replica = cluster.add_replica("t", "r1")
+    replica.answers = {"POST mutations": DONE, "POST drop": DONE, "POST alter": {**DONE, "schema_version": 1}}
+    yield replica
+    cluster.close()
+
+
+def sent(replica: FakeReplica) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(replica.seen[-1].body)
+    body.pop("id", None)
+    return body
+
+
+CHANGES: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
+    (("sql", "DELETE FROM t WHERE k < 5"), "mutations", {"sql": "DELETE FROM t WHERE k < 5"}, "2 parts replaced"),
+    (("sql", " update `t` set v = 1"), "mutations", {"sql": "update `t` set v = 1"}, "2 parts replaced"),
+    (("sql", "ALTER TABLE t DROP COLUMN v"), "alter", {"sql": "ALTER TABLE t DROP COLUMN v"}, "now version 1"),
+    (("sql", "truncate table t;"), "drop", {"all": True}, "emptied: 2 parts"),
+    (("table", "alter", "t", "DROP COLUMN v"), "alter", {"sql": "DROP COLUMN v"}, "now version 1"),
+    (("table", "drop-partition", "t", "all", "--yes"), "drop", {"partition": "all"}, "partition all dropped: 2 parts"),
+    (("table", "truncate", "t", "--yes"), "drop", {"all": True}, "emptied: 2 parts"),
+    (("table", "detach", "t", "all"), "drop", {"partition": "all", "detach": True}, "partition all detached"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "verb", "body", "says"), CHANGES, ids=[" ".join(a) for a, _, _, _ in CHANGES])
+def test_change_is_asked_for_and_told(
+    run: Run, r1: FakeReplica, arguments: tuple[str, ...], verb: str, body: dict[str, Any], says: str
+) -> None:
+    ran = run(*arguments, *URL)
+    assert (ran.status, ran.err) == (0, "")
+    assert says in ran.out
+    assert ran.out.count("\n") == 1
+    assert r1.routes() == [f"POST {verb}"]
+    assert sent(r1) == body
+    as_json = run(*arguments, *URL, "--json").json
+    assert {"table": "t", "index": 7, "applied": True, "finished": True}.items() <= as_json.items()
+
+
+@pytest.mark.parametrize(("arguments", "verb", "body", "says"), CHANGES, ids=[" ".join(a) for a, _, _, _ in CHANGES])
+def test_change_that_is_not_finished_ends_with_3(
+    run: Run, r1: FakeReplica, arguments: tuple[str, ...], verb: str, body: dict[str, Any], says: str
+) -> None:
+    r1.answers[f"POST {verb}"] = NOT_YET
+    ran = run(*arguments, *URL, "--wait", "2")
+    assert (ran.status, ran.err) == (3, "")
+    assert ran.out == "t: in the log at 7, not finished yet: 3 parts to go\n"
+    assert float(r1.seen[-1].query["wait_s"]) == 2
+    ran = run(*arguments, *URL, "--json")
+    assert ran.status == 3
+    assert (ran.json["finished"], ran.json["applied"]) == (False, None)
+
+
+def test_change_that_finds_nothing_says_so(run: Run, r1: FakeReplica) -> None:
+    r1.answers["POST drop"] = NOTHING
+    ran = run("table", "drop-partition", "t", "2024-01", "--yes", *URL)
+    assert (ran.status, ran.out) == (0, "t: nothing to change (log index 7)\n")
+
+
+def test_refused_and_unknown_changes_are_errors(run: Run, r1: FakeReplica) -> None:
+    r1.answers["POST mutations"] = Failure(400, "BadInput", "there is no column 'x'; did you mean 'k'?")
+    ran = run("sql", "DELETE FROM t WHERE x = 1", *URL)
+    assert (ran.status, ran.err) == (2, "replitree: there is no column 'x'; did you mean 'k'?\n")
+    r1.script.append(DROP_SERVED)
+    ran = run("sql", "DELETE FROM t WHERE x = 1", *URL, "--json")
+    assert (ran.status, ran.error["error"]) == (1, "OutcomeUnknown")
+    assert "will not be done twice" in ran.error["message"]
+
+
+def test_optimize_tells_merges(run: Run, r1: FakeReplica) -> None:
+    merge = {"index": 9, "partition": "all", "sources": ["a", "b", "c"], "result": "d", "applied": True}
+    r1.answers["POST optimize"] = {"merges": [{**merge, "finished": True}], "finished": True, "reason": ""}
+    ran = run("optimize", "t", "--partition", "all", "--final", *URL)
+    assert (ran.status, ran.out) == (0, "1 merge of 3 parts of t\n")
+    assert sent(r1) == {"partition": "all", "final": True}
+    r1.answers["POST optimize"] = {"merges": [{**merge, "finished": False}], "finished": False, "reason": ""}
+    ran = run("optimize", "t", *URL, "--json")
+    assert (ran.status, ran.json["finished"], ran.json["merges"][0]["result"]) == (3, False, "d")
+    r1.answers["POST optimize"] = {"merges": [], "finished": True, "reason": "one part is left"}
+    assert run("optimize", "t", *URL).out == "nothing to merge in t: one part is left\n"
+
+
+def test_mutations_partitions_and_what_lies_aside_are_shown(run: Run, r1: FakeReplica) -> None:
+    mutation = {"index": 7, "command": "DELETE", "parts_done": 3, "parts_left": 2, "reason": "no room"}
+    part = {"name": "detached_all_0_3_1_0", "part": "all_0_3_1", "partition": "all", "rows": 10, "bytes": 1000}
+    frozen = {
+        "name": "before",
+        "index": 4,
+        "note": "n",
+        "parts": 1,
+        "rows": 10,
+        "bytes": 1000,
+        "path": "/frozen/before",
+    }
+    r1.answers = {
+        "GET mutations": {"mutations": [mutation]},
+        "DELETE mutations/7": {"index": 7, "killed": 2, "finished": True},
+        "GET detached": {"detached": [part]},
+        "POST attach": {"outcome": "inserted", "index": 20, "rows": 10},
+        "POST freeze": frozen,
+        "GET frozen": {"frozen": [frozen]},
+        "POST merges/pause": {"merges_paused": True},
+        "POST merges/resume": {"merges_paused": False},
+    }
+    r1.snapshot = {"index": 0, "schema_version": 1, "replica": "r1", "machine": "", "parts": []}
+    shown = {
+        ("mutations", "t"): "no room",
+        ("kill-mutation", "t", "7"): "mutation 7 of t killed: 2 parts left as they were",
+        ("partitions", "t"): "partitions of t",
+        ("detached", "t", "--replica", "r1"): "detached_all_0_3_1_0",
+        ("attach", "t", "detached_all_0_3_1_0"): "10 rows of detached_all_0_3_1_0 attached to t",
+        ("freeze", "t", "before", "--note", "n"): "t frozen as before: 1 part, 10 rows",
+        ("frozen", "t"): "before",
+        ("pause-merges", "t"): "merges of t paused on r1",
+        ("resume-merges", "t"): "merges of t resumed on r1",
+    }
+    for arguments, says in shown.items():
+        ran = run("table", *arguments, *URL)
+        assert (ran.status, ran.err) == (0, ""), arguments
+        assert says in ran.out
+        assert run("table", *arguments, *URL, "--json").json["table"] == "t"
+
+
+def test_policy_is_made_and_shown(run: Run, r1: FakeReplica) -> None:
+    assert run("table", "show", "t", *URL, "--json").json["policy"] == "plain"
+    ran = run("table", "create", "u", "--schema", "k int, v int", "--order-by", "k", "--policy", "replacing(x)", *URL)
+    assert (ran.status, "'x'" in ran.err) == (2, True)
+
+
+def test_status_shows_what_a_replica_works_at(run: Run, r1: FakeReplica) -> None:
+    making = {"index": 5, "kind": "merge", "result": "all_0_9_1", "rows_done": 1000, "rows_total": 8000}
+    old = {"old_parts": 3, "old_bytes": 2048, "leases": 1}
+    said = {"state": "active", "index": 4, "parts": 2, "rows": 8, "bytes": 100, "running": [making]}
+    r1.answers["GET status"] = {**said, **old, "merges_paused": True, "leader": "r1"}
+    ran = run("status", "t", *URL)
+    assert ran.status == 0
+    assert "r1 makes all_0_9_1 (merge at 5): 1,000 of 8,000 rows" in ran.out
+    assert "r1 merges nothing by itself" in ran.out
+    assert "r1 keeps 3 parts that left the table (2.0 KiB), under 1 leases" in ran.out
+    (replica,) = run("status", "t", *URL, "--json").json["tables"][0]["replicas"]
+    assert {"leader": "r1", "merges_paused": True, "running": [making], **old}.items() <= replica.items()

@@ -1,0 +1,175 @@
+"""Changes of tables against real replica processes and a real ZooKeeper: both replicas show the same afterwards."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from replitree.client.cluster import LocalCluster
+from replitree.client.table import Table
+from replitree.errors import BadInput, LeaseLost, SchemaMismatch
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+MONTHS = ("2024-01", "2024-02")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), 2, durable=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def table(running: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Table]:
+    name = "t_" + "".join(c if c.isalnum() else "_" for c in request.node.name)[:50]
+    schema = "d date, k bigint not null, v int, s string"
+    yield running.create_table(name, schema, order_by="k", partition_by="month(d)", policy="replacing(v)")
+    running.drop_table(name)
+
+
+def rows(start: int, count: int, v: int = 0) -> dict[str, list[Any]]:
+    """Even keys in January, odd ones in February."""
+    keys = range(start, start + count)
+    days = [dt.date(2024, 1 + k % 2, 3) for k in keys]
+    return {"d": days, "k": list(keys), "v": [v] * count, "s": [f"s{k}" for k in keys]}
+
+
+def both(table: Table, columns: tuple[str, ...] = ("k", "v"), *, final: bool = False) -> list[tuple[Any, ...]]:
+    """Read at each replica everything that is in the log; they must agree."""
+    tail = table.status().log_tail - 1
+    found = [
+        sorted(
+            tuple(row.values()) for row in table.replica(name).to_arrow(columns, None, tail, final=final).to_pylist()
+        )
+        for name in ("r1", "r2")
+    ]
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_mutations_change_what_was_there(table: Table) -> None:
+    table.insert(rows(0, 10))
+    assert table.delete("k = 3").applied
+    result = table.update({"v": "v + 1", "s": "upper(s)"}, "k >= 8", MONTHS[0])
+    assert (result.applied, result.finished) == (True, True)
+    table.insert(rows(3, 1))
+    assert both(table) == [(k, int(k == 8)) for k in range(10)]
+    assert table.mutate(f"DELETE FROM {table.name} WHERE k > 5").finished
+    assert both(table) == [(k, 0) for k in range(6)]
+    first, *_ = table.mutations()
+    assert (first.finished, first.parts_left) == (True, 0)
+    assert table.kill_mutation(first.index).killed == 0
+    with pytest.raises(BadInput):
+        table.delete("nope = 1")
+    with pytest.raises(BadInput):
+        table.update({"k": "1"}, "k = 1")
+
+
+def test_command_with_the_same_id_is_done_once(table: Table) -> None:
+    table.insert(rows(0, 4))
+    once, again = (table.update({"v": "v + 1"}, "true", command_id="load 7") for _ in range(2))
+    assert once.index == again.index
+    assert both(table) == [(k, 1) for k in range(4)]
+
+
+def test_optimize_merges_and_final_reads_show_what_it_will_leave(table: Table) -> None:
+    for v in range(3):
+        table.insert(rows(0, 4, v))
+    final = both(table, final=True)
+    assert final == [(k, 2) for k in range(4)]
+    result = table.optimize(final=True)
+    assert result.finished
+    merged = table.to_arrow(
+        ["k", "v"]
+    ).to_pylist()  # at the replica that was asked; the other one may merge a moment later
+    assert sorted(tuple(row.values()) for row in merged) == final
+    assert both(table, final=True) == final
+    assert [(p.partition, p.parts, p.level > 0) for p in table.partitions()] == [(m, 1, True) for m in MONTHS]
+    assert table.optimize(MONTHS[0], final=True).finished
+
+
+def test_snapshot_with_a_lease_and_as_of_survive_what_comes_later(table: Table) -> None:
+    table.insert(rows(0, 6))
+    with table.snapshot(lease_s=5) as snapshot:
+        table.insert(rows(0, 6, 1))
+        table.optimize(final=True)
+        table.truncate()
+        assert both(table) == []
+        assert sorted(snapshot.to_arrow()["k"].to_pylist()) == list(range(6))
+        assert table.to_arrow(as_of=snapshot.index).num_rows == 6
+        assert snapshot.lease is not None
+        snapshot.lease.handle.release(table.http)
+        with pytest.raises(LeaseLost):
+            snapshot.lease.handle.renew(table.http)
+
+
+def test_overwrite_is_one_entry(table: Table) -> None:
+    table.insert(rows(0, 6))
+    before = table.status().log_tail
+    table.insert({"d": [dt.date(2024, 1, 9)], "k": [100]}, overwrite="partitions")
+    assert table.status().log_tail == before + 1
+    assert both(table) == [(1, 0), (3, 0), (5, 0), (100, None)]
+    table.insert(rows(0, 2), overwrite="all")
+    table.insert(rows(0, 2), overwrite="all")
+    assert both(table) == [(0, 0), (1, 0)]
+    assert table.insert({"k": []}, overwrite="all").outcome == "empty"
+    assert both(table) == []
+
+
+def test_drops_detach_and_attach(table: Table) -> None:
+    first, second = table.insert(rows(0, 4)), table.insert(rows(4, 4))
+    assert first.index is not None
+    assert second.index is not None
+    assert table.drop_blocks(first.index, first.index).removed == 2
+    assert [k for k, _ in both(table)] == [4, 5, 6, 7]
+    assert table.drop_partition("1999-01").applied is False
+    assert table.detach_partition(MONTHS[0]).removed == 1
+    assert [k for k, _ in both(table)] == [5, 7]
+    at = table.replica("r2")
+    (part,) = at.detached()
+    assert (part.rows, part.partition, part.replica) == (2, MONTHS[0], "r2")
+    assert at.attach(part.name).rows == 2
+    assert at.detached() == ()
+    assert [k for k, _ in both(table)] == [4, 5, 6, 7]
+    with pytest.raises(BadInput):
+        at.attach(part.name)
+
+
+def test_frozen_snapshot_stays(table: Table) -> None:
+    table.insert(rows(0, 4))
+    at = table.replica("r1")
+    made = at.freeze("before", "for a test")
+    assert (made.rows, made.parts) == (4, 2)
+    with pytest.raises(BadInput):
+        at.freeze("before")
+    table.truncate()
+    (found,) = at.frozen()
+    assert (found.name, found.rows, found.note, found.replica) == ("before", 4, "for a test", "r1")
+    at.remove_frozen("before")
+    assert at.frozen() == ()
+
+
+def test_columns_change_and_old_rows_follow(running: LocalCluster, table: Table) -> None:
+    table.insert(rows(0, 2))
+    other = running.table(table.name)
+    assert table.add_column("x", "int", "7").schema_version == 2
+    table.rename_column("s", "name")
+    table.widen_column("v", "bigint")
+    assert table.schema.names == ["d", "k", "v", "name", "x"]
+    assert both(table, ("k", "name", "x")) == [(0, "s0", 7), (1, "s1", 7)]
+    assert other.insert({"k": [5], "x": [1]}).outcome == "inserted", "a handle with old columns looks again"
+    with pytest.raises(SchemaMismatch):
+        other.insert({"k": [6], "s": ["gone"]})
+    with pytest.raises(BadInput):
+        table.drop_column("k")
+    table.drop_column("x")
+    assert both(table, ("k", "name")) == [(0, "s0"), (1, "s1"), (5, None)]
+
+
+def test_paused_merges_go_on(table: Table) -> None:
+    assert table.pause_merges() == ("r1", "r2")
+    assert table.resume_merges() == ("r1", "r2")
