@@ -64,9 +64,9 @@ system: $(READY)
 demo: $(READY)  ## three replicas, real rows, a crash, five answers (ARGS="--input FILE" or "--git REPOSITORY")
 	$(BIN)/replitree demo $(ARGS)
 
-bench: $(READY)  ## measure inserts, bulk loads and reads (ARGS="--json --peer clickhouse")
+bench: $(READY)  ## measure inserts, bulk loads, reads and merges (ARGS="--json --peer clickhouse")
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench]"
-	for name in inserts bulk read; do $(BIN)/replitree bench $$name $(ARGS); done
+	for name in inserts bulk read merges; do $(BIN)/replitree bench $$name $(ARGS); done
 
 # --- hunt for bugs ------------------------------------------------------------------------------------------------------------
 

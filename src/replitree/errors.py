@@ -16,6 +16,7 @@
     │   └── TooManyParts
     ├── OutcomeUnknown          the insert may have happened; repeat it with the same token
     ├── SnapshotExpired         parts of the snapshot are gone; take a new one
+    │   └── LeaseLost           nobody keeps the snapshot's parts any more
     ├── ReplicaBusy             another live process has this replica's name
     ├── ReplicaReplaced         another process took over this replica's name
     ├── StoreError              disk full or failing
@@ -91,6 +92,10 @@ class OutcomeUnknown(ReplitreeError):
 
 class SnapshotExpired(ReplitreeError):
     """Parts that the snapshot needs are gone; take a new snapshot."""
+
+
+class LeaseLost(SnapshotExpired):
+    """The lease on a snapshot ended: its parts may go at any time.  Take a new snapshot, and renew its lease in time."""
 
 
 class ReplicaBusy(ReplitreeError):

@@ -44,6 +44,23 @@ def measure_arrow(system: System, number: int, rows: int = ROWS) -> Measured:
     return {"rows_per_s": rows / seconds, "insert_s": seconds, "second_replica_s": system.wait_equal()}
 
 
+def find_generator() -> str:
+    """Return the path of tpchgen-cli; asked for before anything is measured.
+
+    Raises
+    ------
+    ReplitreeError
+        It is not installed.
+    """
+    beside = Path(sys.executable).with_name("tpchgen-cli")
+    program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
+    if program is None:
+        raise ReplitreeError(
+            'tpchgen-cli is not installed, and the Spark loads need it: pip install "replitree[bench]", or --no-spark'
+        )
+    return program
+
+
 def generate_lineitem(folder: Path, scale: float = TPCH_SCALE) -> Path:
     """Generate TPC-H's lineitem with tpchgen-cli; return the Parquet file.
 
@@ -52,13 +69,7 @@ def generate_lineitem(folder: Path, scale: float = TPCH_SCALE) -> Path:
     ReplitreeError
         The generator is not installed, or failed.
     """
-    beside = Path(sys.executable).with_name("tpchgen-cli")
-    program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
-    if program is None:
-        raise ReplitreeError(
-            'tpchgen-cli is not installed, and the Spark loads need it: pip install "replitree[bench]", or --no-spark'
-        )
-    command = [program, "parquet", "-s", str(scale), "--tables=lineitem", f"--output-dir={folder}"]
+    command = [find_generator(), "parquet", "-s", str(scale), "--tables=lineitem", f"--output-dir={folder}"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise ReplitreeError(f"tpchgen-cli failed: {ran.stderr.strip()[-500:]}")

@@ -71,6 +71,8 @@ def run_bulk(*, peer: bool, rounds: int, say: Say, folder: Path | None = None, s
     """Measure bulk loads: see `replitree.bench.bulk`."""
     if peer:
         find_program()
+    if spark:
+        bulk.find_generator()
     with _cluster(folder) as (cluster, place), ExitStack() as stack:
         systems: list[System] = [Ours(cluster)]
         name = _add_peer(systems, stack, cluster, place) if peer else ""
@@ -97,6 +99,18 @@ def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
         version = spark.version
     ours, plain = medians([pair[0] for pair in found]), medians([pair[1] for pair in found])
     return Report("read", ours, plain, rounds, f"spark.read.parquet {version} on the same files", _NOTES["read"])
+
+
+def run_merges(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure merging: see `replitree.bench.merges`."""
+    from replitree.bench.merges import measure_kernel
+    from replitree.bench.selector import measure_amplification
+
+    kernel = measure_kernel(rounds, folder=folder, say=say)
+    say("simulating a year of inserts and merges")
+    simulated = measure_amplification()
+    ours = kernel | simulated["ours"]
+    return Report("merges", ours, simulated["peer"], rounds, "ClickHouse's selector, by its formula", _NOTES["merges"])
 
 
 def _add_peer(systems: list[System], stack: ExitStack, cluster: LocalCluster, place: Path) -> str:
@@ -135,4 +149,8 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "spark": "plain Spark: sortWithinPartitions and zstd Parquet of the same rows",
     },
     "read": {"peer": "plain Spark on the table's own files"},
+    "merges": {
+        "durability": "every merge is synced to disk, and is a process of its own",
+        "simulation": "write_amplification and part counts are simulated, both selectors on one stream",
+    },
 }
