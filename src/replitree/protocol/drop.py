@@ -44,7 +44,7 @@ def execute_drop(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Pr
     """Take back the parts that a drop removes."""
     entry = item.entry
     assert isinstance(entry, DropEntry)
-    if _must_wait(view, item):
+    if must_wait(view, item):
         return postpone(item.index, "waits for earlier entries of the same blocks")
     gone = yield from _registered(replica, item)
     if entry.detach and gone:
@@ -66,7 +66,7 @@ def execute_overwrite(replica: Replica, epoch: Epoch, view: View, item: Queued) 
     """Bring the parts of an insert and take back those that it replaces, at once."""
     entry = item.entry
     assert isinstance(entry, GetEntry)
-    if _must_wait(view, item):
+    if must_wait(view, item):
         return postpone(item.index, "waits for earlier entries of the same blocks")
     hashes = {part.partition: part.content_hash for part in entry.parts}
     wanted = tuple(part for part in inserted_parts(entry, item.index) if view.wants(part))
@@ -101,13 +101,20 @@ def _fetch_either(replica: Replica, part: Part, cover: Part) -> Procedure[tuple[
     return None
 
 
-def _must_wait(view: View, item: Queued) -> bool:
+def must_wait(view: View, item: Queued) -> bool:
     """Whether an earlier entry may still bring something that `item` removes.
 
     An insert counts by its blocks, also when nothing of it is wanted any more: as long as it is in the queue, whoever restores
     the table from what is registered would bring it back.
     """
-    return any(_is_removed(part, item) for earlier in view.blockers for part in _touched(earlier))
+    return removes(item) and any(_is_removed(part, item) for earlier in view.blockers for part in _touched(earlier))
+
+
+def removes(item: Queued) -> bool:
+    """Whether an entry is a drop or an overwrite."""
+    return isinstance(item.entry, DropEntry) or (
+        isinstance(item.entry, GetEntry) and bool(dropped_partitions(item.entry))
+    )
 
 
 def _touched(item: Queued) -> tuple[Part, ...]:

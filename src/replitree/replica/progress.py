@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from replitree.protocol.drop import removes
 from replitree.protocol.effects import LogIndex
-from replitree.protocol.entries import DropEntry, GetEntry, MergeEntry, MutateEntry, dropped_partitions
+from replitree.protocol.entries import GetEntry, MergeEntry, MutateEntry
 from replitree.protocol.execute import goes_alone
 from replitree.protocol.fold import maximal
 from replitree.protocol.part_set import PartSet
@@ -188,7 +189,7 @@ class Progress:
             item, held = batch[0], self._held
             if self.lane(item) is Lane.MAKING:  # what is broken can't be a source: fetch the result
                 held = held.replace(tuple(part for part in self._hidden if part in held), ())
-            before = blockers(self._queue.values(), self._running, item.index) if _removes(item) else ()
+            before = blockers(self._queue.values(), self._running, item.index) if removes(item) else ()
             return View(self.place.parts, held, before, makes)
 
     def release(self, batch: Iterable[Queued], done: Iterable[LogIndex], reasons: dict[LogIndex, str]) -> None:
@@ -218,7 +219,7 @@ class Progress:
             return False
         if self.lane(item) is Lane.MAKING:
             return any(part not in self._held for part in item.change.removed)
-        return _removes(item)
+        return removes(item)
 
     def waited_s(self, index: LogIndex) -> float:
         """Return for how many seconds an entry has been tried in vain."""
@@ -376,10 +377,3 @@ class Progress:
         self.changed.notify_all()
         for listener in self._listeners:
             listener()
-
-
-def _removes(item: Queued) -> bool:
-    """Whether an entry takes parts out of the table for good: a drop, or an insert that replaces."""
-    return isinstance(item.entry, DropEntry) or (
-        isinstance(item.entry, GetEntry) and bool(dropped_partitions(item.entry))
-    )

@@ -12,6 +12,7 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
+from replitree.protocol.drop import must_wait
 from replitree.protocol.effects import (
     AdoptEpoch,
     Cancelled,
@@ -342,8 +343,7 @@ def _mended(effect: Mended, here: Here) -> Done:
 def _can_execute(item: Queued, here: Here) -> bool:
     """Whether trying a postponed entry again has a chance: nothing is before it, and what it needs is somewhere."""
     view = _view(item, here)
-    touched = (part for each in view.blockers for part in (*each.change.removed, *each.change.added))
-    if any(one.intersects(part) for one in touched for part in item.change.removed):
+    if must_wait(view, item):
         return False
     if isinstance(item.entry, GetEntry):
         folder = here.disk.folder(item.entry.insert)
