@@ -112,7 +112,7 @@ def _never(view: View, item: Queued) -> bool:
 
 def _wait_for_inserts_only(view: View, item: Queued) -> bool:
     inserts = tuple(each for each in view.blockers if isinstance(each.entry, GetEntry))
-    return _must_wait(replace(view, blockers=inserts), item)
+    return must_wait(replace(view, blockers=inserts), item)
 
 
 def _wait_for_changes_only(view: View, item: Queued) -> bool:
@@ -137,13 +137,13 @@ def _what_is_not_covered(replica: Replica, item: Queued) -> Generator[Any, Any, 
     return tuple(part for part in found if not any(each != part and each.covers(part) for each in found))
 
 
-_must_wait = drop._must_wait
+must_wait = drop.must_wait
 _scope = drop._scope
 _registered = drop._registered
 
-DROP_AT_ONCE: Patches = {(drop, "_must_wait"): _never}
-DROP_DURING_MERGE: Patches = {(drop, "_must_wait"): _wait_for_inserts_only}
-DROP_BEFORE_COVERED_INSERT: Patches = {(drop, "_must_wait"): _wait_for_changes_only}
+DROP_AT_ONCE: Patches = {(drop, "must_wait"): _never}
+DROP_DURING_MERGE: Patches = {(drop, "must_wait"): _wait_for_inserts_only}
+DROP_BEFORE_COVERED_INSERT: Patches = {(drop, "must_wait"): _wait_for_changes_only}
 DROP_LATER_BLOCKS: Patches = {(drop, "_scope"): _of_all_blocks}
 DROP_NAMED_PARTS: Patches = {(drop, "_registered"): _what_the_entry_named}
 DROP_UNCOVERED_PARTS: Patches = {(drop, "_registered"): _what_is_not_covered}
