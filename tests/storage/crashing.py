@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from replitree.storage import disk, disk_frozen, part_folder
+from replitree.storage import disk, disk_fetch, disk_frozen, part_folder
 
-MODULES = (disk, disk_frozen, part_folder)
-CHANGES = ("write_file", "link_file", "sync_part", "sync_folder", "rename", "remove_folder")
+MODULES = (disk, disk_fetch, disk_frozen, part_folder)
+CHANGES = ("write_file", "link_file", "sync_part", "sync_files", "sync_folder", "rename", "remove_folder")
 
 
 class Crash(BaseException):
@@ -33,7 +33,7 @@ class CrashingDisk:
         def change(*paths: Any, **options: Any) -> Any:
             if self._stop is not None and len(self.steps) >= self._stop:
                 raise Crash
-            self.steps.append(f"{name} {paths[0].name}")
+            self.steps.append(f"{name} {_named(paths[0])}")
             result = real(*paths, **options)
             self._note(name, paths)
             return result
@@ -52,3 +52,8 @@ class CrashingDisk:
             old.parent.mkdir(exist_ok=True)
             new.rename(old)
         self._unsynced.clear()
+
+
+def _named(changed: Path | str | Sequence[Path | str]) -> str:
+    """Name what is changed; several files by their number."""
+    return Path(changed).name if isinstance(changed, Path | str) else f"{len(changed)} files"

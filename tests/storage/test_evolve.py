@@ -201,7 +201,7 @@ def test_hundreds_of_alters_stay_small_and_quick_to_undo() -> None:
 
 
 def test_alter_of_a_newer_format_is_refused() -> None:
-    for raw in (b'{"format":2,"changes":[]}', b'{"format":1,"changes":[{"do":"sort","name":"k"}]}', b"{", b'{"x":1}'):
+    for raw in (b'{"format":3,"changes":[]}', b'{"format":1,"changes":[{"do":"sort","name":"k"}]}', b"{", b'{"x":1}'):
         with pytest.raises(UnsupportedFormat):
             decode_alter(raw)
 

@@ -81,7 +81,7 @@ def test_statement_is_read(text: str, changes: list[Change]) -> None:
         ("drop column v cascade", "'cascade' is left over"),
         ("rename column v w", "expected 'to'"),
         ("alter column v", "expected TYPE"),
-        ("alter column v set not null", "add another column with a default"),
+        ("alter column v set not null", "add another column NOT NULL with a DEFAULT, or copy"),
         ("alter column z set default 1", "no column 'z'"),
         ("alter column v set default 'a'", "can't be the default of a float column"),
         ("alter column v set default null", "has no default"),

@@ -15,9 +15,9 @@ from replitree.errors import BadInput, SchemaMismatch
 from replitree.storage.conform import conform
 from replitree.storage.definition import TableDefinition, define_table
 from replitree.storage.evolve import AddColumn, Alter, WidenColumn, apply_alter
-from replitree.storage.merge_schema import widen_to
 from replitree.storage.order import is_sorted, sort_rows
 from replitree.storage.partition import split_by_partition
+from replitree.storage.schema_union import union_by_name
 from replitree.storage.types import format_type, parse_type
 from replitree.storage.widen import can_widen, common_type, keeps_partitions
 from tests.storage.evolving import EXAMPLES
@@ -128,7 +128,7 @@ def test_alter_adds_and_widens_what_the_rows_need() -> None:
             ("n", pa.list_(pa.uint8())),
         ]
     )
-    alter = widen_to(rows, _target())
+    alter = union_by_name(rows, _target())
     assert alter == Alter(
         (
             WidenColumn("i", "int64"),
@@ -138,7 +138,7 @@ def test_alter_adds_and_widens_what_the_rows_need() -> None:
         )
     )
     altered = apply_alter(_target(), alter)
-    assert widen_to(rows, altered) is None
+    assert union_by_name(rows, altered) is None
     data = pa.table([[1], [2**40], [0.1], [None], [[255]]], schema=rows)
     assert conform(data, altered).to_pylist() == [{"k": 1, "i": 2**40, "f": 0.1, "m": None, "s": None, "n": [255]}]
 
@@ -157,7 +157,7 @@ def test_alter_adds_and_widens_what_the_rows_need() -> None:
 )
 def test_rows_that_fit_as_they_are_need_no_alter(field: tuple[str, pa.DataType]) -> None:
     schema = pa.schema([("k", pa.int64()), field])
-    assert widen_to(schema, _target()) is None
+    assert union_by_name(schema, _target()) is None
     if field[0] != "I":
         rows = pa.table([[1, 2], pa.array([None, None], field[1])], schema=schema)
         assert conform(rows, _target()).num_rows == 2
@@ -177,13 +177,13 @@ def test_rows_that_fit_as_they_are_need_no_alter(field: tuple[str, pa.DataType])
 )
 def test_rows_that_no_alter_makes_fit_are_refused(fields: list[tuple[str, pa.DataType]], problem: str) -> None:
     with pytest.raises(SchemaMismatch, match=problem):
-        widen_to(pa.schema(fields), _target())
+        union_by_name(pa.schema(fields), _target())
 
 
 def test_partition_column_is_not_widened_by_rows() -> None:
     definition = define_table("t", "m decimal(6,2)", partition_by="m")
     with pytest.raises(SchemaMismatch, match="other partitions"):
-        widen_to(pa.schema([("m", pa.decimal128(8, 3))]), definition)
+        union_by_name(pa.schema([("m", pa.decimal128(8, 3))]), definition)
 
 
 @settings(max_examples=EXAMPLES)
@@ -192,12 +192,12 @@ def test_alter_for_any_rows_makes_them_fit_or_is_refused(found: pa.DataType, sto
     definition = define_table("t", pa.schema([("c", stored)]))
     schema = pa.schema([("c", found), ("d", found)])
     try:
-        alter = widen_to(schema, definition)
+        alter = union_by_name(schema, definition)
     except SchemaMismatch:
         return
     assert alter is not None
     altered = apply_alter(definition, alter)
-    assert widen_to(schema, altered) is None
+    assert union_by_name(schema, altered) is None
     try:
         assert conform(schema.empty_table(), altered).num_rows == 0
     except BadInput as error:

@@ -10,16 +10,25 @@ Understood, in any case, with or without ``ALTER TABLE name`` in front, several 
     ALTER COLUMN a SET DEFAULT 0           ALTER COLUMN a DROP DEFAULT
     ALTER COLUMN a DROP NOT NULL
 
+What is inside a column has a path, as Spark and Iceberg write it, with ``element`` for what is in a list, ``key`` and ``value``
+for what is in a map; a name with a dot stands in backquotes::
+
+    ADD COLUMN a.b int AFTER c             DROP COLUMN points.element.z
+    RENAME COLUMN a.b TO c                 ALTER COLUMN m.value.n TYPE bigint
+
 Types are those of `replitree.storage.types` and no others: other parsers of SQL take ``int8`` for 8 bytes, here it has 8 bits.
 Defaults are literals of Spark's dialect.  Anything else is refused with `BadInput`, never guessed.
 
 Guarantees: the alter fits the definition that it was read for; it may not fit a later one.
 
-Absent on purpose: ``SET NOT NULL``, properties, comments of columns (they are taken, and not kept).
+Absent on purpose: properties, comments of columns (they are taken, and not kept); and ``SET NOT NULL``.  That no row is null
+would have to be known of all rows below the alter's place in the log, of which some are just being inserted, of parts that lie
+aside and are attached later, and of snapshots of earlier positions, which are read with the columns of today.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from typing_extensions import override
@@ -96,11 +105,11 @@ class _AlterParser(SchemaParser):
             _ = self.accept("columns") or self.accept("column")
             self.several(self.dropped)
         elif self.accept("rename", "column"):
-            name = self.name()
+            name, *inside = self.path()
             self.expect("to")
-            self.add(RenameColumn(name=name, to=self.name()))
+            self.add(RenameColumn(name=name, to=self.plain_name(), inside=tuple(inside)))
         elif self.accept("alter", "column") or self.accept("change", "column") or self.accept("modify", "column"):
-            self.altered(self.name())
+            self.altered(*self.path())
         else:
             raise self.error("expected ADD COLUMN, DROP COLUMN, RENAME COLUMN or ALTER COLUMN")
 
@@ -115,7 +124,7 @@ class _AlterParser(SchemaParser):
         self.expect(")")
 
     def added(self) -> None:
-        name = self.name()
+        name, *inside = self.path()
         self.accept(":")
         type_text = format_type(self.type(NESTING_MAX))
         nullable, default, after, first = True, None, None, False
@@ -125,21 +134,25 @@ class _AlterParser(SchemaParser):
             elif self.accept("default"):
                 default = sql_default(self.literal(), type_text)
             elif self.accept("after"):
-                after = self.name()
+                after = self.plain_name()
             elif self.accept("first"):
                 first = True
             elif self.accept("comment"):
                 self.next("a comment in quotes")
             else:
                 break
-        self.add(AddColumn(name=name, type=type_text, nullable=nullable, default=default, after=after, first=first))
+        change = AddColumn(name, type_text, nullable, default, after, first, inside=tuple(inside))
+        self.add(change)
 
     def dropped(self) -> None:
-        self.add(DropColumn(name=self.name()))
+        name, *inside = self.path()
+        self.add(DropColumn(name=name, inside=tuple(inside)))
 
-    def altered(self, name: str) -> None:
+    def altered(self, name: str, *inside: str) -> None:
         if self.accept("type") or self.accept("set", "data", "type"):
-            self.add(WidenColumn(name=name, type=format_type(self.type(NESTING_MAX))))
+            self.add(WidenColumn(name=name, type=format_type(self.type(NESTING_MAX)), inside=inside))
+        elif inside:
+            raise self.error("what is inside a column has no default and may be null; it can be given a wider TYPE")
         elif self.accept("set", "default"):
             default = sql_default(self.literal(), find_column(self._definition, name).type)
             self.add(DropDefault(name=name) if default is None else SetDefault(name=name, default=default))
@@ -148,9 +161,41 @@ class _AlterParser(SchemaParser):
         elif self.accept("drop", "not", "null"):
             self.add(DropNotNull(name=name))
         elif self.accept("set", "not", "null"):
-            raise self.error("rows that are there may be null: add another column with a default instead")
+            raise self.error(
+                "rows that are there, or just being inserted, may be null: add another column NOT NULL with a DEFAULT, or"
+                " copy the rows into a new table"
+            )
         else:
             raise self.error("expected TYPE, SET DEFAULT, DROP DEFAULT or DROP NOT NULL")
+
+    def path(self) -> tuple[str, ...]:
+        """Take a column's name, or the path of what is inside one: names with dots between them."""
+        names, expected = list[str](), True
+        while expected or self.comes_dot():
+            token = self.next("a name")
+            pieces = [token.text] if token.quoted else [piece for piece in re.split(r"(\.)", token.text) if piece]
+            for piece in pieces:
+                is_name = token.quoted or piece != "."
+                if is_name != expected or token.comment or (not token.quoted and piece in "<>(),:[]="):
+                    raise self.error(f"expected {'a name' if expected else 'a dot'}, found {token.text!r}")
+                if is_name:
+                    names.append(piece)
+                expected = not is_name
+        return tuple(names)
+
+    def comes_dot(self) -> bool:
+        """Tell whether a path goes on."""
+        token = self.peek()
+        return token is not None and not token.quoted and not token.comment and token.text.startswith(".")
+
+    def plain_name(self) -> str:
+        """Take the name of a column or field by itself, with no path before it."""
+        names = self.path()
+        if len(names) > 1:
+            raise self.error(
+                f"expected a name without a path, found {'.'.join(names)!r}; a name with a dot stands in backquotes"
+            )
+        return names[0]
 
     def literal(self) -> str:
         """Take a literal: a word or number, a text, or a word and a text as in ``date'2018-01-31'``."""

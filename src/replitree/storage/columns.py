@@ -3,7 +3,8 @@
 A column has a *name*, which users see and may change, and a *stored name*, which it has in data files and manifests for good.
 The two are equal until the column is renamed, or when another column had the name before.  Stored names are unique over a
 table's whole history, whatever the case of their letters, so a file can never be misread: what it calls ``price`` is what the
-table has called that in files since it was created.
+table has called that in files since it was created.  Fields inside structs have stored names likewise; they are in the column's
+*stored type* (see `replitree.storage.nested`).
 
 The history is a list of steps, each of which undoes one change.  It costs a line per change, not a schema per version, and
 `columns_before` walks back to any version.
@@ -46,6 +47,8 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Whether a row may have no value here.
     stored
         Its name in data files, where that is another one; see `stored_name`.
+    stored_as
+        Its type in data files, where fields inside have other names there; see `stored_type`.
     since
         The schema version that it was added with; the first if unset.
     initial
@@ -62,6 +65,7 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: int | UnsetType = UNSET
     initial: Plain | UnsetType = UNSET
     default: Plain | UnsetType = UNSET
+    stored_as: str | UnsetType = UNSET
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -72,6 +76,11 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def stored_name(self) -> str:
         """The column's name in data files and manifests, which never changes."""
         return self.name if isinstance(self.stored, UnsetType) else self.stored
+
+    @property
+    def stored_type(self) -> str:
+        """Text form of the column's type in data files: the fields inside have their stored names."""
+        return self.type if isinstance(self.stored_as, UnsetType) else self.stored_as
 
     @property
     def initial_scalar(self) -> pa.Scalar:
@@ -96,6 +105,14 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return this column under another name; the stored name stays."""
         stored = self.stored_name
         return msgspec.structs.replace(self, name=name, stored=UNSET if name == stored else stored)
+
+    def typed(self, shown: str, stored: str) -> Column:
+        """Return this column with another type, and that in data files, in text form."""
+        return msgspec.structs.replace(self, type=shown, stored_as=UNSET if shown == stored else stored)
+
+    def as_stored(self) -> Column:
+        """Return this column as data files have it."""
+        return self.named(self.stored_name).typed(self.stored_type, self.stored_type)
 
     def _scalar(self, value: Plain | UnsetType) -> pa.Scalar:
         if isinstance(value, UnsetType):

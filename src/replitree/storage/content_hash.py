@@ -22,8 +22,8 @@ Floating-point values are compared by their bits: 0.0 and -0.0 differ, and so do
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -50,10 +50,23 @@ def content_hash(data: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -
     str
         32 hexadecimal digits.
     """
+    batches = data.to_batches() if isinstance(data, pa.Table) else data
+    if isinstance(batches, list) and len(batches) == 1:
+        found = _hash_one(batches[0], schema)
+        if found is not None:
+            return found
     hasher = ContentHasher(schema)
-    for batch in data.to_batches() if isinstance(data, pa.Table) else data:
+    for batch in batches:
         hasher.update(batch)
     return hasher.hexdigest()
+
+
+def _header(schema: pa.Schema) -> xxhash.xxh3_128:
+    """Begin a hash with what comes before the number of rows."""
+    total = xxhash.xxh3_128(MAGIC)
+    for field in schema:
+        total.update(_text(field.name) + _text(format_type(field.type)))
+    return total
 
 
 class ContentHasher:
@@ -73,9 +86,7 @@ class ContentHasher:
 
     def hexdigest(self) -> str:
         """Give the hash of all rows so far: 32 hexadecimal digits."""
-        total = xxhash.xxh3_128(MAGIC)
-        for field in self._schema:
-            total.update(_text(field.name) + _text(format_type(field.type)))
+        total = _header(self._schema)
         total.update(self._rows.to_bytes(8, "little"))
         for column in self._columns:
             column.digest_into(total)
@@ -152,9 +163,10 @@ class _Bytes:
     def update(self, array: pa.Array) -> None:
         _, positions, values = array.buffers()
         offsets = np.frombuffer(positions, "<i4", len(array) + 1, array.offset * 4)
-        self._lengths.update(np.diff(offsets).data)
-        if offsets[-1] > offsets[0]:
-            self._values.update(values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])))
+        self._lengths.update((offsets[1:] - offsets[:-1]).data)
+        first, last = int(offsets[0]), int(offsets[-1])
+        if last > first:
+            self._values.update(values.slice(first, last - first))
 
     def digest_into(self, total: Any) -> None:
         total.update(self._lengths.digest())
@@ -226,3 +238,69 @@ def _values_of(arrow: pa.DataType) -> _Values:
 def _text(text: str) -> bytes:
     data = text.encode()
     return len(data).to_bytes(4, "little") + data
+
+
+# --- one batch of plain columns: the same hash with a tenth of the objects, for inserts of a hundred rows -----------------
+
+_NOTHING = xxhash.xxh3_128_digest(b"")
+_digest = xxhash.xxh3_128_digest
+_Digests: TypeAlias = Callable[[pa.Array], bytes]
+"""Gives the digests of all streams of a column that has at least one value and no nulls."""
+
+PLANS_MAX = 64
+
+
+class _Plan:
+    """How the rows of one schema are hashed in one go: the hash of the header, and each column's digests."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.header = _header(schema)
+        self.columns = tuple(_digests_of(field.type) for field in schema)
+
+
+_plans: dict[int, _Plan] = {}
+
+
+def _plan_of(schema: pa.Schema) -> _Plan:
+    """Give the plan of a schema, remembered by the object: a table's definition always has the same one."""
+    plan = _plans.get(id(schema))
+    if plan is None or plan.schema is not schema:
+        if len(_plans) >= PLANS_MAX:
+            _plans.clear()
+        plan = _plans[id(schema)] = _Plan(schema)
+    return plan
+
+
+def _hash_one(batch: pa.RecordBatch, schema: pa.Schema) -> str | None:
+    """Hash a batch, or None when it takes more than digests of whole buffers."""
+    plan = _plan_of(schema)
+    if not batch.num_rows or not batch.schema.equals(schema):
+        return None
+    pieces = [batch.num_rows.to_bytes(8, "little")]
+    for array, digests in zip(batch.columns, plan.columns, strict=True):
+        if digests is None or array.null_count:
+            return None
+        pieces.append(digests(array))
+    total = plan.header.copy()
+    total.update(b"".join(pieces))
+    return total.hexdigest()
+
+
+def _digests_of(arrow: pa.DataType) -> _Digests | None:
+    """Give the digests of a plain column's streams; None for a column of another kind."""
+    kinds = pa.types
+    if kinds.is_string(arrow) or kinds.is_binary(arrow):
+        return _bytes_digests
+    if kinds.is_nested(arrow) or kinds.is_boolean(arrow) or kinds.is_dictionary(arrow):
+        return None
+    width = arrow.bit_width // 8
+    return lambda array: _NOTHING + _digest(array.buffers()[1].slice(array.offset * width, len(array) * width))
+
+
+def _bytes_digests(array: pa.Array) -> bytes:
+    _, positions, values = array.buffers()
+    offsets = np.frombuffer(positions, "<i4", len(array) + 1, array.offset * 4)
+    first, last = int(offsets[0]), int(offsets[-1])
+    lengths = _digest((offsets[1:] - offsets[:-1]).data)
+    return _NOTHING + lengths + (_digest(values.slice(first, last - first)) if last > first else _NOTHING)

@@ -29,16 +29,20 @@ from replitree.errors import BadInput, InvalidName, UnsupportedFormat
 from replitree.protocol.layout import check_table_name
 from replitree.storage.columns import Column, History, Step, columns_before, columns_ever
 from replitree.storage.merge_policy import PLAIN, MergePolicy, check_policy, parse_policy
+from replitree.storage.nested import same_shape
 from replitree.storage.types import (
     SchemaField,
     format_name,
     format_type,
     is_nested,
     parse_schema,
+    parse_type,
     storable_type,
 )
 
 FORMAT = 1
+COLUMNS_FORMATS = (1, 2)
+"""Known formats of the node `columns`; 2 has columns whose insides were altered."""
 COLUMNS_MAX = 2000
 """Columns of a table: both nodes stay far below ZooKeeper's limit of 1 MB."""
 NAME_CHARACTERS_MAX = 100
@@ -154,7 +158,7 @@ class TableDefinition:
         if not self.history:
             return self
         history = tuple(_step_as_stored(step) for step in self.history)
-        return self.with_columns(tuple(_as_stored(c) for c in self.columns), self.schema_version, history)
+        return self.with_columns(tuple(c.as_stored() for c in self.columns), self.schema_version, history)
 
     def at(self, version: int) -> TableDefinition:
         """Return this table with the columns of an older schema version.
@@ -219,15 +223,13 @@ class TableDefinition:
 
     def encode_columns(self) -> bytes:
         """Bytes of the node `columns`."""
-        return _encoder.encode(_Columns(FORMAT, self.schema_version, self.columns, self.history or UNSET))
-
-
-def _as_stored(column: Column) -> Column:
-    return column.named(column.stored_name)
+        is_reshaped = any(c.stored_type != c.type for c in columns_ever(self.columns, self.history))
+        version = COLUMNS_FORMATS[is_reshaped]
+        return _encoder.encode(_Columns(version, self.schema_version, self.columns, self.history or UNSET))
 
 
 def _step_as_stored(step: Step) -> Step:
-    return step if step.before is None else msgspec.structs.replace(step, before=_as_stored(step.before))
+    return step if step.before is None else msgspec.structs.replace(step, before=step.before.as_stored())
 
 
 class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -315,13 +317,13 @@ def decode_definition(metadata: bytes, columns: bytes) -> TableDefinition:
     UnsupportedFormat
         Written by a newer replitree, or not by one.
     """
-    head = _decode(_metadata_decoder, metadata, "metadata")
-    body = _decode(_columns_decoder, columns, "columns")
+    head = _decode(_metadata_decoder, metadata, "metadata", (FORMAT,))
+    body = _decode(_columns_decoder, columns, "columns", COLUMNS_FORMATS)
     try:
         stored = TableDefinition(
             name=check_table_name(head.name),
             table_id=_check_table_id(head.table_id),
-            columns=tuple(_as_stored(column) for column in body.columns),
+            columns=tuple(column.as_stored() for column in body.columns),
             order_by=head.order_by,
             partition_by=tuple(parse_transform(text) for text in head.partition_by),
             settings=head.settings,
@@ -431,9 +433,14 @@ def _check_columns(definition: TableDefinition) -> None:
     if not 1 <= len(columns) <= COLUMNS_MAX:
         raise BadInput(f"a table has 1 to {COLUMNS_MAX} columns, not {len(columns)}")
     for column in columns:
-        _check_column_name(column.name)
-        if format_type(column.arrow_type) != column.type:
-            raise BadInput(f"column {column.name!r}: {column.type!r} is not the text form of a type")
+        check_column_name(column.name)
+        for text in {column.type, column.stored_type}:
+            if format_type(parse_type(text)) != text:
+                raise BadInput(f"column {column.name!r}: {text!r} is not the text form of a type")
+        if not same_shape(column.arrow_type, parse_type(column.stored_type)):
+            raise BadInput(
+                f"column {column.name!r}: its type in data files, {column.stored_type}, is not a {column.type}"
+            )
         _check_defaults(column)
     _check_unique(
         [c.name.lower() for c in columns], "two columns are named {} (Spark does not tell upper from lower case)"
@@ -448,7 +455,14 @@ def _check_defaults(column: Column) -> None:
         raise BadInput(f"column {column.name!r}: its default is not a {column.type}: {error}") from error
 
 
-def _check_column_name(name: str) -> None:
+def check_column_name(name: str) -> None:
+    """Do nothing when a column, or a field inside one, can have this name.
+
+    Raises
+    ------
+    InvalidName
+        It can't.
+    """
     if not name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable() or name != name.strip():
         raise InvalidName(f"{name!r} can't be a column's name: use 1 to {NAME_CHARACTERS_MAX} printable characters")
 
@@ -552,13 +566,15 @@ def _arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
 _Node = TypeVar("_Node", _Metadata, _Columns)
 
 
-def _decode(decoder: msgspec.json.Decoder[_Node], data: bytes, what: str) -> _Node:
+def _decode(decoder: msgspec.json.Decoder[_Node], data: bytes, what: str, formats: Sequence[int]) -> _Node:
     try:
         found = _format_decoder.decode(data).format
-        if found == FORMAT:
+        if found in formats:
             return decoder.decode(data)
     except msgspec.DecodeError as error:
         raise UnsupportedFormat(
             f"the table's {what} node can't be read ({error}); was it written by replitree?"
         ) from error
-    raise UnsupportedFormat(f"the table's {what} node has format {found}, this replitree knows {FORMAT}: upgrade it")
+    raise UnsupportedFormat(
+        f"the table's {what} node has format {found}, this replitree knows {formats[-1]}: upgrade it"
+    )

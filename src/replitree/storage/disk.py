@@ -19,7 +19,7 @@ Guarantees:
 
 Order of publication (`publish`): staged files are whole (sizes as in the manifest) → rename → sync ``parts``.
 Order of a fetch (`finish_fetch`): verify every checksum → sync files → sync folder →
-rename → sync ``parts``.
+rename → sync ``parts``; of several small ones at once, see `replitree.storage.disk_fetch`.
 Order of a removal (`remove_parts`): rename into ``removing`` → sync ``removing`` and ``parts`` → delete.  A half-deleted part
 is never under a part's name, not even when the power fails.
 
@@ -37,7 +37,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from replitree.errors import BadInput, CorruptPart, InvalidName
-from replitree.protocol.parts import parse_part
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk_detached import (
     BROKEN,
@@ -48,10 +47,24 @@ from replitree.storage.disk_detached import (
     attachable_parts,
     free_name,
 )
+from replitree.storage.disk_fetch import (
+    ReceivedPart,
+    check_expected,
+    check_received,
+    sync_received,
+    write_received,
+)
 from replitree.storage.disk_frozen import FrozenFolder, FrozenSnapshot, describe_snapshot
 from replitree.storage.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
 from replitree.storage.encode import sync_part
-from replitree.storage.manifest import MANIFEST_FILE, PartManifest, is_partition_id, manifest_problem, read_manifest
+from replitree.storage.manifest import (
+    MANIFEST_FILE,
+    PartManifest,
+    decode_manifest,
+    is_partition_id,
+    manifest_problem,
+    read_manifest,
+)
 from replitree.storage.part_folder import (
     FETCH_PREFIX,
     FOLDER_NAME,
@@ -88,6 +101,9 @@ class PartStore:
     def __init__(self, root: Path) -> None:
         self._lock = threading.Lock()
         self._sweeping = threading.Lock()
+        self._naming = threading.Lock()
+        self._names_open = True
+        """Whether a part may have a name that is not durable; an earlier process may have left one."""
         self._manifests: OrderedDict[str, PartManifest] = OrderedDict()
         self._staged: dict[Path, PartManifest] = {}
         with store_errors(f"make the table's folder {root}"):
@@ -246,8 +262,8 @@ class PartStore:
         """
         with store_errors(f"publish the insert {staging}"):
             missing = tuple(part for each, part in sorted(names.items()) if not self._publish_part(staging, each, part))
-            if sync_names:
-                sync_folder(self._parts)
+        if sync_names:
+            self.sync_names()
         return missing
 
     def note_staged(self, staging: str, manifests: Sequence[PartManifest]) -> None:
@@ -260,7 +276,7 @@ class PartStore:
         with self._lock:
             noted = self._staged.pop(staged, None)
         if noted is not None and not os.path.lexists(target):
-            rename(staged, target)
+            self._give_name(staged, target)
             self._remember(part, noted)
             return True
         if whole_manifest(target) is not None:
@@ -270,7 +286,7 @@ class PartStore:
             return False
         if is_folder(target):
             self.quarantine(target.name, "found damaged when it was to be published")
-        rename(staged, target)
+        self._give_name(staged, target)
         self._remember(target.name, manifest)
         return True
 
@@ -368,18 +384,68 @@ class PartStore:
             else:
                 manifest = self._verified_fetch(folder, part, content_hash)
                 sync_part(folder, manifest)
-                if is_folder(target):
-                    self.quarantine(part, "it did not have the content that the log says")
-                rename(folder, target)
+                self._name_fetched(folder, part)
         if sync_names:  # also for a part that is there: an earlier try may have stopped before its sync
             self.sync_names()
         self._remember(part, manifest)
         return manifest
 
+    def receive(self, part: str, raw: bytes, content_hash: str | None, files: Sequence[bytes]) -> ReceivedPart:
+        """Check and write a small part that has arrived whole; `publish_received` makes it durable and publishes it.
+
+        Parameters
+        ----------
+        raw, files
+            The manifest and the data files, in the manifest's order.
+        content_hash
+            What the log says of the part.
+
+        Raises
+        ------
+        CorruptPart
+            It is not what the manifest or the log says; nothing was written.
+        """
+        received = ReceivedPart(part, decode_manifest(raw), self._fetch_path(part))
+        check_expected(received.manifest, part, content_hash)
+        check_received(part, received.manifest, files)
+        with store_errors(f"write the fetched {part}"):
+            write_received(received, raw, files)
+        return received
+
+    def publish_received(self, batch: Sequence[ReceivedPart]) -> None:
+        """Sync what was received, publish it, and sync the names: all at once.  A part that is there already stays."""
+        with store_errors(f"publish {len(batch)} fetched parts"):
+            sync_received(batch)
+            for each in batch:
+                if self._present(self.part_path(each.part), each.manifest.content_hash) is not None:
+                    remove_folder(each.folder)
+                else:
+                    self._name_fetched(each.folder, each.part)
+            self.sync_names()
+        for each in batch:
+            self._remember(each.part, each.manifest)
+
+    def _name_fetched(self, folder: Path, part: str) -> None:
+        """Give a fetched part its name; one that is there with other content makes way."""
+        target = self.part_path(part)
+        if is_folder(target):
+            self.quarantine(part, "it did not have the content that the log says")
+        self._give_name(folder, target)
+
+    def _give_name(self, folder: Path, target: Path) -> None:
+        rename(folder, target)
+        self._names_open = True  # after the rename: whoever closes it from now on syncs this name, too
+
     def sync_names(self) -> None:
-        """Make the names of the published parts durable."""
-        with store_errors("sync the folder of parts"):
-            sync_folder(self._parts)
+        """Make the names of the published parts durable; when they are already, nothing is left to do."""
+        with self._naming, store_errors("sync the folder of parts"):  # who comes during a sync waits for its end
+            if self._names_open:
+                self._names_open = False
+                try:
+                    sync_folder(self._parts)
+                except BaseException:
+                    self._names_open = True
+                    raise
 
     def abandon_fetch(self, part: str) -> None:
         """Delete what was fetched of a part.  Idempotent."""
@@ -398,7 +464,7 @@ class PartStore:
     def _verified_fetch(self, folder: Path, part: str, content_hash: str | None) -> PartManifest:
         try:
             manifest = read_manifest(folder)
-            _check_expected(manifest, part, content_hash)
+            check_expected(manifest, part, content_hash)
         except CorruptPart:
             remove_folder(folder)
             raise
@@ -616,10 +682,3 @@ class PartStore:
             self._manifests.move_to_end(part)
             while len(self._manifests) > MANIFESTS_CACHED_MAX:
                 self._manifests.popitem(last=False)
-
-
-def _check_expected(manifest: PartManifest, part: str, content_hash: str | None) -> None:
-    if content_hash not in (None, manifest.content_hash):
-        raise CorruptPart(f"the fetched {part} has content {manifest.content_hash}, the log says {content_hash}")
-    if manifest.partition != parse_part(part).partition:
-        raise CorruptPart(f"the fetched {part} is of partition {manifest.partition}")

@@ -47,7 +47,7 @@ def store_errors(doing: str) -> Iterator[None]:
         raise StoreError(f"can't {doing}: {error}; {hint}") from error
 
 
-def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
+def write_file(path: Path | str, data: bytes, *, sync: bool = True) -> None:
     """Create a file that must not exist yet, with these bytes, and sync it."""
     descriptor = os.open(path, _WRITE_FLAGS, 0o644)
     try:
@@ -65,7 +65,7 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def sync_files(paths: Sequence[Path]) -> None:
+def sync_files(paths: Sequence[Path | str]) -> None:
     """Make the content of files durable.
 
     The disk is told of all of them before it is waited for, so that a journal commits them together.

@@ -85,7 +85,7 @@ def stage_table(
     """
     _check_size(table)
     table, definition = stored_rows(table, definition), definition.stored
-    if table.nbytes <= MEMORY_BYTES_MAX:
+    if _is_small(table):
         table = table.combine_chunks()  # a group's many small pieces would be looked at one by one, several times
     parts = split_by_partition(table, definition)
     with store_errors(f"write a part in {folder}"):
@@ -99,8 +99,13 @@ def stage_table(
     return manifests
 
 
+def _is_small(table: pa.Table) -> bool:
+    """Tell whether rows are to be handled in memory; what is cheap to ask is asked first."""
+    return bool(table.get_total_buffer_size() <= MEMORY_BYTES_MAX or table.nbytes <= MEMORY_BYTES_MAX)
+
+
 def _check_size(table: pa.Table) -> None:
-    if table.nbytes <= COLUMN_BYTES_MAX:
+    if table.get_total_buffer_size() <= COLUMN_BYTES_MAX or table.nbytes <= COLUMN_BYTES_MAX:
         return
     for name, column in zip(table.column_names, table.columns, strict=True):
         if column.nbytes > COLUMN_BYTES_MAX:
@@ -150,14 +155,14 @@ def _stage_part(job: _Job, pool: ThreadPoolExecutor | None = None) -> PartManife
 
 def seal_part(folder: Path, manifest: PartManifest, *, sync: bool = True) -> None:
     """Write the manifest of a part whose data files are written, and sync them all: from here on the folder is a part."""
-    write_file(folder / MANIFEST_FILE, manifest.encode(), sync=False)
+    write_file(f"{folder}/{MANIFEST_FILE}", manifest.encode(), sync=False)
     if sync:
         sync_part(folder, manifest)
 
 
 def sync_part(folder: Path, manifest: PartManifest) -> None:
     """Make a part's files and their names durable."""
-    sync_files([*(folder / file.name for file in manifest.files), folder / MANIFEST_FILE])
+    sync_files([*(f"{folder}/{file.name}" for file in manifest.files), f"{folder}/{MANIFEST_FILE}"])
     sync_folder(folder)
 
 
@@ -204,7 +209,7 @@ def _cut(rows: pa.Table, files_max: int, group: int) -> list[pa.Table]:
 
 
 def _write_file(rows: pa.Table, path: Path, options: dict[str, Any], group: int, sync: bool) -> FileEntry:
-    if rows.nbytes <= MEMORY_BYTES_MAX:
+    if _is_small(rows):
         data = _encode_in_memory(rows, options, group)
         write_file(path, data, sync=False)
         return FileEntry(path.name, rows.num_rows, len(data), xxhash.xxh3_128_hexdigest(data))

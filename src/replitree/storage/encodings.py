@@ -14,8 +14,10 @@ Guarantees: Spark's vectorised reader reads what is chosen here, and no reader t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from replitree.storage.definition import TableDefinition
@@ -107,11 +109,23 @@ def _columns_with_statistics(schema: pa.Schema, with_nan: frozenset[str]) -> boo
 
 def columns_with_nan(rows: pa.Table) -> frozenset[str]:
     """Give the Parquet paths of the leaf columns that have NaN."""
+    names = [field.name for field in rows.schema if _has_floats(field.type)]
+    floats = ((path, values) for path, values in leaves(rows.select(names)) if pa.types.is_floating(values.type))
+    return frozenset(path for path, values in floats if _has_nan(values))
+
+
+@lru_cache(maxsize=1024)
+def _has_floats(arrow: pa.DataType) -> bool:
+    return any(pa.types.is_floating(leaf) for _, leaf in leaf_types("", arrow))
+
+
+def _has_nan(values: pa.Array) -> bool:
+    if pa.types.is_float64(values.type) and not values.null_count:
+        numbers = np.frombuffer(values.buffers()[1], "<f8", len(values), values.offset * 8)
+        return bool(np.isnan(numbers).any())
     import pyarrow.compute as pc
 
-    names = [f.name for f in rows.schema if any(pa.types.is_floating(t) for _, t in leaf_types(f.name, f.type))]
-    floats = ((path, values) for path, values in leaves(rows.select(names)) if pa.types.is_floating(values.type))
-    return frozenset(path for path, values in floats if pc.any(pc.is_nan(values)).as_py())
+    return bool(pc.any(pc.is_nan(values)).as_py())
 
 
 # --- leaf columns -----------------------------------------------------------------------------------------------------------

@@ -13,15 +13,17 @@ widen column     to a type that keeps every value and its order (`replitree.stor
                  where every partition keeps its id
 set default      for inserts to come; rows that are there keep what they show
 drop default     inserts that leave the column out get null again
-drop not null    never the opposite: rows that are there would have to be read first
+drop not null    never the opposite, see `replitree.storage.alter_parser`
 ===============  ===========================================================================================================
 
 Guarantees: `decode_alter(a.encode()) == a`; an alter that fails, fails as a whole; after one that does not, every part of every
 older version can still be read (`replitree.storage.layout`).
 
+With a path, `inside`, the first four are about a field inside the column; see `replitree.storage.evolve_nested`.
+
 Names in an alter are found whatever the case of their letters, as Spark finds them.
 
-Absent on purpose: fields inside structs, order of existing columns, order key and partitions of a table that has rows.
+Absent on purpose: order of existing columns, order key and partitions of a table that has rows.
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ from msgspec import UNSET
 from replitree.errors import BadInput, UnsupportedFormat
 from replitree.storage.columns import Column, Plain, Step, columns_ever
 from replitree.storage.defaults import plain_of_scalar
-from replitree.storage.definition import NAME_CHARACTERS_MAX, TableDefinition
-from replitree.storage.types import format_type, parse_type
+from replitree.storage.definition import TableDefinition
+from replitree.storage.evolve_nested import add_inside, drop_inside, free_name, rename_inside, widen_inside
+from replitree.storage.nested import children
+from replitree.storage.types import format_type, is_nested, parse_type
 from replitree.storage.widen import can_widen, keeps_partitions
 
-FORMAT = 1
+FORMATS = (1, 2)
+"""Known formats of an alter; 2 has changes inside columns."""
 
 COLUMNS_BYTES_MAX = 512 << 10
 """Bytes of the node `columns` with its history: half of what ZooKeeper takes."""
@@ -52,8 +57,14 @@ class _Change(msgspec.Struct, frozen=True, tag_field="do", forbid_unknown_fields
     name: str
 
 
-class AddColumn(_Change, frozen=True, tag="add column"):
-    """Add a column.
+class _InnerChange(_Change, frozen=True, kw_only=True):
+    """One that may also be about what is inside the column: `inside` is the path from the column inwards, mostly empty."""
+
+    inside: tuple[str, ...] = ()
+
+
+class AddColumn(_InnerChange, frozen=True, tag="add column"):
+    """Add a column; with `inside`, a field of that path, which may be null and has no default.
 
     Attributes
     ----------
@@ -64,7 +75,7 @@ class AddColumn(_Change, frozen=True, tag="add column"):
     default
         In JSON form (see `replitree.storage.defaults`): what rows that are there show, and inserts that leave it out get.
     after
-        The column that it follows.  By default it comes last.
+        The column, or field beside it, that it follows.  By default it comes last.
     first
         It comes before all others.
     """
@@ -76,17 +87,17 @@ class AddColumn(_Change, frozen=True, tag="add column"):
     first: bool = False
 
 
-class DropColumn(_Change, frozen=True, tag="drop column"):
+class DropColumn(_InnerChange, frozen=True, tag="drop column"):
     """Drop a column: its values are in files, but nobody sees them any more."""
 
 
-class RenameColumn(_Change, frozen=True, tag="rename column"):
+class RenameColumn(_InnerChange, frozen=True, tag="rename column"):
     """Give a column another name."""
 
     to: str
 
 
-class WidenColumn(_Change, frozen=True, tag="widen column"):
+class WidenColumn(_InnerChange, frozen=True, tag="widen column"):
     """Give a column a type that holds all values of its type."""
 
     type: str
@@ -110,10 +121,15 @@ Change: TypeAlias = AddColumn | DropColumn | RenameColumn | WidenColumn | SetDef
 
 
 class Alter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes that make one schema version, in their order."""
+    """Changes that make one schema version, in their order; the format is the oldest that has them."""
 
     changes: tuple[Change, ...]
-    format: int = FORMAT
+    format: int = 1
+
+    def __post_init__(self) -> None:
+        """Give it the format that its changes need."""
+        if any(isinstance(change, _InnerChange) and change.inside for change in self.changes):
+            msgspec.structs.force_setattr(self, "format", 2)
 
     def encode(self) -> bytes:
         """Bytes for a log entry; equal alters have equal bytes."""
@@ -139,11 +155,11 @@ def decode_alter(data: bytes) -> Alter:
     """
     try:
         found = _format_decoder.decode(data).format
-        if found == FORMAT:
+        if found in FORMATS:
             return _decoder.decode(data)
     except msgspec.DecodeError as error:
         raise UnsupportedFormat(f"an alter can't be read ({error}); was it written by replitree?") from error
-    raise UnsupportedFormat(f"an alter has format {found}, this replitree knows {FORMAT}: upgrade it")
+    raise UnsupportedFormat(f"an alter has format {found}, this replitree knows up to {FORMATS[-1]}: upgrade it")
 
 
 def apply_alter(definition: TableDefinition, alter: Alter) -> TableDefinition:
@@ -200,7 +216,9 @@ class _Altered:
             if column.name.lower() == name.lower():
                 return place
         names = ", ".join(column.name for column in self.columns[:20])
-        raise BadInput(f"table {self.definition.name} has no column {name!r}; it has {names}")
+        dotted = [column.name for column in self.columns if column.name.lower().startswith(f"{name.lower()}.")]
+        hint = f" (a name with a dot stands in backquotes: `{dotted[0]}`)" if dotted else ""
+        raise BadInput(f"table {self.definition.name} has no column {name!r}; it has {names}{hint}")
 
     def is_free(self, name: str) -> bool:
         """Tell whether no column has this name."""
@@ -225,12 +243,12 @@ class _Altered:
     def stored_name(self, name: str) -> str:
         """Give a name in data files that no column has or had."""
         ever = columns_ever(self.columns, (*self.definition.history, *self.steps))
-        used = {column.stored_name.lower() for column in ever}
-        free, number = name, 1
-        while free.lower() in used:
-            number += 1
-            free = f"{name[: NAME_CHARACTERS_MAX - 1 - len(str(number))]}~{number}"
-        return free
+        return free_name(name, {column.stored_name.lower() for column in ever})
+
+    def forms(self, column: Column) -> tuple[Column, ...]:
+        """Give a column in all the forms that it has and had."""
+        ever = columns_ever(self.columns, (*self.definition.history, *self.steps))
+        return tuple(form for form in ever if form.id == column.id)
 
     def next_id(self) -> int:
         """Give an id that no column has or had."""
@@ -251,7 +269,29 @@ _Result: TypeAlias = tuple[tuple[Column, ...], Step]
 
 
 def _change(altered: _Altered, change: Change) -> _Result:
+    if isinstance(change, _InnerChange) and change.inside:
+        place = altered.place(change.name)
+        return altered.with_changed(place, _changed_inside(altered, altered.columns[place], change))
     return _CHANGES[type(change)](altered, change)
+
+
+def _changed_inside(altered: _Altered, column: Column, change: _InnerChange) -> Column:
+    match change:
+        case AddColumn(inside=path):
+            if not change.nullable or change.default is not None:
+                raise BadInput(
+                    f"{'.'.join((column.name, *path))!r} is inside a column: it may be null and has no default"
+                )
+            after, first = change.after, change.first
+            _refuse_two_places(change)
+            return add_inside(column, path, change.type, after=after, first=first, ever=altered.forms(column))
+        case DropColumn(inside=path):
+            return drop_inside(column, path)
+        case RenameColumn(to=to, inside=path):
+            return rename_inside(column, path, to)
+        case WidenColumn(type=type_text, inside=path):
+            return widen_inside(column, path, type_text)
+    raise AssertionError(f"{type(change).__name__} is not about what is inside a column")
 
 
 def _add(altered: _Altered, change: AddColumn) -> _Result:
@@ -261,8 +301,7 @@ def _add(altered: _Altered, change: AddColumn) -> _Result:
         raise BadInput(
             f"column {change.name!r} needs a default: the rows that are there would be null, which it may not be"
         )
-    if change.first and change.after is not None:
-        raise BadInput(f"column {change.name!r} can't be first and after {change.after!r}")
+    _refuse_two_places(change)
     type_text = format_type(parse_type(change.type))
     since = altered.definition.schema_version + 1
     column = Column(altered.next_id(), altered.stored_name(change.name), type_text, change.nullable, since=since)
@@ -273,6 +312,12 @@ def _add(altered: _Altered, change: AddColumn) -> _Result:
     if change.after is not None:
         place = altered.place(change.after) + 1
     return altered.with_added(place, column.named(change.name))
+
+
+def _refuse_two_places(change: AddColumn) -> None:
+    if change.first and change.after is not None:
+        name = ".".join((change.name, *change.inside))
+        raise BadInput(f"column {name!r} can't be first and after {change.after!r}")
 
 
 def _drop(altered: _Altered, change: DropColumn) -> _Result:
@@ -302,10 +347,10 @@ def _widen(altered: _Altered, change: WidenColumn) -> _Result:
     if found == target:
         raise BadInput(f"column {column.name!r} is {wide} already")
     if not can_widen(found, target):
-        raise BadInput(
-            f"column {column.name!r} can't become {wide}: not every {column.type} is one; add a column of that type, and drop"
-            " this one"
-        )
+        hint = "add a column of that type, and drop this one"
+        if is_nested(found):
+            hint = f"name what is inside, as in {column.name}.{children(found)[0].name}"
+        raise BadInput(f"column {column.name!r} can't become {wide}: not every {column.type} is one; {hint}")
     if altered.partitions_by(column) and not keeps_partitions(found, target):
         raise BadInput(
             f"column {column.name!r} can't become {wide}: rows would belong to other partitions; a wider integer, or a decimal "

@@ -2,7 +2,8 @@
 
 Guarantees: rows of any older version become rows of the definition that is asked for: a column that was renamed is found by its
 stored name, one that was widened is cast without loss, one that was dropped is left out, and one that was added since shows the
-default that it was added with.  Nothing depends on what a file happens to contain: the part's schema version decides.
+default that it was added with.  So are the fields inside structs; one that was added since is null.  Nothing depends on what a
+file happens to contain: the part's schema version decides.
 
 Two versions that differ only in columns' names have equal layouts, so their parts are read as one.
 
@@ -14,8 +15,9 @@ Absent on purpose: newer versions than the definition's.  Who meets one reads th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -23,7 +25,8 @@ import pyarrow as pa
 from replitree.errors import StoreError
 from replitree.storage.columns import Column
 from replitree.storage.definition import TableDefinition
-from replitree.storage.types import parse_type
+from replitree.storage.nested import field_inside, reshape, stored_path
+from replitree.storage.types import is_nested, parse_type
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -48,7 +51,18 @@ class Origin:
     @property
     def is_plain(self) -> bool:
         """Whether the files have exactly this column."""
-        return self.stored_type == self.column.type and self.column.stored_name == self.column.name
+        return (
+            self.stored_type == self.column.type
+            and self.column.stored_name == self.column.name
+            and not self.is_reshaped
+        )
+
+    @property
+    def is_reshaped(self) -> bool:
+        """Whether the files have the column with other fields inside, or with other names or types of them."""
+        if self.stored_type is None or not is_nested(self.column.arrow_type):
+            return False
+        return not self.stored_type == self.column.stored_type == self.column.type
 
     @property
     def stored_field(self) -> pa.Field | None:
@@ -58,16 +72,27 @@ class Origin:
         return pa.field(self.column.stored_name, parse_type(self.stored_type))
 
     def expression(self, inside: Sequence[str] = ()) -> pc.Expression:
-        """Give the column, or a field inside its structs, for Arrow's scanner of the files."""
+        """Give the column, or a field inside its structs, for Arrow's scanner of the files.
+
+        What is nested comes as it is in the files: where `is_reshaped`, `shown` makes the column of it.
+        """
         import pyarrow.compute as pc
 
-        arrow = self.column.arrow_type
+        column = self.column
+        arrow = field_inside(column.arrow_type, inside)
+        assert arrow is not None
         if self.stored_type is None:
-            for name in inside:
-                arrow = arrow.field(name).type
-            return pc.scalar(pa.scalar(None, arrow) if inside else self.column.initial_scalar)
-        field = pc.field(self.column.stored_name, *inside) if inside else pc.field(self.column.stored_name)
-        return field if self.stored_type == self.column.type else field.cast(arrow)
+            return pc.scalar(pa.scalar(None, arrow) if inside else column.initial_scalar)
+        path = stored_path(column.arrow_type, parse_type(column.stored_type), inside)
+        found = field_inside(parse_type(self.stored_type), path)
+        if found is None:  # added later
+            return pc.scalar(pa.scalar(None, arrow))
+        field = pc.field(column.stored_name, *path)
+        return field if found == arrow or is_nested(arrow) else field.cast(arrow)
+
+    def shown(self, values: pa.Array) -> pa.Array:
+        """Give a column as readers see it from one of files that `is_reshaped`."""
+        return reshape(values, parse_type(self.column.stored_type), self.column.arrow_type)
 
 
 Layout: TypeAlias = tuple[Origin, ...]
@@ -94,7 +119,7 @@ def layout_of(definition: TableDefinition, written: int) -> Layout:
             f"a part of table {definition.name} has schema version {written}, and {definition.schema_version} is known here: "
             "read the table's definition again"
         )
-    then = {column.id: column.type for column in definition.at(written).columns}
+    then = {column.id: column.stored_type for column in definition.at(written).columns}
     return tuple(Origin(column, then.get(column.id)) for column in definition.columns)
 
 
@@ -148,10 +173,43 @@ def _values(rows: pa.Table, origin: Origin) -> pa.ChunkedArray:
         return pa.chunked_array([pa.repeat(origin.column.initial_scalar, rows.num_rows)])
     values = rows.column(origin.column.stored_name)
     arrow = origin.column.arrow_type
+    if origin.is_reshaped:
+        return every_chunk(values, arrow, origin.shown)
     return values if values.type == arrow else values.cast(arrow)
 
 
 def stored_rows(rows: pa.Table, definition: TableDefinition) -> pa.Table:
-    """Give rows in a table's schema the names that its columns have in data files: `TableDefinition.stored`'s schema."""
-    stored = definition.stored
-    return rows if stored is definition else rows.rename_columns(stored.arrow_schema.names)
+    """Give rows in a table's schema the names that columns and fields have in data files: `TableDefinition.stored`'s schema."""
+    if not definition.history:
+        return rows
+    schema = definition.stored.arrow_schema
+    columns = [
+        every_chunk(values, field.type, partial(stored_values, column))
+        for values, field, column in zip(rows.columns, schema, definition.columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def shown_rows(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """Give these columns of rows, as files of this version have them, with the names and types that readers see."""
+    values = [every_chunk(rows.column(c.stored_name), c.arrow_type, partial(shown_values, c)) for c in columns]
+    return pa.Table.from_arrays(values, schema=pa.schema([pa.field(c.name, c.arrow_type, c.nullable) for c in columns]))
+
+
+def every_chunk(values: pa.ChunkedArray, arrow: pa.DataType, change: Callable[[pa.Array], pa.Array]) -> pa.ChunkedArray:
+    """Change every chunk, which then has the type `arrow`."""
+    return pa.chunked_array([change(chunk) for chunk in values.chunks], type=arrow)
+
+
+def stored_values(column: Column, values: pa.Array) -> pa.Array:
+    """Give values of a column with the names that the fields inside have in data files."""
+    if column.stored_type == column.type:
+        return values
+    return reshape(values, column.arrow_type, parse_type(column.stored_type))
+
+
+def shown_values(column: Column, values: pa.Array) -> pa.Array:
+    """Give values of a column, as files of this version have them, with the names that readers see."""
+    if column.stored_type == column.type:
+        return values
+    return reshape(values, parse_type(column.stored_type), column.arrow_type)

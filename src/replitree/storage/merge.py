@@ -26,6 +26,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -35,6 +36,8 @@ import pyarrow as pa
 from replitree.errors import BadInput, ReplitreeError
 from replitree.storage.definition import TableDefinition
 from replitree.storage.durable import make_folder, store_errors, sync_folder
+from replitree.storage.key_range import KeyRange
+from replitree.storage.layout import shown_rows
 from replitree.storage.manifest import PartManifest
 from replitree.storage.merge_order import sort_runs
 from replitree.storage.merge_reduce import Reducer, reducer_of, summed_columns
@@ -109,27 +112,69 @@ def merge_parts(
     BadInput
         The sources are of several partitions.
     """
-    step = partial(_stop_if, cancelled)
-    table = definition.stored
+    return _merge(sources, definition, folder, _Job(prefix, memory_bytes, cancelled, progress, sync))
+
+
+def merge_range(
+    sources: Sequence[Path],
+    definition: TableDefinition,
+    folder: Path,
+    key_range: KeyRange | None,
+    *,
+    memory_bytes: int = MERGE_MEMORY_BYTES,
+) -> PartManifest:
+    """Merge the rows of one range of keys, without a wait for the disk.
+
+    The files of all ranges, in their order, are the files of the merged part.  Who merges the range without a lower bound
+    checks the sources for all of them.
+
+    Parameters
+    ----------
+    sources, definition, folder, memory_bytes
+        As `merge_parts`; errors too.
+    key_range
+        Which rows; None: all.
+    """
+    return _merge(sources, definition, folder, _Job("", memory_bytes, never, ignore, False, key_range))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """How a merge is done: see `merge_parts`."""
+
+    prefix: str
+    memory_bytes: int
+    cancelled: Callable[[], bool]
+    progress: Callable[[int], None]
+    sync: bool
+    key_range: KeyRange | None = None
+
+
+def _merge(sources: Sequence[Path], definition: TableDefinition, folder: Path, job: _Job) -> PartManifest:
+    """Merge what is wanted of some parts into a staged part."""
+    step = partial(_stop_if, job.cancelled)
+    table, key_range = definition.stored, job.key_range
     found = read_sources(sources)
-    check_files(found, step)
-    files, with_nan = run_files(found, table, table.arrow_schema.names)
+    if key_range is None or key_range.lower is None:
+        check_files(found, step)
+    files, with_nan = run_files(found, table, table.arrow_schema.names, key_range)
     first = found[0].manifest
     with store_errors(f"merge parts into {folder}"):
         is_new = make_folder(folder)
-        target = folder / f"{prefix}{first.partition}"
+        target = folder / f"{job.prefix}{first.partition}"
         writer = PartWriter(
-            target, table, with_nan=with_nan | _float_sums(table), group_bytes=window_bytes(memory_bytes)
+            target, table, with_nan=with_nan | _float_sums(table), group_bytes=window_bytes(job.memory_bytes)
         )
         try:
             with _scratch(target) as scratch:
-                merging = Merging(table.order_by, memory_bytes, scratch, step)
+                merging = Merging(table.order_by, job.memory_bytes, scratch, step)
                 with closing(_ahead(_reduced(files, merging, table))) as pieces:
                     for rows, done in pieces:
                         writer.write(rows)
-                        progress(done)
-            manifest = writer.finish(first.partition, first.partition_values, sync=sync)
-            if sync:
+                        job.progress(done)
+            values = next((one.manifest.partition_values for one in found if one.manifest.partition_values), ())
+            manifest = writer.finish(first.partition, values, sync=job.sync)
+            if job.sync:
                 sync_folder(folder)
                 if is_new:
                     sync_folder(folder.parent)
@@ -163,6 +208,7 @@ def final_batches(
     columns: Sequence[str] | None = None,
     *,
     memory_bytes: int = MERGE_MEMORY_BYTES,
+    key_range: KeyRange | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows that a merge of all parts of a partition would have, in bounded memory.
 
@@ -178,6 +224,8 @@ def final_batches(
         Names, in the order wanted; all by default.
     memory_bytes
         Bytes of Arrow memory to stay below.
+    key_range
+        Only rows in it; all by default.
 
     Raises
     ------
@@ -198,14 +246,13 @@ def final_batches(
         *table.policy.columns,
         *summed_columns(table),
     }
-    files, _ = run_files(read_sources(sources), table, [name for name in table.arrow_schema.names if name in needed])
-    schema = pa.schema([definition.arrow_schema.field(column.name) for column in wanted])
+    names = [name for name in table.arrow_schema.names if name in needed]
+    files, _ = run_files(read_sources(sources), table, names, key_range)
     with store_errors(f"read parts of {definition.name}"), _scratch(None) as scratch:
         merging = Merging(table.order_by, memory_bytes, scratch, _go_on)
         with closing(_reduced(files, merging, table)) as pieces:
             for rows, _ in pieces:
-                found = rows.select([column.stored_name for column in wanted]).rename_columns(schema.names)
-                yield from (batch for batch in found.to_batches() if batch.num_rows)
+                yield from (batch for batch in shown_rows(rows, wanted).to_batches() if batch.num_rows)
 
 
 # --- inside -----------------------------------------------------------------------------------------------------------------

@@ -89,6 +89,8 @@ class RunFile:
         Gives rows of the file the columns that the merge works with.
     reader_bytes
         What a reader holds of the file, beside rows.
+    groups
+        The row groups to read; None: all.
     """
 
     path: Path
@@ -96,6 +98,7 @@ class RunFile:
     columns: tuple[str, ...]
     adapt: Callable[[pa.Table], pa.Table]
     reader_bytes: int
+    groups: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +215,13 @@ def read_run(file: RunFile, batch_bytes: int) -> Generator[pa.Table, None, None]
 
     row_bytes = 0
     with reading_part(file.part), pq.ParquetFile(file.path, pre_buffer=False, buffer_size=BUFFER_BYTES) as opened:
-        for group in range(opened.num_row_groups):
+        for group in range(opened.num_row_groups) if file.groups is None else file.groups:
             row_bytes = max(row_bytes or _probe(opened, file), _row_bytes(opened.metadata.row_group(group)))
             rows = max(1, batch_bytes // row_bytes)
             threads = min(rows, opened.metadata.num_rows) >= THREADS_ROWS_MIN
             for batch in opened.iter_batches(rows, row_groups=[group], columns=file.columns, use_threads=threads):
-                if batch.num_rows:
-                    table = file.adapt(pa.Table.from_batches([batch]))
+                table = file.adapt(pa.Table.from_batches([batch]))
+                if table.num_rows:
                     row_bytes = max(1, table.nbytes // table.num_rows)
                     yield table
 

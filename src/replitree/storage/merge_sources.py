@@ -18,6 +18,7 @@ from replitree.errors import BadInput, CorruptPart
 from replitree.storage.definition import TableDefinition
 from replitree.storage.durable import file_bytes, file_checksum
 from replitree.storage.encodings import leaf_types
+from replitree.storage.key_range import KeyRange
 from replitree.storage.layout import adapt, layout_of
 from replitree.storage.manifest import FileEntry, PartManifest, read_manifest
 from replitree.storage.merge_runs import RunFile, reader_bytes, reading_part
@@ -79,7 +80,7 @@ def _check_file(part: Path, file: FileEntry) -> None:
 
 
 def run_files(
-    sources: Sequence[Source], table: TableDefinition, names: Sequence[str]
+    sources: Sequence[Source], table: TableDefinition, names: Sequence[str], key_range: KeyRange | None = None
 ) -> tuple[list[RunFile], frozenset[str]]:
     """Look at the footers of all files.
 
@@ -89,6 +90,8 @@ def run_files(
         The table, its columns named as in data files.
     names
         Columns to read.
+    key_range
+        Only rows in it; all by default.
 
     Returns
     -------
@@ -107,17 +110,20 @@ def run_files(
     files: list[RunFile] = []
     with_nan: set[str] = set()
     for source in sources:
-        columns, adapt_rows = _reading(source.manifest, table, tuple(names))
+        columns, adapt_rows = _reading(source.manifest, table, tuple(names), key_range)
         for file in source.manifest.files:
             with reading_part(source.part):
                 metadata = pq.read_metadata(source.part / file.name)
-            files.append(RunFile(source.part / file.name, source.part, columns, adapt_rows, reader_bytes(metadata)))
+            groups = None if key_range is None else key_range.groups(metadata)
+            files.append(
+                RunFile(source.part / file.name, source.part, columns, adapt_rows, reader_bytes(metadata), groups)
+            )
             with_nan |= _without_bounds(metadata, floats - with_nan)
     return files, frozenset(with_nan)
 
 
 def _reading(
-    manifest: PartManifest, table: TableDefinition, names: tuple[str, ...]
+    manifest: PartManifest, table: TableDefinition, names: tuple[str, ...], key_range: KeyRange | None
 ) -> tuple[tuple[str, ...], Callable[[pa.Table], pa.Table]]:
     """Say which columns to read of a part's files, and how they become columns of the table."""
     written = manifest.schema_version
@@ -125,7 +131,8 @@ def _reading(
     columns = tuple(field.name for origin in layout if (field := origin.stored_field) is not None)
 
     def adapt_rows(rows: pa.Table) -> pa.Table:
-        return adapt(rows, written, table, names)
+        adapted = adapt(rows, written, table, names)
+        return adapted if key_range is None else key_range.keep(adapted)
 
     return columns, adapt_rows
 

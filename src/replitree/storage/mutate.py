@@ -36,6 +36,7 @@ from replitree.storage.durable import make_folder, store_errors, sync_folder
 from replitree.storage.encodings import columns_with_nan, leaf_types
 from replitree.storage.expression import Truths, columns_of, evaluate, where_true
 from replitree.storage.expression_kernels import NoValueError
+from replitree.storage.layout import shown_values, stored_values
 from replitree.storage.manifest import PartManifest
 from replitree.storage.merge import ignore, never
 from replitree.storage.merge_runs import RunFile, read_run
@@ -201,14 +202,14 @@ class _Change:
         self.source = source
         self.table = checked.definition.stored
         self._checked = checked
-        self._names = dict(zip(self.table.arrow_schema.names, checked.definition.arrow_schema.names, strict=True))
+        self._columns = {column.stored_name: column for column in checked.definition.columns}
         self.floats = tuple(a for a in checked.assignments if _has_floats(a.column.arrow_type))
 
     @property
     def surveyed(self) -> tuple[str, ...]:
         """Stored names of the columns that `chosen` and `new_floats` look at; at least one."""
         used = {*self._checked.predicate.columns, *(name for a in self.floats for name in columns_of(a.expression))}
-        found = tuple(stored for stored, name in self._names.items() if name in used)
+        found = tuple(stored for stored, column in self._columns.items() if column.name in used)
         return found or self.table.arrow_schema.names[:1]
 
     def chosen(self, rows: pa.RecordBatch) -> Truths:
@@ -218,7 +219,7 @@ class _Change:
     def new_floats(self, rows: pa.RecordBatch, chosen: Truths) -> pa.Table:
         """Give the new values of the columns with floating-point numbers, for the chosen rows."""
         selected = self._named(rows).filter(pa.array(chosen))
-        return pa.table({a.column.stored_name: self._values(a, selected) for a in self.floats})
+        return pa.table({a.column.stored_name: self._stored(a, selected) for a in self.floats})
 
     def applied(self, rows: pa.RecordBatch) -> pa.Table:
         """Give what the rows become."""
@@ -234,8 +235,12 @@ class _Change:
         columns = {name: rows.column(name) for name in rows.schema.names}
         for assignment in self._checked.assignments:
             name = assignment.column.stored_name
-            columns[name] = _placed(columns[name], chosen, self._values(assignment, selected))
+            columns[name] = _placed(columns[name], chosen, self._stored(assignment, selected))
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)
+
+    def _stored(self, assignment: Assignment, rows: pa.RecordBatch) -> pa.Array:
+        """Give the new values as data files have them."""
+        return stored_values(assignment.column, self._values(assignment, rows))
 
     def _values(self, assignment: Assignment, rows: pa.RecordBatch) -> pa.Array:
         column = assignment.column
@@ -249,8 +254,10 @@ class _Change:
         return values
 
     def _named(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Give rows the names that people use."""
-        return rows.rename_columns([self._names[name] for name in rows.schema.names])
+        """Give rows the names that people use, also inside of columns."""
+        columns = [self._columns[name] for name in rows.schema.names]
+        values = [shown_values(column, array) for array, column in zip(rows.columns, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(values, names=[column.name for column in columns])
 
 
 def _placed(old: pa.Array, chosen: Truths, new: pa.Array) -> pa.Array:

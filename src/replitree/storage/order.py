@@ -14,6 +14,8 @@ from concurrent.futures import Executor
 
 import pyarrow as pa
 
+from replitree.storage.whole_numbers import whole_numbers
+
 PARALLEL_ROWS_MIN = 500_000
 """Fewer rows are sorted by one thread."""
 
@@ -117,6 +119,9 @@ def are_sorted(keys: Sequence[pa.Array]) -> bool:
     """
     import pyarrow.compute as pc
 
+    numbers = whole_numbers(keys[0]) if len(keys) == 1 else None
+    if numbers is not None:
+        return bool((numbers[:-1] <= numbers[1:]).all())
     tied: pa.Array | None = None
     for number, key in enumerate(keys):
         before, after = key.slice(0, len(key) - 1), key.slice(1)

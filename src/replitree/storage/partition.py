@@ -41,6 +41,7 @@ from replitree.errors import BadInput
 from replitree.storage.definition import TableDefinition, Transform, TransformKind
 from replitree.storage.manifest import Scalar
 from replitree.storage.transforms import apply_transform
+from replitree.storage.whole_numbers import whole_numbers
 
 UNPARTITIONED = "all"
 ID_CHARACTERS_MAX = 80
@@ -135,6 +136,9 @@ def _ends(column: pa.ChunkedArray, transform: Transform) -> pa.Array | None:
     ordered = kinds.is_integer(column.type) or kinds.is_date(column.type) or kinds.is_timestamp(column.type)
     if column.null_count or not ordered or transform.kind not in _MONOTONIC:
         return None
+    numbers = whole_numbers(column)
+    if numbers is not None:
+        return _only_value(transform, column.type, int(numbers.min()), int(numbers.max()))
     ends = pc.min_max(column)
     return _only_value(transform, column.type, _number(ends["min"]), _number(ends["max"]))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from replitree.errors import BadInput, StoreError
 from replitree.storage.definition import TableDefinition
-from replitree.storage.layout import Layout, is_plain, layouts_of, stored_schema
+from replitree.storage.layout import Layout, Origin, every_chunk, is_plain, layouts_of, stored_schema
 from replitree.storage.manifest import PartManifest, read_manifest
 from replitree.storage.predicate import Predicate
 from replitree.storage.predicate_parser import parse_predicate
@@ -36,6 +37,40 @@ BATCH_ROWS = 131_072
 BATCHES_AHEAD = 4
 FILES_AHEAD = 2
 """How far a streaming reader reads ahead: its memory does not grow with the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A scan of neighbouring files of one layout.
+
+    Attributes
+    ----------
+    scanner
+        Gives the columns that are wanted; those of `reshaped` as the files have them.
+    reshaped
+        Position and origin of each column that files have with other fields inside.
+    """
+
+    scanner: ds.Scanner
+    reshaped: tuple[tuple[int, Origin], ...] = ()
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Give the rows, batch by batch."""
+        for batch in self.scanner.to_batches():
+            yield self._shown(batch)
+
+    def to_table(self) -> pa.Table:
+        """Give all rows."""
+        found = self.scanner.to_table()
+        for place, origin in self.reshaped:
+            values = every_chunk(found.column(place), origin.column.arrow_type, origin.shown)
+            found = found.set_column(place, origin.column.name, values)
+        return found
+
+    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for place, origin in self.reshaped:
+            batch = batch.set_column(place, origin.column.name, origin.shown(batch.column(place)))
+        return batch
 
 
 def read_parts(
@@ -89,7 +124,7 @@ def _reading(definition: TableDefinition) -> Iterator[None]:
         raise StoreError(f"can't read the parts of {definition.name}: {error}; verify them") from error
 
 
-def _batches(scans: Iterator[ds.Scanner], schema: pa.Schema, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
+def _batches(scans: Iterator[Scan], schema: pa.Schema, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
     with _reading(definition):
         for scan in scans:
             for batch in scan.to_batches():
@@ -109,7 +144,7 @@ def _scans(
     definition: TableDefinition,
     columns: Sequence[str] | None,
     where: str | Predicate | None,
-) -> tuple[Iterator[ds.Scanner], pa.Schema]:
+) -> tuple[Iterator[Scan], pa.Schema]:
     names = [c.name for c in definition.columns] if columns is None else [definition.column(n).name for n in columns]
     if not names:
         raise BadInput("name at least one column")
@@ -129,7 +164,7 @@ def scan_files(
     batch_rows: int = BATCH_ROWS,
     batches_ahead: int = BATCHES_AHEAD,
     files_ahead: int = FILES_AHEAD,
-) -> Iterator[ds.Scanner]:
+) -> Iterator[Scan]:
     """Give the scans that read data files in their order: neighbours of one layout make one.
 
     Parameters
@@ -151,13 +186,15 @@ def scan_files(
     layouts = layouts_of(definition, (version for version, _ in files))
     for layout, group in groupby(files, lambda file: layouts[file[0]]):
         origins = {origin.column.name: origin for origin in layout}
-        yield _dataset([path for _, path in group], layout).scanner(
+        scanner = _dataset([path for _, path in group], layout).scanner(
             columns=list(names) if is_plain(layout) else {name: origins[name].expression() for name in names},
             filter=where.to_arrow(layout) if where is not None else None,
             batch_size=batch_rows,
             batch_readahead=batches_ahead,
             fragment_readahead=files_ahead,
         )
+        wanted = ((place, origins[name]) for place, name in enumerate(names))
+        yield Scan(scanner, tuple((place, origin) for place, origin in wanted if origin.is_reshaped))
 
 
 def _dataset(files: Sequence[str], layout: Layout) -> ds.Dataset:

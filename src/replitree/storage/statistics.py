@@ -15,6 +15,7 @@ import pyarrow as pa
 from replitree.storage.definition import TableDefinition
 from replitree.storage.manifest import ColumnStats, Scalar
 from replitree.storage.types import format_type
+from replitree.storage.whole_numbers import whole_numbers
 
 STRING_CHARACTERS_MAX = 64
 BINARY_BYTES_MAX = 64
@@ -52,13 +53,21 @@ class StatisticsCollector:
         """Add values."""
         import pyarrow.compute as pc
 
+        if not len(values):
+            return
+        numbers = whole_numbers(values)
+        if numbers is not None:
+            self._widen(int(numbers.min()), int(numbers.max()))
+            return
         self._nulls += values.null_count
         if values.null_count == len(values):
             return
         if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
             self._has_nan = True
         ends = pc.min_max(values)
-        low, high = _value(ends["min"]), _value(ends["max"])
+        self._widen(_value(ends["min"]), _value(ends["max"]))
+
+    def _widen(self, low: Any, high: Any) -> None:
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
 

@@ -14,7 +14,7 @@ reaches.  Each step keeps every value and its order, so bounds in manifests and 
 
 Widening by itself (`common_type`) is more careful: whole numbers stay whole numbers, and floating-point numbers floating-point.
 
-Absent on purpose: anything inside lists, structs and maps; anything that could round.
+Absent on purpose: anything that could round; lists, structs and maps, of which each type inside is widened by itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Merge schema: which alter would make a table take rows that it can't take now.
+"""Schema union: which alter would make a table take rows that it can't take now.
 
-What ``mergeSchema`` means for a writer: columns that the table does not have are added at the end, nullable and without a
-default; columns whose type is too narrow are widened.  Nothing is ever dropped or renamed, and what the rows lack stays.
+What ``mergeSchema`` means for a writer (Iceberg: union by name): columns that the table does not have are added at the end,
+nullable and without a default; columns whose type is too narrow are widened; so are fields of structs, and what is in lists and
+maps.  Nothing is ever dropped or renamed, and what the rows lack stays.
 
 Guarantees: after the alter, rows of this schema can be conformed (`replitree.storage.conform`) under the table's names, but for
 single values that do not fit and nulls where none may be; the same schema then asks for no further alter.
@@ -9,23 +10,25 @@ single values that do not fit and nulls where none may be; the same schema then 
 Whole numbers are not made floating-point numbers or decimals by themselves, nor the other way round: that is for somebody to
 decide (``ALTER COLUMN a TYPE double``).
 
-Absent on purpose: new fields inside structs.
+Absent on purpose: merging of rows, which is `replitree.storage.merge`; new fields in the keys of maps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from replitree.errors import BadInput, SchemaMismatch
-from replitree.storage.columns import Column
 from replitree.storage.conform import conform
 from replitree.storage.definition import TableDefinition
 from replitree.storage.evolve import AddColumn, Alter, Change, WidenColumn, apply_alter
-from replitree.storage.types import format_type, storable_type
+from replitree.storage.nested import child_place, children
+from replitree.storage.types import format_type, is_nested, storable_type
 from replitree.storage.widen import common_type
 
 
-def widen_to(schema: pa.Schema, definition: TableDefinition) -> Alter | None:
+def union_by_name(schema: pa.Schema, definition: TableDefinition) -> Alter | None:
     """Give the alter after which a table takes rows of a schema.
 
     Parameters
@@ -53,19 +56,29 @@ def widen_to(schema: pa.Schema, definition: TableDefinition) -> Alter | None:
             if column is None:
                 raise SchemaMismatch(f"column {field.name!r}: {error}") from error
             continue  # values of such a type may fit all the same
-        change = _change(field.name, column, found)
-        if change is not None:
-            changes.append(change)
+        if column is None:
+            changes.append(AddColumn(field.name, format_type(found)))
+        else:
+            changes += _inside(column.name, (), column.arrow_type, found)
     alter = Alter(tuple(changes)) if changes else None
     _check(schema, definition, alter)
     return alter
 
 
-def _change(name: str, column: Column | None, found: pa.DataType) -> Change | None:
-    if column is None:
-        return AddColumn(name, format_type(found))
-    wide = common_type(column.arrow_type, found)
-    return None if wide is None or wide == column.arrow_type else WidenColumn(column.name, format_type(wide))
+def _inside(name: str, path: tuple[str, ...], arrow: pa.DataType, found: pa.DataType) -> Iterator[Change]:
+    """Give the changes of a column, or of what is at a path inside it, that values of another type need."""
+    if not is_nested(arrow) or arrow.id != found.id:
+        wide = common_type(arrow, found)
+        if wide is not None and wide != arrow:
+            yield WidenColumn(name, format_type(wide), inside=path)
+        return
+    for field in children(found):
+        place = child_place(arrow, field.name)
+        if place is None:
+            yield AddColumn(name, format_type(field.type), inside=(*path, field.name))
+        else:
+            known = children(arrow)[place]
+            yield from _inside(name, (*path, known.name), known.type, field.type)
 
 
 def _check(schema: pa.Schema, definition: TableDefinition, alter: Alter | None) -> None:

@@ -1,0 +1,53 @@
+"""Empty parts: what takes the place of a part that no replica has any more (`replitree.protocol.lost`).
+
+An empty part has one data file without rows.  Nobody knows the values of its partition's transforms, which its id does not tell,
+so its manifest has none; a merge takes them from another part.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from replitree.storage.content_hash import ContentHasher
+from replitree.storage.definition import TableDefinition
+from replitree.storage.durable import make_folder, store_errors, sync_folder
+from replitree.storage.manifest import PartManifest
+from replitree.storage.merge_write import PartWriter
+
+
+def empty_content(definition: TableDefinition) -> str:
+    """Return the content hash of an empty part with a definition's columns."""
+    return ContentHasher(definition.stored.arrow_schema).hexdigest()
+
+
+def empty_part(definition: TableDefinition, partition: str, folder: Path, *, prefix: str = "") -> PartManifest:
+    """Write a part without rows as a staged part, synced.
+
+    Parameters
+    ----------
+    definition
+        The table, with the columns that the part gets.
+    partition
+        The partition's id.
+    folder
+        Where the part's folder goes, named by partition.  Made if missing; its parent must exist.
+    prefix
+        What the name of the part's folder begins with.
+
+    Raises
+    ------
+    StoreError
+        The disk is full or failing.
+    """
+    with store_errors(f"write an empty part into {folder}"):
+        is_new = make_folder(folder)
+        writer = PartWriter(folder / f"{prefix}{partition}", definition.stored, with_nan=frozenset(), group_bytes=1)
+        try:
+            manifest = writer.finish(partition, (), sync=True)
+        except BaseException:
+            writer.discard()
+            raise
+        sync_folder(folder)
+        if is_new:
+            sync_folder(folder.parent)
+    return manifest

@@ -1,0 +1,71 @@
+"""The table's definition beside its parts: what `replitree restore` needs when coordination has lost everything.
+
+One file, ``<root>/definition.json``, replaced as a whole.  It is synced before anything is written with its columns, so that
+no part on this disk is of a schema version that the file does not know.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from replitree.errors import StoreError, UnsupportedFormat
+from replitree.storage.definition import TableDefinition, decode_definition
+from replitree.storage.durable import rename, store_errors, sync_folder, write_file
+
+FILE = "definition.json"
+FORMAT = 1
+
+
+class KeptDefinition(msgspec.Struct, frozen=True):
+    """What the file holds: the values of the table's nodes ``metadata`` and ``columns``."""
+
+    metadata: msgspec.Raw
+    columns: msgspec.Raw
+    format: int = FORMAT
+
+
+def keep_definition(root: Path, definition: TableDefinition) -> None:
+    """Write a table's definition into its folder, durably, unless it is there already.
+
+    Raises
+    ------
+    StoreError
+        The disk is full or failing.
+    """
+    kept = KeptDefinition(msgspec.Raw(definition.encode_metadata()), msgspec.Raw(definition.encode_columns()))
+    content = msgspec.json.encode(kept)
+    path = root / FILE
+    with store_errors(f"keep the definition in {root}"):
+        if path.exists() and path.read_bytes() == content:
+            return
+        draft = root / f".{FILE}"
+        draft.unlink(missing_ok=True)  # of a crash
+        write_file(draft, content)
+        rename(draft, path)
+        sync_folder(root)
+
+
+def read_definition(root: Path) -> TableDefinition | None:
+    """Read the definition that a table's folder keeps; None when it keeps none.
+
+    Raises
+    ------
+    UnsupportedFormat
+        It was written by a newer replitree.
+    StoreError
+        It can't be read.
+    """
+    path = root / FILE
+    with store_errors(f"read {path}"):
+        if not path.exists():
+            return None
+        content = path.read_bytes()
+    try:
+        kept = msgspec.json.decode(content, type=KeptDefinition)
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path} can't be read ({error}); take that of another replica") from error
+    if kept.format > FORMAT:
+        raise UnsupportedFormat(f"{path} has format {kept.format}, this replitree knows {FORMAT}; upgrade it")
+    return decode_definition(bytes(kept.metadata), bytes(kept.columns))

@@ -1,0 +1,211 @@
+"""What logs, queues and the small nodes beside them hold stays readable: every kind of entry, every kind of value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replitree.errors import UnsupportedFormat
+from replitree.protocol.drop import execute_drop
+from replitree.protocol.effects import (
+    BlockId,
+    Commit,
+    Create,
+    EntryId,
+    Epoch,
+    LogIndex,
+    Many,
+    Node,
+    Set,
+    StagedPart,
+    StagingId,
+    Version,
+)
+from replitree.protocol.entries import (
+    EVERY_PARTITION,
+    FORMATS,
+    AlterEntry,
+    BlockValue,
+    DropEntry,
+    Entry,
+    GetEntry,
+    LostEntry,
+    MergeEntry,
+    MutateEntry,
+    RollEntry,
+    decode_block,
+    decode_entry,
+    dropped_partitions,
+    encode_block,
+    encode_entry,
+)
+from replitree.protocol.fold import Change, apply
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.mutate import kill_mutation
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.pull import Place, Pointer, Queued, pull_log, read_pointer
+from replitree.protocol.registration import View, broken_value, content_of, is_broken, register
+from replitree.replica.identity import Identity, decode_identity
+
+FROZEN = Path(__file__).parent / "coordination"
+
+HASH = "0123456789abcdef0123456789abcdef"
+COMMAND = EntryId("00112233445566778899aabbccddeeff")
+PARTS = (StagedPart("2024-01", 3, 1000, HASH), StagedPart("2024-02", 2**40, 2**50, HASH[::-1]))
+
+ENTRIES: dict[str, Entry] = {
+    "get-1": GetEntry("r1", StagingId("s1"), PARTS, (BlockId("t-1"), BlockId("c-2")), 3),
+    "get-2-partitions": GetEntry("r1", StagingId("s2"), PARTS, (), 1, 2, ("2024-01", "2024-02")),
+    "get-2-all": GetEntry("r-2", StagingId("s3"), PARTS[:1], (BlockId("t-2"),), 1, 2, (EVERY_PARTITION,)),
+    "merge-1": MergeEntry("r1", ("2024-01_0_0_0", "2024-01_1_4_2_3"), 2),
+    "mutate-1": MutateEntry("r1", COMMAND, "2024-01", '{"format":1,"kind":"delete","where":"k = \'größe\'"}', 2),
+    "mutate-1-all": MutateEntry("r1", COMMAND, EVERY_PARTITION, '{"format":1,"kind":"delete","where":"true"}'),
+    "drop-1": DropEntry("r1", COMMAND, "2024-01"),
+    "drop-1-blocks": DropEntry("r1", COMMAND, EVERY_PARTITION, 3, 2**40),
+    "drop-1-detach": DropEntry("r1", COMMAND, "2024-02", detach=True),
+    "alter-1": AlterEntry("r1", COMMAND, '{"changes":[{"do":"drop column","name":"v"}],"format":1}', 4),
+    "lost-1": LostEntry("r1", "2024-01_1_4_2_3", HASH, 2),
+    "roll-1": RollEntry("r1"),
+}
+"""Every kind, in every format and with every field."""
+
+REPLICA = Replica(Table("/replitree/tables/t"), "r1")
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_entries_in_the_log(name: str) -> None:
+    frozen = (FROZEN / f"entry-{name}.json").read_bytes()
+    assert decode_entry(frozen, "here") == ENTRIES[name]
+    assert encode_entry(ENTRIES[name]) == frozen
+
+
+def test_every_kind_of_entry_is_frozen_in_every_format() -> None:
+    frozen = {(kind, int(number)) for kind, number, *_ in (name.split("-") for name in ENTRIES)}
+    known = {(kind, number) for kind, newest in FORMATS.items() for number in range(1, newest + 1)}
+    assert frozen == known
+
+
+def test_overwrite_is_not_read_as_a_plain_insert() -> None:
+    """A replica that does not know format 2 stops before it; it would keep what the others drop."""
+    plain, overwrite = ENTRIES["get-1"], ENTRIES["get-2-all"]
+    assert isinstance(plain, GetEntry)
+    assert isinstance(overwrite, GetEntry)
+    assert (plain.format, dropped_partitions(plain)) == (1, ())
+    assert (overwrite.format, dropped_partitions(overwrite)) == (2, (EVERY_PARTITION,))
+    assert b"drops" not in encode_entry(plain)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_newer_format_of_a_kind_is_refused(kind: str) -> None:
+    newer = f'{{"kind":"{kind}","format":{FORMATS[kind] + 1},"what":"nobody knows"}}'.encode()
+    with pytest.raises(
+        UnsupportedFormat,
+        match=f"log-7 has kind '{kind}' in format {FORMATS[kind] + 1}.*Upgrade this replica; it stopped",
+    ):
+        decode_entry(newer, "log-7")
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"[1]", b'{"kind":"get","format":1}', b'{"kind":"get"}', b"\xff"])
+def test_what_is_no_entry_is_refused(raw: bytes) -> None:
+    with pytest.raises(UnsupportedFormat, match=r"log-7 can't be read .*upgrade this replica or restore the node"):
+        decode_entry(raw, "log-7")
+
+
+def test_unknown_kind_is_refused() -> None:
+    with pytest.raises(UnsupportedFormat, match="kind 'settle' in format 1; this replitree knows 'get' up to format 2"):
+        decode_entry(b'{"kind":"settle","format":1}', "log-7")
+
+
+# --- small nodes ------------------------------------------------------------------------------------------------------------
+
+
+def test_blocks() -> None:
+    value = BlockValue(StagingId("s1"), 41)
+    frozen = b'{"insert":"s1","log_from":41,"format":1}'
+    assert (decode_block(frozen, "here"), encode_block(value)) == (value, frozen)
+    dropped = BlockValue(StagingId("s1"), 41, partitions=("2024-01", "all"), dropped=True)
+    with_partitions = b'{"insert":"s1","log_from":41,"format":1,"partitions":["2024-01","all"],"dropped":true}'
+    assert (decode_block(with_partitions, "here"), encode_block(dropped)) == (dropped, with_partitions)
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
+        decode_block(b'{"insert":"s1","log_from":41,"format":2}', "here")
+    with pytest.raises(UnsupportedFormat, match="here can't be read"):
+        decode_block(b"41", "here")
+
+
+def test_identities() -> None:
+    value = Identity("10.0.0.1:8181", HASH, "boot/pid:[1]", 4711, 123456)
+    frozen = (
+        b'{"address":"10.0.0.1:8181","incarnation":"0123456789abcdef0123456789abcdef","machine":"boot/pid:[1]",'
+        b'"pid":4711,"started":123456,"format":1}'
+    )
+    assert (decode_identity(frozen), value.encode()) == (value, frozen)
+    assert decode_identity(b"10.0.0.1:8181") is None
+
+
+def commit_of(procedure: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Run a procedure up to its first commit; return the operations."""
+    effect = next(procedure)
+    while not isinstance(effect, Commit):
+        effect = procedure.send(answer(effect))
+    return effect.operations
+
+
+@pytest.mark.parametrize(
+    "name", sorted(ENTRIES.keys() - {"roll-1"})
+)  # after a roll the pointer is below the next parent
+def test_queue_nodes_are_the_entries_of_the_log_and_the_pointer_is_a_number(name: str) -> None:
+    raw = (FROZEN / f"entry-{name}.json").read_bytes()
+    parts = PartSet.of([parse_part("2024-01_0_0_0"), parse_part("2024-01_1_4_2_3"), parse_part("2024-02_3_3_0")])
+    place = Place(Pointer(LogIndex(41), Version(7)), parts)
+    answers = iter([Many((Node(raw, Version(0)),)), False])
+    operations = commit_of(pull_log(REPLICA, Epoch(2), place), lambda _: next(answers))
+    moved = Set("/replitree/tables/t/replicas/r1/log_pointer", b"42", 7)
+    queued = Create("/replitree/tables/t/replicas/r1/queue/queue-0000000041", raw)
+    applies = not apply(parts, LogIndex(41), ENTRIES[name])[1].is_empty
+    assert operations[1:] == ((moved, queued) if applies else (moved,))
+    assert applies == (name not in {"alter-1", "drop-1-blocks"})
+
+
+def test_pointer_is_read() -> None:
+    procedure = read_pointer(REPLICA)
+    next(procedure)
+    with pytest.raises(StopIteration) as ended:
+        procedure.send(Node(b"42", Version(7)))
+    assert ended.value.value == Pointer(LogIndex(42), Version(7))
+
+
+def test_registered_parts() -> None:
+    part = Part("2024-01", 1, 4, 2, 3)
+    path = "/replitree/tables/t/replicas/r1/parts/2024-01_1_4_2_3"
+    assert register(REPLICA, part, HASH) == Create(path, HASH.encode())
+    assert (content_of(HASH.encode()), is_broken(HASH.encode())) == (HASH, False)
+    assert broken_value(HASH) == b"broken " + HASH.encode()
+    assert (content_of(broken_value(HASH)), is_broken(broken_value(HASH))) == (HASH, True)
+
+
+def test_claims_of_results() -> None:
+    before, after = parse_part("2024-01_0_0_0"), parse_part("2024-01_0_0_0_9")
+    item = Queued(LogIndex(9), ENTRIES["mutate-1"], Change((before,), (after,)))
+    operations = commit_of(
+        kill_mutation(REPLICA, Epoch(2), item), lambda _: Many((Node(HASH.encode(), Version(0)), None))
+    )
+    assert operations[1:] == (Create("/replitree/tables/t/results/2024-01_0_0_0_9", HASH.encode()),)
+
+
+@pytest.mark.parametrize(
+    ("found", "written"),
+    [
+        (None, Create("/replitree/tables/t/drops/2024-01", b"9")),
+        (Node(b"3", Version(5)), Set("/replitree/tables/t/drops/2024-01", b"9", 5)),
+        (Node(b"10", Version(5)), None),
+    ],
+)
+def test_notes_of_drops(found: Node | None, written: Create | Set | None) -> None:
+    item = Queued(LogIndex(9), ENTRIES["drop-1"], Change((parse_part("2024-01_0_0_0"),), ()))
+    answers = iter([(), Many((found,))])
+    operations = commit_of(execute_drop(REPLICA, Epoch(2), View(PartSet(), PartSet()), item), lambda _: next(answers))
+    assert [op for op in operations if isinstance(op, Create | Set)] == ([] if written is None else [written])
