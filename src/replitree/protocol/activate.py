@@ -39,6 +39,7 @@ from replitree.protocol.effects import (
     Sync,
 )
 from replitree.protocol.layout import Replica
+from replitree.protocol.table import DROPPED_HOST
 
 ATTEMPTS_MAX = 4
 """How often a refused or unknown activation is looked at again before the caller is asked to."""
@@ -61,7 +62,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class NotJoined:
-    """The table has no such replica: it was never added, or was dropped."""
+    """The table has no such replica: it was never added, or was dropped, or is being dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def activate(replica: Replica, me: bytes) -> Procedure[Activation]:
     """
     for _ in range(ATTEMPTS_MAX):
         host, active = yield from _read(replica)
-        if host is None:
+        if host is None or host.value == DROPPED_HOST:
             return NotJoined()
         if active is not None and active.value != me:
             owner = yield ProbeOwner(active.value)
@@ -125,7 +126,7 @@ def renew_epoch(replica: Replica, me: bytes, epoch: Epoch | None) -> Procedure[R
         if known is not None and known > epoch:
             return Activated(known)
         host, active = yield from _read(replica)
-        if host is None:
+        if host is None or host.value == DROPPED_HOST:
             return NotJoined()
         if host.value != me:
             return Replaced()

@@ -4,7 +4,10 @@ A node ``results/<part>`` is needed by every replica that may still make the par
 each replica has pulled the entry by which it left and has executed all that came before.  A slow replica would otherwise
 make it differently, or do what a killed mutation was kept from.
 
-Only the leader cleans; two at once are harmless.  A replica that never comes back keeps the nodes from being cleaned.
+A replica that is lost and inactive makes nothing any more: when it comes back it takes over what another one has, and needs
+what that one needs.  So one that never comes back keeps no node for longer than the log keeps entries for it.
+
+Only the leader cleans; two at once are harmless.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from replitree.protocol.effects import (
     Procedure,
 )
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.table import NOT_LOST
 
 CLEAN_BATCH = 100
 """Nodes deleted in one commit."""
@@ -32,18 +36,27 @@ CLEAN_BATCH = 100
 def lowest_need(table: Table) -> Procedure[LogIndex | None]:
     """Return the lowest index that some replica has not pulled or not executed; None while a replica is added or removed.
 
-    Of each replica the pointer is read before the queue: an entry that is pulled in between is then still counted.
+    The pointers are read before the queues: an entry that is pulled in between is then still counted.  Whether a replica is
+    active is read after them, and then whether it is lost: one that is passed over takes over a later state of another replica
+    than the one that was read.
     """
     names = (yield Children(layout.replicas(table))) or ()
     replicas = tuple(Replica(table, name) for name in names)
     many: Many = yield GetMany(tuple(layout.log_pointer(replica) for replica in replicas))
-    lowest: list[int] = []
+    needs: list[int] = []
     for replica, pointer in zip(replicas, many.nodes, strict=True):
         queue = yield Children(layout.queue(replica))
         if pointer is None or queue is None:
             return None
-        lowest += [int(pointer.value), *(layout.queue_index(name) for name in queue[:1])]
-    return LogIndex(min(lowest)) if lowest else None
+        needs.append(min((int(pointer.value), *(layout.queue_index(name) for name in queue[:1]))))
+    active: Many = yield GetMany(tuple(layout.is_active(replica) for replica in replicas))
+    lost: Many = yield GetMany(tuple(layout.is_lost(replica) for replica in replicas))
+    counting = tuple(
+        need
+        for need, is_active, mark in zip(needs, active.nodes, lost.nodes, strict=True)
+        if is_active is not None or mark is None or mark.value == NOT_LOST
+    )
+    return LogIndex(min(counting)) if counting else None
 
 
 def clean_results(replica: Replica, epoch: Epoch, results: tuple[str, ...]) -> Procedure[int]:

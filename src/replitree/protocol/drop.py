@@ -3,6 +3,10 @@
 Only a drop removes for good, so it is executed after everything before it in the queue that could bring back what it removes
 (`registration.blockers`).  Such entries have nothing to bring any more and leave the queue at once.
 
+A *detach* is a drop that keeps copies of what it removes aside, in the form in which the replica has it.  So that the rows of
+every insert are kept by somebody, its writer brings them first (`registration.to_be_kept`); and whatever would take the place
+of what is to be kept, or remove it, waits for the detach.
+
 What is remembered of a drop, ``drops/<partition>``, is the index below which its blocks are gone: their rows may be inserted
 again (`protocol.insert`).  It is written in the commit that executes the drop, by every replica, and only ever grows.
 """
@@ -69,15 +73,18 @@ def execute_overwrite(replica: Replica, epoch: Epoch, view: View, item: Queued) 
     if must_wait(view, item):
         return postpone(item.index, "waits for earlier entries of the same blocks")
     hashes = {part.partition: part.content_hash for part in entry.parts}
-    wanted = tuple(part for part in inserted_parts(entry, item.index) if view.wants(part))
+    own = entry.replica == replica.name
+    parts = inserted_parts(entry, item.index)
+    wanted = tuple(part for part in parts if view.wants(part) or (own and view.must_keep(part)))
     missing = tuple(part.name for part in wanted)
-    if entry.replica == replica.name and wanted:
+    if own and wanted:
         published = yield Publish(entry.insert, tuple((part.partition, part.name) for part in wanted))
         missing = published.missing if isinstance(published, Published) else missing
     brought: dict[Part, str] = {part: hashes[part.partition] for part in wanted if part.name not in missing}
     for part in wanted:
-        if part.name in missing:
+        if part.name in missing and view.wants(part):
             cover = view.parts.covering(part) or part
+            cover = part if view.hides_kept(cover) else cover
             had = yield from _fetch_either(replica, part, cover)
             if had is None:
                 return postpone(item.index, f"no replica could send {part.name}")

@@ -22,7 +22,7 @@ Absent on purpose: clocks, random numbers, retries, logging.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NewType, TypeAlias, TypeVar
 
@@ -100,10 +100,15 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it was read."""
+    """A node as it was read.
+
+    `changed_ms` says when it was written last, in milliseconds by the coordination service's own clock: good only for
+    comparing nodes with each other.  It counts for nothing when nodes are compared.
+    """
 
     value: bytes
     version: Version
+    changed_ms: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +337,15 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeEmpty:
+    """Stage a part without rows.  Outcome: `Made`, `StoreFailed`."""
+
+    staging: StagingId
+    result: str
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
     """The result is staged, as the partition's part of its staging id."""
 
@@ -347,7 +361,10 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """Keep copies of published parts aside, for people, and sync them.  Idempotent.  Outcome: None, or `StoreFailed`."""
+    """Keep copies of published parts aside, for people, and sync them.  Idempotent.  Outcome: None, or `StoreFailed`.
+
+    A part that is not whole here is left out: it is broken, and the other replicas keep it too.
+    """
 
     parts: tuple[str, ...]
 
@@ -378,6 +395,13 @@ class RemoveStaging:
 @dataclass(frozen=True, slots=True)
 class ListParts:
     """Outcome: the names of the published parts on disk, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindPart:
+    """Is a part of this name published on disk, whole?  Every checksum is verified.  Outcome: its content hash, or None."""
+
+    part: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,11 +486,13 @@ StoreEffect: TypeAlias = (
     | Merge
     | Mutate
     | Link
+    | MakeEmpty
     | Detach
     | Reveal
     | ListStaging
     | RemoveStaging
     | ListParts
+    | FindPart
     | RemovePart
 )
 ProcessEffect: TypeAlias = CurrentEpoch | AdoptEpoch | ProbeOwner | Answer

@@ -11,9 +11,11 @@ kind       what it does to the parts of the table (`replitree.protocol.fold`)   
 `mutate`   puts a mutated part in the place of every earlier part of the table or a partition     always
 `drop`     removes the earlier parts of the table or a partition, or those of a range of blocks   unless one straddles it
 `alter`    changes the columns; the parts stay                                                    always
+`lost`     changes no part, but for its content: nobody has its rows, and it is empty             while it, or a cover, is there
+`roll`     changes nothing; the log goes on below its next parent                                 always
 =========  =====================================================================================  ==========================
 
-`settle`, `fail` and `lost` are named by the design and not written by this version.
+`settle` and `fail` are named by the design and not written by this version.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from replitree.protocol.parts import Part, inserted_part
 EVERY_PARTITION = "*"
 """Stands for all partitions of the table where a partition is named."""
 
-FORMATS = {"get": 2, "merge": 1, "mutate": 1, "drop": 1, "alter": 1}
+FORMATS = {"get": 2, "merge": 1, "mutate": 1, "drop": 1, "alter": 1, "lost": 1, "roll": 1}
 """The newest format of each kind that this version knows."""
 
 BLOCK_FORMAT = 1
@@ -82,13 +84,24 @@ class MergeEntry(msgspec.Struct, frozen=True, tag="merge", tag_field="kind"):
     format: int = 1
 
 
-class MutateEntry(msgspec.Struct, frozen=True, tag="mutate", tag_field="kind"):
-    """A mutation: every earlier part is replaced by its mutated form.
+class _Commanded(msgspec.Struct, frozen=True):
+    """What a user asked for.
 
     Attributes
     ----------
     replica, id
         Who proposed it, and the name by which it is found again.
+    """
+
+    replica: str
+    id: EntryId
+
+
+class MutateEntry(_Commanded, frozen=True, tag="mutate", tag_field="kind"):
+    """A mutation: every earlier part is replaced by its mutated form.
+
+    Attributes
+    ----------
     partition
         Only parts of this partition, or `EVERY_PARTITION`.
     command
@@ -97,21 +110,17 @@ class MutateEntry(msgspec.Struct, frozen=True, tag="mutate", tag_field="kind"):
         Version of the columns that the command was written for and the results are written with.
     """
 
-    replica: str
-    id: EntryId
     partition: str
     command: str
     schema_version: int = 1
     format: int = 1
 
 
-class DropEntry(msgspec.Struct, frozen=True, tag="drop", tag_field="kind"):
+class DropEntry(_Commanded, frozen=True, tag="drop", tag_field="kind"):
     """A drop: earlier parts leave the table.
 
     Attributes
     ----------
-    replica, id
-        Who proposed it, and the name by which it is found again.
     partition
         Only parts of this partition, or `EVERY_PARTITION`.
     block_min, block_max
@@ -120,8 +129,6 @@ class DropEntry(msgspec.Struct, frozen=True, tag="drop", tag_field="kind"):
         Whether every replica keeps the parts aside.
     """
 
-    replica: str
-    id: EntryId
     partition: str
     block_min: int | None = None
     block_max: int | None = None
@@ -129,27 +136,56 @@ class DropEntry(msgspec.Struct, frozen=True, tag="drop", tag_field="kind"):
     format: int = 1
 
 
-class AlterEntry(msgspec.Struct, frozen=True, tag="alter", tag_field="kind"):
+class AlterEntry(_Commanded, frozen=True, tag="alter", tag_field="kind"):
     """A change of the columns; it is in one commit with the new value of the `columns` node.
 
     Attributes
     ----------
-    replica, id
-        Who proposed it, and the name by which it is found again.
     command
         What is changed, as `replitree.storage.evolve` writes it.
     schema_version
         Version of the columns from here on.
     """
 
-    replica: str
-    id: EntryId
     command: str
     schema_version: int
     format: int = 1
 
 
-Entry: TypeAlias = GetEntry | MergeEntry | MutateEntry | DropEntry | AlterEntry
+class LostEntry(msgspec.Struct, frozen=True, tag="lost", tag_field="kind"):
+    """A lost part: no replica has its rows, and it is empty from here on.
+
+    Attributes
+    ----------
+    replica
+        Who declared it.
+    part
+        The part's name.
+    content_hash, schema_version
+        Of the empty part.
+    """
+
+    replica: str
+    part: str
+    content_hash: str
+    schema_version: int = 1
+    format: int = 1
+
+
+class RollEntry(msgspec.Struct, frozen=True, tag="roll", tag_field="kind"):
+    """The last entry below its parent: the log goes on below the next one.
+
+    Attributes
+    ----------
+    replica
+        Who appended it.
+    """
+
+    replica: str
+    format: int = 1
+
+
+Entry: TypeAlias = GetEntry | MergeEntry | MutateEntry | DropEntry | AlterEntry | LostEntry | RollEntry
 Command: TypeAlias = MutateEntry | DropEntry | AlterEntry
 """Entries that a user asks for and that are found again by their id."""
 
@@ -157,6 +193,9 @@ Command: TypeAlias = MutateEntry | DropEntry | AlterEntry
 class _Envelope(msgspec.Struct):
     kind: str
     format: int
+
+
+BLOCK_PARTITIONS_MAX = 16
 
 
 class BlockValue(msgspec.Struct, frozen=True):
@@ -168,11 +207,18 @@ class BlockValue(msgspec.Struct, frozen=True):
         The staging id of the insert that the request became part of.
     log_from
         An index that is not above the insert's entry: where a search for it starts.
+    partitions
+        The partitions that the insert wrote to: known also when its entry is gone.  UNSET when there are more than
+        `BLOCK_PARTITIONS_MAX`, and for what is no insert.
+    dropped
+        True: all that the insert wrote was dropped after it.  UNSET: ask the entry and the notes of drops.
     """
 
     insert: StagingId
     log_from: int
     format: int = BLOCK_FORMAT
+    partitions: tuple[str, ...] | UnsetType = UNSET
+    dropped: bool | UnsetType = UNSET
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode

@@ -30,12 +30,15 @@ from replitree.protocol.entries import (
     AlterEntry,
     DropEntry,
     GetEntry,
+    LostEntry,
     MergeEntry,
     MutateEntry,
+    RollEntry,
     dropped_partitions,
 )
 from replitree.protocol.fetch import fetch_anywhere, sources_of
 from replitree.protocol.layout import Replica
+from replitree.protocol.lost import execute_lost
 from replitree.protocol.merge import execute_merge
 from replitree.protocol.mutate import execute_mutation
 from replitree.protocol.parts import Part, inserted_part, parse_part
@@ -85,8 +88,10 @@ def execute(replica: Replica, epoch: Epoch, view: View, batch: tuple[Queued, ...
             return (yield from execute_mutation(replica, epoch, view, item))
         case DropEntry():
             return (yield from execute_drop(replica, epoch, view, item))
-        case AlterEntry():
+        case AlterEntry() | RollEntry():
             return (yield from finish(replica, epoch, (item.index,)))
+        case LostEntry():
+            return (yield from execute_lost(replica, epoch, view, item))
 
 
 # --- inserts ----------------------------------------------------------------------------------------------------------------
@@ -95,7 +100,7 @@ def execute(replica: Replica, epoch: Epoch, view: View, batch: tuple[Queued, ...
 def _execute_inserts(
     replica: Replica, epoch: Epoch, view: View, batch: tuple[Queued, ...]
 ) -> Procedure[ExecuteOutcome]:
-    wanted = yield from _publish_own(replica, view, batch)
+    wanted, lost = yield from _publish_own(replica, view, batch)
     missing = yield from _fetch(replica, wanted)
     instead = yield from _fetch_later_forms(replica, view, tuple(fetch.part for _, fetch, _ in missing))
     trouble = {
@@ -107,7 +112,8 @@ def _execute_inserts(
     postponed = tuple(Postponed(index, reason) for index, reason in sorted(trouble.items()))
     if not done:
         return Executed((), postponed)
-    outcome = yield from _register(replica, epoch, view, done, instead)
+    brought = tuple(part for item in done for part in _wanted(replica, view, item) if part[0].name not in lost)
+    outcome = yield from _register(replica, epoch, view, done, brought, instead)
     return Executed(outcome.done, postponed) if isinstance(outcome, Executed) else outcome
 
 
@@ -116,7 +122,7 @@ def _fetch_later_forms(replica: Replica, view: View, parts: tuple[str, ...]) -> 
     covers = dict.fromkeys(view.parts.covering(parse_part(name)) for name in parts)
     fetched: dict[Part, str] = {}
     for cover in covers:
-        if cover is not None and cover.name not in parts:
+        if cover is not None and cover.name not in parts and not view.hides_kept(cover):
             content_hash = yield from fetch_anywhere(replica, cover)
             if content_hash is not None:
                 fetched[cover] = content_hash
@@ -124,16 +130,20 @@ def _fetch_later_forms(replica: Replica, view: View, parts: tuple[str, ...]) -> 
 
 
 def _register(
-    replica: Replica, epoch: Epoch, view: View, done: tuple[Queued, ...], instead: dict[Part, str]
+    replica: Replica,
+    epoch: Epoch,
+    view: View,
+    done: tuple[Queued, ...],
+    brought: tuple[tuple[Part, str], ...],
+    instead: dict[Part, str],
 ) -> Procedure[ExecuteOutcome]:
     """Register the parts of inserts, or what was fetched in their place."""
     operations: list[Operation] = []
     shown: list[Part] = []
-    for item in done:
-        for part, content_hash in _parts(item):
-            if view.wants(part) and not any(cover.covers(part) for cover in instead):
-                operations.append(register(replica, part, content_hash))
-                shown.append(part)
+    for part, content_hash in brought:
+        if not any(cover.covers(part) for cover in instead):
+            operations.append(register(replica, part, content_hash))
+            shown.append(part)
     gone: list[Part] = []
     for cover, content_hash in instead.items():
         replaced = view.held.between(cover.partition, cover.block_min, cover.block_max)
@@ -146,12 +156,19 @@ def _register(
 
 def _publish_own(
     replica: Replica, view: View, batch: tuple[Queued, ...]
-) -> Procedure[tuple[tuple[LogIndex, FetchPart], ...]]:
-    """Publish what this replica staged itself; return what has to be fetched, each with the index of its entry."""
+) -> Procedure[tuple[tuple[tuple[LogIndex, FetchPart], ...], tuple[str, ...]]]:
+    """Publish what this replica staged itself.
+
+    Returns
+    -------
+    What has to be fetched, each with the index of its entry; and the names of parts that only a detach needs and that are
+    not here: for them nothing is waited.
+    """
     wanted: list[tuple[LogIndex, FetchPart]] = []
+    lost: list[str] = []
     for item in batch:
         assert isinstance(item.entry, GetEntry)
-        parts = tuple((part, content_hash) for part, content_hash in _parts(item) if view.wants(part))
+        parts = _wanted(replica, view, item)
         missing = tuple(part.name for part, _ in parts)
         if item.entry.replica == replica.name:
             if parts:
@@ -162,9 +179,17 @@ def _publish_own(
         wanted += [
             (item.index, FetchPart(part.name, content_hash, (item.entry.replica,)))
             for part, content_hash in parts
-            if part.name in missing
+            if part.name in missing and view.wants(part)
         ]
-    return tuple(wanted)
+        lost += [part.name for part, _ in parts if part.name in missing and not view.wants(part)]
+    return tuple(wanted), tuple(lost)
+
+
+def _wanted(replica: Replica, view: View, item: Queued) -> tuple[tuple[Part, str], ...]:
+    """Return the parts of an insert that are to be brought, each with its content hash."""
+    assert isinstance(item.entry, GetEntry)
+    own = item.entry.replica == replica.name
+    return tuple(row for row in _parts(item) if view.wants(row[0]) or (own and view.must_keep(row[0])))
 
 
 def _parts(item: Queued) -> tuple[tuple[Part, str], ...]:

@@ -16,10 +16,10 @@ from replitree.protocol.effects import (
     GetMany,
     Many,
     Procedure,
-    Reveal,
 )
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part
+from replitree.protocol.registration import is_broken
 
 
 def fetch_anywhere(replica: Replica, part: Part) -> Procedure[str | None]:
@@ -31,7 +31,7 @@ def fetch_anywhere(replica: Replica, part: Part) -> Procedure[str | None]:
     paths = (layout.result(replica.table, part.name), *(layout.part(other, part.name) for other in others))
     many: Many = yield GetMany(paths)
     first, *registered = many.nodes
-    values = tuple(None if node is None else node.value for node in registered)
+    values = tuple(None if node is None or is_broken(node.value) else node.value for node in registered)
     wanted = first.value if first is not None else next((value for value in values if value is not None), None)
     sources = tuple(
         other.name for other, value in zip(others, values, strict=True) if value is not None and value == wanted
@@ -65,7 +65,9 @@ def _others(replica: Replica) -> Procedure[tuple[Replica, ...]]:
 
 
 def refetch(replica: Replica, parts: tuple[tuple[str, str], ...]) -> Procedure[tuple[str, ...]]:
-    """Fetch registered parts again that are missing or broken on disk, and reveal them.
+    """Fetch registered parts again that are missing or broken on disk.
+
+    The caller shows those again that it still has: meanwhile a drop may have removed them, or something else taken their place.
 
     Parameters
     ----------
@@ -79,6 +81,4 @@ def refetch(replica: Replica, parts: tuple[tuple[str, str], ...]) -> Procedure[t
     wanted = yield from sources_of(replica, tuple(FetchPart(name, content_hash, ()) for name, content_hash in parts))
     outcomes = (yield FetchMany(tuple(wanted.values()))) if wanted else ()
     here = tuple(outcome.part for outcome in outcomes if isinstance(outcome, Fetched))
-    if here:
-        yield Reveal(here)
     return tuple(name for name, _ in parts if name not in here)

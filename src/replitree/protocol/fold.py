@@ -26,8 +26,10 @@ from replitree.protocol.entries import (
     DropEntry,
     Entry,
     GetEntry,
+    LostEntry,
     MergeEntry,
     MutateEntry,
+    RollEntry,
     dropped_partitions,
     inserted_parts,
 )
@@ -73,8 +75,11 @@ def change_of(parts: PartSet, index: LogIndex, entry: Entry, *, decided: bool = 
             return Change(earlier, tuple(mutated_part(part, index) for part in earlier))
         case DropEntry():
             return _change_of_drop(parts, index, entry, decided)
-        case AlterEntry():
+        case AlterEntry() | RollEntry():
             return NOTHING
+        case LostEntry(part=name):
+            cover = parts.covering(parse_part(name))
+            return NOTHING if cover is None else Change((cover,), (cover,))
 
 
 def apply(parts: PartSet, index: LogIndex, entry: Entry, *, decided: bool = False) -> tuple[PartSet, Change]:

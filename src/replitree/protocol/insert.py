@@ -27,9 +27,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import UNSET
+
 from replitree.protocol import layout
 from replitree.protocol.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 from replitree.protocol.effects import (
+    ANY_VERSION,
     Answer,
     Applied,
     BlockId,
@@ -62,15 +65,17 @@ from replitree.protocol.effects import (
     Version,
 )
 from replitree.protocol.entries import (
+    BLOCK_PARTITIONS_MAX,
     EVERY_PARTITION,
     BlockValue,
+    Entry,
     GetEntry,
     decode_block,
-    decode_entry,
     encode_block,
     encode_entry,
 )
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.log import ROLLED, read_start, search_log
 from replitree.protocol.parts import inserted_part
 
 SEARCH_WINDOW = 16
@@ -221,9 +226,13 @@ def _put_in_log(
     """Commit the block ids and the entry, under as many epochs as it takes."""
     replica, table = inserter.replica, inserter.replica.table
     blocks = tuple(request.block for request in requests)
-    value = encode_block(BlockValue(staging, inserter.log_from))
+    partitions = tuple(part.partition for part in parts)
+    known = partitions if len(partitions) <= BLOCK_PARTITIONS_MAX else UNSET
+    value = encode_block(BlockValue(staging, inserter.log_from, partitions=known))
+    open_log = Check(layout.open_log(table), ANY_VERSION)
     operations = (
         *(freed.take(table, block, value) for block in blocks),
+        open_log,  # after the ids: who repeats an insert must hear that it is there, not that the log has gone on
         Create(layout.log_create(table), encode_entry(_entry(inserter, staging, parts, blocks)), sequential=True),
     )
     for _ in range(EPOCHS_MAX):
@@ -236,6 +245,8 @@ def _put_in_log(
                 return (yield from _taken_blocks(table, blocks))
             case Refused(operation=Create()):
                 return Gone("the table is being dropped")
+            case Refused(operation=Check(path=path)) if path == layout.open_log(table):
+                return Gone(ROLLED)
             case Refused():
                 newer = yield from newer_epoch(inserter.replica, inserter.me, epoch)
                 fenced = Gone(newer.reason) if isinstance(newer, NoEpoch) else newer
@@ -279,17 +290,11 @@ def _settle(
 
 def find_insert(table: Table, block: BlockValue) -> Procedure[Found | None]:
     """Search the log for the entry of the insert that `block` names.  None: the entry is gone."""
-    index = block.log_from
-    while True:
-        paths = tuple(layout.log_entry(table, i) for i in range(index, index + SEARCH_WINDOW))
-        many = yield GetMany(paths)
-        for path, node in zip(paths, many.nodes, strict=True):
-            if node is None:
-                return None
-            entry = decode_entry(node.value, path)
-            if isinstance(entry, GetEntry) and entry.insert == block.insert:
-                return Found(layout.index_of(table, path), entry)
-        index += SEARCH_WINDOW
+
+    def is_it(index: LogIndex, entry: Entry) -> Found | None:
+        return Found(index, entry) if isinstance(entry, GetEntry) and entry.insert == block.insert else None
+
+    return (yield from search_log(table, LogIndex(block.log_from), is_it, SEARCH_WINDOW))
 
 
 def _taken_blocks(table: Table, blocks: tuple[BlockId, ...]) -> Procedure[NotInLog]:
@@ -309,8 +314,9 @@ def _answer_duplicates(
             path = layout.block(table, request.block)
             many = yield GetMany((path,))
             node = many.nodes[0]
-            found = None if node is None else (yield from find_insert(table, decode_block(node.value, path)))
-            if node is not None and found is not None and (yield from _was_dropped(table, found)):
+            value = None if node is None else decode_block(node.value, path)
+            found = None if value is None else (yield from find_insert(table, value))
+            if node is not None and value is not None and (yield from _was_dropped(table, value, found)):
                 free.append((request.block, node.version))
             elif node is not None:
                 yield Answer(request.id, Duplicate(None if found is None else found.index))
@@ -318,12 +324,24 @@ def _answer_duplicates(
     return tuple(request for request in requests if request not in answered), Freed(tuple(free))
 
 
-def _was_dropped(table: Table, found: Found) -> Procedure[bool]:
-    """Whether every partition that an insert wrote to was dropped after it: its rows may be inserted again."""
-    partitions = (EVERY_PARTITION, *(part.partition for part in found.entry.parts))
-    many: Many = yield GetMany(tuple(layout.drop(table, partition) for partition in partitions))
+def _was_dropped(table: Table, block: BlockValue, found: Found | None) -> Procedure[bool]:
+    """Whether every partition that an insert wrote to was dropped after it: its rows may be inserted again.
+
+    When its entry is gone it was below the first that is there.  Before who cleans the log removes the drop's entry too, the
+    block says that it was dropped (`clean_blocks`).
+    """
+    if block.dropped is True:
+        return True
+    if found is not None:
+        last, written = found.index, tuple(part.partition for part in found.entry.parts)
+    else:
+        begins = yield from read_start(table)
+        if begins is None or block.partitions is UNSET:
+            return False
+        last, written = LogIndex(begins.first - 1), block.partitions
+    many: Many = yield GetMany(tuple(layout.drop(table, partition) for partition in (EVERY_PARTITION, *written)))
     below = tuple(0 if node is None else int(node.value) for node in many.nodes)
-    return all(max(below[0], own) > found.index for own in below[1:])
+    return all(max(below[0], own) > last for own in below[1:])
 
 
 def _publish(

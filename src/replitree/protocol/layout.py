@@ -3,7 +3,10 @@
 Nobody else puts a path together.  The tree is design 3.1; operators who know ClickHouse will recognise it::
 
     <table>/metadata, columns
-    <table>/log/log-NNNNNNNNNN            entries, persistent sequential
+    <table>/restoring                     exists while the nodes are made anew from a replica's parts
+    <table>/log/log-NNNNNNNNNN            entries, persistent sequential; the node says where the log begins
+    <table>/log.2/log-NNNNNNNNNN          its second parent, when the numbers of the first were nearly used up; and so on
+    <table>/open/log.2                    exists while entries may be appended to a parent
     <table>/blocks/<block id>             one per recent insert request
     <table>/quorum/status/<insert id>
     <table>/leader_election/leader-N      ephemeral sequential; the first leads
@@ -15,6 +18,7 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <table>/replicas/<r>/log_pointer      index of the next entry to pull
     <table>/replicas/<r>/queue/queue-N    pulled and not yet executed, named by index
     <table>/replicas/<r>/parts/<part>     registered parts, value: content hash
+    <table>/replicas/<r>/dropped          exists from the moment that the replica is taken out of the table
 """
 
 from __future__ import annotations
@@ -26,19 +30,23 @@ from replitree.errors import InvalidName
 from replitree.protocol.effects import BlockId, LogIndex
 
 NAME_LENGTH_MAX = 100
+PARENT_ENTRIES = 1 << 31
+"""Indexes that belong to one parent of log entries."""
+
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table's place: its path, and the index that its log's first number stands for.
+    """A table's place: its path, and the parent that new log entries go below.
 
-    Sequential numbers are 31 bits wide in ZooKeeper; index = base + number lets a log continue under a fresh parent.
+    Sequential numbers are 31 bits wide in ZooKeeper, so a log goes on below a fresh parent in time (`protocol.roll_over`).  The
+    index of an entry is ``parent * PARENT_ENTRIES + number``.
     """
 
     path: str
-    base: int = 0
+    parent: int = 0
 
     @property
     def name(self) -> str:
@@ -113,14 +121,47 @@ def dropped(table: Table) -> str:
     return f"{table.path}/dropped"
 
 
+def restoring(table: Table) -> str:
+    """Return the node that exists while a table's nodes are made anew, with the name of the replica whose parts it gets."""
+    return f"{table.path}/restoring"
+
+
 def log(table: Table) -> str:
-    """Return the parent of the log's entries."""
-    return f"{table.path}/log"
+    """Return the first parent of the log's entries, whose value says where the log begins."""
+    return log_parent(table, 0)
+
+
+def log_parent(table: Table, parent: int) -> str:
+    """Return one parent of the log's entries; the first is number 0.
+
+    >>> log_parent(Table("/t"), 0), log_parent(Table("/t"), 1)
+    ('/t/log', '/t/log.2')
+    """
+    return f"{table.path}/{_parent_name(parent)}"
+
+
+def _parent_name(parent: int) -> str:
+    return "log" if parent == 0 else f"log.{parent + 1}"
+
+
+def open_logs(table: Table) -> str:
+    """Return the parent of the marks that let entries be appended."""
+    return f"{table.path}/open"
+
+
+def open_log(table: Table, parent: int | None = None) -> str:
+    """Return the mark that lets entries be appended below a parent: the given one, or that of the table's place."""
+    return f"{table.path}/open/{_parent_name(table.parent if parent is None else parent)}"
+
+
+def parent_of(index: int) -> int:
+    """Return the number of the parent that an index belongs to."""
+    return index // PARENT_ENTRIES
 
 
 def log_create(table: Table) -> str:
     """Return the path to create sequentially: the next log entry."""
-    return f"{table.path}/log/log-"
+    return f"{log_parent(table, table.parent)}/log-"
 
 
 def log_entry(table: Table, index: int) -> str:
@@ -129,16 +170,19 @@ def log_entry(table: Table, index: int) -> str:
     >>> log_entry(Table("/t"), 41)
     '/t/log/log-0000000041'
     """
-    return f"{table.path}/log/log-{index - table.base:010d}"
+    parent, number = divmod(index, PARENT_ENTRIES)
+    return f"{log_parent(table, parent)}/log-{number:010d}"
 
 
 def index_of(table: Table, path: str) -> LogIndex:
-    """Return the index of the log entry or queue entry at `path`.
+    """Return the index of the log entry at `path`.
 
-    >>> index_of(Table("/t", base=100), "/t/log/log-0000000041")
-    141
+    >>> index_of(Table("/t"), "/t/log/log-0000000041"), index_of(Table("/t"), "/t/log.2/log-0000000041")
+    (41, 2147483689)
     """
-    return LogIndex(int(path.rpartition("-")[2]) + table.base)
+    parent, _, number = path.removeprefix(f"{table.path}/").partition("/log-")
+    before = int(parent.removeprefix("log.")) - 1 if parent.startswith("log.") else 0
+    return LogIndex(before * PARENT_ENTRIES + int(number))
 
 
 def blocks(table: Table) -> str:
@@ -228,6 +272,11 @@ def queue_index(name: str) -> LogIndex:
     41
     """
     return LogIndex(int(name.rpartition("-")[2]))
+
+
+def replica_dropped(replica: Replica) -> str:
+    """Return the node that exists while a replica is being taken out of its table."""
+    return f"{replica_path(replica)}/dropped"
 
 
 def parts(replica: Replica) -> str:

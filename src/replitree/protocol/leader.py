@@ -3,6 +3,13 @@
 Whoever wants to lead creates an ephemeral sequential node; the lowest one leads.  Nothing depends on there being one leader:
 merges of two leaders are decided by the fold.  It only saves proposals that come to nothing.
 
+What it promises: whoever stands and is active has exactly one node, and once all is quiet exactly one of them leads.  So a node
+must not be left behind by a replica that believes that it does not stand, for then nobody would lead:
+
+* When it is unknown whether the node was created, the request may still be on its way, and a second try could make a second
+  node.  The caller activates again, which fences the request, before it stands again.
+* When it is unknown whether the node was deleted, the caller resigns again.
+
 (The recipe of the sources and of ZooKeeper's documentation; ClickHouse's leaders could assign merges that intersect, #1759.)
 """
 
@@ -25,6 +32,7 @@ from replitree.protocol.effects import (
     Many,
     Procedure,
     Refused,
+    Unknown,
 )
 from replitree.protocol.layout import Replica
 
@@ -46,16 +54,21 @@ class Follows:
 
 @dataclass(frozen=True, slots=True)
 class NotStanding:
-    """The replica does not stand for leader: its epoch has passed, or the outcome is unknown.  Stand again."""
+    """The replica does not stand for leader: its epoch has passed, or its node is gone.  Stand again."""
 
 
-Election: TypeAlias = Leads | Follows | NotStanding
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """Whether the replica stands is unknown.  Activate again, then stand again."""
+
+
+Election: TypeAlias = Leads | Follows | NotStanding | InDoubt
 
 
 def stand(replica: Replica, epoch: Epoch) -> Procedure[Election]:
-    """Stand for leader; at most once under each session.
+    """Stand for leader.
 
-    An unknown outcome may leave a node of this session behind: it is found by its value, and used.
+    A node that an earlier try or an earlier process has left behind is found by its value, and used.
     """
     mine = yield from _own_node(replica)
     if mine is not None:
@@ -64,7 +77,7 @@ def stand(replica: Replica, epoch: Epoch) -> Procedure[Election]:
     committed = yield Commit(Check(layout.host(replica), epoch), create)
     if isinstance(committed, Applied):
         return (yield from look(replica, committed.created[0]))
-    return NotStanding()
+    return InDoubt() if isinstance(committed, Unknown) else NotStanding()
 
 
 def look(replica: Replica, path: str) -> Procedure[Election]:
@@ -85,10 +98,20 @@ def look(replica: Replica, path: str) -> Procedure[Election]:
     return Follows(path, None if node.nodes[0] is None else node.nodes[0].value.decode())
 
 
-def resign(path: str) -> Procedure[bool]:
-    """Leave the election, for instance to shut down; False when that is not certain (the session's end does it)."""
-    committed = yield Commit(Delete(path, ANY_VERSION))
-    return isinstance(committed, Applied | Refused)
+def resign(replica: Replica, epoch: Epoch, path: str) -> Procedure[bool]:
+    """Leave the election; False when that is not certain: do it again, or end the session.
+
+    Parameters
+    ----------
+    epoch
+        The last one that the process has had.
+    path
+        This replica's own node.
+    """
+    committed = yield Commit(Check(layout.host(replica), epoch), Delete(path, ANY_VERSION))
+    return isinstance(committed, Applied) or (
+        isinstance(committed, Refused) and isinstance(committed.operation, Delete)
+    )
 
 
 def _own_node(replica: Replica) -> Procedure[str | None]:

@@ -3,6 +3,14 @@
 Every replica makes the result for itself.  Whoever publishes it first says in ``results/<part>`` what its content is, in the
 commit by which it registers the part; who made something else throws it away and fetches.  So replicas of different versions or
 with different libraries can't drift apart unnoticed.
+
+*Made once.*  Nobody promises that the same merge gives the same bytes twice, not even on one replica.  So a result that an
+earlier try has published here is not made again: the commit of that try may still be on its way, and it registers these files.
+While it may be, no other content takes the name:
+
+* What is found is used as if it were made now, and both commits say the same; one of them is refused.
+* What contradicts ``results/<part>`` is removed.  The late commit can't take place then: it creates ``results/<part>``, because
+  it would not have been sent if that had been there with other content, and that node is never changed.
 """
 
 from __future__ import annotations
@@ -19,6 +27,7 @@ from replitree.protocol.effects import (
     Commit,
     Create,
     Epoch,
+    FindPart,
     Get,
     LogIndex,
     Made,
@@ -89,23 +98,28 @@ def bring(making: Making, view: View) -> Procedure[MakeOutcome]:
 
     It is fetched, too, when it can't be made: of a source that is broken there may be no other copy any more.
     """
-    if view.makes and all(source in view.held for source in making.sources):
+    if view.hides_kept(making.result):
+        return Waits(f"{making.result.name} would hide what is to be detached before")
+    if view.can_make_of(making.sources):
         staging = staged_result(making.result)
-        made = yield from making.make(staging)
+        found: str | None = yield FindPart(making.result.name)
+        made = Made(found) if found is not None else (yield from making.make(staging))
         if isinstance(made, Cancelled):
             return Waits(made.reason)
         if isinstance(made, StoreFailed):
             fetched = yield from _fetch(making, view)
             return Waits(made.reason) if isinstance(fetched, Waits) else fetched
-        outcome = yield from _publish(making, staging, made.content_hash)
+        outcome = yield from _publish(making, staging, made.content_hash, published=found is not None)
         if outcome is not None:
             return outcome
     return (yield from _fetch(making, view))
 
 
-def _publish(making: Making, staging: StagingId, content_hash: str) -> Procedure[MakeOutcome | None]:
+def _publish(
+    making: Making, staging: StagingId, content_hash: str, *, published: bool
+) -> Procedure[MakeOutcome | None]:
     """Publish what was made, if its content is what the first publisher had.  None: it is not, and was thrown away."""
-    result, published = making.result, False
+    result = making.result
     path = layout.result(making.replica.table, result.name)
     while True:
         first = yield Get(path)
@@ -139,25 +153,41 @@ def _replacing(making: Making, content_hash: str) -> tuple[Operation, ...]:
 def _fetch(making: Making, view: View) -> Procedure[MakeOutcome]:
     """Fetch the result from a replica that has it; whatever of it is held already is replaced.
 
+    Where a source is broken here, what the result has become since is taken too: nobody else need have kept the result itself.
+
     Something of it must be held: only a commit that deregisters what the view holds is refused when the view is out of date.
     One that deregisters nothing could register the result after a drop has removed it.  Where nothing is held, the inserts are
     still in the queue, and bring it themselves (`execute`).
     """
-    replica, result = making.replica, making.result
-    gone = view.held.between(result.partition, result.block_min, result.block_max)
-    if not gone:
+    result = making.result
+    if not view.held.between(result.partition, result.block_min, result.block_max):
         return Waits(f"nothing of {result.name} is here yet")
-    content_hash = yield from fetch_anywhere(replica, result)
-    if content_hash is None:
-        return Waits(f"{result.name} can't be made here, and no replica could send it")
+    for form in (result, *_later_forms(making, view)):
+        content_hash = yield from fetch_anywhere(making.replica, form)
+        if content_hash is not None:
+            return (yield from _take(making, view, form, content_hash))
+    return Waits(f"{result.name} can't be made here, and no replica could send it")
+
+
+def _later_forms(making: Making, view: View) -> tuple[Part, ...]:
+    later = view.parts.covering(making.result)
+    if later is None or later == making.result or view.hides_kept(later):
+        return ()
+    return (later,) if any(source in view.broken for source in making.sources) else ()
+
+
+def _take(making: Making, view: View, form: Part, content_hash: str) -> Procedure[MakeOutcome]:
+    """Register the result, or a later form of it, that was fetched."""
+    replica = making.replica
+    gone = view.held.between(form.partition, form.block_min, form.block_max)
     done = () if making.index is None else (leave_queue(replica, making.index),)
     committed = yield Commit(
         Check(layout.host(replica), making.epoch),
-        register(replica, result, content_hash),
+        register(replica, form, content_hash),
         *(deregister(replica, part) for part in gone),
         *done,
     )
     if not isinstance(committed, Applied):
         return failure(committed)
-    yield Reveal((result.name,), tuple(part.name for part in gone))
+    yield Reveal((form.name,), tuple(part.name for part in gone))
     return Brought()

@@ -32,7 +32,7 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.making import Brought, Making, Waits, bring
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
-from replitree.protocol.registration import ExecuteOutcome, View, finish, postpone
+from replitree.protocol.registration import ExecuteOutcome, View, content_of, finish, postpone
 
 KILL_BATCH = 100
 """Parts that are let be in one commit."""
@@ -92,7 +92,7 @@ def kill_mutation(replica: Replica, epoch: Epoch, item: Queued) -> Procedure[int
     results = tuple(layout.result(replica.table, part.name) for part in item.change.added)
     many: Many = (yield GetMany((*sources, *results))) if sources else Many(())
     left = tuple(
-        Create(result, source.value)
+        Create(result, content_of(source.value).encode())
         for result, source, claimed in zip(results, many.nodes, many.nodes[len(sources) :], strict=False)
         if source is not None and claimed is None
     )

@@ -3,8 +3,10 @@
 *Merges* are proposed without looking back: a proposal that was lost is made again, one that was applied unnoticed is seen at
 the next pull, and one that comes too late changes nothing.
 
-*Commands* of users (mutate, drop, alter) must have a certain end.  Each has an id of its own; after an unknown outcome the
-replica takes a new epoch, which fences the old request, and then looks for the id in the log.
+*Commands* of users (mutate, drop, alter) must have a certain end, and be done once, also when a client that heard "outcome
+unknown" asks another replica.  Each has an id, and the commit creates ``blocks/command-<id>``, as an insert does for its block
+ids: so of any number of proposals of one id exactly one takes place, and the others answer with its index.  After an unknown
+outcome the replica takes a new epoch, which fences the old request, and then looks for that node.
 """
 
 from __future__ import annotations
@@ -16,35 +18,42 @@ from typing import TypeAlias
 from replitree.protocol import layout
 from replitree.protocol.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 from replitree.protocol.effects import (
+    ANY_VERSION,
     Applied,
+    BlockId,
     Check,
     Commit,
     Committed,
     Create,
+    EntryId,
     Epoch,
     GetMany,
     LogIndex,
+    Many,
     Operation,
     Procedure,
     Refused,
     Set,
+    StagingId,
     Sync,
     Unknown,
 )
 from replitree.protocol.entries import (
     AlterEntry,
+    BlockValue,
     Command,
     DropEntry,
+    Entry,
     MergeEntry,
     MutateEntry,
-    decode_entry,
+    decode_block,
+    encode_block,
     encode_entry,
 )
-from replitree.protocol.layout import Replica
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.log import ROLLED, search_log
 
 EPOCHS_MAX = 8
-SEARCH_WINDOW = 64
-"""Log entries read at once in the search for a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ class Proposer:
     replica, me
         As in `activate`.
     log_from
-        An index that the log had reached before; a search for the entry starts there.
+        An index that the log had reached before; searches for the entry start there.
     """
 
     replica: Replica
@@ -72,6 +81,11 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A command with this id was in the log, and its entry is gone by now."""
+
+
+@dataclass(frozen=True, slots=True)
 class NotProposed:
     """The command is certainly not in the log: `reason` is for the client."""
 
@@ -83,14 +97,25 @@ class InDoubt:
     """Whether the command is in the log can't be found out now; its id tells later."""
 
 
-ProposeOutcome: TypeAlias = Proposed | NotProposed | InDoubt
+ProposeOutcome: TypeAlias = Proposed | Forgotten | NotProposed | InDoubt
+
+
+def command_block(command: EntryId) -> BlockId:
+    """Return the name under ``blocks`` of a command's id; no insert has a block id that begins like this.
+
+    >>> command_block(EntryId("nightly/2026-11-21"))
+    'command-nightly%00002f2026-11-21'
+    """
+    safe = (each if each.isascii() and (each.isalnum() or each in "-_") else f"%{ord(each):06x}" for each in command)
+    return BlockId(f"command-{''.join(safe)}")
 
 
 def propose_merges(replica: Replica, epoch: Epoch, merges: Sequence[MergeEntry]) -> Procedure[Committed]:
     """Append merges, all in one commit.  The outcome is for the caller to know whether to go on, not whether to repeat."""
     path = layout.log_create(replica.table)
     creates = (Create(path, encode_entry(merge), sequential=True) for merge in merges)
-    committed: Committed = yield Commit(Check(layout.host(replica), epoch), *creates)
+    open_log = Check(layout.open_log(replica.table), ANY_VERSION)
+    committed: Committed = yield Commit(Check(layout.host(replica), epoch), open_log, *creates)
     return committed
 
 
@@ -104,26 +129,26 @@ def propose(
     proposer, epoch
         Who proposes, and the epoch under which it is active.
     command
-        The entry; its id was never used before.
+        The entry.  When a command with its id is in the log already, that one is the answer.
     columns
         Of an alter: the new value of the `columns` node, and the version of the one that it was made from.
     """
     table = proposer.replica.table
-    create = Create(layout.log_create(table), encode_entry(command), sequential=True)
-    operations: tuple[Operation, ...] = (create,)
-    if columns is not None:
-        operations = (Set(layout.columns(table), *columns), create)
-    elif isinstance(command, MutateEntry):  # no earlier part may have later columns than the mutation knows
-        operations = (Check(layout.columns(table), command.schema_version - 1), create)
+    operations = _operations(proposer, command, columns)
     for _ in range(EPOCHS_MAX):
         committed: Committed = yield Commit(Check(layout.host(proposer.replica), epoch), *operations)
-        fenced: Activated | Proposed | NotProposed | InDoubt
+        fenced: Activated | ProposeOutcome
         match committed:
             case Applied(created=created):
                 return Proposed(layout.index_of(table, created[-1]))
+            case Refused(operation=Create(path=path)) if path == operations[0].path:
+                known = yield from find_command(table, command.id)
+                return Forgotten() if known is None else known  # None: the node was cleaned since
             case Refused(operation=Check(path=path)) if path == layout.host(proposer.replica):
                 newer = yield from newer_epoch(proposer.replica, proposer.me, epoch)
                 fenced = NotProposed(newer.reason) if isinstance(newer, NoEpoch) else newer
+            case Refused(operation=Check(path=path)) if path == layout.open_log(table):
+                return NotProposed(ROLLED)
             case Refused(operation=Set() | Check()):
                 return NotProposed("the columns were changed meanwhile; look at them and try again")
             case Refused():
@@ -136,32 +161,45 @@ def propose(
     return NotProposed("the replica's epoch changes all the time; try again")
 
 
-def _settle(
-    proposer: Proposer, epoch: Epoch, command: Command
-) -> Procedure[Activated | Proposed | NotProposed | InDoubt]:
+def _operations(proposer: Proposer, command: Command, columns: tuple[bytes, int] | None) -> tuple[Operation, ...]:
+    """Return what a command's commit does after the check of the epoch: first of all it takes the id."""
+    table = proposer.replica.table
+    block = encode_block(BlockValue(StagingId(command.id), proposer.log_from))
+    take = Create(layout.block(table, command_block(command.id)), block)
+    append = Create(layout.log_create(table), encode_entry(command), sequential=True)
+    open_log = Check(layout.open_log(table), ANY_VERSION)
+    if columns is not None:
+        return take, open_log, Set(layout.columns(table), *columns), append
+    if isinstance(command, MutateEntry):  # no earlier part may have later columns than the mutation knows
+        return take, open_log, Check(layout.columns(table), command.schema_version - 1), append
+    return take, open_log, append
+
+
+def _settle(proposer: Proposer, epoch: Epoch, command: Command) -> Procedure[Activated | ProposeOutcome]:
     """Find out what became of a commit whose outcome is unknown: fence it, then look.  `Activated`: it never took place."""
     renewed = yield from renew_epoch(proposer.replica, proposer.me, epoch)
     if not isinstance(renewed, Activated | Replaced):
         return InDoubt()
-    yield Sync(layout.log(proposer.replica.table))
-    index = yield from find_command(proposer, command)
-    if index is not None:
-        return Proposed(index)
+    yield Sync(layout.blocks(proposer.replica.table))
+    known = yield from find_command(proposer.replica.table, command.id)
+    if known is not None:
+        return known
     if isinstance(renewed, Replaced):
         return NotProposed("another process took over this replica; ask that one")
     return renewed
 
 
-def find_command(proposer: Proposer, command: Command) -> Procedure[LogIndex | None]:
-    """Search the log for a command by its id, from `log_from` to the tail."""
-    table, index = proposer.replica.table, proposer.log_from
-    while True:
-        paths = tuple(layout.log_entry(table, i) for i in range(index, index + SEARCH_WINDOW))
-        many = yield GetMany(paths)
-        for path, node in zip(paths, many.nodes, strict=True):
-            if node is None:
-                return None
-            entry = decode_entry(node.value, path)
-            if isinstance(entry, MutateEntry | DropEntry | AlterEntry) and entry.id == command.id:
-                return layout.index_of(table, path)
-        index = LogIndex(index + SEARCH_WINDOW)
+def find_command(table: Table, command: EntryId) -> Procedure[Proposed | Forgotten | None]:
+    """Find a command by its id; None when there is none, or when it was so long ago that its id was cleaned."""
+    path = layout.block(table, command_block(command))
+    many: Many = yield GetMany((path,))
+    (node,) = many.nodes
+    if node is None:
+        return None
+
+    def is_it(index: LogIndex, entry: Entry) -> Proposed | None:
+        named = isinstance(entry, MutateEntry | DropEntry | AlterEntry) and entry.id == command
+        return Proposed(index) if named else None
+
+    proposed = yield from search_log(table, LogIndex(decode_block(node.value, path).log_from), is_it)
+    return Forgotten() if proposed is None else proposed

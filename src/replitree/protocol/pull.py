@@ -37,9 +37,10 @@ from replitree.protocol.effects import (
     Unknown,
     Version,
 )
-from replitree.protocol.entries import Entry, decode_entry
+from replitree.protocol.entries import Entry, RollEntry, decode_entry
 from replitree.protocol.fold import Change, apply, maximal, restore
 from replitree.protocol.layout import Replica
+from replitree.protocol.log import next_index
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 
@@ -173,14 +174,16 @@ def _advance(
     pointer, parts = place.pointer, place.parts
     entries: list[Queued] = []
     creates: list[Create] = []
-    for number, value in enumerate(raw):
-        index = LogIndex(pointer.index + number)
+    after = pointer.index
+    for value in raw:
+        index = after
         entry = decode_entry(value, layout.log_entry(replica.table, index))
         parts, change = apply(parts, index, entry)
         entries.append(Queued(index, entry, change))
         if not change.is_empty:
             creates.append(Create(layout.queue_entry(replica, index), value))
-    after = LogIndex(pointer.index + len(raw))
+        after = next_index(index, entry)
+        more = more or isinstance(entry, RollEntry)
     outcome = yield Commit(
         Check(layout.host(replica), epoch),
         Set(layout.log_pointer(replica), str(after).encode(), pointer.version),

@@ -29,7 +29,7 @@ from replitree.protocol.effects import (
     Refused,
     Reveal,
 )
-from replitree.protocol.entries import GetEntry
+from replitree.protocol.entries import DropEntry, Entry, GetEntry
 from replitree.protocol.layout import Replica
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part
@@ -50,16 +50,44 @@ class View:
         See `blockers`; only needed for an entry that removes.
     makes
         Whether this replica merges and mutates by itself now; otherwise it waits until it can fetch the result.
+    kept
+        See `to_be_kept`.
+    broken
+        What is held and not whole on disk: nothing can be made of it.
     """
 
     parts: PartSet
     held: PartSet
     blockers: tuple[Queued, ...] = ()
     makes: bool = True
+    kept: PartSet = PartSet()  # noqa: RUF009 - immutable
+    broken: frozenset[Part] = frozenset()
 
     def wants(self, part: Part) -> bool:
         """Whether the table still has a part's rows, and the replica has them neither as this part nor as a later one."""
         return self.parts.covering(part) is not None and self.held.covering(part) is None
+
+    def can_make_of(self, sources: Iterable[Part]) -> bool:
+        """Whether this replica makes results now, and has all these parts, whole."""
+        return self.makes and all(source in self.held and source not in self.broken for source in sources)
+
+    def must_keep(self, part: Part) -> bool:
+        """Whether a detach in the queue is to keep a part's rows aside, and the replica does not have them yet."""
+        return self.kept.covering(part) is not None and self.held.covering(part) is None
+
+    def hides_kept(self, result: Part) -> bool:
+        """Whether a part reaches over another one that a detach in the queue is still to keep aside."""
+        return bool(self.kept) and bool(self.kept.between(result.partition, result.block_min, result.block_max))
+
+
+def to_be_kept(queue: Iterable[Queued]) -> PartSet:
+    """Return the parts that the detaches of a queue take out of the table, to be kept aside.
+
+    The writer of an insert brings it before a detach removes it, although the table has no use for it any more: otherwise
+    its rows would be kept nowhere.  And nothing takes the place of such a part before it is kept.
+    """
+    detaches = (item for item in queue if isinstance(item.entry, DropEntry) and item.entry.detach)
+    return PartSet.of(sorted(part for item in detaches for part in item.change.removed))
 
 
 def blockers(queue: Iterable[Queued], running: Container[LogIndex], index: LogIndex) -> tuple[Queued, ...]:
@@ -71,11 +99,14 @@ def blockers(queue: Iterable[Queued], running: Container[LogIndex], index: LogIn
         The replica's queue in ascending order of index.
     running
         The entries that are being executed by this process: they may have begun before the removal was known.  Of those that
-        are not, merges and mutations need parts that are there, and only inserts bring what was not there before.
+        are not, merges and mutations need parts that are there, and only inserts bring what was not there before.  A detach
+        brings nothing, but has to keep aside what is there.
     """
-    return tuple(
-        item for item in queue if item.index < index and (isinstance(item.entry, GetEntry) or item.index in running)
-    )
+    return tuple(item for item in queue if item.index < index and (item.index in running or _is_waited_for(item.entry)))
+
+
+def _is_waited_for(entry: Entry) -> bool:
+    return isinstance(entry, GetEntry) or (isinstance(entry, DropEntry) and entry.detach)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +131,33 @@ class QueueMoved:
 
 
 ExecuteOutcome: TypeAlias = Executed | QueueMoved | Fenced
+
+
+BROKEN = b"broken "
+"""Begins the value of a registered part whose files are broken on its replica, and that nobody could send."""
+
+
+def broken_value(content_hash: str) -> bytes:
+    """Return the value of a registered part that is broken.
+
+    >>> broken_value("ab12")
+    b'broken ab12'
+    """
+    return BROKEN + content_hash.encode()
+
+
+def is_broken(value: bytes) -> bool:
+    """Whether the value of a registered part says that its files are broken."""
+    return value.startswith(BROKEN)
+
+
+def content_of(value: bytes) -> str:
+    """Return the content hash that a registered part should have, broken or not.
+
+    >>> content_of(b"broken ab12"), content_of(b"ab12")
+    ('ab12', 'ab12')
+    """
+    return value.removeprefix(BROKEN).decode()
 
 
 def register(replica: Replica, part: Part, content_hash: str) -> Create:

@@ -38,6 +38,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.entries import GetEntry
 from replitree.protocol.layout import Replica
+from replitree.protocol.log import read_start
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import (
     PULL_ENTRIES_MAX,
@@ -50,6 +51,7 @@ from replitree.protocol.pull import (
     load,
     pull_log,
 )
+from replitree.protocol.registration import content_of
 
 FORGET_BATCH = 100
 """Registrations taken back in one commit."""
@@ -82,14 +84,21 @@ def list_idle_staging() -> Procedure[tuple[StagingId, ...]]:
 
 
 def catch_up(replica: Replica, epoch: Epoch) -> Procedure[CatchUp]:
-    """Step 3: pull until the log's tail, not older than now, is reached."""
+    """Step 3: pull until the log's tail, not older than now, is reached.
+
+    That nothing is at the pointer is the tail only as long as the log begins below: a session that has ended unnoticed keeps
+    nobody from marking this replica lost and removing the rest.
+    """
     yield Sync(layout.log(replica.table))
     place = (yield from load(replica)).place
     for _ in range(ROUNDS_MAX):
         pulled = yield from pull_log(replica, epoch, place, PULL_ENTRIES_MAX)
         match pulled:
             case Pulled(place=place, more=False):
-                return CaughtUp(place)
+                start = yield from read_start(replica.table)
+                if start is None:
+                    return Fenced()
+                return CaughtUp(place) if start.first <= place.pointer.index else Gap(place.pointer.index)
             case Pulled(place=place):
                 continue
             case PointerMoved():
@@ -130,7 +139,7 @@ def compare_parts(replica: Replica, loaded: Loaded) -> Procedure[Compared]:
     lacking = tuple(name for name in held if name not in disk)
     hashes = (yield GetMany(tuple(layout.part(replica, name) for name in lacking))) if lacking else Many(())
     return Compared(
-        tuple((name, node.value.decode()) for name, node in zip(lacking, hashes.nodes, strict=True) if node is not None)
+        tuple((name, content_of(node.value)) for name, node in zip(lacking, hashes.nodes, strict=True) if node is not None)
     )
 
 

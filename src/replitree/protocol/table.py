@@ -13,22 +13,43 @@ from replitree.protocol import layout
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
+    Check,
     Children,
     Commit,
     Create,
     Delete,
     Exists,
     Get,
+    GetMany,
+    Many,
+    Node,
     Operation,
     Procedure,
     Reason,
     Refused,
+    Set,
     Sync,
 )
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.log import LogStart, LogValue, encode_log, read_start
 
 DELETE_BATCH = 100
 """Nodes deleted in one commit."""
+
+ATTEMPTS_MAX = 4
+"""How often a refused step is looked at again before the caller is asked to."""
+
+NOT_LOST = b"0"
+"""Value of `is_lost` of a good replica; with every other value it is lost."""
+
+LOST = b"1"
+"""Value of `is_lost` of a replica whose own state is whole, but for the entries that it has missed."""
+
+HALF_BUILT = b"1 half-built"
+"""Value of `is_lost` of a replica that has begun to take over another one's state: its own is a mixture."""
+
+DROPPED_HOST = b"dropped"
+"""Value of `host` from the moment that a replica is being taken out of its table."""
 
 
 class Outcome(Enum):
@@ -40,24 +61,14 @@ class Outcome(Enum):
     DROPPED = "dropped"
     NOT_EMPTY = "not empty"
     UNSETTLED = "unsettled"
+    ACTIVE = "active"
+    LAST_GOOD = "last good"
 
 
 def create_table(table: Table, metadata: bytes, columns: bytes) -> Procedure[Outcome]:
     """Create a table's nodes.  After an unknown outcome the metadata, which name the table's id, tell whose it is."""
     path = table.path
-    outcome = yield Commit(
-        Create(path),
-        Create(layout.metadata(table), metadata),
-        Create(layout.columns(table), columns),
-        Create(layout.log(table), b'{"base":0,"format":1}'),
-        Create(layout.blocks(table)),
-        Create(f"{path}/quorum"),
-        Create(f"{path}/quorum/status"),
-        Create(layout.leader_election(table)),
-        Create(layout.results(table)),
-        Create(layout.drops(table)),
-        Create(layout.replicas(table)),
-    )
+    outcome = yield Commit(*table_nodes(table, metadata, columns, encode_log(LogValue())))
     match outcome:
         case Applied():
             return Outcome.DONE
@@ -72,27 +83,67 @@ def create_table(table: Table, metadata: bytes, columns: bytes) -> Procedure[Out
     return Outcome.DONE if found.value == metadata else Outcome.EXISTS
 
 
+def table_nodes(table: Table, metadata: bytes, columns: bytes, log: bytes) -> tuple[Create, ...]:
+    """Return what creates a table's nodes, without replicas; `log` is the value that says where the log begins."""
+    return (
+        Create(table.path),
+        Create(layout.metadata(table), metadata),
+        Create(layout.columns(table), columns),
+        Create(layout.log(table), log),
+        Create(layout.open_logs(table)),
+        Create(layout.open_log(table)),
+        Create(layout.blocks(table)),
+        Create(f"{table.path}/quorum"),
+        Create(f"{table.path}/quorum/status"),
+        Create(layout.leader_election(table)),
+        Create(layout.results(table)),
+        Create(layout.drops(table)),
+        Create(layout.replicas(table)),
+    )
+
+
 def join_table(replica: Replica) -> Procedure[Outcome]:
-    """Add a replica to a table.  It starts at the log's first entry and gets the table by pulling."""
-    if (yield Exists(layout.dropped(replica.table))):
-        return Outcome.DROPPED
-    path = layout.replica_path(replica)
-    outcome = yield Commit(
+    """Add a replica to a table.
+
+    As long as the log is whole it starts at the first entry and gets the table by pulling.  Later it is a lost replica that
+    has nothing yet: its first activation recovers it from another one.
+
+    The commit changes `replicas`: who cleans the log meanwhile learns that there is a replica that it has not seen.
+    """
+    table = replica.table
+    for _ in range(ATTEMPTS_MAX):
+        if (yield Exists(layout.dropped(table))):
+            return Outcome.DROPPED
+        start = yield from read_start(table)
+        if start is None:
+            return Outcome.MISSING
+        outcome = yield Commit(*_join(replica, start))
+        match outcome:
+            case Applied():
+                return Outcome.DONE
+            case Refused(reason=Reason.NODE_EXISTS):
+                return Outcome.EXISTS
+            case Refused(reason=Reason.BAD_VERSION):
+                continue
+            case Refused():
+                return Outcome.MISSING
+        return Outcome.UNSETTLED
+    return Outcome.UNSETTLED
+
+
+def _join(replica: Replica, start: LogStart) -> tuple[Operation, ...]:
+    """Return the operations that add a replica; they hold only while the log begins where it was seen to begin."""
+    table, path = replica.table, layout.replica_path(replica)
+    return (
         Create(path),
         Create(layout.host(replica)),
-        Create(layout.is_lost(replica), b"0"),
-        Create(layout.log_pointer(replica), str(replica.table.base).encode()),
+        Create(layout.is_lost(replica), NOT_LOST if start.is_whole else LOST),
+        Create(layout.log_pointer(replica), str(start.first).encode()),
         Create(layout.queue(replica)),
         Create(layout.parts(replica)),
+        Check(layout.log(table), start.version),
+        Set(layout.replicas(table), f"last added: {replica.name}".encode(), ANY_VERSION),
     )
-    match outcome:
-        case Applied():
-            return Outcome.DONE
-        case Refused(reason=Reason.NODE_EXISTS):
-            return Outcome.EXISTS
-        case Refused():
-            return Outcome.MISSING
-    return Outcome.UNSETTLED
 
 
 def mark_dropped(table: Table) -> Procedure[Outcome]:
@@ -109,33 +160,124 @@ def mark_dropped(table: Table) -> Procedure[Outcome]:
 
 
 def leave_table(replica: Replica) -> Procedure[Outcome]:
-    """Delete the replica's own nodes, the queue and the parts in batches, the rest in one commit."""
-    for parent in (layout.queue(replica), layout.parts(replica)):
-        if not (yield from _delete_children(parent)):
+    """Take a replica out of its table, whether or not its process runs: the table is dropped, or a drop was cut off.
+
+    First it is marked, in one commit: nothing is kept for it any more, and no process can activate it.  Then its nodes are
+    deleted, the queue and the parts in batches, the rest in one commit.  Every step may be repeated by anybody, at any time: it
+    proves that the mark is still there, so it can't touch a replica of the same name that has joined since.
+    """
+    host, active, lost = (
+        yield GetMany((layout.host(replica), layout.is_active(replica), layout.is_lost(replica)))
+    ).nodes
+    if host is None or lost is None:
+        return Outcome.DONE
+    if host.value != DROPPED_HOST:
+        gone = () if active is None else (Delete(layout.is_active(replica), ANY_VERSION),)
+        marked = yield Commit(*_mark_dropped(replica, host, lost), *gone)
+        if not isinstance(marked, Applied):
             return Outcome.UNSETTLED
-    path = layout.replica_path(replica)
-    active = yield Exists(layout.is_active(replica))
-    nodes = [layout.is_active(replica)] if active else []
-    nodes += [layout.host(replica), layout.is_lost(replica), layout.log_pointer(replica)]
-    nodes += [layout.queue(replica), layout.parts(replica), path]
-    outcome = yield Commit(*(Delete(node, ANY_VERSION) for node in nodes))
-    return _left(outcome)
+    return (yield from _delete_replica(replica))
+
+
+def drop_replica(replica: Replica) -> Procedure[Outcome]:
+    """Take a dead replica out of its table for good; what was cut off half-way is finished by dropping again.
+
+    Returns
+    -------
+    `ACTIVE`: its process has a session, stop it first.  `LAST_GOOD`: no other replica is good, so the table would be lost
+    with it.  `MISSING`: there is no such replica.
+    """
+    table = replica.table
+    yield Sync(layout.replicas(table))
+    host, active, lost = (
+        yield GetMany((layout.host(replica), layout.is_active(replica), layout.is_lost(replica)))
+    ).nodes
+    if host is None or lost is None:
+        return Outcome.MISSING
+    if host.value != DROPPED_HOST:
+        if active is not None:
+            return Outcome.ACTIVE
+        good = yield from good_replica(table, besides=replica.name)
+        if good is None:
+            return Outcome.LAST_GOOD
+        marked = yield Commit(*_mark_dropped(replica, host, lost), *good)
+        if not isinstance(marked, Applied):
+            return Outcome.UNSETTLED
+    return (yield from _delete_replica(replica))
+
+
+def finish_leaving(replica: Replica) -> Procedure[Outcome]:
+    """Delete what a drop of this replica that was cut off has left; nothing when it is not being dropped."""
+    host = yield Get(layout.host(replica))
+    if host is None or host.value != DROPPED_HOST:
+        return Outcome.DONE
+    return (yield from _delete_replica(replica))
+
+
+def _mark_dropped(replica: Replica, host: Node, lost: Node) -> tuple[Operation, ...]:
+    return (
+        Set(layout.host(replica), DROPPED_HOST, host.version),
+        Set(layout.is_lost(replica), LOST, lost.version),
+        Create(layout.replica_dropped(replica)),
+    )
+
+
+def good_replica(table: Table, besides: str) -> Procedure[tuple[Check, Check] | None]:
+    """Find another replica that is not lost; return the operations that prove that it still is not.
+
+    Its `is_lost` has not changed, and nobody was added: one that was dropped and has joined again has versions that begin anew.
+    """
+    added = yield Get(layout.replicas(table))
+    if added is None:
+        return None
+    names = (yield Children(layout.replicas(table))) or ()
+    paths = tuple(layout.is_lost(Replica(table, name)) for name in names if name != besides)
+    many: Many = (yield GetMany(paths)) if paths else Many(())
+    for path, node in zip(paths, many.nodes, strict=True):
+        if node is not None and node.value == NOT_LOST:
+            return Check(path, node.version), Check(layout.replicas(table), added.version)
+    return None
+
+
+def _delete_replica(replica: Replica) -> Procedure[Outcome]:
+    marked = Check(layout.replica_dropped(replica), ANY_VERSION)
+    for parent in (layout.queue(replica), layout.parts(replica)):
+        if not (yield from _delete_children(parent, marked)):
+            return Outcome.UNSETTLED
+    nodes = (
+        layout.host(replica),
+        layout.is_lost(replica),
+        layout.log_pointer(replica),
+        layout.queue(replica),
+        layout.parts(replica),
+        layout.replica_dropped(replica),
+        layout.replica_path(replica),
+    )
+    return _left((yield Commit(marked, *(Delete(node, ANY_VERSION) for node in nodes))))
 
 
 def remove_table(table: Table) -> Procedure[Outcome]:
     """Delete the nodes of a dropped table that no replica is left of."""
     if (yield Children(layout.replicas(table))):
         return Outcome.NOT_EMPTY
-    for parent in (layout.log(table), layout.blocks(table), layout.results(table), layout.drops(table)):
+    path = table.path
+    nodes: tuple[str, ...] = (yield Children(path)) or ()
+    logs = tuple(f"{path}/{node}" for node in nodes if node.startswith("log."))
+    unfinished = tuple(node for node in (layout.restoring(table),) if node.rpartition("/")[2] in nodes)
+    for parent in (
+        *(layout.log(table), *logs, layout.open_logs(table)),
+        *(layout.blocks(table), layout.results(table), layout.drops(table)),
+    ):
         if not (yield from _delete_children(parent)):
             return Outcome.UNSETTLED
-    path = table.path
     outcome = yield Commit(
         *(
             Delete(node, ANY_VERSION)
             for node in (
                 layout.replicas(table),
                 layout.log(table),
+                *logs,
+                layout.open_logs(table),
                 layout.blocks(table),
                 f"{path}/quorum/status",
                 f"{path}/quorum",
@@ -145,6 +287,7 @@ def remove_table(table: Table) -> Procedure[Outcome]:
                 layout.columns(table),
                 layout.metadata(table),
                 layout.dropped(table),
+                *unfinished,
                 path,
             )
         )
@@ -161,14 +304,14 @@ def _left(outcome: object) -> Outcome:
     return Outcome.UNSETTLED
 
 
-def _delete_children(parent: str) -> Procedure[bool]:
-    """Delete all children of a node, in batches; False when a batch was not applied."""
+def _delete_children(parent: str, *proof: Check) -> Procedure[bool]:
+    """Delete all children of a node, in batches, as long as `proof` holds; False when a batch was not applied."""
     names = (yield Children(parent)) or ()
     for first in range(0, len(names), DELETE_BATCH):
         operations: tuple[Operation, ...] = tuple(
             Delete(f"{parent}/{name}", ANY_VERSION) for name in names[first : first + DELETE_BATCH]
         )
-        outcome = yield Commit(*operations)
+        outcome = yield Commit(*proof, *operations)
         if not isinstance(outcome, Applied):
             return False
     return True

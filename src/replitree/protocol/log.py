@@ -1,0 +1,137 @@
+"""The log's first parent: which entries are still there.
+
+Entries are dense and are removed from the low end only, so the log is the indexes from `first` to the tail.  Whoever removes
+entries writes `first` in the same commit: nobody ever has to list the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from replitree.errors import UnsupportedFormat
+from replitree.protocol import layout
+from replitree.protocol.effects import Get, GetMany, LogIndex, Many, Node, Procedure, Version
+from replitree.protocol.entries import Entry, RollEntry, decode_entry
+from replitree.protocol.layout import Table
+
+LOG_FORMAT = 1
+SEARCH_WINDOW = 64
+"""Log entries read at once in a search."""
+
+ROLLED = "the log has just gone on below a new parent; try again"
+"""What a client hears whose entry was to be appended below the old one."""
+
+T = TypeVar("T")
+
+
+class LogValue(msgspec.Struct, frozen=True):
+    """Value of the node ``log``.
+
+    Attributes
+    ----------
+    first
+        The lowest index whose entry is there, or comes next.  Not 0: entries were removed, or the table was restored.
+    """
+
+    first: int = 0
+    format: int = LOG_FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """Where the log begins.
+
+    Attributes
+    ----------
+    first
+        The lowest index that is still there, or comes next.
+    version
+        Of the node that says so.
+    """
+
+    first: LogIndex
+    version: Version
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the log has everything that ever happened to the table."""
+        return self.first == 0
+
+
+_decode = msgspec.json.Decoder(LogValue).decode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def encode_log(value: LogValue) -> bytes:
+    """Return the bytes of the node ``log``.
+
+    >>> encode_log(LogValue(41))
+    b'{"first":41,"format":1}'
+    """
+    return _encode(value)
+
+
+def log_start(table: Table, node: Node) -> LogStart:
+    """Read where the log begins from its parent node.
+
+    Raises
+    ------
+    UnsupportedFormat
+        It has a newer format or can't be read.
+    """
+    where = layout.log(table)
+    try:
+        value = _decode(node.value)
+    except msgspec.DecodeError as error:
+        raise UnsupportedFormat(f"{where} can't be read ({error}); upgrade this replica") from error
+    if value.format > LOG_FORMAT:
+        raise UnsupportedFormat(f"{where} has format {value.format}, this replitree knows {LOG_FORMAT}; upgrade it")
+    return LogStart(LogIndex(value.first), node.version)
+
+
+def read_start(table: Table) -> Procedure[LogStart | None]:
+    """Read where the log begins; None when the table is gone."""
+    node = yield Get(layout.log(table))
+    return None if node is None else log_start(table, node)
+
+
+def next_index(index: LogIndex, entry: Entry) -> LogIndex:
+    """Return the index of the entry that follows one."""
+    if isinstance(entry, RollEntry):
+        return LogIndex((layout.parent_of(index) + 1) * layout.PARENT_ENTRIES)
+    return LogIndex(index + 1)
+
+
+def search_log(
+    table: Table, start: LogIndex, find: Callable[[LogIndex, Entry], T | None], window: int = SEARCH_WINDOW
+) -> Procedure[T | None]:
+    """Search the log from `start` to the tail; return the first thing that `find` makes of an entry.
+
+    Entries that are gone by now are skipped: the search goes on with the first one that is there.
+    """
+    index = start
+    while True:
+        paths = tuple(layout.log_entry(table, i) for i in range(index, index + window))
+        many: Many = yield GetMany(paths)
+        for path, node in zip(paths, many.nodes, strict=True):
+            if node is None:
+                break
+            entry = decode_entry(node.value, path)
+            found = find(index, entry)
+            if found is not None:
+                return found
+            index = next_index(index, entry)
+            if isinstance(entry, RollEntry):
+                break
+        else:
+            continue
+        if node is not None:
+            continue  # the log goes on below another parent
+        begins = yield from read_start(table)
+        if begins is None or begins.first <= index:
+            return None
+        index = begins.first

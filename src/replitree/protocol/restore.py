@@ -1,0 +1,275 @@
+"""Restore a table whose nodes are gone, from the parts on one replica's disk.
+
+Coordination has lost everything (a wiped ensemble, a wrong path); the disks have not.  An operator chooses a replica whose
+process does not run, and its parts become the table:
+
+1. *begin*    create the table's nodes and the replica's own, lost, and the node `restoring`, in one commit
+2. *fence*    bump the replica's `host`: what an earlier run has still on its way is refused from here on
+3. *register* the parts, in batches; what an earlier run registered and is not whole any more is taken back
+4. *end*      clear `is_lost` and delete `restoring`, in one commit
+
+Until step 4 there is no good replica: nobody can insert, read or recover.  Whoever joins meanwhile is lost, because the log
+does not begin at 0, and recovers when there is a source.  A run that was cut off anywhere is repeated from the start, by the
+same replica.  Nobody declares another replica good meanwhile (`recover.survive`): who lets an operator do so looks for
+`restoring` first, which can't come later, because it is created with the table.
+
+The log goes on below a parent that no entry was ever below, so no index and no part's name is used twice, whatever other
+replicas have on their disks that this one never had.  They reuse what the restored table has, by content, and set aside the
+rest.
+
+What can't be restored: the ids of earlier inserts (a repeated one is inserted again), entries that this replica had not
+executed, and drops that were executed and whose files were not marked old before a crash.
+
+(ClickHouse's `SYSTEM RESTORE REPLICA` detaches all parts and attaches them one by one; cut off, it can't be repeated.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Epoch,
+    Get,
+    GetMany,
+    LogIndex,
+    Many,
+    Node,
+    Operation,
+    Procedure,
+    Refused,
+    Set,
+    Sync,
+    Unknown,
+    Version,
+)
+from replitree.protocol.fold import maximal
+from replitree.protocol.layout import PARENT_ENTRIES, Replica, Table
+from replitree.protocol.log import LogValue, encode_log
+from replitree.protocol.parts import Part
+from replitree.protocol.roll_over import NUMBERS_LEFT
+from replitree.protocol.table import LOST, NOT_LOST, table_nodes
+
+BATCH = 100
+"""Parts registered in one commit."""
+
+ATTEMPTS_MAX = 8
+"""How often a step whose outcome is unknown is looked at again before the caller is asked to repeat everything."""
+
+
+class RestoringValue(msgspec.Struct, frozen=True):
+    """Value of the node ``restoring``: whose parts become the table, and the index that its log begins with."""
+
+    replica: str
+    first: int
+    format: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The table is there again: `parts` of them are registered, and its log goes on at `first`."""
+
+    parts: int
+    first: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class NotRestored:
+    """It is not restored, and why.  `again`: it is finished by repeating it."""
+
+    reason: str
+    again: bool = False
+
+
+RestoreOutcome: TypeAlias = Restored | NotRestored
+
+
+def restored_from(node: Node | None) -> str:
+    """Return which replica a table is being restored from, by its node `restoring`; empty when it is not."""
+    return "" if node is None else msgspec.json.decode(node.value, type=RestoringValue).replica
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def first_parent(parts: Iterable[Part]) -> int:
+    """Return the parent that the log of a restored table begins below: one that no entry can have been below.
+
+    >>> first_parent([])
+    1
+    >>> first_parent([Part("all", 0, PARENT_ENTRIES - 1, 3)])
+    2
+    """
+    highest = max((max(part.block_max, part.mutation) for part in parts), default=0)
+    return layout.parent_of(highest + 2 * NUMBERS_LEFT) + 1
+
+
+def choose_parts(parts: Iterable[Part]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """Return the parts that make up a table, and those that overlap one of them without being covered by it.
+
+    Of two that overlap the one with the later mutation, then the larger one, is chosen; on a disk that only replicas have
+    written to there are none.
+    """
+    chosen: list[Part] = []
+    aside: list[Part] = []
+    candidates = maximal(parts)
+    for part in sorted(candidates, key=lambda each: (-each.mutation, each.block_min - each.block_max, each)):
+        (aside if any(part.intersects(other) for other in chosen) else chosen).append(part)
+    return tuple(sorted(chosen)), tuple(sorted(aside))
+
+
+def restore(
+    replica: Replica, me: bytes, metadata: bytes, columns: bytes, parts: Mapping[Part, str]
+) -> Procedure[RestoreOutcome]:
+    """Make the parts on a replica's disk the table.
+
+    Parameters
+    ----------
+    replica
+        Whose disk it is.  Its process does not run.
+    me
+        A value for its `host` that no process has ever written, and no other run.
+    metadata, columns
+        The table's definition, as the disk keeps it.
+    parts
+        Parts that do not overlap, whole, with their content hashes.
+    """
+    begun = yield from _begin(replica, me, metadata, columns, first_parent(parts))
+    if not isinstance(begun, _Run):
+        return begun
+    for _ in range(ATTEMPTS_MAX):
+        registered = yield from _register(begun, parts)
+        if registered is None:
+            return (yield from _end(begun, len(parts)))
+        if not registered:
+            return NotRestored(_TAKEN_OVER)
+    return NotRestored(_NOT_HEARD, again=True)
+
+
+_NOT_HEARD = "coordination did not say in time what it has done; repeat it"
+_TAKEN_OVER = "something else has changed the replica meanwhile: is its process running, or another restore?"
+
+
+# --- begin and fence --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run: `epoch` is that of `host`, `mark` the version of `restoring`, `lost` that of `is_lost`."""
+
+    replica: Replica
+    epoch: Epoch
+    mark: Version
+    lost: Version
+    first: LogIndex
+
+    @property
+    def proof(self) -> tuple[Operation, ...]:
+        """What every commit of the run begins with."""
+        return Check(layout.host(self.replica), self.epoch), Check(layout.restoring(self.replica.table), self.mark)
+
+
+def _begin(replica: Replica, me: bytes, metadata: bytes, columns: bytes, parent: int) -> Procedure[_Run | NotRestored]:
+    """Go through steps 1 and 2."""
+    table = Table(replica.table.path, parent)
+    for _ in range(ATTEMPTS_MAX):
+        yield Sync(table.path)
+        paths = (layout.metadata(table), layout.restoring(table), layout.host(replica), layout.is_lost(replica))
+        many: Many = yield GetMany(paths)
+        there, mark, host, lost = many.nodes
+        if there is None:
+            created = yield Commit(*_creation(replica, table, metadata, columns))
+            if isinstance(created, Refused) and created.operation.path != table.path:
+                return NotRestored(f"{created.operation.path} can't be created: {created.reason.value}")
+            continue
+        problem = _problem(replica, metadata, there, mark)
+        if problem is not None or mark is None or host is None or lost is None:
+            return NotRestored(problem or "a node of the replica is missing; drop the table and restore it again")
+        if (yield Get(layout.is_active(replica))) is not None:
+            return NotRestored(f"replica {replica.name} is active: stop its process first")
+        if host.value == me:
+            first = msgspec.json.decode(mark.value, type=RestoringValue).first
+            return _Run(replica, Epoch(host.version), mark.version, lost.version, LogIndex(first))
+        fence = Set(layout.host(replica), me, host.version)
+        yield Commit(Check(layout.restoring(table), mark.version), fence)
+    return NotRestored(_NOT_HEARD, again=True)
+
+
+def _creation(replica: Replica, table: Table, metadata: bytes, columns: bytes) -> tuple[Operation, ...]:
+    first = table.parent * PARENT_ENTRIES
+    return (
+        *table_nodes(table, metadata, columns, encode_log(LogValue(first))),
+        Create(layout.log_parent(table, table.parent)),
+        Create(layout.restoring(table), _encode(RestoringValue(replica.name, first))),
+        Create(layout.replica_path(replica)),
+        Create(layout.host(replica)),
+        Create(layout.is_lost(replica), LOST),
+        Create(layout.log_pointer(replica), str(first).encode()),
+        Create(layout.queue(replica)),
+        Create(layout.parts(replica)),
+    )
+
+
+def _problem(replica: Replica, metadata: bytes, there: Node, mark: Node | None) -> str | None:
+    """Say why a table that is there can't be restored; None when it is ours, and half-restored."""
+    name = replica.table.name
+    if there.value != metadata:
+        return f"there is another table {name}: it has another id, or other settings"
+    if mark is None:
+        return f"table {name} is there, and is not being restored: replicas join and recover by themselves"
+    other = restored_from(mark)
+    if other != replica.name:
+        return f"table {name} is being restored from replica {other}: finish that, or drop the table first"
+    return None
+
+
+# --- register and end -------------------------------------------------------------------------------------------------------
+
+
+def _register(run: _Run, parts: Mapping[Part, str]) -> Procedure[bool | None]:
+    """Make the registered parts what they should be.  None: they are; True: look again; False: it is not ours any more."""
+    replica = run.replica
+    names: tuple[str, ...] = (yield Children(layout.parts(replica))) or ()
+    values: Many = (yield GetMany(tuple(layout.part(replica, name) for name in names))) if names else Many(())
+    own = {name: node.value for name, node in zip(names, values.nodes, strict=True) if node is not None}
+    wanted = {part.name: content.encode() for part, content in sorted(parts.items())}
+    operations: list[Operation] = [
+        Delete(layout.part(replica, name), ANY_VERSION) for name, value in own.items() if wanted.get(name) != value
+    ]
+    operations += [
+        Create(layout.part(replica, name), value) for name, value in wanted.items() if own.get(name) != value
+    ]
+    for first in range(0, len(operations), BATCH):
+        committed = yield Commit(*run.proof, *operations[first : first + BATCH])
+        if not isinstance(committed, Applied):
+            return isinstance(committed, Unknown)
+    return True if operations else None
+
+
+def _end(run: _Run, parts: int) -> Procedure[RestoreOutcome]:
+    table = run.replica.table
+    committed = yield Commit(
+        *run.proof,
+        Set(layout.is_lost(run.replica), NOT_LOST, run.lost),
+        Delete(layout.restoring(table), run.mark),
+    )
+    match committed:
+        case Applied():
+            return Restored(parts, run.first)
+        case Refused():
+            return NotRestored(_TAKEN_OVER)
+    yield Sync(table.path)
+    if (yield Get(layout.restoring(table))) is None and (yield Get(layout.metadata(table))) is not None:
+        return Restored(parts, run.first)
+    return NotRestored(_NOT_HEARD, again=True)

@@ -1,0 +1,188 @@
+"""The log goes on below a fresh parent, and nobody who reads it notices more than a jump of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from replitree.coordination.tree import Tree
+from replitree.protocol import layout
+from replitree.protocol.clean_log import Cleaned, Keep, clean_log
+from replitree.protocol.effects import (
+    AdoptEpoch,
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Create,
+    CurrentEpoch,
+    EntryId,
+    Epoch,
+    Exists,
+    Get,
+    GetMany,
+    LogIndex,
+    Many,
+    Refused,
+    StagedPart,
+    StagingId,
+    Sync,
+)
+from replitree.protocol.entries import DropEntry, GetEntry, MergeEntry, encode_entry
+from replitree.protocol.layout import PARENT_ENTRIES, Replica, Table
+from replitree.protocol.log import search_log
+from replitree.protocol.propose import NotProposed, Proposed, Proposer, propose, propose_merges
+from replitree.protocol.pull import Pulled, load, pull_log
+from replitree.protocol.roll_over import NUMBERS_LEFT, is_due, roll_over
+from replitree.protocol.table import Outcome, create_table, join_table, leave_table, mark_dropped, remove_table
+
+ROOT = "/t"
+LAST = PARENT_ENTRIES - NUMBERS_LEFT
+
+
+class World:
+    """One table with one replica on a tree in memory, whose first parent has few numbers left."""
+
+    def __init__(self, used: int) -> None:
+        self.table = Table(ROOT)
+        self.replica = Replica(self.table, "r1")
+        self.tree = Tree()
+        self.run(create_table(self.table, b"m", b"c"))
+        self.tree._folders[layout.log(self.table)] = (used, {})  # noqa: SLF001 - two billion creations take too long
+        self.run(join_table(self.replica))
+        self.commit(Commit(Create(layout.is_active(self.replica), b"me")))
+        pointer = layout.log_pointer(self.replica)
+        self.tree._folders[layout.replica_path(self.replica)][1]["log_pointer"] = self._node(str(used))  # noqa: SLF001
+        assert self.tree.get(pointer) is not None
+        self.epoch = Epoch(0)
+
+    def _node(self, value: str) -> Any:
+        tree, _ = Tree().commit((Create("/n", value.encode()),), session=1)
+        return tree._folders[""][1]["n"]  # noqa: SLF001
+
+    def commit(self, commit: Commit) -> Any:
+        self.tree, outcome = self.tree.commit(commit.operations, session=1)
+        return outcome
+
+    def run(self, procedure: Generator[Any, Any, Any]) -> Any:
+        """Run a procedure to its end."""
+        outcome: Any = None
+        try:
+            while True:
+                effect = procedure.send(outcome)
+                if isinstance(effect, Commit):
+                    outcome = self.commit(effect)
+                elif isinstance(effect, CurrentEpoch | AdoptEpoch):
+                    outcome = self.epoch
+                else:
+                    outcome = self._read(effect)
+        except StopIteration as stop:
+            return stop.value
+
+    def _read(self, effect: Any) -> Any:
+        match effect:
+            case Get(path):
+                return self.tree.get(path)
+            case GetMany(paths, watch):
+                return Many(tuple(map(self.tree.get, paths)), watch is not None and self.tree.exists(watch))
+            case Exists(path):
+                return self.tree.exists(path)
+            case Children(path):
+                return self.tree.children(path)
+        assert isinstance(effect, Sync)
+        return None
+
+    def append(self, table: Table, name: str) -> Any:
+        """Append an insert as `protocol.insert` does."""
+        entry = GetEntry("r1", StagingId(name), (StagedPart("all", 1, 1, "h"),), ())
+        return self.commit(
+            Commit(
+                Check(layout.host(self.replica), 0),
+                Check(layout.open_log(table), -1),
+                Create(layout.log_create(table), encode_entry(entry), sequential=True),
+            )
+        )
+
+    def pull_all(self) -> tuple[LogIndex, list[LogIndex]]:
+        """Pull to the tail; return the pointer and the indexes of what was pulled."""
+        place = self.run(load(self.replica)).place
+        pulled: list[LogIndex] = []
+        more = True
+        while more:
+            outcome = self.run(pull_log(self.replica, self.epoch, place, 4))
+            assert isinstance(outcome, Pulled)
+            place, more = outcome.place, outcome.more
+            pulled += [item.index for item in outcome.entries]
+        return place.pointer.index, pulled
+
+
+@pytest.fixture
+def world() -> World:
+    return World(LAST)
+
+
+def test_it_is_due_long_before_the_numbers_end() -> None:
+    assert not is_due(LogIndex(LAST - 1))
+    assert is_due(LogIndex(LAST))
+    assert not is_due(LogIndex(PARENT_ENTRIES))
+    assert is_due(LogIndex(PARENT_ENTRIES + LAST))
+
+
+def test_entries_go_on_below_the_next_parent_and_are_pulled_in_order(world: World) -> None:
+    first = world.append(world.table, "a").created[0]
+    assert layout.index_of(world.table, first) == LAST
+    assert world.run(roll_over(world.replica, world.epoch)) is True
+    following = Table(ROOT, 1)
+    second = world.append(following, "b").created[0]
+    assert second == "/t/log.2/log-0000000000"
+    assert world.pull_all() == (PARENT_ENTRIES + 1, [LAST, LAST + 1, PARENT_ENTRIES])
+    found = world.run(search_log(world.table, LogIndex(LAST), lambda index, _: index if index > LAST + 1 else None))
+    assert found == PARENT_ENTRIES
+
+
+def test_nothing_comes_after_the_last_entry(world: World) -> None:
+    assert world.run(roll_over(world.replica, world.epoch)) is True
+    late = world.append(world.table, "late")
+    assert isinstance(late, Refused)
+    assert late.operation == Check(layout.open_log(world.table), -1)
+    assert world.run(roll_over(world.replica, world.epoch)) is False
+    proposer = Proposer(world.replica, b"me", LogIndex(LAST))
+    outcome = world.run(propose(proposer, world.epoch, DropEntry("r1", EntryId("d"), "all")))
+    assert isinstance(outcome, NotProposed)
+    assert isinstance(
+        world.run(propose_merges(world.replica, world.epoch, [MergeEntry("r1", ("all_0_0_0",))])), Refused
+    )
+    moved = Proposer(Replica(Table(ROOT, 1), "r1"), b"me", LogIndex(PARENT_ENTRIES))
+    outcome = world.run(propose(moved, world.epoch, DropEntry("r1", EntryId("d"), "all")))
+    assert outcome == Proposed(LogIndex(PARENT_ENTRIES))
+
+
+def test_a_closed_parent_is_cleaned_to_its_end_and_not_beyond(world: World) -> None:
+    for number in range(150):
+        assert isinstance(world.append(world.table, f"a{number}"), Applied)
+    assert world.run(roll_over(world.replica, world.epoch)) is True
+    following, keep = Replica(Table(ROOT, 1), "r1"), Keep(2, 3)
+    start = world.tree.get(layout.log(world.table))
+    assert start is not None
+    world.tree._folders[ROOT][1]["log"] = world._node(f'{{"first":{LAST},"format":1}}')  # noqa: SLF001
+    world.pull_all()
+    assert world.run(clean_log(following, world.epoch, keep)) == Cleaned(LogIndex(LAST))  # distances mean nothing yet
+    for number in range(5):
+        world.append(following.table, f"b{number}")
+    world.pull_all()
+    cleaned = world.run(clean_log(following, world.epoch, keep))
+    assert isinstance(cleaned, Cleaned)
+    assert cleaned.first == PARENT_ENTRIES + 3
+    assert world.tree.children(layout.log(world.table)) == ()
+    assert len(world.tree.children(layout.log_parent(world.table, 1)) or ()) == 2
+
+
+def test_a_table_with_two_parents_is_dropped_whole(world: World) -> None:
+    world.append(world.table, "a")
+    world.run(roll_over(world.replica, world.epoch))
+    world.run(mark_dropped(world.table))
+    assert world.run(leave_table(world.replica)) is Outcome.DONE
+    assert world.run(remove_table(world.table)) is Outcome.DONE
+    assert world.tree.children("/") == ()
