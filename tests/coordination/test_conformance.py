@@ -76,6 +76,26 @@ def test_a_node_that_is_created_again_starts_at_version_0(zk: Coordination, root
     assert zk.perform(Get(f"{root}/a")) == Node(b"again", Version(0))
 
 
+def test_nodes_know_when_they_were_written_last_by_one_clock(zk: Coordination, root: str, commit: Commits) -> None:
+    def times() -> list[int]:
+        nodes = zk.perform(GetMany((f"{root}/a", f"{root}/b"))).nodes
+        return [node.changed_ms for node in nodes if node is not None]
+
+    commit(Create(f"{root}/a"))
+    commit(Create(f"{root}/b"))
+    first = times()
+    assert 0 < first[0] <= first[1]
+    tries = 0
+    while times()[0] <= first[1]:  # the clock counts milliseconds
+        commit(Set(f"{root}/a", b"x", ANY_VERSION))
+        tries += 1
+        assert tries < 10_000
+    assert times()[1] == first[1]
+    alone = zk.perform(Get(f"{root}/a"))
+    assert alone is not None
+    assert alone.changed_ms == times()[0]
+
+
 def test_reads_of_what_is_not_there(zk: Coordination, root: str) -> None:
     assert zk.perform(Get(f"{root}/no")) is None
     assert zk.perform(Exists(f"{root}/no")) is False

@@ -44,6 +44,7 @@ from replitree.protocol.effects import (
     Many,
     Node,
     Operation,
+    Set,
     Sync,
     Unknown,
 )
@@ -56,11 +57,18 @@ class SharedTree:
     ----------
     tree
         What is there at the beginning.
+
+    Attributes
+    ----------
+    now_ms
+        The service's clock, in milliseconds.  Every commit moves it on by one; the caller may move it on by more.
     """
 
     def __init__(self, tree: Tree | None = None) -> None:
         self._tree = Tree() if tree is None else tree
         self._lock = threading.Lock()
+        self._changed_ms: dict[str, int] = {}
+        self.now_ms = 0
         self._last_session = 0
         self._sessions: dict[Session, MemoryCoordination] = {}
         self._node_watches: dict[str, set[Session]] = {}
@@ -101,7 +109,7 @@ class SharedTree:
         with self._lock:
             if session not in self._sessions:
                 raise CoordinationUnavailable("the session ended; begin a new one with reconnect()")
-            found = answer(self._tree, effect)
+            found = self._dated(effect, answer(self._tree, effect))
             match effect:
                 case Exists(path, watch=True) | GetMany(watch=str(path)):
                     self._node_watches.setdefault(path, set()).add(session)
@@ -118,8 +126,33 @@ class SharedTree:
                 return Unknown()
             self._tree, outcome = self._tree.commit(commit.operations, session)
             if isinstance(outcome, Applied):
+                self._note_time(commit.operations, outcome)
                 self._fire(commit.operations, outcome)
             return outcome
+
+    def _dated(self, effect: Get | GetMany | Exists | Children | Sync, found: Outcome) -> Outcome:
+        """Give the nodes of an answer the time of their last change."""
+        if isinstance(found, Node) and isinstance(effect, Get):
+            return self._date(effect.path, found)
+        if isinstance(found, Many) and isinstance(effect, GetMany):
+            nodes = (
+                None if node is None else self._date(path, node)
+                for path, node in zip(effect.paths, found.nodes, strict=True)
+            )
+            return Many(tuple(nodes), found.watched)
+        return found
+
+    def _date(self, path: str, node: Node) -> Node:
+        return Node(node.value, node.version, self._changed_ms.get(path, 0))
+
+    def _note_time(self, operations: Iterable[Operation], outcome: Applied) -> None:
+        self.now_ms += 1
+        for operation in operations:
+            if isinstance(operation, Delete):
+                self._changed_ms.pop(operation.path, None)
+            elif isinstance(operation, Set):
+                self._changed_ms[operation.path] = self.now_ms
+        self._changed_ms.update(dict.fromkeys(outcome.created, self.now_ms))
 
     def _fire(self, operations: Iterable[Operation], outcome: Applied) -> None:
         for nodes, folders in woken(operations, outcome):

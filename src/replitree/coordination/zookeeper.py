@@ -2,8 +2,8 @@
 
 Guarantees: those of `port`, and:
 
-* **Time.**  `perform` returns within `operation_timeout_s`, the constructor and `reconnect` within `connect_timeout_s`, `close`
-  within `CLOSE_S_MAX`, whatever servers and network do.
+* **Time.**  `perform` returns within `operation_timeout_s` (for each `PIPELINE_MAX` reads of a `GetMany`), the constructor and
+  `reconnect` within `connect_timeout_s`, `close` within `CLOSE_S_MAX`, whatever servers and network do.
 * **Doubt.**  A commit is `Unknown` whenever its answer did not come: connection lost, session expired, time up, client
   closed.  `Refused` needs the server's own word.
 * **Sessions.**  An answer that comes after the end of the session is not believed.
@@ -36,6 +36,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 
 from replitree.coordination.port import Dispatcher, Event, Listener, Outcome, RequestCounts
+from replitree.coordination.requests import encode_transaction, send_exists, send_get, send_transaction
 from replitree.coordination.session import ZooKeeperSession
 from replitree.coordination.url import CoordinationUrl, parse_url
 from replitree.errors import BadInput, CoordinationUnavailable, NotAuthorized
@@ -46,8 +47,6 @@ from replitree.protocol.effects import (
     Commit,
     Committed,
     CoordinationEffect,
-    Create,
-    Delete,
     Exists,
     Get,
     GetMany,
@@ -56,7 +55,6 @@ from replitree.protocol.effects import (
     Operation,
     Reason,
     Refused,
-    Set,
     Sync,
     Unknown,
     Version,
@@ -73,9 +71,7 @@ REQUEST_BYTES_MAX = 1_000_000
 PIPELINE_MAX = 1_000
 """Reads that one `GetMany` has on the way at once: a bound on what both sides hold."""
 
-_OPERATION_BYTES = 100  # header, lengths and ACL around an operation's path and value
-
-_Result: TypeAlias = Any  # kazoo's AsyncResult; kazoo ships no types
+_Result: TypeAlias = Any  # a `Reply`, or kazoo's AsyncResult; kazoo ships no types
 
 _REASONS: dict[type[Exception], Reason] = {
     NoNodeError: Reason.NO_NODE,
@@ -244,12 +240,12 @@ class ZooKeeperCoordination:
         match effect:
             case Get(path):
                 self._requests.add("get")
-                return _node(client.get_async(path), deadline)
+                return _node(send_get(client, path), deadline)
             case GetMany(paths, watch):
                 return self._get_many(session, paths, watch, deadline)
             case Exists(path, watch):
                 self._requests.add("exists")
-                return _wait(client.exists_async(path, session.on_watch if watch else None), deadline) is not None
+                return _wait(send_exists(client, path, session.on_watch if watch else None), deadline) is not None
             case Children(path, watch):
                 self._requests.add("children")
                 return _children(client.get_children_async(path, session.on_watch if watch else None), deadline)
@@ -264,26 +260,27 @@ class ZooKeeperCoordination:
         nodes: list[Node | None] = []
         watched: _Result = None
         for start in range(0, max(len(paths), 1), PIPELINE_MAX):
+            deadline = max(deadline, time.monotonic() + self._operation_timeout_s)  # of many reads, each pipeline has its own
             client = session.client(deadline)
             some = paths[start : start + PIPELINE_MAX]
             self._requests.add("get", len(some))
-            results = [client.get_async(path) for path in some]
+            results = [send_get(client, path) for path in some]
             if watch is not None and start + PIPELINE_MAX >= len(paths):
                 self._requests.add("exists")
-                watched = client.exists_async(watch, session.on_watch)
+                watched = send_exists(client, watch, session.on_watch)
             nodes.extend(_nodes(results, deadline))
         return Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
 
     def _commit(self, session: ZooKeeperSession, operations: tuple[Operation, ...], deadline: float) -> Committed:
-        size = sum(_OPERATION_BYTES + len(operation.path) + len(_value(operation)) for operation in operations)
-        if size > REQUEST_BYTES_MAX:
-            raise BadInput(f"a commit of {size} bytes is larger than {REQUEST_BYTES_MAX}; nothing was sent")
+        for operation in operations:  # a slash at the end would quietly be another path
+            assert operation.path[-1] != "/" or isinstance(operation, Check), f"{operation} has no name"
         try:
-            transaction = session.client(deadline).transaction()
-            for operation in operations:
-                _add(transaction, operation)
+            client = session.client(deadline)
+            data = encode_transaction(client, operations)
+            if len(data) > REQUEST_BYTES_MAX:
+                raise BadInput(f"a commit of {len(data)} bytes is larger than {REQUEST_BYTES_MAX}; nothing was sent")
             self._requests.add("commit")
-            results = _wait(transaction.commit_async(), deadline)
+            results = _wait(send_transaction(client, data), deadline)
         except (KazooException, KazooTimeoutError, CoordinationUnavailable):
             return Unknown()
         except ValueError as error:  # kazoo itself refuses to go up in a path
@@ -308,26 +305,6 @@ class ZooKeeperCoordination:
         return Unknown()
 
 
-def _add(transaction: Any, operation: Operation) -> None:
-    # kazoo drops a slash at the end: it would quietly take another path.
-    assert operation.path[-1] != "/" or isinstance(operation, Check), f"{operation} has no name"
-    match operation:
-        case Check(path, version):
-            transaction.check(path, version)
-        case Create(path, value, ephemeral, sequential):
-            transaction.create(path, value, ephemeral=ephemeral, sequence=sequential)
-        case Set(path, value, version):
-            transaction.set_data(path, value, version)
-        case Delete(path, version):
-            transaction.delete(path, version)
-        case _:
-            assert_never(operation)
-
-
-def _value(operation: Operation) -> bytes:
-    return operation.value if isinstance(operation, Create | Set) else b""
-
-
 def _wait(result: _Result, deadline: float) -> Any:
     return result.get(timeout=max(0.0, deadline - time.monotonic()))
 
@@ -337,7 +314,7 @@ def _node(result: _Result, deadline: float) -> Node | None:
         value, stat = _wait(result, deadline)
     except NoNodeError:
         return None
-    return Node(value or b"", Version(stat.version))
+    return Node(value or b"", Version(stat.version), stat.mtime)
 
 
 def _nodes(results: list[_Result], deadline: float) -> list[Node | None]:
