@@ -15,10 +15,12 @@ from replitree.client.catalog import this_machine
 from replitree.client.snapshot import PartCache, Snapshot, SnapshotPart
 from replitree.errors import SchemaMismatch
 from replitree.spark.columns import conformed, literal
+from replitree.spark.nested import with_stored_names
 from replitree.spark.read import snapshot_df
 from replitree.spark.source_read import FilesPartition, FileUnit, ReadPlan, read_partition
 from replitree.spark.types import exchange_schema, spark_schema, spark_type
 from replitree.storage.adopt import adopt_files
+from replitree.storage.alter_parser import parse_alter
 from replitree.storage.conform import conform
 from replitree.storage.defaults import python_default
 from replitree.storage.definition import define_table
@@ -28,6 +30,7 @@ from replitree.storage.read import read_parts
 from replitree.storage.types import format_type
 from tests.formats.samples import FULL
 from tests.storage.evolving import EXAMPLES, Story, stories, table
+from tests.storage.nesting import NestedStory, nested_stories
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +43,7 @@ class NoSource(PartCache):
         pass
 
 
-def snapshot(story: Story) -> Snapshot:
+def snapshot(story: Story | NestedStory) -> Snapshot:
     """Give a story's parts as a replica on this machine would."""
     parts = [SnapshotPart(f"all_{i}_{i}_0", str(p), read_manifest(p)) for i, p in enumerate(story.parts)]
     return Snapshot(story.definition, len(parts), "r1", tuple(parts), this_machine(), NoSource())
@@ -113,6 +116,44 @@ def test_random_stories_read_alike_with_spark(spark: SparkSession) -> None:
             assert same(snapshot_df(snapshot(story), spark), story)
 
     check()
+
+
+@pytest.mark.system
+def test_random_stories_of_nested_columns_read_alike_with_spark(spark: SparkSession) -> None:
+    @settings(max_examples=12)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            story = data.draw(nested_stories(Path(folder)))
+            frame = snapshot_df(snapshot(story), spark)
+            assert frame.schema == spark_schema(story.definition)
+            assert story.sorted(conform(frame.toArrow(), story.definition)) == story.expected()
+
+    check()
+
+
+@pytest.mark.system
+def test_rows_are_written_with_the_stored_names_of_fields(spark: SparkSession, tmp_path: Path) -> None:
+    one = define_table(
+        "t", "k bigint, r struct<a: int, b: array<struct<x: int, y: int>>>, m map<string, struct<n: int>>"
+    )
+    statement = (
+        "RENAME COLUMN r.a TO z, DROP COLUMN r.b.element.x, ADD COLUMN r.b.element.x string, "
+        "RENAME COLUMN m.value.n TO o"
+    )
+    two = apply_alter(one, parse_alter(statement, one))
+    rows = [
+        {"k": 1, "r": {"z": 5, "b": [{"y": 1, "x": "s"}, None]}, "m": [("q", {"o": 1}), ("p", None)]},
+        {"k": 2, "r": None, "m": None},
+        {"k": 3, "r": {"z": None, "b": None}, "m": []},
+    ]
+    expected = conform(rows, two)
+    frame = with_stored_names(conformed(spark.createDataFrame(expected), two), two)
+    frame.coalesce(1).write.parquet(str(tmp_path / "files"))
+    files = sorted((tmp_path / "files").glob("*.parquet"))
+    manifest = adopt_files(files, two, tmp_path / "adopted")
+    assert read_parts([tmp_path / "adopted" / manifest.partition], two).sort_by("k").to_pylist() == expected.to_pylist()
+    assert manifest.schema_version == 2
 
 
 def _scans(frame: DataFrame) -> int:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
+from replitree.spark.read import session_conf
+from replitree.spark.source_write import SESSION_MODE
 from replitree.spark.write import insert_df
 from tests.spark.conftest import uploads_left
 from tests.spark.test_write import failing, frame_of, save
@@ -33,6 +35,7 @@ def keys(table: Table) -> list[int]:
 
 
 def partitions(table: Table) -> dict[str, int]:
+    keys(table)
     return {found.partition: found.rows for found in table.partitions()}
 
 
@@ -62,6 +65,30 @@ def test_dynamic_overwrite_replaces_the_touched_partitions(
     table.insert(frame_of(spark, 40).where("d >= date'2018-02-01'"), overwrite="partitions")
     keys(table)
     assert partitions(table) == {"2018-01": 31, "2018-02": 9, "2018-03": 310}
+
+
+def test_session_says_what_is_overwritten_unless_the_job_does(
+    spark: SparkSession, running: LocalCluster, table: Table
+) -> None:
+    table.insert(frame_of(spark, 900))
+    january = frame_of(spark, 40).where("d < date'2018-02-01'")
+    with session_conf(spark, {SESSION_MODE: "DYNAMIC"}):
+        save(january, running, table, mode="overwrite")
+        assert partitions(table) == {"2018-01": 31, "2018-02": 280, "2018-03": 310}
+        options = f"url '{running.folder}', table '{table.name}'"
+        spark.sql(f"create or replace temporary view target_s using replitree options({options})")
+        with pytest.raises(AnalysisException, match="does not support dynamic overwrite"):  # Spark's own word
+            spark.sql("insert overwrite target_s select date'2018-02-01' d, 1L k, 0.5D v, 'x' s")
+        save(january.where("k < 0"), running, table, mode="overwrite")
+        assert partitions(table) == {"2018-01": 31, "2018-02": 280, "2018-03": 310}
+        save(january, running, table, mode="overwrite", partitionOverwriteMode="static")
+        assert partitions(table) == {"2018-01": 31}
+    with session_conf(spark, {SESSION_MODE: "static"}):
+        february = frame_of(spark, 40).where("d >= date'2018-02-01'")
+        save(february, running, table, mode="overwrite", partitionOverwriteMode="dynamic")
+        assert partitions(table) == {"2018-01": 31, "2018-02": 9}
+        save(february, running, table, mode="overwrite")
+        assert partitions(table) == {"2018-02": 9}
 
 
 def test_job_may_overwrite_what_it_reads(spark: SparkSession, running: LocalCluster, table: Table) -> None:
@@ -168,6 +195,11 @@ def test_final_frame_is_what_a_merge_leaves(spark: SparkSession, running: LocalC
         rows = spark.range(100).selectExpr("cast(id % 3 as int) p", "id % 50 k", f"{version}L v", f"'v{version}' s")
         table.insert(rows)
     final = sorted(table.to_df(spark, final=True).collect())
+    reader = spark.read.format("replitree").option("url", str(running.folder)).option("final", "true")
+    assert sorted(reader.load(table.name).collect()) == final
+    assert reader.load(table.name).where("v = 0").count() == sum(row.v == 0 for row in final)
+    pushed = reader.option("where", "p = 1 and v > 1").option("columns", "s,k").option("partitions", 1)
+    assert sorted(pushed.load(table.name).collect()) == sorted((r.s, r.k) for r in final if r.p == 1 and r.v > 1)
     assert final == sorted(spark.createDataFrame(table.to_arrow(final=True)).collect())
     assert table.to_df(spark, columns=["s"], where="k = 7", final=True).columns == ["s"]
     some = table.to_df(spark, ["k", "v"], "upper(s) = 'V2' and k < 10", final=True)

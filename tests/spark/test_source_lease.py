@@ -78,7 +78,7 @@ def test_task_that_can_not_ask_reads_on(cluster: FakeCluster, r1: FakeReplica) -
 def test_lease_that_is_lost_while_a_task_reads_fails_it(
     cluster: FakeCluster, r1: FakeReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    r1.snapshot["lease_s"] = 0.3
+    r1.snapshot["lease_s"] = 3.0
     _, partitions = plan(cluster, partitions="1")
     lost = threading.Event()
 

@@ -18,11 +18,12 @@ from replitree.client.snapshot import SnapshotPart
 from replitree.client.staging import stage_slices
 from replitree.errors import BadInput, SchemaMismatch
 from replitree.spark.columns import check_columns
+from replitree.spark.final import pack
 from replitree.spark.options import number, open_connection, seconds, table_name
 from replitree.spark.read import escaped
 from replitree.spark.session import check_worker_python
 from replitree.spark.source import KNOWN_OPTIONS, ReplitreeReader, ReplitreeSource
-from replitree.spark.source_read import FileUnit, pack, read_partition
+from replitree.spark.source_read import FileUnit, read_partition
 from replitree.spark.source_write import StagedMessage, gather
 from replitree.spark.types import columns_of, exchange_schema, spark_schema
 from replitree.storage.content_hash import content_hash

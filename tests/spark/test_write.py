@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
@@ -274,3 +275,18 @@ def test_insert_into_a_view(spark: SparkSession, running: LocalCluster, table: T
     spark.sql(f"create or replace temporary view target using replitree options({options})")
     spark.sql("insert into target select date'2018-01-01' d, 1L k, 0.5D v, 'x' s")
     assert keys(table) == [1]
+
+
+def test_upload_of_a_job_names_the_drivers_process(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    """So the replica can tell when nobody will commit it any more, however long its tasks wait."""
+    folders = [running.folder / name / "data" / "tables" / table.definition.folder_name for name in running.names]
+
+    def writers(_: int) -> str:
+        return " ".join(path.read_text() for folder in folders for path in (folder / "uploads").glob("*_life"))
+
+    rows = spark.range(1).select(F.col("id").alias("k"), F.udf(writers, "string", useArrow=False)("id").alias("s"))
+    save(rows, running, table)
+    (text,) = table.to_arrow(["s"], None, table.status().log_tail - 1)["s"].to_pylist()
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Spark tells its process nowhere else
+    assert json.loads(text)["pid"] == jvm.java.lang.ProcessHandle.current().pid()
+    assert uploads_left(running, table) == []

@@ -1,10 +1,13 @@
 """Final reads with Spark: what a merge of everything would leave, as a frame.
 
 The table's policy needs the rows of a partition side by side in the order of their inserts, which Parquet files do not tell
-the JVM.  So the merging is done here, by the code that merges parts, in bounded memory; the result is written into
-Parquet files of a temporary folder, which is removed when this process ends, and Spark reads these.
+the JVM.  So tasks do the merging, by the code that merges parts, in bounded memory: each takes some partitions, or a range
+of the order key of a large one.  What they leave is written into Parquet files of a temporary folder, which is removed when
+this process ends, and Spark reads these.
 
 Guarantees: the same rows as `Snapshot.to_arrow(final=True)`, filtered by Spark's own ``WHERE``.
+
+``format("replitree").option("final", "true")`` does the same without the files, each time that the frame is read.
 
 Absent on purpose: a window over the keys in SQL.  It would shuffle the table, and could not tell which of two rows with the
 same version came last.
@@ -13,86 +16,170 @@ same version came last.
 from __future__ import annotations
 
 import atexit
+import os
+import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from replitree.client.snapshot import Snapshot
+from replitree.client.final import final_batches_of, final_groups
+from replitree.client.snapshot import Snapshot, SnapshotPart
 from replitree.spark.columns import quoted
-from replitree.spark.read import check_local, filtered, pushed, read_files
+from replitree.spark.read import check_local, filtered, pushed, read_files, snapshot_df
+from replitree.spark.tasks import run_tasks
 from replitree.spark.types import spark_schema
+from replitree.storage.definition import TableDefinition, decode_definition
 from replitree.storage.durable import store_errors
+from replitree.storage.key_range import KeyRange, ranges_of
+from replitree.storage.merge_policy import PLAIN
+from replitree.storage.predicate_parser import parse_predicate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FILE_ROWS = 1_000_000
-"""Rows of one file: several make several tasks."""
+TASK_BYTES = 128 << 20
+"""Bytes of data files that one task merges, when there are more than the cores can take at once."""
+
+RANGES_MAX = 256
+"""Ranges into which a partition is cut at most."""
+
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class FinalUnit:
+    """What can be merged by itself: a partition, or a range of the order key of one.
+
+    Attributes
+    ----------
+    folders
+        Of its parts, in the order of their blocks.
+    key_range
+        Which rows; None: all.
+    bytes
+        About how much there is to read.
+    """
+
+    folders: tuple[str, ...]
+    key_range: KeyRange | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """The units of one task, and what is wanted of them: columns, condition, and where the rows go."""
+
+    definition: tuple[bytes, bytes]
+    units: tuple[FinalUnit, ...]
+    columns: tuple[str, ...]
+    where: str | None
+    folder: str
 
 
 def final_df(
     snapshot: Snapshot, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None
 ) -> DataFrame:
-    """Give to Spark what the table's policy leaves of a snapshot.
-
-    Parameters
-    ----------
-    snapshot
-        From `Table.snapshot`.
-    columns
-        Names, in the order wanted; all by default.
-    where
-        Spark SQL condition over the table's columns.
+    """Give to Spark what the table's policy leaves of a snapshot.  Parameters and errors as `replitree.spark.read.snapshot_df`.
 
     Raises
     ------
-    BadInput
-        A column is unknown, Spark can't read `where`, or its executors run elsewhere.
-    SnapshotExpired
-        Parts of the snapshot are gone.
-    StoreError
-        The temporary folder is full.
+    Unavailable
+        A task failed: the temporary folder is full, or a part can't be read.
     """
     definition = snapshot.definition
+    if definition.policy == PLAIN:  # nothing is left out
+        return snapshot_df(snapshot, spark, columns, where)
     check_local(spark, definition.name)
     wanted = spark_schema(definition, columns).names
     predicate, problem = pushed(definition, spark, where)
-    needed = None if where is not None and predicate is None else wanted  # what Spark looks at, it alone knows
-    if predicate is not None:
-        needed = list(dict.fromkeys([*wanted, *predicate.columns]))
-    batches = snapshot.batches(needed, where if predicate is not None else None, final=True)
-    files = _write(batches, snapshot.schema_of(needed))
+    needed = definition.arrow_schema.names  # what else Spark looks at, it alone knows
+    if where is None or predicate is not None:
+        needed = list(dict.fromkeys([*wanted, *(predicate.columns if predicate is not None else ())]))
+    groups = final_groups(snapshot.parts, definition, predicate)
+    units = [unit for group in groups for unit in cut_group(group, snapshot.folders(group), definition)]
+    files = _write(spark, definition, units, needed, where if predicate is not None else None)
     schema = spark_schema(definition, needed)
-    frame = read_files(spark, schema, [str(file) for file in files]) if files else spark.createDataFrame([], schema)
+    frame = read_files(spark, schema, files) if files else spark.createDataFrame([], schema)
     if where is not None:
         frame = filtered(frame, where, problem)
     return frame.select(*[quoted(name) for name in wanted])
 
 
-def _write(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[Path]:
-    """Write batches into files of a folder that lasts as long as this process."""
-    import pyarrow.parquet as pq
+def cut_group(
+    group: Sequence[SnapshotPart], folders: Sequence[Path], definition: TableDefinition
+) -> Iterator[FinalUnit]:
+    """Cut one group of `replitree.client.final.final_groups` into units of about `TASK_BYTES`.
 
+    Parameters
+    ----------
+    folders
+        Of its parts, on this machine.
+    """
+    size = sum(part.manifest.bytes for part in group)
+    parts = [(folder, part.manifest) for folder, part in zip(folders, group, strict=True)]
+    ranges = ranges_of(parts, definition, min(RANGES_MAX, -(-size // TASK_BYTES)))
+    for key_range in ranges:
+        yield FinalUnit(tuple(map(str, folders)), key_range, size // len(ranges))
+
+
+def pack(units: Sequence[U], sizes: Sequence[int], tasks: int) -> list[list[U]]:
+    """Distribute units over at most `tasks` tasks of about equal size; no task is empty."""
+    packed: list[list[U]] = [[] for _ in range(min(tasks, len(units)))]
+    loads = [0] * len(packed)
+    for number in sorted(range(len(units)), key=lambda i: (-sizes[i], i)):
+        lightest = loads.index(min(loads))
+        packed[lightest].append(units[number])
+        loads[lightest] += sizes[number]
+    return packed
+
+
+def read_units(
+    units: Iterable[FinalUnit], definition: TableDefinition, columns: Sequence[str], where: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Merge units, and give the rows that the policy leaves and the condition keeps; parameters as `final_df`."""
+    predicate = parse_predicate(where, definition) if where else None
+    for unit in units:
+        yield from final_batches_of(list(map(Path, unit.folders)), definition, columns, predicate, unit.key_range)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _write(
+    spark: SparkSession,
+    definition: TableDefinition,
+    units: Sequence[FinalUnit],
+    columns: Sequence[str],
+    where: str | None,
+) -> list[str]:
+    """Have tasks write the rows of all units into files of a folder that lasts as long as this process."""
     folder = Path(tempfile.mkdtemp(prefix="replitree-final-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    files: list[Path] = []
-    writer: pq.ParquetWriter | None = None
-    rows = 0
-    with store_errors(f"write the rows of a final read to {folder}"):
-        try:
+    encoded = (definition.encode_metadata(), definition.encode_columns())
+    sizes = [unit.bytes for unit in units]
+    packed = pack(units, sizes, max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES)))
+    tasks = [_Task(encoded, tuple(some), tuple(columns), where, str(folder)) for some in packed]
+    return [name.decode() for name in run_tasks(spark, tasks, _write_task) if name]
+
+
+def _write_task(task: _Task) -> bytes:
+    """Write the rows of one task; return the file's path, empty when there are none."""
+    import pyarrow.parquet as pq
+
+    definition = decode_definition(*task.definition)
+    batches = read_units(task.units, definition, task.columns, task.where)
+    path = Path(task.folder) / f"final-{secrets.token_hex(8)}.parquet"  # a repeated task has a file of its own
+    with store_errors(f"write the rows of a final read to {task.folder}"):
+        first = next(batches, None)
+        if first is None:
+            return b""
+        with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+            writer.write_batch(first)
             for batch in batches:
-                if writer is None or rows >= FILE_ROWS:
-                    if writer is not None:
-                        writer.close()
-                    files.append(folder / f"final-{len(files)}.parquet")
-                    writer, rows = pq.ParquetWriter(files[-1], schema, compression="zstd"), 0
                 writer.write_batch(batch)
-                rows += batch.num_rows
-        finally:
-            if writer is not None:
-                writer.close()
-    return files
+    return str(path).encode()

@@ -28,11 +28,13 @@ from pyspark.sql.types import StructField, StructType
 from replitree.client.snapshot import Snapshot, SnapshotPart
 from replitree.errors import BadInput
 from replitree.spark.columns import literal, quoted
+from replitree.spark.nested import reshaped
 from replitree.spark.types import spark_schema, spark_type
 from replitree.storage.definition import TableDefinition
 from replitree.storage.layout import Layout, Origin, is_plain, layouts_of, stored_schema
 from replitree.storage.predicate import Predicate
 from replitree.storage.predicate_parser import parse_predicate
+from replitree.storage.types import parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -178,9 +180,11 @@ def _column(origin: Origin) -> Column:
     if origin.stored_type is None:
         return literal(column.initial_scalar).alias(column.name)
     values = F.col(quoted(column.stored_name))
-    return (values if origin.stored_type == column.type else values.cast(spark_type(column.arrow_type))).alias(
-        column.name
-    )
+    if origin.is_reshaped:
+        values = reshaped(values, *map(parse_type, (origin.stored_type, column.stored_type, column.type)))
+    elif origin.stored_type != column.type:
+        values = values.cast(spark_type(column.arrow_type))
+    return values.alias(column.name)
 
 
 def read_files(spark: SparkSession, schema: StructType, files: Sequence[str]) -> DataFrame:

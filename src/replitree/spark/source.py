@@ -16,12 +16,14 @@ Options (any case; all are text):
 ``where``                   read: Spark SQL condition over the table's columns, pushed down to parts and files
 ``minindex``                read: the insert at this log index must be included
 ``asof``                    read: exactly what the log has below this index
+``final``                   read: ``true`` applies the table's policy first, as a merge of everything would
 ``partitions``              read: how many tasks to pack the files into
 ``lease``                   read: for how many seconds the parts are kept after a task of the read last said that it
                             needs them; by default 600, at most 3600
 ``inserttoken``             write: names the insert; a job that is run again with the same token inserts nothing twice
 ``partitionoverwritemode``  write with ``mode("overwrite")``: ``static`` replaces the whole table, ``dynamic`` the
-                            partitions that the rows belong to
+                            partitions that the rows belong to; by default what the session has in
+                            ``spark.sql.sources.partitionOverwriteMode``, then ``static``
 ``mergeschema``             write: ``true`` adds the columns that the rows have and the table has not, and widens others
 ``timeout``                 seconds to wait for replicas
 ==========================  ============================================================================================
@@ -32,8 +34,7 @@ under names that no other attempt has, and the driver commits; ``mode("overwrite
 commit.  Without ``inserttoken`` a job that is run again is a new insert.
 
 Absent on purpose: ``pushFilters``.  On Spark 4.3 it returns wrong rows when one relation is used twice, because filters
-of one use prune the other.  ``where`` is for that.  Also absent: streams, final reads (`Table.to_df` has them), and the
-session's ``spark.sql.sources.partitionOverwriteMode``, which a Python source does not hear of: say it as an option.
+of one use prune the other.  ``where`` is for that.  Also absent: streams.
 
 This module imports little: Spark imports every `pyspark_*` module in a process of its own before it plans anything.
 """
@@ -72,6 +73,7 @@ KNOWN_OPTIONS = frozenset(
         "where",
         "minindex",
         "asof",
+        "final",
         "partitions",
         "lease",
         "inserttoken",

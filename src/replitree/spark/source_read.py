@@ -8,6 +8,8 @@ The snapshot has a lease, which the planning process can't renew: it ends long b
 when it begins, and while it runs; after the last task it ends by itself.  A task that finds it lost fails: the frame is
 too old, and has to be made again.
 
+A *final* read cuts partitions, not files, into tasks (`replitree.spark.final`): rows with equal keys are merged by one task.
+
 Batches have exactly the schema that Spark asked for: the table's types, every column nullable.
 
 Absent on purpose: order.  Rows come as the tasks come.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,13 +29,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from replitree.client.final import final_groups
 from replitree.client.http import HttpClient
 from replitree.client.lease import LeaseHandle, hold
-from replitree.client.snapshot import PartCache, SnapshotPart, local_folder
+from replitree.client.snapshot import PartCache, Snapshot, SnapshotPart, local_folder
 from replitree.errors import BadInput, LeaseLost, ReplitreeError
-from replitree.spark.options import number, open_connection, open_table, seconds, table_name
+from replitree.spark.final import FinalUnit, cut_group, pack, read_units
+from replitree.spark.options import flag, number, open_connection, open_table, seconds, table_name
 from replitree.spark.types import columns_of, exchange_schema, spark_schema
 from replitree.storage.definition import TableDefinition, decode_definition
+from replitree.storage.key_range import KeyRange
+from replitree.storage.merge_policy import PLAIN
 from replitree.storage.predicate_parser import parse_predicate
 from replitree.storage.read import scan_files
 
@@ -71,6 +77,15 @@ class FileUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupUnit:
+    """Of a final read: the parts that are merged with each other, on some machine, and the rows wanted of them."""
+
+    parts: tuple[SnapshotPart, ...]
+    machine: str
+    key_range: KeyRange | None
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """What one task needs: all of the plan, and its files.
 
@@ -78,13 +93,13 @@ class Task:
     """
 
     plan: ReadPlan
-    units: tuple[FileUnit, ...]
+    units: tuple[FileUnit | GroupUnit, ...]
 
 
 class FilesPartition(InputPartition):
     """The files of one task; its value is a `Task`."""
 
-    def __init__(self, plan: ReadPlan, units: Sequence[FileUnit]) -> None:
+    def __init__(self, plan: ReadPlan, units: Sequence[FileUnit | GroupUnit]) -> None:
         super().__init__(Task(plan, tuple(units)))
 
 
@@ -110,6 +125,7 @@ def plan_read(options: Mapping[str, str], schema: StructType) -> ReadPlan:
     names = columns_of(schema, definition)
     if options.get("where"):
         parse_predicate(options["where"], definition)
+    flag(options, "final")
     return ReadPlan(dict(options), (definition.encode_metadata(), definition.encode_columns()), tuple(names), schema)
 
 
@@ -127,9 +143,7 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
         lease = snapshot.lease.hand_over() if snapshot.lease is not None else None
         addresses = tuple(replica.address for replica in table.replicas() if replica.address)
         token = connection.access.token
-    parts = snapshot.select(options.get("where"))
-    units = [FileUnit(part, file.name, snapshot.machine) for part in parts for file in part.manifest.files]
-    sizes = [file.bytes for part in parts for file in part.manifest.files]
+    units, sizes = _units(snapshot, options)
     tasks = number(options, "partitions")
     if tasks is not None and tasks < 1:
         raise BadInput(f"option partitions is at least 1, not {tasks}")
@@ -144,6 +158,24 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
     return planned, [FilesPartition(planned, units_) for units_ in packed]
 
 
+def _units(snapshot: Snapshot, options: Mapping[str, str]) -> tuple[list[FileUnit | GroupUnit], list[int]]:
+    """Return what tasks can read by itself, and about how many bytes each is."""
+    where, machine, definition = options.get("where"), snapshot.machine, snapshot.definition
+    if not flag(options, "final") or definition.policy == PLAIN:
+        files = [(part, file) for part in snapshot.select(where) for file in part.manifest.files]
+        return [FileUnit(part, file.name, machine) for part, file in files], [file.bytes for _, file in files]
+    predicate = parse_predicate(where, definition) if where else None
+    units: list[FileUnit | GroupUnit] = []
+    sizes: list[int] = []
+    for group in final_groups(snapshot.parts, definition, predicate):
+        here = [Path(part.path) for part in group] if snapshot.is_local else None  # who fetches, fetches all anyway
+        size = sum(part.manifest.bytes for part in group)
+        ranges = [unit.key_range for unit in cut_group(group, here, definition)] if here is not None else [None]
+        units += [GroupUnit(group, machine, key_range) for key_range in ranges]
+        sizes += [size // len(ranges)] * len(ranges)
+    return units, sizes
+
+
 def _with_definition(plan: ReadPlan, definition: TableDefinition) -> ReadPlan:
     """Use the snapshot's definition, if the table was altered after Spark asked for its schema.
 
@@ -156,17 +188,6 @@ def _with_definition(plan: ReadPlan, definition: TableDefinition) -> ReadPlan:
     if encoded == plan.definition:
         return plan
     return replace(plan, definition=encoded, columns=tuple(columns_of(plan.schema, definition)))
-
-
-def pack(units: Sequence[FileUnit], sizes: Sequence[int], tasks: int) -> list[list[FileUnit]]:
-    """Distribute files over at most `tasks` tasks of about equal size; no task is empty."""
-    packed: list[list[FileUnit]] = [[] for _ in range(min(tasks, len(units)))]
-    loads = [0] * len(packed)
-    for number_ in sorted(range(len(units)), key=lambda i: (-sizes[i], i)):
-        lightest = loads.index(min(loads))
-        packed[lightest].append(units[number_])
-        loads[lightest] += sizes[number_]
-    return packed
 
 
 def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -186,10 +207,30 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         http = HttpClient(plan.token)
         cache = PartCache(http, table_name(plan.options), plan.addresses, Path(folder))
         with _leased(plan.lease, http) as check:
-            files = [(unit.part.manifest.schema_version, str(_file(unit, definition, cache))) for unit in units]
-            for batch in _scan(plan, definition, files):
+            for batch in _read(plan, units, definition, cache):
                 check()
                 yield batch
+
+
+def _read(
+    plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], definition: TableDefinition, cache: PartCache
+) -> Iterator[pa.RecordBatch]:
+    """Read units of one kind."""
+    groups = [unit for unit in units if isinstance(unit, GroupUnit)]
+    files = [
+        (unit.part.manifest.schema_version, str(_file(unit, definition, cache)))
+        for unit in units
+        if isinstance(unit, FileUnit)
+    ]
+    if files:
+        yield from _scan(plan, definition, files)
+    found = (_fetched(unit, definition, cache) for unit in groups)
+    yield from _exactly(read_units(found, definition, plan.columns, plan.options.get("where")), plan)
+
+
+def _fetched(unit: GroupUnit, definition: TableDefinition, cache: PartCache) -> FinalUnit:
+    folders = [local_folder(part, unit.machine, definition.name) or cache.fetch(part) for part in unit.parts]
+    return FinalUnit(tuple(map(str, folders)), unit.key_range, 0)
 
 
 @contextmanager
@@ -219,14 +260,20 @@ def _scan(plan: ReadPlan, definition: TableDefinition, files: Sequence[tuple[int
     where = plan.options.get("where")
     predicate = parse_predicate(where, definition) if where else None
     ordered = sorted(files, key=lambda file: file[0])  # those of one schema version are scanned together
-    target = exchange_schema(plan.schema)
     for scan in scan_files(
         ordered, definition, plan.columns, predicate, batch_rows=BATCH_ROWS, batches_ahead=2, files_ahead=1
     ):
-        for batch in scan.to_batches():
-            if batch.num_rows:
-                columns = [column.cast(wanted.type) for column, wanted in zip(batch.columns, target, strict=True)]
-                yield pa.RecordBatch.from_arrays(columns, schema=target)
+        yield from _exactly(scan.to_batches(), plan)
+
+
+def _exactly(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    """Give batches the schema that Spark asked for."""
+    target = exchange_schema(plan.schema)
+    for batch in batches:
+        for first in range(0, batch.num_rows, BATCH_ROWS):
+            rows = batch.slice(first, BATCH_ROWS)
+            columns = [column.cast(wanted.type) for column, wanted in zip(rows.columns, target, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=target)
 
 
 def _file(unit: FileUnit, definition: TableDefinition, cache: PartCache) -> Path:

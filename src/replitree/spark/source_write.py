@@ -10,9 +10,11 @@ Order, and what is left behind when it ends there:
 
 A job that overwrites does so in the commit: what was there is read until then, and by the job itself to its end.
 
+What a job that overwrites takes the place of may be the session's to say; its tasks bring the answer.
+
 `abort` comes when a task failed for good, and also when `commit` raised.  It removes the scratch folder; the upload
 only when the mark of step 4 is not there, for otherwise it may be part of the table.  What nobody removes, the replica
-sweeps.
+does, some minutes after the driver's process has ended (`replitree.replica.upload_life`).
 
 Without a shared disk, the files of an attempt travel in its message to the driver (`MESSAGE_BYTES_MAX`), which sends
 them on.
@@ -26,8 +28,9 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -42,9 +45,11 @@ from replitree.client.insert import TIMEOUT_S, InsertResult
 from replitree.client.slices import cut
 from replitree.client.staging import stage_slices
 from replitree.client.table import Table
-from replitree.client.upload import Overwrite, Upload, discard_upload, fresh_token, send_part
+from replitree.client.upload import Overwrite, Upload, discard_upload, fresh_token, renewed, send_part
 from replitree.errors import BadInput
+from replitree.replica.uploads import LIFE_SUFFIX
 from replitree.spark.columns import check_columns
+from replitree.spark.driver import driver_process
 from replitree.spark.options import flag, open_connection, open_table, seconds
 from replitree.spark.write import SCRATCH_SUFFIX
 from replitree.storage.adopt import adopt_files
@@ -59,6 +64,11 @@ MARK = "commit_may_have_begun"
 OVERWRITE_MODES: Mapping[str, Overwrite] = {"static": "all", "dynamic": "partitions"}
 """Spark's names for what is overwritten."""
 
+SESSION_MODE = "spark.sql.sources.partitionOverwriteMode"
+"""What is overwritten by a job that does not say it.
+
+Spark tells no planner of a Python source its session's settings, but every task those of its job."""
+
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
@@ -72,12 +82,18 @@ class WritePlan:
     upload: str
     address: str
     path: str | None
-    overwrite: Overwrite | None = None
+    overwrite: Overwrite | Literal["session"] | None = None
 
     @property
     def folder(self) -> Path | None:
         """The upload's folder if tasks on its machine may write there."""
         return Path(self.path) if self.path is not None else None
+
+    @property
+    def overwrites(self) -> Overwrite | None:
+        """What the insert takes the place of, once that is settled."""
+        assert self.overwrite != "session"
+        return self.overwrite
 
     @property
     def scratch(self) -> Path | None:
@@ -96,9 +112,12 @@ class StagedMessage(WriterCommitMessage):
         One for each part, encoded.
     files
         Contents by ``partition/file``, when there is no shared disk.
+    session_mode
+        The session's `SESSION_MODE`; None when it is not set.
     """
 
     def __init__(self, folder: str, manifests: Sequence[PartManifest], files: Mapping[str, bytes]) -> None:
+        self.session_mode = _session_mode()
         self.folder = folder
         self.manifests = tuple(manifest.encode() for manifest in manifests)
         self.files = dict(files)
@@ -113,8 +132,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     Parameters
     ----------
     overwrite
-        Take the place of what is in the table, or, with the option ``partitionoverwritemode=dynamic``, in the partitions
-        that the rows belong to.
+        Take the place of what is in the table, or, with ``partitionoverwritemode=dynamic`` as an option or in the
+        session, in the partitions that the rows belong to.
 
     Raises
     ------
@@ -131,7 +150,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         definition = table.definition
         names = check_columns(schema, definition)
         token = table.inserter.check_token(options.get("inserttoken"), deduplicate=True) or fresh_token()
-        upload = table.inserter.open_upload(seconds(options, TIMEOUT_S))
+        upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())
         shared = upload.folder is not None
         if not shared:  # it is opened again when there is something to send
             discard_upload(upload, table.http)
@@ -150,11 +169,31 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     )
 
 
-def _overwritten(options: Mapping[str, str]) -> Overwrite:
-    mode = options.get("partitionoverwritemode", "static").lower()
-    if mode not in OVERWRITE_MODES:
-        raise BadInput(f"option partitionOverwriteMode is static or dynamic, not {mode!r}")
-    return OVERWRITE_MODES[mode]
+def _overwritten(options: Mapping[str, str]) -> Overwrite | Literal["session"]:
+    """Return what a job that overwrites takes the place of: the option wins over the session's setting."""
+    mode = options.get("partitionoverwritemode")
+    return "session" if mode is None else _mode(mode)
+
+
+def _mode(text: str) -> Overwrite:
+    mode = OVERWRITE_MODES.get(text.lower())
+    if mode is None:
+        raise BadInput(f"option partitionOverwriteMode is static or dynamic, not {text!r}")
+    return mode
+
+
+def _session_mode() -> str | None:
+    """Return the setting of the session whose task this is."""
+    context = TaskContext.get()
+    return context.getLocalProperty(SESSION_MODE) if context is not None else None
+
+
+def _decided(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> WritePlan:
+    """Settle what is overwritten by what the tasks know of the session."""
+    if plan.overwrite != "session":
+        return plan
+    modes = {message.session_mode for message in messages if isinstance(message, StagedMessage)} - {None}
+    return replace(plan, overwrite=_mode(modes.pop() or "static") if modes else "all")
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -231,6 +270,7 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
     OutcomeUnknown
         It may have been inserted; run the job again with its token as ``inserttoken``.
     """
+    plan = _decided(plan, messages)
     staged = [message for message in messages if isinstance(message, StagedMessage) and message.manifests]
     definition = decode_definition(*plan.definition)
     with open_connection(plan.options) as connection:
@@ -253,8 +293,8 @@ def _commit_shared(plan: WritePlan, table: Table, definition: TableDefinition, s
     (scratch / MARK).touch()
     upload = _upload(plan, definition.name)
     timeout_s = seconds(plan.options, TIMEOUT_S)
-    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrite)
-    shutil.rmtree(scratch, ignore_errors=True)
+    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrites)
+    _remove_scratch(plan)
 
 
 def _commit_remote(plan: WritePlan, table: Table, definition: TableDefinition, staged: Sequence[StagedMessage]) -> None:
@@ -276,10 +316,11 @@ def _commit_remote(plan: WritePlan, table: Table, definition: TableDefinition, s
         target.mkdir()
         manifests = gather(definition, folders, target)
         upload = table.inserter.open_upload(timeout_s)
-        for manifest in manifests:
-            send_part(table.http, upload, target / manifest.partition, manifest)
+        with renewed(upload, table.http):
+            for manifest in manifests:
+                send_part(table.http, upload, target / manifest.partition, manifest)
     _discard(plan, table.http)  # the one that not all tasks could reach
-    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrite)
+    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrites)
 
 
 def gather(
@@ -327,13 +368,21 @@ def abort_job(plan: WritePlan) -> None:
     if not (scratch / MARK).exists():
         with open_connection(plan.options) as connection:
             _discard(plan, open_table(connection, plan.options).http)
-    shutil.rmtree(scratch, ignore_errors=True)
+    _remove_scratch(plan)
 
 
 def _discard(plan: WritePlan, http: HttpClient) -> None:
     if plan.path is not None:
         discard_upload(_upload(plan, decode_definition(*plan.definition).name), http)
-        shutil.rmtree(plan.path + SCRATCH_SUFFIX, ignore_errors=True)
+        _remove_scratch(plan)
+
+
+def _remove_scratch(plan: WritePlan) -> None:
+    """Remove what task attempts staged, and, when the upload is gone too, what says who wrote it."""
+    if plan.scratch is not None and plan.path is not None:
+        shutil.rmtree(plan.scratch, ignore_errors=True)
+        if not Path(plan.path).exists():
+            Path(plan.path + LIFE_SUFFIX).unlink(missing_ok=True)
 
 
 def _upload(plan: WritePlan, table: str) -> Upload:

@@ -30,6 +30,7 @@ from replitree.client.insert import TIMEOUT_S, InsertResult
 from replitree.client.upload import Overwrite, Upload, discard_upload
 from replitree.errors import BadInput
 from replitree.spark.columns import conformed, partition_columns, quoted
+from replitree.spark.nested import with_stored_names
 from replitree.spark.read import is_local, session_conf
 from replitree.storage.adopt import adopt_files
 from replitree.storage.definition import TableDefinition
@@ -90,7 +91,7 @@ def insert_df(
     """
     token = table.inserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
     spark, definition = frame.sparkSession, table.definition
-    rows = conformed(frame, definition).toDF(*definition.stored.arrow_schema.names)
+    rows = with_stored_names(conformed(frame, definition), definition)
     upload = table.inserter.open_upload(timeout_s)
     try:
         folder = _shared_folder(upload, spark)

@@ -1,0 +1,234 @@
+"""Very large merges with Spark: its executors make the results, a replica publishes them as its own.
+
+Order; what fails or dies before step 4 leaves an upload, which the replica removes, and parts that are merged later:
+
+1. *plan*      the leader chooses the merges and keeps their parts (`replitree.client.planned`)
+2. *make*      each merge is cut into ranges of the order key (`replitree.storage.key_range`), and each range is one task: it
+               reads the parts where they lie, or fetches them, and merges its rows by the code that replicas merge with
+3. *gather*    the ranges' files, in their order, are the files of the result
+4. *publish*   the replica reads them, proposes the merge, and uses them when it executes it
+
+Guarantees: content and order of the rows are what replicas would have made, whatever the policy, the number of tasks and their
+memory.  The other replicas make the result themselves or fetch it, as their configuration says; either way they compare.
+
+Where executors do not see the disk of the replica, each merge is one task, which fetches the parts and sends the result.
+
+Absent on purpose: a shuffle.  The parts are sorted already.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from replitree.client.change_results import Merged, OptimizeResult
+from replitree.client.command import COMMAND_S
+from replitree.client.http import HttpClient
+from replitree.client.planned import MergePlan, PlannedMerge, planned_merges, publish_result
+from replitree.client.snapshot import PartCache, SnapshotPart, local_folder
+from replitree.client.upload import Upload, discard_upload, renewed, send_file
+from replitree.errors import BadInput, SnapshotExpired
+from replitree.spark.read import is_local
+from replitree.spark.tasks import run_tasks
+from replitree.spark.write import scratch_folder
+from replitree.storage.definition import decode_definition
+from replitree.storage.key_range import KeyRange, ranges_of
+from replitree.storage.manifest import FileEntry, data_file
+from replitree.storage.merge import MERGE_MEMORY_BYTES, merge_range
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from replitree.client.table import Table
+
+RANGE_BYTES = 256 << 20
+"""Bytes of the sources' files for each range that a merge is cut into."""
+
+RANGES_MAX = 64
+"""Ranges of one merge: a part of many files is slower to read and to merge again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """One range of one merge.
+
+    Attributes
+    ----------
+    definition
+        The table, as it is encoded.
+    sources, machine, addresses
+        The parts, where they lie, and who sends them to those who do not see them.
+    key_range, number
+        Which rows, and which file of the result they become.
+    upload
+        Where the file is sent, when `scratch` is None.
+    scratch
+        Where the file is left.
+    """
+
+    definition: tuple[bytes, bytes]
+    sources: tuple[SnapshotPart, ...]
+    machine: str
+    addresses: tuple[str, ...]
+    http: HttpClient
+    key_range: KeyRange | None
+    number: int
+    upload: Upload
+    scratch: str | None
+    memory_bytes: int
+
+
+class RangeFile(msgspec.Struct, frozen=True):
+    """What a task made: a file, and where it was left; empty when it was sent."""
+
+    file: FileEntry
+    path: str
+
+
+def optimize_df(
+    table: Table,
+    spark: SparkSession,
+    partition: str | None = None,
+    *,
+    final: bool = False,
+    timeout_s: float = COMMAND_S,
+    range_bytes: int = RANGE_BYTES,
+) -> OptimizeResult:
+    """Merge parts with Spark.
+
+    Parameters
+    ----------
+    table, spark
+        From `Connection.table` and `replitree.spark.spark_session`.
+    partition, final
+        As `Table.optimize`.
+    timeout_s
+        How long to wait for replicas, in seconds; the time of the Spark job does not count.
+    range_bytes
+        Bytes of sources for each task.
+
+    Raises
+    ------
+    Unavailable
+        No replica takes the merges, or the Spark job failed; nothing was merged.
+    LeaseLost
+        The parts could not be kept until their results were there; nothing was merged.
+    """
+    with ExitStack() as stack:
+        plan = stack.enter_context(planned_merges(table, table.commander, partition, final=final, timeout_s=timeout_s))
+        uploads = [_open(plan, stack, timeout_s) for _ in plan.merges]
+        tasks = _tasks(plan, uploads, spark, stack, range_bytes)
+        results = run_tasks(spark, [task for some in tasks for task in some], _make_encoded)
+        made = [msgspec.json.decode(result, type=RangeFile) for result in results]
+        plan.check()
+        merged, reasons, done = [], [], 0
+        for merge, upload, some in zip(plan.merges, uploads, tasks, strict=True):
+            ranges, done = made[done : done + len(some)], done + len(some)
+            try:
+                merged.append(_publish(plan, merge, upload, ranges, timeout_s))
+            except (BadInput, SnapshotExpired) as error:
+                reasons.append(f"partition {merge.partition}: {error}")
+    reasons += [f"parts of partition {name} are busy" for name in plan.busy]
+    finished = not reasons and all(each.finished for each in merged)
+    return OptimizeResult(tuple(merged), finished, reasons[0] if reasons else "")
+
+
+def _open(plan: MergePlan, stack: ExitStack, timeout_s: float) -> Upload:
+    """Open an upload; it is discarded in the end if nobody has taken it."""
+    http = plan.table.http
+    upload = plan.table.inserter.open_upload(timeout_s)
+    stack.callback(discard_upload, upload, http)
+    stack.enter_context(renewed(upload, http))
+    return upload
+
+
+def _tasks(
+    plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, stack: ExitStack, range_bytes: int
+) -> list[list[RangeTask]]:
+    """Cut each merge into the tasks that make it."""
+    encoded = (plan.definition.encode_metadata(), plan.definition.encode_columns())
+    addresses = tuple(replica.address for replica in plan.table.replicas() if replica.address)
+    found = []
+    for merge, upload in zip(plan.merges, uploads, strict=True):
+        folder = upload.folder if is_local(spark) else None
+        scratch = None if folder is None else str(stack.enter_context(scratch_folder(folder)))
+        found.append(
+            [
+                RangeTask(
+                    encoded,
+                    merge.sources,
+                    plan.machine,
+                    addresses,
+                    plan.table.http,
+                    key_range,
+                    number,
+                    upload,
+                    scratch,
+                    MERGE_MEMORY_BYTES,
+                )
+                for number, key_range in enumerate(_ranges(plan, merge, range_bytes, is_here=folder is not None))
+            ]
+        )
+    return found
+
+
+def _ranges(plan: MergePlan, merge: PlannedMerge, range_bytes: int, *, is_here: bool) -> Sequence[KeyRange | None]:
+    if not is_here:
+        return (None,)
+    parts = [(Path(source.path), source.manifest) for source in merge.sources]
+    return ranges_of(parts, plan.definition, min(RANGES_MAX, -(-merge.bytes // range_bytes)))
+
+
+def _make_encoded(task: RangeTask) -> bytes:
+    return msgspec.json.encode(make_range(task))
+
+
+def make_range(task: RangeTask) -> RangeFile:
+    """Merge one range, on an executor.
+
+    Raises
+    ------
+    SnapshotExpired, CorruptPart
+        A source is gone, or is damaged.
+    """
+    definition = decode_definition(*task.definition)
+    with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
+        cache = PartCache(task.http, definition.name, task.addresses, Path(temporary))
+        folders = [
+            local_folder(source, task.machine, definition.name) or cache.fetch(source) for source in task.sources
+        ]
+        attempt = Path(temporary) / "made"
+        if task.scratch is not None:  # a repeated task has a folder of its own
+            attempt = Path(task.scratch) / f"range-{task.number}-{secrets.token_hex(4)}"
+        part = merge_range(folders, definition, attempt, task.key_range, memory_bytes=task.memory_bytes)
+        (made,) = part.files
+        path = attempt / part.partition / made.name
+        file = FileEntry(data_file(task.number), made.rows, made.bytes, made.checksum)
+        if task.scratch is not None:
+            return RangeFile(file, str(path))
+        if file.rows:
+            send_file(task.http, task.upload, part.partition, path, file)
+        return RangeFile(file, "")
+
+
+def _publish(
+    plan: MergePlan, merge: PlannedMerge, upload: Upload, ranges: Sequence[RangeFile], timeout_s: float
+) -> Merged:
+    """Put the files of all ranges into the upload, and have them published."""
+    files = [each for each in ranges if each.file.rows]
+    if not files:
+        raise BadInput("the policy leaves no row of these parts; a replica has to merge them")
+    for each in files:
+        if each.path:
+            folder = Path(str(upload.path)) / merge.partition
+            folder.mkdir(exist_ok=True)
+            shutil.move(each.path, folder / each.file.name)
+    return publish_result(plan, merge, upload.id, [each.file for each in files], timeout_s=timeout_s)
