@@ -100,9 +100,7 @@ class ClickHouse:
         program = find_program()
         try:
             for number in range(1, len(self._ports) + 1):
-                self._processes.append(
-                    Supervised([program, f"--config-file={self._configure(number)}"], self._log(number))
-                )
+                self._processes.append(self._launch(program, number))
             for number in range(1, len(self._ports) + 1):
                 self._wait_ready(number)
         except BaseException:
@@ -134,6 +132,20 @@ class ClickHouse:
                 process.kill()
                 process.wait(STOP_S_MAX)
         self._processes.clear()
+
+    def kill(self, number: int) -> None:
+        """Kill a replica (SIGKILL)."""
+        process = self._processes[number - 1]
+        process.kill()
+        process.wait(STOP_S_MAX)
+
+    def start(self, number: int) -> None:
+        """Start a replica that was killed, and wait until it answers."""
+        self._processes[number - 1] = self._launch(find_program(), number)
+        self._wait_ready(number)
+
+    def _launch(self, program: str, number: int) -> Supervised:
+        return Supervised([program, f"--config-file={self._configure(number)}"], self._log(number))
 
     def query(self, number: int, sql: str, **settings: object) -> str:
         """Run `sql` on a replica over this thread's kept connection and return the answer's text.

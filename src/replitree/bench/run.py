@@ -28,13 +28,15 @@ ROUNDS = 3
 
 
 @contextmanager
-def _cluster(folder: Path | None) -> Iterator[tuple[LocalCluster, Path]]:
+def _cluster(
+    folder: Path | None, settings: Mapping[str, object] | None = None
+) -> Iterator[tuple[LocalCluster, Path]]:
     """Give a cluster of `REPLICAS` replicas and a folder, both gone afterwards."""
     from replitree.client.cluster import LocalCluster
 
     place = Path(tempfile.mkdtemp(prefix="replitree-bench-", dir=folder))
     try:
-        with LocalCluster(place / "replitree", REPLICAS) as cluster:
+        with LocalCluster(place / "replitree", REPLICAS, settings=settings) as cluster:
             yield cluster, place
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -113,6 +115,45 @@ def run_merges(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     return Report("merges", ours, simulated["peer"], rounds, "ClickHouse's selector, by its formula", _NOTES["merges"])
 
 
+def run_steady(*, seconds: float, rate: float, clients: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure a steady stream of inserts: see `replitree.bench.steady`."""
+    from replitree.bench import steady
+
+    with _cluster(folder) as (cluster, _):
+        measured = steady.measure(cluster, seconds=seconds, rate=rate, clients=clients, say=say)
+    return Report("steady", medians([measured]), {}, 1, "", _NOTES["steady"])
+
+
+def run_longlife(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure long logs and recoveries: see `replitree.bench.longlife`."""
+    from replitree.bench.longlife import Recovering, measure_log, measure_recovery
+    from replitree.bench.restarts import SETTINGS, OurRestarts, PeerRestarts
+    from replitree.coordination.url import parse_url
+    from replitree.coordination.zookeeper import ZooKeeperCoordination
+
+    if peer:
+        find_program()
+    with _cluster(folder, SETTINGS) as (cluster, place), ExitStack() as stack:
+        session = ZooKeeperCoordination(cluster.access.url)
+        stack.callback(session.close)
+        logs = [measure_log(session, parse_url(cluster.url).root, say) for _ in range(rounds)]
+        systems: list[Recovering] = [OurRestarts(cluster)]
+        name = ""
+        if peer:
+            address = inserts.zookeeper_address(cluster.url)
+            clickhouse = stack.enter_context(ClickHouse(place / "clickhouse", address, REPLICAS))
+            systems.append(PeerRestarts(clickhouse))
+            name = f"ClickHouse {clickhouse.version}"
+        found: list[list[Measured]] = [[] for _ in systems]
+        for number in range(rounds):
+            say(f"recovery, round {number + 1} of {rounds}")
+            pairs = list(zip(systems, found, strict=True))
+            for system, measured in pairs if number % 2 == 0 else pairs[::-1]:
+                measured.append(measure_recovery(system, number))
+    ours = medians(logs) | medians(found[0])
+    return Report("longlife", ours, medians(found[1]) if peer else {}, rounds, name, _NOTES["longlife"])
+
+
 def _add_peer(systems: list[System], stack: ExitStack, cluster: LocalCluster, place: Path) -> str:
     """Start ClickHouse on our ZooKeeper; return its name."""
     address = inserts.zookeeper_address(cluster.url)
@@ -148,7 +189,15 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "durability": "ours syncs parts to disk before it acknowledges; ClickHouse and plain Spark do not",
         "spark": "plain Spark: sortWithinPartitions and zstd Parquet of the same rows",
     },
+    "steady": {
+        "durability": "parts and merges are synced to disk",
+        "parts": "looked at twice a second on each replica; what was there for a shorter time may have been missed",
+    },
     "read": {"peer": "plain Spark on the table's own files"},
+    "longlife": {
+        "durability": "ours syncs fetched parts to disk, the peer does not",
+        "log": "pulling and cleaning are the protocol's procedures in one process, on the same ZooKeeper",
+    },
     "merges": {
         "durability": "every merge is synced to disk, and is a process of its own",
         "simulation": "write_amplification and part counts are simulated, both selectors on one stream",

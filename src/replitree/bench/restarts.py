@@ -1,0 +1,148 @@
+"""The two systems once more, for what needs one of their replicas to be killed and started again; see `longlife.Recovering`.
+
+Both keep 10 log entries at least, and give up an inactive replica that is more than 50 behind; they look every second.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+from typing import TYPE_CHECKING
+
+from replitree.bench.longlife import is_marked_lost
+from replitree.bench.systems import EQUAL_S_MAX, REPLICAS, SCHEMA, make_rows
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.errors import ReplitreeError
+
+if TYPE_CHECKING:
+    from replitree.bench.clickhouse import ClickHouse
+    from replitree.client import LocalCluster, Table
+
+SETTINGS: dict[str, object] = {
+    "min_replicated_logs_to_keep": 10,
+    "max_replicated_logs_to_keep": 50,
+    "clean_log_delay_s": 1.0,
+    "clean_log_delay_random_s": 0.0,
+}
+"""Of our replicas."""
+
+_THEIRS = (
+    "SETTINGS max_replicated_logs_to_keep=50, min_replicated_logs_to_keep=10, "
+    "cleanup_delay_period=1, cleanup_delay_period_random_add=0"
+)
+LOOK_S = 0.01
+
+
+class OurRestarts:
+    """Ours.
+
+    Parameters
+    ----------
+    cluster
+        Of two replicas, with `SETTINGS`.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._name = ""
+        self._tables: tuple[Table, ...] = ()
+        self._last = -1
+
+    def create(self, table: str) -> None:
+        """See `Recovering`."""
+        made = self._cluster.create_table(
+            table, SCHEMA, order_by="k", partition_by="month(d)", wait_replicas=REPLICAS, timeout_s=EQUAL_S_MAX
+        )
+        self._name, self._last = table, -1
+        self._tables = tuple(made.replica(f"r{number}") for number in range(1, REPLICAS + 1))
+
+    def load(self, first: int, rows: int) -> None:
+        """See `Recovering`."""
+        result = self._tables[0].insert(make_rows(first, rows))
+        if result.index is None:
+            raise ReplitreeError(f"a block of the benchmark was not inserted: {result}")
+        self._last = max(self._last, result.index)
+
+    def wait_equal(self) -> float:
+        """See `Recovering`; what is compared are the rows of what both show."""
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < EQUAL_S_MAX:
+            try:
+                rows = {table.snapshot(self._last, timeout_s=EQUAL_S_MAX).rows for table in self._tables}
+            except ReplitreeError:  # the second one is starting
+                time.sleep(LOOK_S)
+                continue
+            if len(rows) == 1:
+                return time.perf_counter() - begin
+        raise ReplitreeError(f"the replicas of {self._name} still differ after {EQUAL_S_MAX:.0f} s")
+
+    def kill_second(self) -> None:
+        """See `Recovering`."""
+        self._cluster.kill("r2")
+
+    def start_second(self) -> None:
+        """See `Recovering`."""
+        self._cluster.start("r2")
+
+    def is_second_lost(self) -> bool:
+        """See `Recovering`."""
+        session = ZooKeeperCoordination(self._cluster.access.url)
+        try:
+            return is_marked_lost(session, self._cluster.catalog.place(self._name), "r2")
+        finally:
+            session.close()
+
+
+class PeerRestarts:
+    """ClickHouse."""
+
+    def __init__(self, cluster: ClickHouse) -> None:
+        self._cluster = cluster
+        self._table = ""
+        self._root = f"/clickhouse/tables/restarts-{time.time_ns()}"
+
+    def create(self, table: str) -> None:
+        """See `Recovering`."""
+        self._table = table
+        for number in self._cluster.replicas:
+            self._cluster.query(
+                number,
+                f"CREATE TABLE {table} (d Date, k UInt64, v Float64, s String) "
+                f"ENGINE=ReplicatedMergeTree('{self._root}/{table}','{{replica}}') "
+                f"PARTITION BY toYYYYMM(d) ORDER BY k {_THEIRS}",
+            )
+
+    def load(self, first: int, rows: int) -> None:
+        """See `Recovering`."""
+        self._cluster.query(
+            1,
+            f"INSERT INTO {self._table} SELECT toDate('2018-01-01'), number+{first}, number/3, toString(number) "  # noqa: S608
+            f"FROM numbers({rows})",
+        )
+
+    def wait_equal(self) -> float:
+        """See `Recovering`."""
+        sql = f"SELECT count(), sum(k) FROM {self._table}"  # noqa: S608 - the name is ours
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < EQUAL_S_MAX:
+            try:
+                if len({self._cluster.query(number, sql) for number in self._cluster.replicas}) == 1:
+                    return time.perf_counter() - begin
+            except (ReplitreeError, OSError, urllib.error.URLError):  # the second one is starting
+                pass
+            time.sleep(LOOK_S)
+        raise ReplitreeError(f"ClickHouse's replicas still differ after {EQUAL_S_MAX:.0f} s")
+
+    def kill_second(self) -> None:
+        """See `Recovering`."""
+        self._cluster.kill(2)
+
+    def start_second(self) -> None:
+        """See `Recovering`."""
+        self._cluster.start(2)
+
+    def is_second_lost(self) -> bool:
+        """See `Recovering`."""
+        path = f"{self._root}/{self._table}/replicas/r2"
+        sql = f"SELECT value FROM system.zookeeper WHERE path='{path}' AND name='is_lost'"  # noqa: S608 - both are ours
+        return self._cluster.query(1, sql).strip() == "1"
