@@ -14,6 +14,10 @@ SECONDS ?= 60
 SEED    ?= 1
 SEEDS   ?= 10000
 
+# Compiled modules are kept, wherever the environment forbids it too: each of the many processes would compile all of them again.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/.pycache
+
 # PYTHON3, on the command line or in the environment, names the Python that .venv is made with.
 SET_UP := python3="$${PYTHON3:-$$(tools/find-python)}" && "$$python3" tools/set_up.py
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
@@ -70,14 +74,14 @@ bench: $(READY)  ## measure inserts, bulk loads, reads and merges (ARGS="--json 
 
 # --- hunt for bugs ------------------------------------------------------------------------------------------------------------
 
-faults: $(READY)  ## kill real processes under load and count every row (SECONDS=60 SEED=1)
-	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
+faults: $(READY)  ## hurt real processes, links and disks under load, count every row (SECONDS=60 SEED=1 ARGS="--kinds kill,expire")
+	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 
 nemesis: faults  ## the same as faults
 
 nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1)
 	$(PYTEST) -m "not system" --hypothesis-profile search --timeout 3600 tests
-	$(BIN)/replitree verify simulate --seeds 1:$(SEEDS)
+	$(BIN)/replitree verify simulate --seeds 1:$(SEEDS) --workers $(WORKERS)
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
 
 # --- upkeep -------------------------------------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ import threading
 
 import pytest
 
-from replitree.bench import bulk, clickhouse, inserts
+from replitree.bench import bulk, clickhouse, inserts, longlife
 from replitree.bench import run as runner
 from replitree.bench.clients import run_clients
 from replitree.bench.report import Report, medians, quantile
 from replitree.bench.systems import make_rows
+from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import ReplitreeError
 from tests.cli.conftest import Run
 
@@ -131,7 +132,66 @@ def test_missing_peer_is_said_before_anything_is_started(
     assert ran.out == ""
 
 
+def test_the_stream_takes_its_length_and_rate_from_the_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, object] = {}
+
+    def measure(**options: object) -> Report:
+        asked.update(options)
+        return Report("steady", {"inserts_per_s": 1.0}, {}, 1)
+
+    monkeypatch.setattr(runner, "run_steady", measure)
+    ran = run("bench", "steady", "--seconds", "3", "--rate", "20", "--clients", "5", "--json")
+    assert ran.json["ours"] == {"inserts_per_s": 1.0}
+    assert (asked["seconds"], asked["rate"], asked["clients"]) == (3.0, 20.0, 5)
+
+
 def test_bench_prints_a_report_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "run_read", lambda **_: Report("read", {"sum_s": 1.0}, {"sum_s": 2.0}, 3, "plain"))
     assert run("bench", "read", "--json").json["ratio"] == {"sum_s": 0.5}
     assert "sum_s" in run("bench", "read").out
+
+
+def test_a_long_log_is_pulled_and_cleaned_in_few_requests() -> None:
+    session = MemoryCoordination()
+    measured = longlife.measure_log(session, "/root", lambda _: None, entries=2000)
+    session.close()
+    assert measured["clean_requests"] < 2000 / 100 + 15
+    assert measured["pull_entries_per_s"] > 0
+
+
+class Restarting:
+    """A system that notes what it is asked, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.rows = 0
+
+    def create(self, table: str) -> None:
+        self.asked.append(f"create {table}")
+
+    def load(self, first: int, rows: int) -> None:
+        assert first >= 0
+        self.rows += rows
+        self.asked += ["load"] if self.asked[-1] != "load" else []
+
+    def wait_equal(self) -> float:
+        self.asked.append("equal")
+        return 0.5
+
+    def kill_second(self) -> None:
+        self.asked.append("kill")
+
+    def start_second(self) -> None:
+        self.asked.append("start")
+
+    def is_second_lost(self) -> bool:
+        self.asked.append("lost?")
+        return True
+
+
+def test_a_recovery_is_measured_from_the_start_of_the_lost_replica_until_it_is_equal() -> None:
+    system = Restarting()
+    measured = longlife.measure_recovery(system, 3)
+    assert system.asked == ["create lost_3", "load", "equal", "kill", "load", "lost?", "load", "start", "equal"]
+    assert system.rows == 7_200_000
+    assert 0 <= measured["restart_s"] <= measured["recovery_s"]

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import replitree.client
+from replitree.client.table import Table
+from replitree.errors import ReplicaUnavailable
 from tests.cli.conftest import Run
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import DROP_SERVED, Failure, FakeReplica
@@ -17,18 +19,25 @@ from tests.client.fake_replica import DROP_SERVED, Failure, FakeReplica
 DONE = {"id": "x", "index": 7, "applied": True, "finished": True, "removed": 2, "added": 2, "reason": ""}
 NOT_YET = {**DONE, "applied": None, "finished": False, "removed": None, "added": None, "reason": "3 parts to go"}
 NOTHING = {**DONE, "applied": False, "removed": 0, "added": 0}
+ASIDE = {"name": "d", "part": "all_0_3_1", "partition": "all", "rows": 10, "bytes": 1000}
+FROZEN = {"name": "before", "index": 4, "note": "n", "parts": 1, "rows": 10, "bytes": 1000, "path": "/frozen/before"}
 URL = ("--url", "zk://nowhere:1/replitree")
 
 
 @pytest.fixture
-def r1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeReplica]:
-    cluster = FakeCluster(tmp_path / "cluster")
-    cluster.create("t", "k bigint not null, v int", order_by="k")
-    monkeypatch.setattr(replitree.client, "connect", lambda _: cluster.connect())
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    found = FakeCluster(tmp_path / "cluster")
+    found.create("t", "k bigint not null, v int", order_by="k")
+    monkeypatch.setattr(replitree.client, "connect", lambda _: found.connect())
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def r1(cluster: FakeCluster) -> FakeReplica:
     replica = cluster.add_replica("t", "r1")
     replica.answers = {"POST mutations": DONE, "POST drop": DONE, "POST alter": {**DONE, "schema_version": 1}}
-    yield replica
-    cluster.close()
+    return replica
 
 
 def sent(replica: FakeReplica) -> dict[str, Any]:
@@ -44,6 +53,13 @@ CHANGES: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
     (("sql", "truncate table t;"), "drop", {"all": True}, "emptied: 2 parts"),
     (("table", "alter", "t", "DROP COLUMN v"), "alter", {"sql": "DROP COLUMN v"}, "now version 1"),
     (("table", "drop-partition", "t", "all", "--yes"), "drop", {"partition": "all"}, "partition all dropped: 2 parts"),
+    (("table", "drop-blocks", "t", "3", "5", "--yes"), "drop", {"blocks": [3, 5]}, "blocks 3 to 5 dropped: 2 parts"),
+    (
+        ("table", "drop-blocks", "t", "3", "3", "--partition", "all", "--yes"),
+        "drop",
+        {"blocks": [3, 3], "partition": "all"},
+        "blocks 3 to 3 dropped",
+    ),
     (("table", "truncate", "t", "--yes"), "drop", {"all": True}, "emptied: 2 parts"),
     (("table", "detach", "t", "all"), "drop", {"partition": "all", "detach": True}, "partition all detached"),
 ]
@@ -83,6 +99,109 @@ def test_change_that_finds_nothing_says_so(run: Run, r1: FakeReplica) -> None:
     assert (ran.status, ran.out) == (0, "t: nothing to change (log index 7)\n")
 
 
+def test_range_that_drops_nothing_says_why(run: Run, r1: FakeReplica) -> None:
+    r1.answers["POST drop"] = NOTHING
+    ran = run("table", "drop-blocks", "t", "3", "5", "--yes", *URL)
+    assert ran.status == 0
+    assert "a part has rows of other inserts too" in ran.out
+    assert run("table", "drop-blocks", "t", "3", "5", "--yes", *URL, "--json").json["applied"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("drop-blocks", "t", "5", "3", "--yes"), "blocks 5 to 3 are no range: the lower index comes first"),
+        (("drop-blocks", "t", "3", "5"), "nothing was removed: say --yes"),
+        (("drop-blocks", "t", "-3", "5", "--yes"), "No such option"),
+        (("drop-blocks", "t", "three", "5", "--yes"), "valid integer"),
+        (("remove-detached", "t", "d", "--replica", "r1"), "nothing was removed: say --yes"),
+        (("remove-detached", "t", "e", "--yes"), "there is no detached part 'e' of t: r1 has d"),
+        (("remove-frozen", "t", "d", "--yes"), "there is no frozen snapshot 'd' of t: r1 has none"),
+        (("remove-frozen", "t", "d", "--replica", "r9", "--yes"), "r9"),
+    ],
+)
+def test_what_makes_no_sense_removes_nothing(
+    run: Run, r1: FakeReplica, arguments: tuple[str, ...], problem: str
+) -> None:
+    r1.answers |= {"GET detached": {"detached": [ASIDE]}, "GET frozen": {"frozen": []}}
+    ran = run("table", *arguments, *URL)
+    assert ran.status in {1, 2}
+    assert problem in ran.err
+    assert not [route for route in r1.routes() if not route.startswith("GET")]
+    as_json = run("table", *arguments, *URL, "--json")
+    assert as_json.status == ran.status
+    assert problem in as_json.error["message"]
+
+
+def test_what_lies_aside_is_deleted_on_the_one_disk_where_it_lies(
+    run: Run, r1: FakeReplica, cluster: FakeCluster
+) -> None:
+    r2 = cluster.add_replica("t", "r2")
+    for replica, parts in ((r1, [ASIDE]), (r2, [])):
+        replica.answers |= {
+            "GET detached": {"detached": parts},
+            "GET frozen": {"frozen": [FROZEN]},
+            "DELETE detached/d": {},
+            "DELETE frozen/before": {},
+        }
+    ran = run("table", "remove-detached", "t", "d", "--yes", *URL)
+    assert (ran.status, ran.out, ran.err) == (0, "d of t deleted on r1\n", "")
+    assert r1.routes() == ["GET detached", "DELETE d"]
+    assert r2.routes() == ["GET detached"]
+    ran = run("table", "remove-frozen", "t", "before", "--yes", *URL, "--json")
+    assert (ran.status, ran.error["message"]) == (
+        2,
+        "r1 and r2 have a frozen snapshot 'before' of t: say --replica NAME",
+    )
+    ran = run("table", "remove-frozen", "t", "before", "--yes", "--replica", "r2", *URL, "--json")
+    assert ran.json == {"table": "t", "removed": "before", "replica": "r2"}
+    assert r2.routes()[-1] == "DELETE before"
+    assert "DELETE before" not in r1.routes()
+
+
+def test_replica_that_can_not_be_asked_must_be_named(
+    run: Run, r1: FakeReplica, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_replica("t", "r2")
+    at = Table.replica
+
+    def silent(table: Table, name: str) -> Table:
+        if name == "r2":
+            raise ReplicaUnavailable("r2 does not answer")
+        return at(table, name)
+
+    monkeypatch.setattr(Table, "replica", silent)
+    r1.answers |= {"GET detached": {"detached": [ASIDE]}, "DELETE detached/d": {}}
+    ran = run("table", "remove-detached", "t", "d", "--yes", *URL)
+    assert (ran.status, r1.routes()) == (1, ["GET detached"])
+    assert "r2 can't be asked (r2 does not answer): say --replica NAME" in ran.err
+    assert run("table", "remove-detached", "t", "d", "--yes", "--replica", "r1", *URL).status == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sql", "DELETE FROM t WHERE k < 5"),
+        ("sql", "TRUNCATE TABLE t"),
+        ("sql", "ALTER TABLE t DROP COLUMN v"),
+        ("table", "alter", "t", "DROP COLUMN v"),
+        ("table", "drop-partition", "t", "all", "--yes"),
+        ("table", "drop-blocks", "t", "3", "5", "--yes"),
+        ("table", "truncate", "t", "--yes"),
+        ("table", "detach", "t", "all"),
+    ],
+    ids=" ".join,
+)
+def test_change_is_repeated_under_the_id_of_its_error(run: Run, r1: FakeReplica, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments, "--id", "one-of-mine", *URL).status == 0
+    assert json.loads(r1.seen[-1].body)["id"] == "one-of-mine"
+
+
+def test_query_has_no_id(run: Run, r1: FakeReplica) -> None:
+    ran = run("sql", "select 1", "--id", "x", *URL)
+    assert (ran.status, "a query has no id" in ran.err) == (2, True)
+
+
 def test_refused_and_unknown_changes_are_errors(run: Run, r1: FakeReplica) -> None:
     r1.answers["POST mutations"] = Failure(400, "BadInput", "there is no column 'x'; did you mean 'k'?")
     ran = run("sql", "DELETE FROM t WHERE x = 1", *URL)
@@ -108,23 +227,14 @@ def test_optimize_tells_merges(run: Run, r1: FakeReplica) -> None:
 
 def test_mutations_partitions_and_what_lies_aside_are_shown(run: Run, r1: FakeReplica) -> None:
     mutation = {"index": 7, "command": "DELETE", "parts_done": 3, "parts_left": 2, "reason": "no room"}
-    part = {"name": "detached_all_0_3_1_0", "part": "all_0_3_1", "partition": "all", "rows": 10, "bytes": 1000}
-    frozen = {
-        "name": "before",
-        "index": 4,
-        "note": "n",
-        "parts": 1,
-        "rows": 10,
-        "bytes": 1000,
-        "path": "/frozen/before",
-    }
+    part = {**ASIDE, "name": "detached_all_0_3_1_0"}
     r1.answers = {
         "GET mutations": {"mutations": [mutation]},
         "DELETE mutations/7": {"index": 7, "killed": 2, "finished": True},
         "GET detached": {"detached": [part]},
         "POST attach": {"outcome": "inserted", "index": 20, "rows": 10},
-        "POST freeze": frozen,
-        "GET frozen": {"frozen": [frozen]},
+        "POST freeze": FROZEN,
+        "GET frozen": {"frozen": [FROZEN]},
         "POST merges/pause": {"merges_paused": True},
         "POST merges/resume": {"merges_paused": False},
     }

@@ -24,9 +24,18 @@ class Recorder:
         self.definition: TableDefinition = define_table("t", "id bigint not null, s string")
         self.tokens: dict[str, pa.Table] = {}
         self.fail_at = fail_at
+        self.overwritten: list[tuple[str, str | None, pa.Table]] = []
+        self.merged: list[pa.Schema] = []
 
-    def insert(self, data: Any, token: str) -> InsertResult:
+    def merge_schema(self, schema: pa.Schema) -> None:
+        self.merged.append(schema)
+
+    def insert(self, data: Any, token: str | None, overwrite: str | None = None) -> InsertResult:
         rows = conform(data, self.definition)
+        if overwrite is not None:
+            self.overwritten.append((overwrite, token, rows))
+            return InsertResult(0, rows.num_rows, "duplicate" if token == "known" else "inserted", token)
+        assert token is not None
         if self.fail_at is not None and len(self.tokens) >= self.fail_at:
             raise OutcomeUnknown("no answer", token)
         outcome = "duplicate" if token in self.tokens else "inserted"
@@ -127,3 +136,25 @@ def test_row_that_does_not_fit_keeps_the_slices_before_it(tmp_path: Path) -> Non
     with pytest.raises(BadInput, match="id"):
         load(as_table(table), find_source(str(path), None), slice_rows=2)
     assert table.ids == [1, 2]
+
+
+def test_file_that_overwrites_is_one_insert_without_a_name_of_its_own(file: Source) -> None:
+    table = Recorder()
+    seen: list[Progress] = []
+    token, done = load(as_table(table), file, overwrite="partitions", report=seen.append)
+    [(overwrite, named, rows)] = table.overwritten
+    assert (overwrite, named, token, table.tokens) == ("partitions", None, None, {})
+    assert rows.column("id").to_pylist() == list(range(95))
+    assert (done.slices, done.rows_inserted, done.rows_duplicate, done.bytes_read) == (1, 95, 0, file.bytes_total)
+    assert seen[-1] == done
+    token, done = load(as_table(table), file, overwrite="all", token="known")
+    assert (token, done.rows_inserted, done.rows_duplicate) == ("known", 0, 95)
+    with pytest.raises(BadInput, match="an empty token"):
+        load(as_table(table), file, overwrite="all", token=" ")
+
+
+def test_columns_of_the_file_are_merged_before_its_rows_are_inserted(file: Source) -> None:
+    table = Recorder()
+    load(as_table(table), file, merge_schema=True)
+    assert table.merged == [pa.schema([("id", pa.int64()), ("s", pa.string())])]
+    assert table.ids == list(range(95))

@@ -30,6 +30,7 @@ COMMANDS = [
     ("bench", "inserts"),
     ("bench", "bulk"),
     ("bench", "read"),
+    ("bench", "steady"),
     ("demo",),
     ("version",),
 ]

@@ -311,8 +311,32 @@ def test_changes_of_a_table(cluster: Cluster, table: str) -> None:
     assert cluster.json("table", "detach", table, "all")["removed"] == 1
     (part,) = cluster.json("table", "detached", table, "--replica", "r2")["detached"]
     assert cluster.json("table", "attach", table, part["name"], "--replica", "r2")["rows"] == 8
+    (left,) = cluster.json("table", "detached", table, "--replica", "r1")["detached"]
+    assert cluster.json("table", "remove-detached", table, left["name"], "--yes")["replica"] == "r1"
+    assert cluster.json("table", "detached", table, "--replica", "r1")["detached"] == []
+    assert cluster.json("table", "remove-frozen", table, "before", "--yes")["replica"] == "r1"
+    assert "r1 has none" in cluster.run("table", "remove-frozen", table, "before", "--yes", status=2)
     assert "--yes" in cluster.run("table", "truncate", table, status=2)
     assert cluster.json("table", "truncate", table, "--yes")["removed"] == 1
     assert rows(cluster, table) == [0, 0]
     assert "mutation" in cluster.run("table", "kill-mutation", table, "0", status=2)
     assert "has no column 'nope'" in cluster.run("sql", f"DELETE FROM {table} WHERE nope = 1", status=2)
+
+
+def test_file_takes_the_place_of_rows_and_brings_its_columns(cluster: Cluster, table: str) -> None:
+    cluster.run("insert", table, "-", "--format", "csv", stdin="id,s\n1,a\n2,b\n")
+    more = cluster.json("insert", table, "-", "--format", "csv", "--merge-schema", stdin="id,weight\n3,5\n")
+    assert (more["inserted"], more["duplicates"]) == (1, 0)
+    columns = {each["name"]: each["type"] for each in cluster.json("table", "show", table)["columns"]}
+    assert columns == {"id": "int64", "s": "string", "at": "timestamp[us,UTC]", "weight": "int64"}
+    block = max(each["block_max"] for each in cluster.json("table", "partitions", table)["partitions"])
+    dropped = cluster.json("table", "drop-blocks", table, str(block), str(block), "--yes")
+    assert (dropped["applied"], dropped["removed"]) in {(True, 1), (False, 0)}  # a merge may have come before
+    options = ("--format", "csv", "--overwrite", "all")
+    for _ in range(2):
+        put = cluster.json("insert", table, "-", *options, stdin="id,s\n7,x\n8,y\n9,z\n")
+        assert (put["inserted"], put["duplicates"], put["token"]) == (3, 0, None)
+    assert rows(cluster, table) == [3, 3]
+    once, again = (cluster.json("insert", table, "-", *options, "--token", "t", stdin="id\n1\n") for _ in range(2))
+    assert (once["inserted"], again["inserted"], again["duplicates"]) == (1, 0, 1)
+    assert rows(cluster, table) == [1, 1]

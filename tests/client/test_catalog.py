@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from replitree.client.catalog import Catalog, Session
+from replitree.client.standing import Mark
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.errors import CoordinationUnavailable, InvalidName, TableExists, TableNotFound, Unavailable
 from replitree.protocol import layout
@@ -83,8 +84,10 @@ def test_number_line_of_a_table(cluster: FakeCluster) -> None:
     assert cluster.catalog.find_block("a", BlockId("t-2")) == (False, None)
     place = Replica(cluster.catalog.place("a"), "r1")
     cluster.commit(Create(layout.queue_entry(place, 0)))
-    position = cluster.catalog.positions("a")["r1"]
-    assert (position.pointer, position.queue) == (0, 1)
+    state = cluster.catalog.log_state("a")
+    (standing,) = state.replicas
+    assert (state.first, state.tail) == (0, 1)
+    assert (standing.name, standing.pointer, standing.queue, standing.mark) == ("r1", 0, 1, Mark.GOOD)
 
 
 def test_session_that_ended_is_renewed() -> None:

@@ -12,6 +12,7 @@ from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplicaUnavaila
 from replitree.protocol import layout
 from replitree.protocol.effects import Get, Set
 from replitree.storage.alter_parser import parse_alter
+from replitree.storage.definition import define_table
 from replitree.storage.evolve import apply_alter
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
@@ -58,7 +59,11 @@ CALLS: list[tuple[Callable[[Table], CommandResult], str, dict[str, Any]]] = [
     (lambda t: t.detach_partition("all"), "drop", {"partition": "all", "detach": True}),
     (lambda t: t.alter("DROP COLUMN v"), "alter", {"sql": "DROP COLUMN v"}),
     (lambda t: t.add_column("odd name", "int", "0"), "alter", {"sql": "ADD COLUMN `odd name` int32 DEFAULT 0"}),
+    (lambda t: t.add_column("r.odd name", "int"), "alter", {"sql": "ADD COLUMN r.`odd name` int32"}),
+    (lambda t: t.add_column("`a.b`.c", "int"), "alter", {"sql": "ADD COLUMN `a.b`.c int32"}),
     (lambda t: t.drop_column("v"), "alter", {"sql": "DROP COLUMN v"}),
+    (lambda t: t.drop_column("l.element.x"), "alter", {"sql": "DROP COLUMN l.element.x"}),
+    (lambda t: t.rename_column("r.v", "w.x"), "alter", {"sql": "RENAME COLUMN r.v TO `w.x`"}),
     (lambda t: t.rename_column("v", "w"), "alter", {"sql": "RENAME COLUMN v TO w"}),
     (lambda t: t.widen_column("v", "bigint"), "alter", {"sql": "ALTER COLUMN v TYPE int64"}),
 ]
@@ -77,10 +82,12 @@ def test_change_is_one_request_with_an_id(
 
 
 def test_statements_that_the_helpers_write_are_understood(table: Table, r1: FakeReplica) -> None:
+    inside = "r struct<v: int>, l array<struct<x: int, y: int>>, `a.b` struct<d: int>"
+    nested = define_table("t", f"k bigint, v int, s string, {inside}", order_by="k")
     for call, verb, body in CALLS:
         if verb == "alter":
             call(table)
-            assert parse_alter(body["sql"], table.definition).changes
+            assert parse_alter(body["sql"], nested).changes
 
 
 def test_finished_change_is_in_every_later_snapshot(table: Table, r1: FakeReplica) -> None:

@@ -173,3 +173,39 @@ def test_columns_change_and_old_rows_follow(running: LocalCluster, table: Table)
 def test_paused_merges_go_on(table: Table) -> None:
     assert table.pause_merges() == ("r1", "r2")
     assert table.resume_merges() == ("r1", "r2")
+
+
+def test_fields_inside_columns_are_altered_without_rewriting_a_part(running: LocalCluster) -> None:
+    table = running.create_table(
+        "t_inside", "k bigint, r struct<a: int, b: string>, l array<struct<x: int>>", order_by="k"
+    )
+    table.pause_merges()
+    table.insert([{"k": 1, "r": {"a": 1, "b": "x"}, "l": [{"x": 1}, None]}, {"k": 2, "r": None, "l": None}])
+    old = table.replica("r1").snapshot().files()
+    assert table.rename_column("r.a", "n").schema_version == 2
+    assert table.widen_column("r.n", "bigint").schema_version == 3
+    assert table.add_column("l.element.y", "string").finished
+    assert table.drop_column("r.b").finished
+    assert table.add_column("r.b", "int").schema_version == 6
+    assert table.replica("r1").snapshot().files() == old
+    table.insert([{"k": 3, "r": {"n": 2**40, "b": 7}, "l": [{"x": 3, "y": "y"}]}])
+    table.insert([{"k": 4, "r": {"n": 0, "b": 1, "c": True}}], merge_schema=True)
+    expected = [
+        (1, {"n": 1, "b": None, "c": None}, [{"x": 1, "y": None}, None]),
+        (2, None, None),
+        (3, {"n": 2**40, "b": 7, "c": None}, [{"x": 3, "y": "y"}]),
+        (4, {"n": 0, "b": 1, "c": True}, None),
+    ]
+    columns = ("k", "r", "l")
+    assert both(table, columns) == expected == both(table, columns, final=True)
+    table.resume_merges()
+    assert table.optimize(final=True).finished
+    assert both(table, columns) == expected
+    assert table.delete("r.n = 0 OR r IS NULL").finished
+    assert table.update({"l": "null"}, "r.b IS NULL").finished
+    assert both(table, columns) == [(1, {"n": 1, "b": None, "c": None}, None), expected[2]]
+    with pytest.raises(BadInput, match="a struct has at least one field"):
+        table.alter("DROP COLUMN l.element.x, DROP COLUMN l.element.y")
+    with pytest.raises(BadInput, match="copy the rows into a new table"):
+        table.alter("ALTER COLUMN k SET NOT NULL")
+    running.drop_table("t_inside")

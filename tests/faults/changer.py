@@ -1,131 +1,169 @@
-"""A client that changes what is in the table while others insert: deletes, updates, merges, and drops of its own partition.
+"""Clients that change what is in the table while others insert: deletes, updates, merges, columns, and drops of a partition.
 
-What it deletes is whole attempts of the writers, so that the account stays simple: a row is there, gone, or, when an answer
-never came, one of both, the same for all rows of its attempt.
+What they delete is whole attempts of the writers, so that the account stays simple: a row is there, gone, or, when an answer
+never came, one of both, the same for all rows of its attempt.  An update raises ``n`` by one, so that one that was done twice
+shows.  A change whose outcome is unknown is repeated with its id, at any replica, until it is known.
 """
 
 from __future__ import annotations
 
-import random
-import threading
+import time
 from collections.abc import Callable
 
-import pyarrow as pa
+from typing_extensions import override
 
 from replitree.client.table import Table
-from replitree.errors import OutcomeUnknown, ReplitreeError, Unavailable
-from tests.faults.workload import Account
+from replitree.errors import BadInput, OutcomeUnknown, ReplitreeError, Unavailable
+from tests.faults.workload import IDS, INSERT_S, Account, Client, rows
 
 PAUSE_S = 0.2
-OWN = 99
-"""Number of the writer whose partition is dropped now and then."""
+CHANGE_S = 3.0
+OWN = 90
+"""Number of the first changer; each drops the partition of its own number now and then."""
+
+OWN_ROWS = 10
+SURE_S = 1.0
+"""An insert that was answered so soon has no second try of itself still on its way."""
+
+Change = Callable[[Table, str | None], object]
 
 
-class Changer:
-    """One client that changes the table, by replicas drawn at random."""
+class Changer(Client):
+    """Changes the table, by replicas drawn at random."""
 
-    def __init__(self, table: Table, names: tuple[str, ...], account: Account, seed: int) -> None:
-        self._table = table
-        self._names = names
-        self._account = account
-        self._random = random.Random(f"{seed}/changes")
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="changer", daemon=True)
-        self._next = OWN * 1_000_000_000
-        self.failure: BaseException | None = None
+    def __init__(self, number: int, table: Table, names: tuple[str, ...], account: Account, seed: int) -> None:
+        super().__init__(f"changer-{number}", table, names, account, seed)
+        self._number = OWN + number
+        self._next = self._number * IDS
+        self._columns: list[str] = []
+        self._made = 0
+        self._may_come_again: set[str] = set()
 
-    def start(self) -> None:
-        self._thread.start()
+    @override
+    def _act(self) -> None:
+        actions = (
+            self._delete,
+            self._update,
+            self._update,
+            self._optimize,
+            self._insert_own,
+            self._insert_own,
+            self._drop_own,
+            self._alter,
+        )
+        if not self._stop.wait(PAUSE_S):
+            self._random.choice(actions)()
 
-    def finish(self, timeout_s: float) -> None:
-        """Begin no new change, and end."""
-        self._stop.set()
-        self._thread.join(timeout_s)
-
-    def _run(self) -> None:
-        actions = (self._delete, self._update, self._optimize, self._insert_own, self._drop_own)
-        try:
-            while not self._stop.wait(PAUSE_S):
-                self._random.choice(actions)()
-        except BaseException as error:  # noqa: BLE001 - reported at the end of the run
-            self.failure = error
-
-    def _somewhere(self) -> Table:
-        return self._table.replica(self._random.choice(self._names))
-
-    def _try(self, what: str, change: Callable[[], object]) -> bool | None:
+    def _do(self, what: str, change: Change) -> bool | None:
         """Make a change; True when it is certainly in the log, False when certainly not, None when that is unknown."""
-        try:
-            change()
-        except OutcomeUnknown:
-            self._count(f"{what} unknown")
-            return None
-        except Unavailable:
-            self._count(f"{what} refused")
-            return False
-        except ReplitreeError as error:
-            raise AssertionError(f"{what} failed for good: {error!r}") from error
-        self._count(what)
-        return True
-
-    def _count(self, answer: str) -> None:
-        with self._account.lock:
-            self._account.answers[answer] += 1
-
-    def _a_token(self) -> tuple[str, range] | None:
-        with self._account.lock:
-            tokens = sorted(
-                token for token, ids in self._account.acknowledged.items() if ids.start < OWN * 1_000_000_000
-            )
-            token = self._random.choice(tokens) if tokens else None
-            return None if token is None else (token, self._account.acknowledged[token])
+        known_as = None
+        self.doing = what
+        while True:
+            try:
+                change(self._somewhere(), known_as)
+            except OutcomeUnknown as error:
+                self.doing = f"{what}: {error}"
+                self._account.count(f"{what} unknown")
+                known_as = error.token
+            except Unavailable as error:
+                self.doing = f"{what}: {error}"
+                self._account.count(f"{what} refused")
+                if known_as is None:
+                    return False
+            except BadInput as error:
+                if known_as is None:
+                    raise AssertionError(f"{what} failed for good: {error!r}") from error
+                return True  # the earlier try has made it impossible
+            except ReplitreeError as error:
+                raise AssertionError(f"{what} failed for good: {error!r}") from error
+            else:
+                self._account.count(what)
+                return True
+            if self._give_up.wait(PAUSE_S):
+                return None
 
     def _delete(self) -> None:
-        chosen = self._a_token()
+        chosen = self._account.any_token(self._random, "w")
         if chosen is None:
             return
         token, ids = chosen
         where = f"id >= {ids.start} AND id < {ids.stop}"
-        done = self._try("delete", lambda: self._somewhere().delete(where, timeout_s=5.0))
-        self._gone([token], done)
-
-    def _gone(self, tokens: list[str], done: bool | None) -> None:
-        """Take attempts out of the account, for good or perhaps."""
-        if done is not False:
-            with self._account.lock:
-                for token in tokens:
-                    ids = self._account.acknowledged.pop(token)
-                    if done is None:
-                        self._account.open[token] = ids
+        self._account.remove([token], certain=False)
+        place = self._account.partition.get(token)
+        done = self._do("delete", lambda at, known_as: at.delete(where, place, command_id=known_as, timeout_s=CHANGE_S))
+        if done:
+            self._account.remove([token], certain=True)
+        elif done is False:
+            self._account.acknowledge(token, None)
 
     def _update(self) -> None:
-        chosen = self._a_token()
-        if chosen is not None:
-            ids = chosen[1]
-            where = f"id >= {ids.start} AND id < {ids.stop}"
-            self._try("update", lambda: self._somewhere().update({"note": "'changed'"}, where, timeout_s=5.0))
+        chosen = self._account.any_token(self._random, "w")
+        if chosen is None:
+            return
+        token, ids = chosen
+        where = f"id >= {ids.start} AND id < {ids.stop}"
+        values = {"n": "n + 1", "note": "'changed'"}
+        with self._account.lock:
+            self._account.perhaps_added[token] += 1
+        place = self._account.partition.get(token)
+        done = self._do(
+            "update", lambda at, known_as: at.update(values, where, place, command_id=known_as, timeout_s=CHANGE_S)
+        )
+        with self._account.lock:
+            if done:
+                self._account.added[token] += 1
+            elif done is False:
+                self._account.perhaps_added[token] -= 1
 
     def _optimize(self) -> None:
-        self._try("optimize", lambda: self._somewhere().optimize(final=self._random.random() < 0.3, timeout_s=5.0))
+        final = self._random.random() < 0.3
+        self._do("optimize", lambda at, _: at.optimize(final=final, timeout_s=CHANGE_S))
+
+    def _alter(self) -> None:
+        """Add a column, or drop one of those that were added."""
+        if self._columns and self._random.random() < 0.5:
+            name = self._columns.pop()
+            sql = f"DROP COLUMN {name}"
+        else:
+            self._made += 1
+            name = f"x{self._number}_{self._made}"
+            sql = f"ADD COLUMN {name} int DEFAULT {self._made}"
+        done = self._do("alter", lambda at, known_as: at.alter(sql, command_id=known_as, timeout_s=CHANGE_S))
+        if done and sql.startswith("ADD"):
+            self._columns.append(name)
 
     def _insert_own(self) -> None:
-        ids = range(self._next, self._next + 10)
+        ids = range(self._next, self._next + OWN_ROWS)
         self._next = ids.stop
-        token = f"own-{ids.start}"
-        rows = pa.table(
-            {
-                "id": pa.array(ids, pa.int64()),
-                "writer": pa.array([OWN] * len(ids), pa.int32()),
-                "note": pa.array([token] * len(ids), pa.string()),
-            }
-        )
-        done = self._try("insert own", lambda: self._somewhere().insert(rows, token=token, timeout_s=5.0))
-        if done is not False:
-            with self._account.lock:
-                (self._account.acknowledged if done else self._account.open)[token] = ids
+        token = f"own{self._number}-{ids.start}"
+        data = rows(ids, (self._number,), token)
+        self._account.begin(token, ids)
+        began = time.monotonic()
+        done = self._do("insert own", lambda at, _: at.insert(data, token=token, timeout_s=INSERT_S))
+        if done:
+            self._account.acknowledge(token, None)
+        elif done is False:
+            self._account.remove([token], certain=True)
+        if time.monotonic() - began > SURE_S:
+            self._may_come_again.add(token)
 
     def _drop_own(self) -> None:
-        done = self._try("drop", lambda: self._somewhere().drop_partition(str(OWN), timeout_s=5.0))
+        """Drop the partition.  An insert of which a try is still on its way may come again: its token went with its rows."""
+        prefix = f"own{self._number}-"
         with self._account.lock:
-            own = [token for token in self._account.acknowledged if token.startswith("own-")]
-        self._gone(own, done)
+            own = [token for token in self._account.acknowledged if token.startswith(prefix)]
+        partition = str(self._number)
+        self._account.remove(own, certain=False)
+        done = self._do(
+            "drop", lambda at, known_as: at.drop_partition(partition, command_id=known_as, timeout_s=CHANGE_S)
+        )
+        if done:
+            self._account.remove([token for token in own if token not in self._may_come_again], certain=True)
+        elif done is False:
+            for token in own:
+                self._account.acknowledge(token, None)
+
+
+def changers(count: int, table: Table, names: tuple[str, ...], account: Account, seed: int) -> list[Changer]:
+    """Return so many changers, none started."""
+    return [Changer(number, table, names, account, seed) for number in range(count)]

@@ -1,110 +1,323 @@
-"""Faults on real processes, drawn from a seed: what is hurt, when, and how it is healed again."""
+"""Carries out a schedule: hurts processes, sessions, the ensemble, links and disks, and heals them again.
+
+Each kind of strike is one function that hurts, yields, and heals.  A strike that finds nothing to hurt (no leader, no session
+yet) does nothing, and says so.
+"""
 
 from __future__ import annotations
 
-import http.client
 import os
 import random
 import signal
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import TypeAlias
 
-from replitree.client.cluster import LocalCluster
-from replitree.client.table import Table
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
 
-MOMENT_S_MAX = 0.4
-"""A fault strikes at a random moment of this length after the last one was healed."""
+from tests.faults.cluster import CLIENT, FaultCluster, wait_for
+from tests.faults.disk import flip
+from tests.faults.proxy import HELD, Condition, Link
+from tests.faults.schedule import DOWN, UP, Round, Scene, Strike
 
-LONG_PAUSE_S = 25.0
-"""Longer than a session lives without its process."""
+READY_S_MAX = 120.0
+EXPIRE_S_MAX = 10.0
 
-KINDS = ("kill", "kill", "kill", "kill-two", "pause", "zookeeper", "corrupt")
-"""The usual mixture.  `long-pause` is there too, when it is asked for."""
+Say: TypeAlias = Callable[[str], object]
 
 
-@dataclass(slots=True)
 class Nemesis:
-    """Hurts a cluster, one fault after the other.
+    """Hurts a cluster, round by round.
 
-    Attributes
+    Parameters
     ----------
-    pause_s_max
-        Longest pause of a process (SIGSTOP) or of ZooKeeper, in seconds.
+    cluster
+        What is hurt.
+    check
+        Called with replica and part after a part was corrupted, as a reader would find it.
+    say
+        Told what happens.
     """
 
-    cluster: LocalCluster
-    table: Table
-    random: random.Random
-    kinds: tuple[str, ...] = KINDS
-    pause_s_max: float = 3.0
+    def __init__(
+        self, cluster: FaultCluster, check: Callable[[str, str], object] = lambda *_: None, say: Say = print
+    ) -> None:
+        self.cluster = cluster
+        self.struck: Counter[str] = Counter()
+        self.restarts = 0
+        self._check = check
+        self._say = say
+        self._began = time.monotonic()
+        self._victim = ""
 
-    def run(self, rounds: int, over: Callable[[], bool]) -> Counter[str]:
-        """Go on for so many rounds or until `over`; return how often each fault struck."""
-        struck: Counter[str] = Counter()
-        for _ in range(rounds):
-            if over():
-                break
-            self._moment(MOMENT_S_MAX)
-            kind = self.random.choice(self.kinds)
-            getattr(self, "_" + kind.replace("-", "_"))()
-            struck[kind] += 1
-        return struck
+    @property
+    def scene(self) -> Scene:
+        """What there is to be hurt."""
+        return Scene(self.cluster.names, self.cluster.servers, self.cluster.session_timeout_s)
 
-    def _moment(self, longest_s: float) -> None:
-        threading.Event().wait(self.random.uniform(0, longest_s))
-
-    def _kill(self) -> None:
-        name = self.random.choice(self.cluster.names)
-        self.cluster.kill(name)
-        self._moment(MOMENT_S_MAX)
-        self.cluster.start(name)
-
-    def _kill_two(self) -> None:
-        names = self.random.sample(self.cluster.names, min(2, len(self.cluster.names)))
-        for name in names:
-            self.cluster.kill(name)
-            self._moment(0.05)
-        for name in names:
-            self.cluster.start(name)
-
-    def _pause(self) -> None:
-        self._stop_for(self.random.uniform(0, self.pause_s_max))
-
-    def _long_pause(self) -> None:
-        self._stop_for(LONG_PAUSE_S)
-
-    def _stop_for(self, seconds: float) -> None:
-        pid = self.random.choice([entry.pid for entry in self.cluster.processes])
-        os.kill(pid, signal.SIGSTOP)
+    def round(self, what: Round) -> None:
+        """Carry out one round; at its end everything is healed."""
+        threading.Event().wait(what.quiet_s)
+        self._tell(f"round {what.number}: {'; '.join(map(str, what.strikes))}")
+        began = time.monotonic()
+        hurting: dict[int, ExitStack] = {}
         try:
-            threading.Event().wait(seconds)
+            for moment, number in moments(what.strikes):
+                self._wait_until(began + moment)
+                if number in hurting:
+                    hurting.pop(number).close()
+                else:
+                    hurting[number] = ExitStack()
+                    hurting[number].enter_context(self.strike(what.strikes[number]))
         finally:
+            for strike in hurting.values():
+                strike.close()
+        if what.calm:
+            self.calm()
+
+    def calm(self) -> None:
+        """Wait until every replica serves."""
+        wait_for(self._is_calm, "every replica serves", READY_S_MAX)
+
+    def _is_calm(self) -> bool:
+        self.look_after()
+        return all(self.cluster.process(name).is_ready() for name in self.cluster.names)
+
+    def look_after(self) -> None:
+        """Start replicas that gave up because they found no ZooKeeper."""
+        self.restarts += self.cluster.look_after()
+
+    def strike(self, what: Strike) -> AbstractContextManager[None]:
+        """Return a context that hurts at its begin and heals at its end."""
+        self.struck[what.kind] += 1
+        name = what.kind.removeprefix("long-").replace("-", "_")
+        strike: Callable[[Strike], AbstractContextManager[None]] = getattr(self, f"_{name}")
+        return strike(what)
+
+    def _wait_until(self, moment: float) -> None:
+        while (left := moment - time.monotonic()) > 0:
+            self.look_after()
+            threading.Event().wait(min(left, 0.2))
+
+    def _tell(self, text: str) -> None:
+        self._say(f"{time.monotonic() - self._began:7.2f} s  {text}")
+
+    # --- processes ---
+
+    @contextmanager
+    def _kill(self, what: Strike) -> Iterator[None]:
+        for name in what.targets:
+            self.cluster.process(name).kill()
+        yield
+        for name in what.targets:
+            self.cluster.process(name).launch()
+
+    _kill_two = _kill_all = _kill
+
+    @contextmanager
+    def _pause(self, what: Strike) -> Iterator[None]:
+        pids = [self.cluster.process(name).pid for name in what.targets]
+        with _stopped([pid for pid in pids if pid]):
+            yield
+
+    # --- sessions ---
+
+    @contextmanager
+    def _expire(self, what: Strike) -> Iterator[None]:
+        """End a session as the ensemble would: by a second connection with its number and password, which closes it."""
+        for name in what.targets:
+            session = self.cluster.session_of(name)
+            ended = session is not None and end_session(self.cluster.ensemble.url, session)
+            if not ended:
+                self._tell(f"         {name} has no session to be ended")
+        yield
+
+    # --- the ensemble ---
+
+    @contextmanager
+    def _zk_kill(self, what: Strike) -> Iterator[None]:
+        with self._without([self.cluster.servers.index(name) for name in what.targets]):
+            yield
+
+    _zk_kill_most = _zk_kill_all = _zk_kill
+
+    @contextmanager
+    def _zk_kill_leader(self, _: Strike) -> Iterator[None]:
+        with self._without(self._leader()):
+            yield
+
+    @contextmanager
+    def _zk_pause_leader(self, _: Strike) -> Iterator[None]:
+        pids = [self.cluster.ensemble.pid(index) for index in self._leader()]
+        with _stopped([pid for pid in pids if pid]):
+            yield
+
+    def _leader(self) -> list[int]:
+        leader = self.cluster.ensemble.leader()
+        self._tell(f"         the ensemble's leader is {'nobody' if leader is None else self.cluster.servers[leader]}")
+        return [] if leader is None else [leader]
+
+    @contextmanager
+    def _without(self, servers: Sequence[int]) -> Iterator[None]:
+        for index in servers:
+            self.cluster.ensemble.kill_server(index)
+        yield
+        for index in servers:
+            self.cluster.ensemble.start_server(index, wait=False)
+
+    # --- links ---
+
+    def _ensemble_links(self, name: str) -> tuple[Link, ...]:
+        return self.cluster.links(name, *self.cluster.servers)
+
+    def _peer_links(self, name: str) -> tuple[Link, ...]:
+        return self.cluster.links(name, *(other for other in self.cluster.names if other != name))
+
+    @contextmanager
+    def _cut_zookeeper(self, what: Strike) -> Iterator[None]:
+        with held(self._ensemble_links(what.targets[0]), what):
+            yield
+
+    @contextmanager
+    def _cut_server(self, what: Strike) -> Iterator[None]:
+        with held((self.cluster.link(*what.targets),), what):
+            yield
+
+    @contextmanager
+    def _cut_peers(self, what: Strike) -> Iterator[None]:
+        first, second = what.targets
+        with held((self.cluster.link(first, second), self.cluster.link(second, first)), what):
+            yield
+
+    @contextmanager
+    def _cut_client(self, what: Strike) -> Iterator[None]:
+        with held((self.cluster.link(CLIENT, what.targets[0]),), what):
+            yield
+
+    @contextmanager
+    def _isolate(self, what: Strike) -> Iterator[None]:
+        with held(self.cluster.links(what.targets[0]), what):
+            yield
+
+    @contextmanager
+    def _slow_zookeeper(self, what: Strike) -> Iterator[None]:
+        with changed(self._ensemble_links(what.targets[0]), Condition(delay_s=what.amount), what.way):
+            yield
+
+    @contextmanager
+    def _slow_peers(self, what: Strike) -> Iterator[None]:
+        slow = Condition(delay_s=what.amount, bytes_per_s=100_000)
+        with changed(self._peer_links(what.targets[0]), slow, what.way):
+            yield
+
+    @contextmanager
+    def _reset(self, what: Strike) -> Iterator[None]:
+        for link in self.cluster.links(what.targets[0]):
+            link.reset()
+        yield
+
+    @contextmanager
+    def _refuse(self, what: Strike) -> Iterator[None]:
+        links = self.cluster.links(what.targets[0])
+        for link in links:
+            link.refuse(refusing=True)
+            link.reset()
+        yield
+        for link in links:
+            link.refuse(refusing=False)
+
+    # --- disks ---
+
+    @contextmanager
+    def _disk_full(self, what: Strike) -> Iterator[None]:
+        disk = self.cluster.disks[what.targets[0]]
+        disk.fill()
+        yield
+        disk.mend()
+
+    @contextmanager
+    def _disk_failing(self, what: Strike) -> Iterator[None]:
+        disk = self.cluster.disks[what.targets[0]]
+        disk.fail(what.amount, what.seed)
+        yield
+        disk.mend()
+
+    @contextmanager
+    def _corrupt(self, what: Strike) -> Iterator[None]:
+        """Damage a part that another replica has too, and let somebody find out.
+
+        One replica of a run has the bad disk: were the same part bad everywhere, its rows would rightly be lost.
+        """
+        name = self._victim = self._victim or what.targets[0]
+        elsewhere = {
+            part for other in self.cluster.names if other != name for part in self.cluster.disks[other].parts()
+        }
+        parts = self.cluster.disks[name].parts()
+        choice = sorted(elsewhere.intersection(parts))
+        chance = random.Random(what.seed)
+        part = chance.choice(choice) if choice else ""
+        if part and flip(parts[part], chance):
+            self._tell(f"         {name} has a corrupt {part}")
+            self._check(name, part)
+        yield
+
+
+def moments(strikes: Sequence[Strike]) -> list[tuple[float, int]]:
+    """Return when strikes begin and end, in order: seconds from the begin of the round, and the strike's number."""
+    return sorted(
+        (moment, number)
+        for number, strike in enumerate(strikes)
+        for moment in (strike.after_s, strike.after_s + strike.hold_s)
+    )
+
+
+@contextmanager
+def _stopped(pids: Sequence[int]) -> Iterator[None]:
+    """Stop processes (SIGSTOP), and let them go on."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    yield
+    for pid in pids:
+        with suppress(ProcessLookupError):  # it was killed meanwhile
             os.kill(pid, signal.SIGCONT)
 
-    def _zookeeper(self) -> None:
-        zookeeper = self.cluster.zookeeper
-        assert zookeeper is not None
-        zookeeper.kill_server(0)
-        self._moment(self.pause_s_max)
-        zookeeper.start_server(0)
 
-    def _corrupt(self) -> None:
-        """Flip a byte of one part on one replica; its own check or a reader's finds it."""
-        entry = self.random.choice(self.cluster.processes)
-        files = sorted(self.cluster.folder.glob(f"{entry.name}/data/tables/*/parts/*/data-0.parquet"))
-        if not files:
-            return
-        file = self.random.choice(files)
-        content = bytearray(file.read_bytes())
-        content[self.random.randrange(len(content))] ^= 0xFF
-        file.write_bytes(bytes(content))
-        address = next(replica.address for replica in self.table.replicas() if replica.name == entry.name)
-        connection = http.client.HTTPConnection(address, timeout=30)
-        try:
-            path = f"/v1/tables/{self.table.name}/parts/{file.parent.name}/check"
-            connection.request("POST", path, headers={"Authorization": f"Bearer {self.cluster.access.token}"})
-            connection.getresponse().read()
-        finally:
-            connection.close()
+@contextmanager
+def changed(links: Sequence[Link], condition: Condition, way: str) -> Iterator[None]:
+    """Impose a condition on links, in one direction or both."""
+    up, down = way != DOWN, way != UP
+    for link in links:
+        link.impose(condition, up=up, down=down)
+    yield
+    for link in links:
+        link.lift(condition, up=up, down=down)
+
+
+@contextmanager
+def held(links: Sequence[Link], what: Strike) -> Iterator[None]:
+    """Cut links; in the end what they hold comes late, or is lost."""
+    with changed(links, HELD, what.way):
+        yield
+        if what.drops:
+            for link in links:
+                link.reset()
+
+
+def end_session(url: str, session: tuple[int, bytes]) -> bool:
+    """Close a session of somebody else; False when it had ended, or the ensemble did not answer."""
+    servers = url.removeprefix("zk://").partition("/")[0]
+    client = KazooClient(hosts=servers, client_id=session, timeout=EXPIRE_S_MAX)
+    try:
+        client.start(EXPIRE_S_MAX)
+        return bool(client.client_id and client.client_id[0] == session[0])
+    except (KazooException, KazooTimeoutError):
+        return False
+    finally:
+        with suppress(KazooException, KazooTimeoutError):
+            client.stop()
+            client.close()

@@ -14,7 +14,8 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.errors import ReplitreeError
-from tests.faults.harness import wait_for, wait_until_equal
+from tests.faults.checks import wait_until_equal
+from tests.faults.cluster import wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -1,4 +1,6 @@
-"""The checkout as the architecture tests see it: its modules, parsed once, and its text files.
+"""The checkout as the architecture tests see it: its modules and its text files.
+
+Every worker of a test run lists all modules when it collects the tests, and parses those that it has tests of, once.
 
 Nothing here imports what it looks at: the rules hold for code that does not even load.
 """
@@ -35,11 +37,19 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A Python file, parsed."""
+    """A Python file, parsed when it is looked at."""
 
     path: Path
-    text: str
-    tree: ast.Module
+
+    @property
+    def text(self) -> str:
+        """What is in it."""
+        return self.path.read_text(encoding="utf-8")
+
+    @property
+    def tree(self) -> ast.Module:
+        """What it means."""
+        return _parsed(self.path)
 
     @property
     def place(self) -> str:
@@ -55,12 +65,12 @@ class Module:
 @cache
 def modules(*folders: Path) -> tuple[Module, ...]:
     """Return the Python files below these folders, in order of their paths."""
-    return tuple(_parse(path) for folder in folders for path in sorted(folder.rglob("*.py")) if _is_written(path))
+    return tuple(Module(path) for folder in folders for path in sorted(folder.rglob("*.py")) if _is_written(path))
 
 
-def _parse(path: Path) -> Module:
-    text = path.read_text(encoding="utf-8")
-    return Module(path, text, ast.parse(text, filename=str(path)))
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
 @cache

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.replica.inprocess import InProcessCluster
+from replitree.coordination.embedded import LOCALHOST, EmbeddedZooKeeper
+from replitree.coordination.port import Coordination
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.protocol.effects import ANY_VERSION, Children, Commit, Delete, Exists
+from tests.replica.inprocess import ROOT, InProcessCluster
+from tests.replica.longlife import long_life
 
 
 @pytest.fixture
@@ -13,5 +18,40 @@ def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
     """Two replicas with the table `t`."""
     cluster = InProcessCluster(tmp_path)
     cluster.create_table()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), durable=False) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.system)])
+def connect(request: pytest.FixtureRequest) -> Callable[[], Coordination] | None:
+    """Open sessions with a real ZooKeeper that is empty, or None: coordination in memory."""
+    if request.param == "memory":
+        return None
+    server: EmbeddedZooKeeper = request.getfixturevalue("zookeeper")
+    url = f"zk://{LOCALHOST}:{server.ports[0]}"
+    session = ZooKeeperCoordination(url)
+    remove(session, ROOT)
+    session.close()
+    return lambda: ZooKeeperCoordination(url)
+
+
+def remove(session: Coordination, path: str) -> None:
+    """Delete a node and all below it."""
+    for name in session.perform(Children(path)) or ():
+        remove(session, f"{path}/{name}")
+    if session.perform(Exists(path)):
+        session.perform(Commit(Delete(path, ANY_VERSION)))
+
+
+@pytest.fixture
+def long_lived(tmp_path: Path, connect: Callable[[], Coordination] | None) -> Iterator[InProcessCluster]:
+    """Two replicas with the table `t`, of which the log keeps 3 to 5 entries and is cleaned when a test says so."""
+    cluster = long_life(tmp_path, connect=connect)
     yield cluster
     cluster.close()

@@ -1,4 +1,4 @@
-"""A whole cluster in one process: real replicas, real HTTP, real disks, and coordination in memory."""
+"""A whole cluster in one process: real replicas, real HTTP, real disks, and coordination in memory or by a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import pyarrow as pa
 from aiohttp import web
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
+from replitree.coordination.port import Coordination, make_root
 from replitree.protocol import layout
-from replitree.protocol.effects import Children, Commit, CoordinationEffect, Create, Procedure
+from replitree.protocol.effects import Children, CoordinationEffect, Procedure
 from replitree.protocol.layout import Table
 from replitree.protocol.table import create_table
 from replitree.replica.config import Address, ServerConfig
@@ -72,9 +73,12 @@ async def _last_turns() -> None:
 class Node:
     """One replica: its server, and its HTTP server on a loop of its own thread."""
 
-    def __init__(self, name: str, folder: Path, shared: SharedTree, **settings: Any) -> None:
+    def __init__(
+        self, name: str, folder: Path, connect: SharedTree | Callable[[], Coordination], **settings: Any
+    ) -> None:
         self.name = name
-        self.coordination = MemoryCoordination(shared)
+        self._connect = connect if callable(connect) else lambda: MemoryCoordination(connect)
+        self.coordination: Any = self._connect()
         token_file = folder / "token"
         token_file.write_text(TOKEN)
         token_file.chmod(0o600)
@@ -86,7 +90,6 @@ class Node:
             insert_timeout_s=10.0,
             **settings,
         )
-        self._shared = shared
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -97,10 +100,11 @@ class Node:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
 
     async def _listen(self) -> str:
-        self._runner = web.AppRunner(HttpApi(self, TOKEN, self.config.insert_timeout_s).application(), access_log=None)
+        api = HttpApi(self, TOKEN, self.config.insert_timeout_s)
+        self._runner = web.AppRunner(api.application(), access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        return f"127.0.0.1:{self._runner.addresses[0][1]}"
+        self.fast_path = api.fast_path()
+        return f"127.0.0.1:{await self.fast_path.listen(self._runner, '127.0.0.1', 0)}"
 
     def start(self) -> None:
         host, _, port = self.address.partition(":")
@@ -111,7 +115,7 @@ class Node:
         """Stop the server and start another one in its place, with a session of its own."""
         assert self.server is not None
         self.server.stop(5.0)
-        self.coordination = MemoryCoordination(self._shared)
+        self.coordination = self._connect()
         self.start()
 
     def stop(self) -> None:
@@ -121,6 +125,7 @@ class Node:
 
     def stop_listening(self) -> None:
         """Stop the HTTP server, when no other replica asks it any more."""
+        self._loop.call_soon_threadsafe(self.fast_path.close)
         self._on_loop(self._runner.cleanup())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
@@ -190,16 +195,27 @@ class Node:
 
 
 class InProcessCluster:
-    """Replicas r1 … rN over one tree in memory."""
+    """Replicas r1 … rN over one tree in memory, or over what `connect` opens sessions with."""
 
-    def __init__(self, folder: Path, replicas: int = 2, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, replicas: int = 2, connect: Callable[[], Coordination] | None = None, **settings: Any
+    ) -> None:
         self.folder = folder
         self.shared = SharedTree()
-        self.admin = MemoryCoordination(self.shared)
-        self.admin.perform(Commit(Create(ROOT), Create(layout.tables(ROOT))))
-        self.nodes = [Node(f"r{i}", folder, self.shared, **settings) for i in range(1, replicas + 1)]
-        for node in self.nodes:
-            node.start()
+        self._open: SharedTree | Callable[[], Coordination] = connect or self.shared
+        self._settings = settings
+        self.admin: Any = connect() if connect else MemoryCoordination(self.shared)
+        make_root(self.admin, layout.tables(ROOT))
+        self.nodes: list[Node] = []
+        for number in range(1, replicas + 1):
+            self.add(f"r{number}")
+
+    def add(self, name: str, **settings: Any) -> Node:
+        """Start another replica."""
+        node = Node(name, self.folder, self._open, **{**self._settings, **settings})
+        self.nodes.append(node)
+        node.start()
+        return node
 
     def run(self, procedure: Procedure[T]) -> T:
         """Run a procedure that touches only coordination."""
@@ -235,9 +251,10 @@ class InProcessCluster:
 
         def alike() -> bool:
             log = self.admin.perform(Children(layout.log(Table(layout.table_path(ROOT, table)))))
+            tail = int(log[-1].removeprefix("log-")) + 1 if log else 0
             tables = [node.table(table).progress for node in self.nodes]
             done = all(progress.queue_length() == 0 for progress in tables)
-            if not done or log is None or {progress.index for progress in tables} != {len(log)}:
+            if not done or log is None or {progress.index for progress in tables} != {tail}:
                 return False
             return len({frozenset(node.contents(table).items()) for node in self.nodes}) == 1
 

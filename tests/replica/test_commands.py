@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.effects import Commit, CoordinationEffect
+from replitree.protocol import layout, propose
+from replitree.protocol.effects import Commit, CoordinationEffect, Sync
 from replitree.replica import commands
 from replitree.storage.encode import stage_table
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
@@ -166,6 +167,33 @@ def test_a_command_repeated_with_its_id_is_done_once(cluster: InProcessCluster) 
     wait_for(lambda: cluster.is_active(second), "active again")
     assert second.post("mutations", body)["index"] == answer["index"]
     assert column(second, "v") == [key / 3 + 1 for key in range(10)]
+
+
+def test_a_command_given_to_two_replicas_at_once_is_done_once(cluster: InProcessCluster) -> None:
+    cluster.nodes[0].insert(rows(0))
+    cluster.wait_equal(list(range(10)))
+    body = {"sql": "UPDATE t SET v = v + 1 WHERE true", "id": "both / at once"}
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda node: node.post("mutations", body), cluster.nodes))
+    assert answers[0]["index"] == answers[1]["index"] == 1
+    wait_for(lambda: all(column(node, "v")[0] == 1 for node in cluster.nodes), "the update everywhere")
+    assert [column(node, "v") for node in cluster.nodes] == [[key / 3 + 1 for key in range(10)]] * 2
+    assert cluster.nodes[0].table().commands.tail() == 2
+
+
+def test_a_command_whose_entry_is_gone_is_not_done_again(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = cluster.nodes
+    first.insert(rows(0))
+    body = {"sql": "UPDATE t SET v = v + 1 WHERE true", "id": "mine"}
+    first.post("mutations", body)
+
+    def search_log(*_: object) -> Generator[Any, Any, None]:
+        yield Sync(layout.log(second.table().replica.table))
+
+    monkeypatch.setattr(propose, "search_log", search_log)
+    assert "done before" in refused(second, "mutations", body)
 
 
 def test_a_command_whose_answer_is_lost_is_settled(cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replitree.errors import BadInput, InvalidName, ReplicaBusy
+from replitree.errors import BadInput, InvalidName, ReplicaBusy, StoreError
 from replitree.protocol.effects import Owner
 from replitree.replica.config import load_config, read_token
 from replitree.replica.identity import Identity, decode_identity, machine_id, own_identity, probe_owner
@@ -33,6 +33,9 @@ def test_a_good_file_is_taken_with_its_defaults(tmp_path: Path) -> None:
         (GOOD + "fetch_threads = 'many'\n", "fetch_threads"),
         (GOOD + 'merge = "sometimes"\n', "merge"),
         (GOOD + "merge_threads = 0\n", "merge_threads"),
+        (GOOD + "clean_log_delay_s = 0.0\n", "clean_log_delay_s"),
+        (GOOD + "deduplication_window = 0\n", "deduplication_window"),
+        (GOOD + "max_replicated_logs_to_keep = 50\n", "less than min_replicated_logs_to_keep"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_mistake(tmp_path: Path, text: str, words: str) -> None:
@@ -70,6 +73,12 @@ def test_a_data_folder_has_one_process(tmp_path: Path) -> None:
         lock_data_folder(tmp_path / "data")
     os.close(lock)
     os.close(lock_data_folder(tmp_path / "data"))
+
+
+def test_a_data_folder_that_the_disk_refuses_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"can't use the data folder .*check the disk"):
+        lock_data_folder(tmp_path / "file" / "data")
 
 
 def test_a_process_is_dead_only_when_that_is_proven() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import pytest
+
 from replitree.protocol.effects import BlockId, Failed, Inserted, LogIndex, RequestId
+from replitree.replica import group_commit
 from replitree.replica.group_commit import WAITING_REQUESTS_MAX, GroupCommitter, Pending
 from tests.replica.inprocess import wait_for
 
@@ -98,3 +101,30 @@ def test_only_the_first_answer_counts() -> None:
     pending.give(Failed("no"))
     assert pending.answer == Inserted(LogIndex(1))
     assert len(recorder.answered) == 1
+
+
+def group_after_two(monkeypatch: pytest.MonkeyPatch, quiet_s: float, submit_later: bool) -> list[list[str]]:
+    """Let two requests be around a group, then one come back, and another one later; return the groups after the first."""
+    monkeypatch.setattr(group_commit, "LINGER_S", 3600.0)
+    monkeypatch.setattr(group_commit, "QUIET_S", quiet_s)
+    monkeypatch.setattr(group_commit, "QUIET_SHARE", 0.0)
+    recorder = Recorder()
+    committer = GroupCommitter("test", recorder.commit, recorder.on_error, 100, 1000)
+    assert committer.submit(recorder.pending(0, "first"))
+    wait_for(lambda: recorder.groups, "the first group began")
+    assert committer.submit(recorder.pending(1, "a"))
+    recorder.go_on.set()
+    wait_for(lambda: recorder.answered, "the first group was answered")
+    if submit_later:
+        assert committer.submit(recorder.pending(2, "b"))
+    wait_for(lambda: len(recorder.groups) == 2, "the second group began")
+    assert committer.close(10)
+    return recorder.groups[1:]
+
+
+def test_a_group_waits_for_a_client_that_is_expected_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert group_after_two(monkeypatch, quiet_s=3600.0, submit_later=True) == [["a", "b"]]
+
+
+def test_a_group_goes_when_nobody_comes_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert group_after_two(monkeypatch, quiet_s=0.0, submit_later=False) == [["a"]]

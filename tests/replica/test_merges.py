@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from replitree.protocol import layout
-from replitree.protocol.effects import Children, Commit, Create, GetMany, LogIndex, Version
+from replitree.protocol.effects import (
+    Children,
+    Commit,
+    CoordinationEffect,
+    Create,
+    GetMany,
+    LogIndex,
+    Refused,
+    Unknown,
+    Version,
+)
 from replitree.protocol.entries import MergeEntry, encode_entry
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import parse_part
@@ -73,6 +84,50 @@ def test_a_leader_that_loses_its_session_is_replaced(cluster: InProcessCluster) 
     (second,) = [node for node in cluster.nodes if node is not first]
     cluster.shared.expire(first.coordination.session_id)
     wait_for(lambda: second.table().leader.is_leading, "the other one leads")
+
+
+def test_a_result_whose_registration_was_not_answered_is_not_made_again(
+    paused: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(paused, 2)
+    first = paused.nodes[0]
+    perform, late, made = first.coordination.perform, list[Commit](), list[str]()
+
+    def lose_first(effect: CoordinationEffect) -> object:
+        if isinstance(effect, Commit) and any("/results/" in each.path for each in effect.operations) and not late:
+            late.append(effect)
+            return Unknown()
+        return perform(effect)
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        made.append(first.name)
+        return merge_parts(*arguments, **named)
+
+    monkeypatch.setattr(first.coordination, "perform", lose_first)
+    monkeypatch.setattr(making, "merge_parts", counted)
+    first.post("merges/resume")
+    assert first.post("optimize", {"final": True})["finished"] is True
+    assert (len(late), made) == (1, ["r1"])
+    assert isinstance(perform(late[0]), Refused)
+    assert first.table().store.verify("all_0_1_1").rows == 20
+    assert first.contents().keys() == {"all_0_1_1"}
+
+
+def test_a_damaged_file_under_a_results_name_is_made_again(paused: InProcessCluster) -> None:
+    fill(paused, 2)
+    first = paused.nodes[0]
+    store = first.table().store
+    store.link_part("all_0_0_0", "stray", "all")
+    store.publish("stray", {"all": "all_0_1_1"})
+    (file,) = store.manifest("all_0_1_1").files
+    path = store.file_path("all_0_1_1", file.name)
+    raw = path.read_bytes()
+    path.unlink()  # a hard link: the source keeps its own
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    first.post("merges/resume")
+    assert first.post("optimize", {"final": True})["finished"] is True
+    assert store.verify("all_0_1_1").rows == 20
+    assert [name for name in store.detached() if name.startswith("broken")] == ["broken_all_0_1_1_0"]
 
 
 def test_of_two_leaders_with_one_wish_the_first_counts(paused: InProcessCluster) -> None:

@@ -170,9 +170,20 @@ def test_broken_parts_are_not_shown_and_are_no_sources() -> None:
     puller.progress.hide(("all_0_0_0",))
     assert puller.visible() == ("all_1_1_0",)
     assert puller.progress.hidden() == ("all_0_0_0",)
-    assert parse_part("all_0_0_0") not in puller.progress.view((joined,), makes=True).held
-    puller.progress.reveal(("all_0_0_0",))
+    view = puller.progress.view((joined,), makes=True)
+    assert parse_part("all_0_0_0") in view.held
+    assert not view.can_make_of(joined.change.removed)
+    puller.progress.unhide(("all_0_0_0",))
     assert puller.visible() == ("all_0_0_0", "all_1_1_0")
+
+
+def test_a_part_that_was_dropped_while_it_was_fetched_again_is_not_shown() -> None:
+    puller = Puller()
+    puller.execute(puller.pull(get(), get()))
+    puller.progress.hide(("all_0_0_0",))
+    puller.progress.reveal((), ("all_0_0_0",))
+    puller.progress.unhide(("all_0_0_0",))
+    assert puller.visible() == ("all_1_1_0",)
 
 
 def test_parts_are_counted_as_the_log_has_them() -> None:

@@ -35,6 +35,10 @@ from tests.storage.nesting import NestedStory, nested_stories
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.filterwarnings(  # threads of kazoo, which earlier tests have left, use the module `random`
+    "ignore:Do not use the .random. module:hypothesis.errors.HypothesisDeprecationWarning"
+)
+
 
 class NoSource(PartCache):
     """Every part is on this machine."""

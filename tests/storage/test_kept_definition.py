@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -21,7 +20,7 @@ def definition() -> TableDefinition:
 def test_what_is_kept_is_read(tmp_path: Path, definition: TableDefinition) -> None:
     keep_definition(tmp_path, definition)
     assert read_definition(tmp_path) == definition
-    assert os.listdir(tmp_path) == [FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 def test_a_newer_definition_takes_the_place_of_an_older_one(tmp_path: Path, definition: TableDefinition) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Applied, Create, Delete
+from replitree.protocol.effects import ANY_VERSION, Applied, Create, Delete, LogIndex
 from replitree.protocol.part_set import PartSet
 from replitree.verify.disk import Disk
 from replitree.verify.history import Log
@@ -56,7 +56,7 @@ def test_a_registered_part_with_other_content_on_disk_is_noticed() -> None:
 def test_a_process_that_stops_for_no_reason_is_noticed() -> None:
     assert nobody_gives_up(look_at(Tree(), Memory(0, 1, state=State.ACTIVE))) is None
     assert nobody_gives_up(look_at(Tree(), Memory(0, 1, state=State.STOPPED))) is not None
-    assert nobody_gives_up(look_at(Tree(), Memory(0, 1, state=State.HALTED))) is not None
+    assert nobody_gives_up(look_at(Tree(), Memory(0, 1, missed=LogIndex(0)))) is not None
 
 
 def test_a_log_is_read_as_far_as_it_goes() -> None:

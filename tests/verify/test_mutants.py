@@ -12,6 +12,7 @@ from replitree.verify.model import Model
 from replitree.verify.models import MODELS
 from replitree.verify.mutants import MUTANTS
 from replitree.verify.registry import counterexample
+from tests.verify import pins_longlife
 
 STEPS = {
     "no-epoch-check": 6,
@@ -28,13 +29,16 @@ STEPS = {
     "group-staged-whole-again": 11,
     "replaced-takes-back": 13,
     "activation-at-any-version": 12,
-    "staging-listed-after-activation": 27,
+    "staging-listed-after-activation": 28,
     "sweep-without-looking": 10,
-    "new-session-with-old-epoch": 31,
+    "unpulled-parts-set-aside": 25,
+    "new-session-with-old-epoch": 32,
     "older-reload-wins": 25,
     "executed-unnoticed": 27,
     "merge-of-what-is-left": 24,
     "merge-keeps-lowest-mutation": 9,
+    "covers-without-level": 8,
+    "mutation-misses-merging": 7,
     "change-of-later-blocks": 22,
     "drop-before-earlier-insert": 16,
     "drop-during-merge": 17,
@@ -42,15 +46,25 @@ STEPS = {
     "drop-of-later-blocks": 30,
     "drop-of-named-parts": 28,
     "drop-leaves-covered-parts": 33,
+    "detach-without-inserts": 14,
+    "merge-over-detached": 12,
+    "drop-before-detach": 9,
     "result-fetched-into-nothing": 19,
     "covering-part-not-pulled": 10,
     "result-not-compared": 16,
+    "result-made-again": 12,
     "sources-deregistered-first": 9,
+    "mutation-lets-be": 6,
     "kill-of-published": 13,
+    "command-without-id": 4,
     "token-taken-over-unversioned": 18,
+    "stands-again-in-doubt": 16,
+    "node-not-looked-for": 18,
+    "deposed-leader-unchecked": 9,
+    "forgets-too-early": 27,
     "older-pull-wins": 32,
-    "unpulled-parts-set-aside": 25,
 }
+STEPS |= pins_longlife.STEPS
 """Steps of the shortest counterexample."""
 
 
@@ -63,8 +77,8 @@ def test_every_invariant_that_a_bug_could_break_has_a_mutant() -> None:
     assert set(NAMES) - broken == {"I7", "STOP"}  # I7: I1 notices first; STOP: nothing but a take-over sets it
 
 
-LONG = ("drop-before-covered-insert",)
-"""Caught only after half a minute of exploring."""
+LONG = (*pins_longlife.LONG, "drop-before-covered-insert", "forgets-too-early")
+"""Caught only after seconds of exploring."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in STEPS])

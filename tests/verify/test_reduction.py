@@ -22,6 +22,8 @@ SMALL: dict[str, dict[Fault, int]] = {
     "restart_anywhere": {Fault.UNKNOWN: 1, Fault.CRASH: 1},
     "session_ends": {Fault.EXPIRY: 1},
     "replaced_insert": {Fault.EXPIRY: 1},
+    "merge_differs": {Fault.DIFFERS: 1},
+    "mutate_merging": {Fault.DISK: 1, Fault.CRASH: 1},
 }
 """Fewer faults than in the models, so that the full space stays small."""
 

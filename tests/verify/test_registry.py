@@ -63,3 +63,12 @@ def test_seeds_are_simulated_up_to_and_without_the_last() -> None:
     assert found.states > 0
     assert found.digest == registry.simulate(3, 6).digest != registry.simulate(3, 5).digest
     assert max(found.probes[probe] for probe in found.probes) == 3  # type: ignore[call-overload]
+
+
+def test_what_is_simulated_does_not_depend_on_the_number_of_workers() -> None:
+    one, two = (registry.simulate(0, 9, "acknowledge-before-commit", workers) for workers in (1, 2))
+    assert one.digest == two.digest
+    assert one.violations == two.violations != ()
+    assert one.probes == two.probes
+    with pytest.raises(BadInput, match="0 workers"):
+        registry.simulate(0, 9, workers=0)

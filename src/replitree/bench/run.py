@@ -28,9 +28,7 @@ ROUNDS = 3
 
 
 @contextmanager
-def _cluster(
-    folder: Path | None, settings: Mapping[str, object] | None = None
-) -> Iterator[tuple[LocalCluster, Path]]:
+def _cluster(folder: Path | None, settings: Mapping[str, object] | None = None) -> Iterator[tuple[LocalCluster, Path]]:
     """Give a cluster of `REPLICAS` replicas and a folder, both gone afterwards."""
     from replitree.client.cluster import LocalCluster
 

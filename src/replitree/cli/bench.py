@@ -86,6 +86,28 @@ def merges(
     _print(run.run_merges(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("steady")
+def steady(
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="How long.")] = 600.0,
+    rate: Annotated[float, typer.Option("--rate", metavar="N", min=0.1, help="Inserts per second.")] = 100.0,
+    clients: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Threads that send.")] = 16,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Send inserts at a steady rate while the replicas merge; count the parts and the bytes written."""
+    from replitree.bench import run
+
+    _print(run.run_steady(seconds=seconds, rate=rate, clients=clients, say=_say, folder=_made(folder)), as_json=as_json)
+
+
+@app.command("longlife")
+def longlife(peer: Peer = None, rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure pulling and cleaning a log of 100,000 entries, and the recovery of a replica that was given up."""
+    from replitree.bench import run
+
+    _print(run.run_longlife(peer=peer is not None, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 def _made(folder: Path | None) -> Path | None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

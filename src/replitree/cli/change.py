@@ -1,4 +1,4 @@
-"""`replitree table alter|partitions|drop-partition|truncate|mutations|kill-mutation|pause-merges|resume-merges`: what changes.
+"""`replitree table alter|partitions|drop-partition|drop-blocks|truncate|mutations|kill-mutation|…`: what changes.
 
 A change is one entry of the log.  The exit status is 0 when it was finished, and 3 when it is in the log and was not finished
 in time: it goes on, and `replitree table mutations` shows how far it is.
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replitree.cli.options import WAIT_S, Folder, Json, Url, Wait, connect
-from replitree.cli.output import Output, byte_size
+from replitree.cli.options import WAIT_S, CommandId, Folder, Json, Url, Wait, connect
+from replitree.cli.output import Output, byte_size, confirm
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ Statement = Annotated[
     str, typer.Argument(metavar="STATEMENT", help='As in "ADD COLUMN x int DEFAULT 0" or "RENAME COLUMN a TO b".')
 ]
 Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Of the mutation, as `table mutations` shows it.")]
+First = Annotated[int, typer.Argument(metavar="FIRST", min=0, help="Log index of the first insert.")]
+Last = Annotated[int, typer.Argument(metavar="LAST", min=0, help="Log index of the last insert, itself included.")]
+OnlyPartition = Annotated[
+    str | None, typer.Option("--partition", metavar="PARTITION", help="Only there.", show_default="all")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -33,6 +38,7 @@ def alter(
     table: Name,
     statement: Statement,
     wait: Wait = WAIT_S,
+    command_id: CommandId = None,
     url: Url = None,
     folder: Folder = None,
     as_json: Json = False,
@@ -42,7 +48,7 @@ def alter(
     if not statement.strip():
         raise BadInput('the statement is empty: replitree table alter events "ADD COLUMN x int DEFAULT 0"')
     with connect(url, folder) as connection:
-        result = connection.table(table).alter(statement, timeout_s=wait)
+        result = connection.table(table).alter(statement, command_id=command_id, timeout_s=wait)
     show(Output(as_json), table, result, f"columns changed, now version {result.schema_version}")
 
 
@@ -53,15 +59,12 @@ def partitions(table: Name, url: Url = None, folder: Folder = None, as_json: Jso
     check_name(table)
     with connect(url, folder) as connection:
         found = connection.table(table).partitions()
-    out = Output(as_json)
-    if as_json:
-        out.json({"table": table, "partitions": [_jsonable(msgspec.structs.asdict(each)) for each in found]})
-        return
+    value = {"table": table, "partitions": [_jsonable(msgspec.structs.asdict(each)) for each in found]}
     columns = ("partition", "parts", "rows", "bytes", "level", "blocks")
     rows = [
         (p.partition, p.parts, p.rows, byte_size(p.bytes), p.level, f"{p.block_min} to {p.block_max}") for p in found
     ]
-    out.table(f"partitions of {table}", columns, rows)
+    Output(as_json).listing(value, f"partitions of {table}", columns, rows)
 
 
 def drop_partition(
@@ -69,6 +72,7 @@ def drop_partition(
     partition: Partition,
     yes: Yes = False,
     wait: Wait = WAIT_S,
+    command_id: CommandId = None,
     url: Url = None,
     folder: Folder = None,
     as_json: Json = False,
@@ -76,19 +80,55 @@ def drop_partition(
     """Remove everything that is in a partition."""
     check_name(table)
     with connect(url, folder) as connection:
-        _ask(f"Remove all rows of partition {partition} of {table}?", yes=yes, as_json=as_json)
-        result = connection.table(table).drop_partition(partition, timeout_s=wait)
+        confirm(f"Remove all rows of partition {partition} of {table}?", yes=yes, as_json=as_json)
+        result = connection.table(table).drop_partition(partition, command_id=command_id, timeout_s=wait)
     show(Output(as_json), table, result, f"partition {partition} dropped: {parts_text(result.removed)}")
 
 
+def drop_blocks(  # noqa: PLR0913, PLR0917 - the options of a command are its arguments
+    table: Name,
+    first: First,
+    last: Last,
+    partition: OnlyPartition = None,
+    yes: Yes = False,
+    wait: Wait = WAIT_S,
+    command_id: CommandId = None,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Remove the rows of a range of inserts, by their log indexes; all of them, or none when a part has others' rows too.
+
+    `table partitions` shows the blocks of each partition; an insert says its index.
+    """
+    check_name(table)
+    if last < first:
+        raise BadInput(f"blocks {first} to {last} are no range: the lower index comes first")
+    where = "" if partition is None else f" in partition {partition}"
+    with connect(url, folder) as connection:
+        confirm(f"Remove the rows of inserts {first} to {last} of {table}{where}?", yes=yes, as_json=as_json)
+        result = connection.table(table).drop_blocks(first, last, partition, command_id=command_id, timeout_s=wait)
+    nothing = (
+        f"nothing was dropped{where}: inserts {first} to {last} have no rows there, or a part has rows of other inserts too; "
+        f"`replitree table partitions {table}` shows the blocks"
+    )
+    show(Output(as_json), table, result, f"blocks {first} to {last} dropped: {parts_text(result.removed)}", nothing)
+
+
 def truncate(
-    table: Name, yes: Yes = False, wait: Wait = WAIT_S, url: Url = None, folder: Folder = None, as_json: Json = False
+    table: Name,
+    yes: Yes = False,
+    wait: Wait = WAIT_S,
+    command_id: CommandId = None,
+    url: Url = None,
+    folder: Folder = None,
+    as_json: Json = False,
 ) -> None:
     """Remove everything that is in the table."""
     check_name(table)
     with connect(url, folder) as connection:
-        _ask(f"Remove all rows of {table}?", yes=yes, as_json=as_json)
-        result = connection.table(table).truncate(timeout_s=wait)
+        confirm(f"Remove all rows of {table}?", yes=yes, as_json=as_json)
+        result = connection.table(table).truncate(command_id=command_id, timeout_s=wait)
     show(Output(as_json), table, result, f"emptied: {parts_text(result.removed)}")
 
 
@@ -99,16 +139,13 @@ def mutations(table: Name, url: Url = None, folder: Folder = None, as_json: Json
     check_name(table)
     with connect(url, folder) as connection:
         found = connection.table(table).mutations()
-    out = Output(as_json)
-    if as_json:
-        out.json({"table": table, "mutations": msgspec.to_builtins(found)})
-        return
+    value = {"table": table, "mutations": msgspec.to_builtins(found)}
     columns = ("index", "partition", "command", "done", "left", "tries", "finished", "reason")
     rows = [
         (f"{m.index}", m.partition, m.command, m.parts_done, m.parts_left, m.tries, m.finished, m.reason or "-")
         for m in found
     ]
-    out.table(f"mutations of {table}", columns, rows)
+    Output(as_json).listing(value, f"mutations of {table}", columns, rows)
 
 
 def kill_mutation(
@@ -144,6 +181,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "alter": alter,
     "partitions": partitions,
     "drop-partition": drop_partition,
+    "drop-blocks": drop_blocks,
     "truncate": truncate,
     "mutations": mutations,
     "kill-mutation": kill_mutation,
@@ -165,13 +203,15 @@ def check_name(table: str) -> None:
     check_table_name(table)
 
 
-def show(out: Output, table: str, result: CommandResult, what: str) -> None:
+def show(out: Output, table: str, result: CommandResult, what: str, nothing: str = "nothing to change") -> None:
     """Print what became of a command.
 
     Parameters
     ----------
     what
         What it did, if it is finished.
+    nothing
+        What to say when there was nothing to do.
     """
     from dataclasses import asdict
 
@@ -181,18 +221,9 @@ def show(out: Output, table: str, result: CommandResult, what: str) -> None:
     elif result.applied:
         text = f"{table}: {what} (log index {result.index})"
     else:
-        text = f"{table}: nothing to change (log index {result.index})"
+        text = f"{table}: {nothing} (log index {result.index})"
     value = {name: found for name, found in asdict(result).items() if found is not None or name == "applied"}
     out.done({"table": table, **value}, text, finished=result.finished)
-
-
-def _ask(question: str, *, yes: bool, as_json: bool) -> None:
-    """Ask on a terminal; a program that does not say --yes did not mean it."""
-    import sys
-
-    if yes or (not as_json and sys.stdin.isatty() and typer.confirm(question)):
-        return
-    raise BadInput("nothing was removed: say --yes to do it without a question")
 
 
 def parts_text(count: int | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -33,12 +34,36 @@ Replica = Annotated[
     typer.Option("--replica", metavar="NAME", help="Insert at this replica.", show_default="any that is active"),
 ]
 
+MergeSchema = Annotated[
+    bool,
+    typer.Option("--merge-schema", help="Add the columns that the file has and the table has not; widen narrow ones."),
+]
 
-def insert(
+
+class Replaced(StrEnum):
+    """What the rows of a file take the place of."""
+
+    ALL = "all"
+    PARTITIONS = "partitions"
+
+
+Overwrite = Annotated[
+    Replaced | None,
+    typer.Option(
+        "--overwrite",
+        help="Put the rows in the place of everything, or of what is in the partitions that they belong to.",
+        show_default="add them",
+    ),
+]
+
+
+def insert(  # noqa: PLR0913, PLR0917 - the options of a command are its arguments
     table: Name,
     file: File,
     file_format: Format = None,
     token: Token = None,
+    overwrite: Overwrite = None,
+    merge_schema: MergeSchema = False,
     replica: Replica = None,
     url: Url = None,
     folder: Folder = None,
@@ -46,7 +71,8 @@ def insert(
 ) -> None:
     """Insert the rows of a file.
 
-    Interrupted? Run the same command again: what is in the table already is not inserted twice.
+    Interrupted? Run the same command again: what is in the table already is not inserted twice.  With --overwrite, all rows
+    are in the table in the end or none; say --token to make it certain that it happens once.
     """
     from replitree.protocol.layout import check_table_name
 
@@ -57,7 +83,14 @@ def insert(
         pinned = target if replica is None else target.replica(replica)
         begin = time.monotonic()
         with _progress(source, quiet=as_json) as report:
-            named, done = load(pinned, source, token=token, report=report)
+            named, done = load(
+                pinned,
+                source,
+                token=token,
+                overwrite=None if overwrite is None else overwrite.value,
+                merge_schema=merge_schema,
+                report=report,
+            )
     seconds = time.monotonic() - begin
     value = {
         "table": table,

@@ -2,7 +2,7 @@
 
 Order: open the file; name the load (the user's token, or a hash of the file's bytes); then for every slice insert it under
 ``<token>:<number>``.  A slice whose token the table knows is a duplicate and costs nothing but the reading; so the same
-command again continues where the last one stopped.
+command again continues where the last one stopped.  A file that overwrites is one insert, and named only by the user's token.
 
 Guarantees: what is reported as inserted is in the table; a slice is in the table as a whole or not at all.
 
@@ -13,7 +13,7 @@ short, and stays in the table beside the whole slice of the repeated load.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from replitree.errors import BadInput, OutcomeUnknown
 
 if TYPE_CHECKING:
     from replitree.client import Table
+    from replitree.client.upload import Overwrite
     from replitree.storage.definition import TableDefinition
 
 SLICE_ROWS = 262_144
@@ -51,9 +52,11 @@ def load(
     source: Source,
     *,
     token: str | None = None,
+    overwrite: Overwrite | None = None,
+    merge_schema: bool = False,
     report: Callable[[Progress], None] = lambda _: None,
     slice_rows: int = SLICE_ROWS,
-) -> tuple[str, Progress]:
+) -> tuple[str | None, Progress]:
     """Insert the rows of a file.
 
     Parameters
@@ -63,7 +66,9 @@ def load(
     source
         What to read.
     token
-        Names the load; by default the file's content does.
+        Names the load; by default the file's content does, unless it overwrites.
+    overwrite, merge_schema
+        As `Table.insert`.
     report
         Called after every slice.
     slice_rows
@@ -71,8 +76,8 @@ def load(
 
     Returns
     -------
-    tuple[str, Progress]
-        The token and what happened.
+    tuple
+        The token, if the load has one, and what happened.
 
     Raises
     ------
@@ -82,6 +87,10 @@ def load(
         The last slice may be in the table; the same command again finds out.
     """
     rows = open_rows(source, table.definition.arrow_schema)
+    if merge_schema:
+        table.merge_schema(rows.schema)
+    if overwrite is not None:
+        return _overwrite(table, rows, token, overwrite, report)
     named = _names(source, token, table.definition)
     done = Progress()
     for number, piece in enumerate(slices(rows.batches, rows.schema, slice_rows)):
@@ -107,6 +116,30 @@ def _insert(table: Table, piece: Any, token: str, done: Progress, rows: Rows) ->
         done.rows_duplicate + (piece.num_rows if duplicate else 0),
         rows.bytes_read(),
     )
+
+
+def _overwrite(
+    table: Table, rows: Rows, token: str | None, overwrite: Overwrite, report: Callable[[Progress], None]
+) -> tuple[str | None, Progress]:
+    """Put the rows in the place of others, by one insert."""
+    import pyarrow as pa
+
+    _check_token(token)
+    counted = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal counted
+        for batch in rows.batches:
+            counted += batch.num_rows
+            yield batch
+            report(Progress(bytes_read=rows.bytes_read()))
+
+    reader = pa.RecordBatchReader.from_batches(rows.schema, batches())
+    duplicate = table.insert(reader, token=token, overwrite=overwrite).outcome == "duplicate"
+    inserted, present = (0, counted) if duplicate else (counted, 0)
+    done = Progress(1, inserted, present, rows.bytes_read())
+    report(done)
+    return token, done
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +171,12 @@ class _Chained:
 
 
 def _names(source: Source, token: str | None, definition: TableDefinition) -> _Fixed | _Chained:
+    _check_token(token)
     if token is not None:
-        if not token.strip():
-            raise BadInput("an empty token names nothing: leave --token away, or give one")
         return _Fixed(token)
     return _Chained(definition) if source.path is None else _Fixed(hash_file(source.path))
+
+
+def _check_token(token: str | None) -> None:
+    if token is not None and not token.strip():
+        raise BadInput("an empty token names nothing: leave --token away, or give one")

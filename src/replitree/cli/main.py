@@ -3,6 +3,7 @@
 Guarantees: exit status 0 only when the command did what it was asked for; 2 when the input was wrong, 3 when what it asked
 for is in the log and was not finished in time, 1 for everything else, 130 after Ctrl-C.  An error is one line on standard
 error that says what to do (with `--json` one JSON document); `--debug`, anywhere on the line, shows where it came from.
+`replitree doctor` has the exit statuses of a check for monitoring systems instead (`replitree.cli.doctor`).
 
 Start-up is quick because a command imports Arrow, Spark and the client only when it runs.
 """
@@ -19,7 +20,24 @@ from typing import Annotated
 
 import typer
 
-from replitree.cli import aside, bench, change, demo, insert, optimize, server, sql, status, table, up, verify, version
+from replitree.cli import (
+    aside,
+    bench,
+    change,
+    demo,
+    doctor,
+    insert,
+    optimize,
+    repair,
+    restore,
+    server,
+    sql,
+    status,
+    table,
+    up,
+    verify,
+    version,
+)
 from replitree.cli.output import print_error
 from replitree.errors import BadInput, ReplitreeError
 
@@ -46,6 +64,10 @@ app.command("optimize")(optimize.optimize)
 app.command("insert")(insert.insert)
 app.command("sql")(sql.sql)
 app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
+for name, command in repair.COMMANDS.items():
+    app.command(name)(command)
+app.command("restore")(restore.restore)
 app.add_typer(verify.app, name="verify")
 app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
@@ -85,10 +107,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where every error becomes a line
         if _is_output_closed(error):
-            return EXIT_FAILED
+            return _failed(given, EXIT_FAILED)
         if debug:
             traceback.print_exc()
-        return _show(error, as_json=as_json, debug=debug)
+        return _failed(given, _show(error, as_json=as_json, debug=debug))
+
+
+def _failed(given: list[str], status_code: int) -> int:
+    """Return the exit status of a command that failed: for the doctor, 1 and 2 mean something else."""
+    command = next((word for word in given if not word.startswith("-")), "")
+    return doctor.EXIT_UNKNOWN if command == "doctor" else status_code
 
 
 def _run(arguments: list[str]) -> int:

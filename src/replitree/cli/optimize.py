@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +14,21 @@ from replitree.cli.options import WAIT_S, Folder, Json, Url, Wait, connect
 from replitree.cli.output import Output
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from replitree.client import OptimizeResult
+
+
+class Engine(Enum):
+    """Who makes the merged parts."""
+
+    REPLICA = "replica"
+    SPARK = "spark"
+
+
+EngineOption = Annotated[
+    Engine, typer.Option("--engine", help="Who makes the merged parts: each replica, or Spark, for very large ones.")
+]
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
 Partition = Annotated[
@@ -25,21 +43,46 @@ def optimize(
     table: Name,
     partition: Partition = None,
     final: Final = False,
+    engine: EngineOption = Engine.REPLICA,
     wait: Wait = WAIT_S,
     url: Url = None,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Merge parts now, and wait for it; the exit status is 3 when it takes longer."""
+    """Merge parts now, and wait for it; the exit status is 3 when it takes longer.
+
+    With `--engine spark` the time of the Spark job does not count as waiting.
+    """
     import msgspec
 
     from replitree.protocol.layout import check_table_name
 
     check_table_name(table)
     with connect(url, folder) as connection:
-        result = connection.table(table).optimize(partition, final=final, timeout_s=wait)
+        known = connection.table(table)  # asks ZooKeeper before Spark is started
+        if engine is Engine.SPARK:
+            with _spark() as spark:
+                result = known.optimize(partition, final=final, timeout_s=wait, spark=spark)
+        else:
+            result = known.optimize(partition, final=final, timeout_s=wait)
     value = {"table": table, **msgspec.to_builtins(result)}
     Output(as_json).done(value, _text(table, result), finished=result.finished)
+
+
+@contextmanager
+def _spark() -> Iterator[SparkSession]:
+    """Run Spark for as long as the command needs it."""
+    from replitree.spark.quiet import quiet_children
+    from replitree.spark.session import spark_session
+
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # what fails is told by the command itself
+    with quiet_children():
+        spark = spark_session(app_name="replitree optimize")
+    try:
+        spark.sparkContext.setLogLevel("OFF")
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _text(table: str, result: OptimizeResult) -> str:

@@ -32,6 +32,10 @@ Folder = Annotated[
 Wait = Annotated[
     float, typer.Option("--wait", metavar="SECONDS", min=0.0, max=3600.0, help="How long to wait until it is finished.")
 ]
+CommandId = Annotated[
+    str | None,
+    typer.Option("--id", metavar="ID", help="Repeat a change whose outcome is unknown; the error named the id."),
+]
 WAIT_S = 60.0
 """How long a command waits by default, in seconds."""
 

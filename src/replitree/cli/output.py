@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from replitree.errors import BadInput
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -58,6 +60,13 @@ class Output:
         """Print one JSON document on one line; what JSON has no form for becomes text."""
         print(json.dumps(value, ensure_ascii=False, default=str), flush=True)
 
+    def listing(self, value: Any, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print several things of a kind: `value` for programs, a table for people."""
+        if self.as_json:
+            self.json(value)
+        else:
+            self.table(title, columns, rows)
+
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table for people; numbers stand to the right."""
         from rich.table import Table
@@ -95,6 +104,26 @@ def cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return str(value)
+
+
+def confirm(question: str, *, yes: bool, as_json: bool, otherwise: str = "nothing was removed") -> None:
+    """Ask on a terminal; a program that does not say --yes did not mean it.
+
+    Parameters
+    ----------
+    otherwise
+        What to say when the answer is no.
+
+    Raises
+    ------
+    BadInput
+        The answer was no, or nobody can be asked.
+    """
+    import typer
+
+    if yes or (not as_json and sys.stdin.isatty() and typer.confirm(question)):
+        return
+    raise BadInput(f"{otherwise}: say --yes to do it without a question")
 
 
 def byte_size(count: int) -> str:

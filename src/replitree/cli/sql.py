@@ -13,13 +13,14 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from replitree.cli.change import check_name, parts_text, show
-from replitree.cli.options import WAIT_S, Folder, Json, Url, Wait, connect
+from replitree.cli.options import WAIT_S, CommandId, Folder, Json, Url, Wait, connect
 from replitree.cli.output import Output
 from replitree.errors import BadInput
 
@@ -55,6 +56,7 @@ def sql(
     query: Query,
     output: Format = SqlFormat.TABLE,
     wait: Wait = WAIT_S,
+    command_id: CommandId = None,
     url: Url = None,
     folder: Folder = None,
     as_json: Json = False,
@@ -71,27 +73,40 @@ def sql(
         check_name(change["table"].strip("`"))
     with connect(url, folder) as connection:
         if change is not None:
-            _change(connection, text.strip(), change, wait, Output(as_json))
+            _change(_Change(text.strip(), change, command_id, wait), connection, Output(as_json))
+        elif command_id is not None:
+            raise BadInput("--id repeats a change; a query has no id: leave it out")
         else:
             _ask(connection, text, SqlFormat.JSON if as_json else output, as_json=as_json)
 
 
-def _change(connection: Connection, text: str, change: re.Match[str], wait_s: float, out: Output) -> None:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A statement that changes a table, what was read of its beginning, and what was said about it."""
+
+    text: str
+    begin: re.Match[str]
+    command_id: str | None
+    wait_s: float
+
+
+def _change(change: _Change, connection: Connection, out: Output) -> None:
     """Make the statement an entry of the table's log."""
-    name, verb = change["table"].strip("`"), change["verb"].split()[0].lower()
+    text, begin = change.text, change.begin
+    name, verb = begin["table"].strip("`"), begin["verb"].split()[0].lower()
     table = connection.table(name)
     if verb == "truncate":
-        if text[change.end() :].strip(" ;\n\t"):
+        if text[begin.end() :].strip(" ;\n\t"):
             raise BadInput(
                 "TRUNCATE TABLE takes a table and nothing else; `replitree table drop-partition` drops one partition"
             )
-        result = table.truncate(timeout_s=wait_s)
+        result = table.truncate(command_id=change.command_id, timeout_s=change.wait_s)
         show(out, name, result, f"emptied: {parts_text(result.removed)}")
     elif verb == "alter":
-        result = table.alter(text, timeout_s=wait_s)
+        result = table.alter(text, command_id=change.command_id, timeout_s=change.wait_s)
         show(out, name, result, f"columns changed, now version {result.schema_version}")
     else:
-        result = table.mutate(text, timeout_s=wait_s)
+        result = table.mutate(text, command_id=change.command_id, timeout_s=change.wait_s)
         show(out, name, result, f"{parts_text(result.removed)} replaced")
 
 

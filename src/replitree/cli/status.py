@@ -1,4 +1,4 @@
-"""`replitree status`: the number line, and how far each replica is."""
+"""`replitree status`: the number line, how far each replica is, and what it waits for; judging is the doctor's."""
 
 from __future__ import annotations
 
@@ -49,8 +49,30 @@ def _print(found: ClusterStatus, out: Output) -> None:
         for replica in table.replicas:
             if replica.state != "active" and replica.reason:
                 print(f"  {replica.name} is {replica.state}: {replica.reason}")
-            for line in _work(replica):
+            for line in (*_place(table, replica), *_work(replica), *_waits(replica)):
                 print(f"  {replica.name} {line}")
+
+
+def _place(table: TableStatus, replica: ReplicaStatus) -> Iterator[str]:
+    """Say where a replica stands, when it is not simply somewhere in the log."""
+    from replitree.client.standing import entries_between
+
+    behind = entries_between(replica.log_pointer or 0, table.log_first)
+    if replica.mark == "half-dropped":
+        yield f"is half-dropped: `replitree drop-replica {table.name} {replica.name}` finishes it"
+    elif replica.mark != "good" and replica.active:
+        yield f"is marked {replica.mark}: it takes over the state of another one"
+    elif replica.mark != "good":
+        yield f"is marked {replica.mark}: it will take over the state of another one when it starts"
+    if behind > 0:
+        yield f"has not pulled {behind:,} {'entry that is' if behind == 1 else 'entries that are'} gone from the log"
+
+
+def _waits(replica: ReplicaStatus) -> Iterator[str]:
+    """Say what could not be executed yet, and why."""
+    for waiting in replica.postponed:
+        since = "" if waiting.since_s is None else f" for {waiting.since_s:,.0f} s"
+        yield f"waits{since} with entry {waiting.index} ({waiting.tries:,} tries): {waiting.reason}"
 
 
 def _work(replica: ReplicaStatus) -> Iterator[str]:
@@ -67,7 +89,7 @@ def _work(replica: ReplicaStatus) -> Iterator[str]:
 
 def _title(table: TableStatus) -> str:
     rows = "no replica says how many rows" if table.rows is None else f"{table.rows:,} rows in {table.parts:,} parts"
-    return f"table {table.name}: log up to {table.log_tail:,}, {rows}"
+    return f"table {table.name}: log from {table.log_first:,} up to {table.log_tail:,}, {rows}"
 
 
 def _row(table: TableStatus, number: int) -> tuple[object, ...]:
@@ -75,7 +97,7 @@ def _row(table: TableStatus, number: int) -> tuple[object, ...]:
     return (
         replica.name,
         replica.address,
-        replica.state,
+        replica.state if replica.mark == "good" else f"{replica.state}, {replica.mark}",
         replica.log_pointer,
         replica.queue,
         replica.lag,

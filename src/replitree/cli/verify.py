@@ -22,6 +22,10 @@ Mutant = Annotated[
     typer.Option("--mutant", metavar="NAME", help="Break the protocol in this way; then a violation must be found."),
 ]
 Seeds = Annotated[str, typer.Option("--seeds", metavar="A:B", help="Seeds from A up to and without B.")]
+Workers = Annotated[
+    int, typer.Option("--workers", metavar="N", min=1, help="Processes that share the seeds; the result is the same.")
+]
+Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch each run to so many virtual hours.")]
 
 
 @app.command("list")
@@ -53,12 +57,14 @@ def explore(model: Model, mutant: Mutant = None, as_json: Json = False) -> int:
 
 
 @app.command("simulate")
-def simulate(seeds: Seeds = "0:100", mutant: Mutant = None, as_json: Json = False) -> int:
+def simulate(
+    seeds: Seeds = "0:100", mutant: Mutant = None, workers: Workers = 1, hours: Hours = 0, as_json: Json = False
+) -> int:
     """Run clusters with faults drawn from seeds; exit 0 when nothing is violated, or when the mutant is caught."""
     first, end = parse_seeds(seeds)
     from replitree.verify import registry
 
-    result = _plain(registry.simulate(first, end, mutant))
+    result = _plain(registry.simulate(first, end, mutant, workers, hours))
     if as_json:
         Output(as_json).json(result)
     else:

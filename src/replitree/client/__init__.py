@@ -2,7 +2,7 @@
 
 from replitree.client.access import Access, find_access
 from replitree.client.catalog import ReplicaInfo
-from replitree.client.changes import DetachedPart, Frozen, Killed, Merged, Mutation, OptimizeResult
+from replitree.client.change_results import DetachedPart, Frozen, Killed, Merged, Mutation, OptimizeResult
 from replitree.client.cluster import LocalCluster, local
 from replitree.client.command import CommandResult
 from replitree.client.connection import Connection, connect

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
 
+from replitree.client.standing import LogState, read_log_state
 from replitree.coordination.port import Coordination, Event, SessionLost, make_root
 from replitree.errors import CoordinationUnavailable, TableExists, TableNotFound, Unavailable
 from replitree.protocol import layout
@@ -71,14 +72,6 @@ class ReplicaInfo:
     def is_local(self) -> bool:
         """Whether it runs on this machine, so that its files may be opened directly."""
         return self.machine == this_machine()
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a replica is on the number line: the next entry to pull, and how many are pulled and not executed."""
-
-    pointer: int | None
-    queue: int
 
 
 class Session:
@@ -161,15 +154,24 @@ class Catalog:
         self._session = session
         self._root = root
 
+    def run(self, procedure: Procedure[T]) -> T:
+        """Run a procedure that asks for nothing but coordination, and return its value."""
+        return self._session.run(procedure)
+
     def place(self, name: str) -> TablePlace:
         """Return where a table's nodes are; the name is checked."""
         return TablePlace(layout.table_path(self._root, name))
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all tables, those that are being dropped left out."""
+    def all_names(self) -> tuple[str, ...]:
+        """Return the names of all tables, those that are being dropped too."""
         parent = layout.tables(self._root)
         self._session.perform(Sync(parent))
         names: tuple[str, ...] = self._session.perform(Children(parent)) or ()
+        return names
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all tables, those that are being dropped left out."""
+        names = self.all_names()
         if not names:
             return ()
         marks = self._session.perform(GetMany(tuple(layout.dropped(self.place(name)) for name in names)))
@@ -208,18 +210,22 @@ class Catalog:
             _info(replica.name, host, active is not None) for replica, host, active in pairs if host is not None
         )
 
-    def positions(self, name: str) -> dict[str, Position]:
-        """Return where each replica of a table is on the number line, as coordination has it."""
-        place = self.place(name)
-        names: tuple[str, ...] = self._session.perform(Children(layout.replicas(place))) or ()
-        return {replica: self._position(Replica(place, replica)) for replica in names}
+    def log_state(self, name: str) -> LogState:
+        """Return where a table's log begins and ends, and where each replica stands, as coordination has it.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        """
+        found = self._session.run(read_log_state(self.place(name)))
+        if found is None:
+            raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
+        return found
 
     def log_tail(self, name: str) -> int:
         """Return the index that the table's next log entry will have."""
-        place = self.place(name)
-        self._session.perform(Sync(layout.log(place)))
-        entries: tuple[str, ...] = self._session.perform(Children(layout.log(place))) or ()
-        return max((layout.index_of(place, entry) + 1 for entry in entries), default=place.base)
+        return self.log_state(name).tail
 
     def find_block(self, name: str, block: BlockId) -> tuple[bool, int | None]:
         """Look up the deduplication id of an insert: whether the insert took place, and its index if it is still known.
@@ -234,11 +240,6 @@ class Catalog:
             return False, None
         found = self._session.run(find_insert(place, decode_block(node.value, path)))
         return True, None if found is None else found.index
-
-    def _position(self, replica: Replica) -> Position:
-        pointer = self._session.perform(Get(layout.log_pointer(replica)))
-        queue = self._session.perform(Children(layout.queue(replica))) or ()
-        return Position(int(pointer.value) if pointer is not None else None, len(queue))
 
     # --- creating and dropping ----------------------------------------------------------------------------------------
 

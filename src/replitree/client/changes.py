@@ -14,143 +14,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
+from replitree.client.change_results import DetachedPart, Frozen, Killed, Mutation, OptimizeResult
 from replitree.client.command import COMMAND_S, Commander, CommandResult
 from replitree.client.insert import InsertResult
 from replitree.client.upload import Inserted
 from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.storage.definition import TableDefinition
-from replitree.storage.types import format_name, format_type, parse_type
+from replitree.storage.types import format_path, format_type, parse_type
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from replitree.client.insert import Written
 
 LOOK_S = 10.0
 """How long a replica may take to list something, in seconds."""
-
-
-class Merged(msgspec.Struct, frozen=True):
-    """A merge that was asked for.
-
-    Attributes
-    ----------
-    index
-        Of its entry in the log.
-    partition, sources, result
-        The parts that it replaces, and their replacement; empty when the replica that was asked has not come to it yet.
-    applied
-        Whether all sources were still there; None when the replica that was asked has not come to it yet.
-    finished
-        The replica that was asked has the result.
-    """
-
-    index: int
-    partition: str = ""
-    sources: tuple[str, ...] = ()
-    result: str = ""
-    applied: bool | None = None
-    finished: bool = False
-
-
-class OptimizeResult(msgspec.Struct, frozen=True):
-    """What `optimize` began: its merges, whether all of them are finished, and if not, why."""
-
-    merges: tuple[Merged, ...]
-    finished: bool
-    reason: str = ""
-
-
-class Mutation(msgspec.Struct, frozen=True, kw_only=True):
-    """A mutation on one replica.
-
-    Attributes
-    ----------
-    index, id
-        Of its entry in the log.
-    replica
-        Who put it there.
-    partition, command
-        What it does, and where.
-    parts_done, parts_left
-        How far the replica that was asked is.
-    tries, reason
-        How often it failed there, and why.
-    finished
-        Nothing is left to do there.
-    """
-
-    index: int
-    id: str = ""
-    replica: str = ""
-    partition: str = "*"
-    command: str = ""
-    parts_done: int = 0
-    parts_left: int = 0
-    tries: int = 0
-    reason: str = ""
-    finished: bool = False
-
-
-class Killed(msgspec.Struct, frozen=True):
-    """What became of the killing of a mutation: so many parts stay as they were; the others are done."""
-
-    index: int
-    killed: int
-    finished: bool
-
-
-class DetachedPart(msgspec.Struct, frozen=True):
-    """A part that was taken out of the table and is kept aside.
-
-    Attributes
-    ----------
-    name
-        What `attach` takes.
-    part, partition
-        What it was.
-    rows, bytes
-        What is in it.
-    replica
-        On whose disk it lies.
-    """
-
-    name: str
-    part: str
-    partition: str
-    rows: int
-    bytes: int
-    replica: str = ""
-
-
-class Frozen(msgspec.Struct, frozen=True, kw_only=True):
-    """A frozen snapshot: hard links to the parts of the table at one position.
-
-    Attributes
-    ----------
-    name
-        What it was called.
-    index
-        Everything below this log index is in it.
-    parts, rows, bytes
-        How much that is.
-    note
-        Who froze it and why, if they said so.
-    path
-        Its folder, on the machine of `replica`.
-    """
-
-    name: str
-    index: int
-    parts: int
-    rows: int
-    bytes: int
-    note: str = ""
-    path: str = ""
-    replica: str = ""
 
 
 class _Mutations(msgspec.Struct, frozen=True):
@@ -188,7 +72,12 @@ class TableChanges(ABC):
     # --- merges -------------------------------------------------------------------------------------------------------
 
     def optimize(
-        self, partition: str | None = None, *, final: bool = False, timeout_s: float = COMMAND_S
+        self,
+        partition: str | None = None,
+        *,
+        final: bool = False,
+        timeout_s: float = COMMAND_S,
+        spark: SparkSession | None = None,
     ) -> OptimizeResult:
         """Merge parts now that would be merged later, and wait for them.
 
@@ -200,6 +89,9 @@ class TableChanges(ABC):
             Merge each partition into one part, whatever it costs, and apply the table's policy to all of its rows.
         timeout_s
             How long to wait for the merges, in seconds; they go on afterwards.
+        spark
+            Make the results with this session, and not on a replica: see `replitree.spark.optimize`.  The job takes the time
+            that it takes.
 
         Raises
         ------
@@ -208,6 +100,10 @@ class TableChanges(ABC):
         Unavailable
             No replica takes the merges.
         """
+        if spark is not None:
+            elsewhere: Any = import_module("replitree.spark.optimize")  # a layer above the client
+            made: OptimizeResult = elsewhere.optimize_df(self, spark, partition, final=final, timeout_s=timeout_s)
+            return made
         body: dict[str, Any] = {"partition": partition, "final": final}
         _, result = self._commander.ask("POST", "optimize", OptimizeResult, body, timeout_s=timeout_s)
         return result
@@ -476,16 +372,7 @@ class TableChanges(ABC):
             As in ``ADD COLUMN x int DEFAULT 0, DROP COLUMN y``, with or without ``ALTER TABLE name``; see
             `replitree.storage.alter_parser`.
         command_id, timeout_s
-            As `delete`.
-
-        Raises
-        ------
-        BadInput
-            The statement can't be read, or the table can't have these columns; nothing was changed.
-        Unavailable
-            No replica takes it; nothing was changed.
-        OutcomeUnknown
-            It may be in the log: repeat it with the error's token as `command_id`.
+            As `delete`; errors too.
         """
         result = self._command("alter", {"sql": sql}, command_id, timeout_s)
         if result.schema_version is not None:
@@ -498,24 +385,25 @@ class TableChanges(ABC):
         Parameters
         ----------
         name, kind
-            Its name, and its type as in Spark's DDL.
+            Its name, or the path of a new field inside a column, as in ``"a.b"`` or ``"points.element.z"``; and its type as in
+            Spark's DDL.  A name with a dot stands in backquotes.
         default
             A literal of Spark SQL, as in ``"0"`` or ``"'none'"``; null without.
         """
         text = f" DEFAULT {default}" if default is not None else ""
-        return self.alter(f"ADD COLUMN {format_name(name)} {format_type(parse_type(kind))}{text}")
+        return self.alter(f"ADD COLUMN {_path(name)} {format_type(parse_type(kind))}{text}")
 
     def drop_column(self, name: str) -> CommandResult:
-        """Remove a column."""
-        return self.alter(f"DROP COLUMN {format_name(name)}")
+        """Remove a column, or a field inside one; `name` as `add_column`."""
+        return self.alter(f"DROP COLUMN {_path(name)}")
 
     def rename_column(self, name: str, to: str) -> CommandResult:
-        """Give a column another name."""
-        return self.alter(f"RENAME COLUMN {format_name(name)} TO {format_name(to)}")
+        """Give a column, or a field inside one, another name; `name` as `add_column`, `to` without a path."""
+        return self.alter(f"RENAME COLUMN {_path(name)} TO {format_path((to,))}")
 
     def widen_column(self, name: str, kind: str) -> CommandResult:
-        """Give a column a type that holds all of its values, such as bigint for int."""
-        return self.alter(f"ALTER COLUMN {format_name(name)} TYPE {format_type(parse_type(kind))}")
+        """Give a column, or what is inside one, a type that holds all of its values, such as bigint for int."""
+        return self.alter(f"ALTER COLUMN {_path(name)} TYPE {format_type(parse_type(kind))}")
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -524,3 +412,8 @@ class TableChanges(ABC):
         if result.finished:  # the rest would make later snapshots wait
             (self._written.add_mutation if verb == "mutations" else self._written.add)(result.index)
         return result
+
+
+def _path(text: str) -> str:
+    """Write a path as statements have it: as it is when it has backquotes, else with those that its names need."""
+    return text if "`" in text else format_path(text.split("."))

@@ -26,6 +26,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -104,6 +105,8 @@ class LocalCluster(Connection):
         Url of a ZooKeeper to use instead of an embedded one.
     durable
         False: the embedded ZooKeeper does not sync.  For tests only.
+    settings
+        More fields of the replicas' configuration, see `replitree.replica.config.ServerConfig`.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class LocalCluster(Connection):
         *,
         zookeeper: str | None = None,
         durable: bool = True,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         if not 1 <= replicas <= REPLICAS_MAX:
             raise BadInput(f"a local cluster has 1 to {REPLICAS_MAX} replicas, not {replicas}")
@@ -123,7 +127,7 @@ class LocalCluster(Connection):
         self._temporary = folder is None
         self._folder = Path(tempfile.mkdtemp(prefix="replitree-") if folder is None else folder).absolute()
         self._zookeeper = EmbeddedZooKeeper(self._folder / "zookeeper", durable=durable) if zookeeper is None else None
-        self._processes = {name: _Process(name, self._folder / name) for name in names}
+        self._processes = {name: _Process(name, self._folder / name, settings or {}) for name in names}
 
     @override
     def __enter__(self) -> Self:
@@ -240,8 +244,9 @@ class LocalCluster(Connection):
 class _Process:
     """One replica's process, its configuration and its log."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, folder: Path, settings: Mapping[str, object]) -> None:
         self.name = check_replica_name(name)
+        self._settings = dict(settings)
         self.folder = folder
         self.config = folder / "server.toml"
         self.log = folder / "server.log"
@@ -264,6 +269,7 @@ class _Process:
             "data": str(self.folder / "data"),
             "listen": "127.0.0.1:0",
             "token_file": str(token_file),
+            **self._settings,
         }
         text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items()) + 'tables = ["*"]\n'
         _write_private(self.config, text)

@@ -22,13 +22,17 @@ from typing_extensions import override
 
 from replitree.client.access import Access, find_access
 from replitree.client.catalog import LOOK_S, Catalog, ReplicaInfo, Session
+from replitree.client.doctor_gather import gather
+from replitree.client.doctor_state import ClusterState
 from replitree.client.http import HttpClient
 from replitree.client.insert import Written
+from replitree.client.repair import PartCheck, check_parts, drop_replica, recover_from
 from replitree.client.status import ClusterStatus, ServerStatus, server_statuses, table_status
 from replitree.client.table import Table
 from replitree.coordination.port import Coordination
 from replitree.coordination.url import parse_url
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
+from replitree.protocol.recover import Survivor
 from replitree.storage.definition import TableDefinition, TableSettings, Transform, define_table
 from replitree.storage.merge_policy import PLAIN, MergePolicy
 
@@ -193,6 +197,47 @@ class Connection:
         """
         self.catalog.drop(name, timeout_s)
 
+    # --- replicas that are lost, gone or broken -------------------------------------------------------------------------
+
+    def recover_from(self, table: str, replica: str, *, half_built: bool = False, behind: bool = False) -> Survivor:
+        """Let a table go on from the state of one replica, when all of them are lost; see `replitree.client.repair`.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        BadInput
+            It has no such replica, or a replica is good, or this one is half-built and `half_built` is not said, or another
+            one has seen more and `behind` is not said.
+        """
+        return recover_from(self.catalog, table, replica, half_built=half_built, behind=behind)
+
+    def drop_replica(self, table: str, replica: str) -> None:
+        """Take a replica that will not come back out of a table.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        BadInput
+            There is no such replica, or it is active, or no other replica is good.
+        Unavailable
+            It was not finished; do it again.
+        """
+        drop_replica(self.catalog, table, replica)
+
+    def check_parts(self, table: str, replica: str | None = None) -> tuple[PartCheck, ...]:
+        """Let replicas read every part of a table and compare it with its checksums; broken parts are fetched again.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        BadInput
+            It has no such replica.
+        """
+        return check_parts(self.catalog, self._http_client(), table, replica)
+
     # --- how it is ----------------------------------------------------------------------------------------------------
 
     def replicas(self) -> tuple[ReplicaInfo, ...]:
@@ -228,6 +273,16 @@ class Connection:
         names = self.tables() if table is None else (table,)
         tables = tuple(table_status(catalog, http, catalog.definition(name)) for name in names)
         return ClusterStatus(self.url, tables, server_statuses(http, self.replicas()))
+
+    def look_over(self) -> ClusterState:
+        """Return everything that is known of the cluster, for `replitree.client.doctor.examine` to judge.
+
+        Raises
+        ------
+        NotAuthorized
+            There is no token, or coordination refuses the credentials.
+        """
+        return gather(self.url, parse_url(self._access.url).hosts, self.catalog, self._http_client())
 
     def close(self) -> None:
         """End the connection.  Its tables can't be used any more."""

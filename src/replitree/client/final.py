@@ -3,6 +3,8 @@
 Rows with equal keys meet only inside a partition.  So one partition is read at a time, all of its parts side by side, the
 earlier block first, and the condition is applied to what the policy leaves.
 
+A partition may be cut into ranges of the order key, for several tasks: rows with equal keys stay together.
+
 A part may be left out only when that can't bring an older row back: by its order key, for whatever replaces a row has the
 same key; never by another column, unless the policy is plain.  A partition is left out when none of its parts can match.
 
@@ -21,6 +23,7 @@ import pyarrow as pa
 from replitree.protocol.parts import parse_part
 from replitree.storage.definition import TableDefinition
 from replitree.storage.expression import where_true
+from replitree.storage.key_range import KeyRange
 from replitree.storage.manifest import PartManifest
 from replitree.storage.merge import final_batches
 from replitree.storage.merge_policy import PLAIN
@@ -73,6 +76,7 @@ def final_batches_of(
     definition: TableDefinition,
     columns: Sequence[str] | None,
     predicate: Predicate | None,
+    key_range: KeyRange | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read one group of `final_groups` from its folders: the rows that the policy leaves and the condition keeps.
 
@@ -86,6 +90,8 @@ def final_batches_of(
         Names, in the order wanted; all by default.
     predicate
         Which rows are wanted.
+    key_range
+        Only rows in it; all by default.
 
     Raises
     ------
@@ -96,7 +102,7 @@ def final_batches_of(
     """
     names = list(definition.arrow_schema.names if columns is None else columns)
     needed = list(dict.fromkeys([*names, *(predicate.columns if predicate else ())]))
-    for batch in final_batches(folders, definition, needed):
+    for batch in final_batches(folders, definition, needed, key_range=key_range):
         kept = batch if predicate is None else batch.filter(pa.array(where_true(predicate, batch)))
         if kept.num_rows:
             yield kept.select(names)

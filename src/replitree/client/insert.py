@@ -42,9 +42,11 @@ from replitree.client.upload import (
     fresh_token,
     insert_query,
     open_upload,
+    renewed,
     send_part,
 )
 from replitree.errors import BadInput, OutcomeUnknown, ReplitreeError, Unavailable
+from replitree.replica.upload_life import Writer
 from replitree.storage.definition import TableDefinition
 from replitree.storage.manifest import PartManifest
 
@@ -181,7 +183,7 @@ class Inserter:
         request = self._http.request
 
         def call(replica: ReplicaInfo, seconds: float) -> Inserted:
-            return request(replica.address, "POST", path, body, timeout_s=seconds).decode(Inserted)
+            return request(replica.address, "POST", path, body, timeout_s=seconds, purpose="insert").decode(Inserted)
 
         return self._result(self._router.ask(call, timeout_s=asked.timeout_s, token=token or ""), token)
 
@@ -210,7 +212,8 @@ class Inserter:
         try:
             folder = upload.folder
             if folder is None:
-                return upload, self._send_slices(slices, upload)
+                with renewed(upload, self._http):
+                    return upload, self._send_slices(slices, upload)
             manifests = stage_slices(slices, self._definition, folder)
         except BaseException:
             discard_upload(upload, self._http)
@@ -247,9 +250,9 @@ class Inserter:
             discard_upload(upload, self._http)
             raise
 
-    def open_upload(self, timeout_s: float) -> Upload:
-        """Open an upload of this table at a replica that answers."""
-        return open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s)
+    def open_upload(self, timeout_s: float, writer: Writer | None = None) -> Upload:
+        """Open an upload of this table at a replica that answers; `writer` as `replitree.client.upload.open_upload`."""
+        return open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s, writer=writer)
 
     def _result(self, inserted: Inserted, token: str | None) -> InsertResult:
         self._written.add(inserted.index)

@@ -3,7 +3,7 @@
 Guarantees: one alter for all that is missing, or none; writers that want the same column at the same time end with one.
 The insert comes after it and may still be refused; the columns stay.
 
-What is altered, and what never is, says `replitree.storage.merge_schema`.
+What is altered, and what never is, says `replitree.storage.schema_union`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from replitree.client.command import CommandResult
 from replitree.errors import BadInput
 from replitree.storage.definition import TableDefinition
 from replitree.storage.evolve import AddColumn, Alter, WidenColumn
-from replitree.storage.merge_schema import widen_to
-from replitree.storage.types import format_name
+from replitree.storage.schema_union import union_by_name
+from replitree.storage.types import format_path
 
 TRIES = 5
 """How often the columns are looked at when others alter the table at the same time."""
@@ -52,7 +52,7 @@ def merge_schema(table: Alterable, schema: pa.Schema) -> CommandResult | None:
     """
     known = table.refresh()
     for _ in range(TRIES):
-        alter = widen_to(schema, known)
+        alter = union_by_name(schema, known)
         if alter is None:
             return None
         try:
@@ -85,7 +85,7 @@ def schema_of(data: Any) -> pa.Schema:
 
 
 def statement(alter: Alter) -> str:
-    """Return the SQL of an alter that `widen_to` gave.
+    """Return the SQL of an alter that `union_by_name` gave.
 
     >>> statement(Alter((AddColumn("x", "int32"), WidenColumn("odd name", "int64"))))
     'ADD COLUMN x int32, ALTER COLUMN `odd name` TYPE int64'
@@ -93,10 +93,10 @@ def statement(alter: Alter) -> str:
     found = []
     for change in alter.changes:
         match change:
-            case AddColumn(name=name, type=kind):
-                found.append(f"ADD COLUMN {format_name(name)} {kind}")
-            case WidenColumn(name=name, type=kind):
-                found.append(f"ALTER COLUMN {format_name(name)} TYPE {kind}")
+            case AddColumn(name=name, type=kind, inside=inside):
+                found.append(f"ADD COLUMN {format_path((name, *inside))} {kind}")
+            case WidenColumn(name=name, type=kind, inside=inside):
+                found.append(f"ALTER COLUMN {format_path((name, *inside))} TYPE {kind}")
             case _:
                 raise AssertionError(f"merging schemas never asks for {change}")
     return ", ".join(found)

@@ -56,7 +56,7 @@ def _partition(name: str, parts: tuple[SnapshotPart, ...]) -> PartitionInfo:
     names = [parse_part(part.part) for part in parts]
     return PartitionInfo(
         partition=name,
-        values=parts[0].manifest.partition_values,
+        values=next((part.manifest.partition_values for part in parts if part.manifest.partition_values), ()),
         parts=len(parts),
         rows=sum(part.manifest.rows for part in parts),
         bytes=sum(part.manifest.bytes for part in parts),

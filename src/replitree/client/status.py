@@ -9,12 +9,13 @@ Absent on purpose: judgement.  Whoever shows it decides what is bad.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from replitree.client.catalog import Catalog, Position, ReplicaInfo
+from replitree.client.catalog import Catalog, ReplicaInfo
 from replitree.client.http import HttpClient
+from replitree.client.standing import Mark, Standing, entries_between
 from replitree.errors import ReplitreeError
 from replitree.storage.definition import TableDefinition
 
@@ -22,6 +23,8 @@ STATUS_S_MAX = 5.0
 """How long a replica may take to say how it is, in seconds."""
 
 ASKED_AT_ONCE = 8
+
+T = TypeVar("T")
 
 
 class Making(msgspec.Struct, frozen=True):
@@ -42,6 +45,23 @@ class Making(msgspec.Struct, frozen=True):
     rows_total: int
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """An entry of a queue that could not be executed yet.
+
+    Attributes
+    ----------
+    index, reason
+        Which, and why.
+    tries, since_s
+        How often it was tried, and for how many seconds.
+    """
+
+    index: int
+    reason: str = ""
+    tries: int = 0
+    since_s: float | None = None
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True):
     """One replica of one table.
 
@@ -52,8 +72,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     reachable
         Its server answers.
     state
-        What it says of itself: ``starting``, ``active``, ``read_only``, ``halted`` or ``stopped``; ``down`` when it
-        does not answer.
+        What it says of itself: ``starting``, ``active``, ``recovering``, ``read_only``, ``halted`` or ``stopped``; ``down``
+        when it does not answer.
     reason
         Why it is not active.
     log_pointer, queue
@@ -64,6 +84,11 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         Everything below this index can be read there.
     parts, rows, bytes
         What reads show there.
+    mark
+        What coordination says of its state: ``good``; ``lost`` when entries that it had not pulled were removed;
+        ``half-built`` while it takes over another one's state; ``half-dropped`` when a drop of it was cut off.
+    postponed
+        The first entries of its queue that could not be executed yet, and why.
     leader
         Who proposes merges, as far as it knows.
     merges_paused
@@ -93,10 +118,12 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     old_parts: int | None = None
     old_bytes: int | None = None
     leases: int | None = None
+    mark: str = Mark.GOOD.value
+    postponed: tuple[Waiting, ...] = ()
 
 
 class TableStatus(msgspec.Struct, frozen=True):
-    """One table: its number line, and its replicas by name."""
+    """One table: its number line, with the entries from `log_first` to below `log_tail` there, and its replicas by name."""
 
     name: str
     columns: int
@@ -107,6 +134,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     rows: int | None
     bytes: int | None
     replicas: tuple[ReplicaStatus, ...]
+    log_first: int = 0
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -139,10 +167,10 @@ def table_status(catalog: Catalog, http: HttpClient, definition: TableDefinition
     name = definition.name
     replicas = catalog.replicas(name)
     answers = _ask_all(http, replicas, f"/v1/tables/{name}/status")
-    positions = catalog.positions(name)
-    tail = catalog.log_tail(name)
+    log = catalog.log_state(name)
+    standings = {standing.name: standing for standing in log.replicas}
     found = tuple(
-        _replica_status(replica, answer, positions.get(replica.name), tail)
+        _replica_status(replica, answer, standings.get(replica.name), log.tail)
         for replica, answer in zip(replicas, answers, strict=True)
     )
     best = max(found, key=lambda status: status.index if status.index is not None else -1, default=None)
@@ -151,11 +179,12 @@ def table_status(catalog: Catalog, http: HttpClient, definition: TableDefinition
         len(definition.columns),
         definition.order_by,
         tuple(str(transform) for transform in definition.partition_by),
-        tail,
+        log.tail,
         best.parts if best else None,
         best.rows if best else None,
         best.bytes if best else None,
         found,
+        log.first,
     )
 
 
@@ -188,11 +217,11 @@ def _ask_all(http: HttpClient, replicas: tuple[ReplicaInfo, ...], route: str) ->
 
 
 def _replica_status(
-    replica: ReplicaInfo, answer: dict[str, Any] | None, position: Position | None, tail: int
+    replica: ReplicaInfo, answer: dict[str, Any] | None, standing: Standing | None, tail: int
 ) -> ReplicaStatus:
     said = answer or {}
-    pointer = position.pointer if position else said.get("log_pointer")
-    queue = position.queue if position else int(said.get("queue") or 0)
+    pointer = standing.pointer if standing else said.get("log_pointer")
+    queue = standing.queue if standing else int(said.get("queue") or 0)
     return ReplicaStatus(
         name=replica.name,
         address=replica.address,
@@ -202,22 +231,24 @@ def _replica_status(
         reason=str(said.get("reason", "its server does not answer")),
         log_pointer=pointer,
         queue=queue,
-        lag=None if pointer is None else max(0, tail - pointer) + queue,
+        lag=None if pointer is None else entries_between(pointer, tail) + queue,
         index=said.get("index"),
         parts=said.get("parts"),
         rows=said.get("rows"),
         bytes=said.get("bytes"),
         leader=said.get("leader"),
         merges_paused=bool(said.get("merges_paused", False)),
-        running=_making(said),
+        running=_convert(said.get("running"), tuple[Making, ...], ()),
         old_parts=said.get("old_parts"),
         old_bytes=said.get("old_bytes"),
         leases=said.get("leases"),
+        mark=standing.mark.value if standing else Mark.GOOD.value,
+        postponed=_convert(said.get("postponed"), tuple[Waiting, ...], ()),
     )
 
 
-def _making(said: dict[str, Any]) -> tuple[Making, ...]:
+def _convert(value: object, kind: type[T], otherwise: T) -> T:
     try:
-        return msgspec.convert(said.get("running") or (), tuple[Making, ...])
+        return msgspec.convert(value or (), kind)
     except msgspec.ValidationError:  # of another version: not worth a failure
-        return ()
+        return otherwise

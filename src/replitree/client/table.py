@@ -106,6 +106,11 @@ class Table(TableChanges):
         return self._inserter
 
     @property
+    def commander(self) -> Commander:
+        """What changes of this table use; for whoever makes parts by other means, such as Spark."""
+        return self._commander
+
+    @property
     def http(self) -> HttpClient:
         """How this handle talks to replicas."""
         return self._http
@@ -410,7 +415,8 @@ class Table(TableChanges):
         columns, where
             As `to_arrow`; both are pushed down to the files.
         final
-            Apply the table's policy first.  The rows are written once more, into a temporary folder of this process.
+            Apply the table's policy first.  Tasks do that, and write the rows once more, into a temporary folder of this
+            process.
         min_index, as_of, timeout_s
             As `snapshot`.
         """

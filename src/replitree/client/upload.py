@@ -2,8 +2,8 @@
 
 Order, with what a crash or a failure between two steps leaves:
 
-1. *open*     the replica makes an empty folder                          after: a folder that the replica sweeps in a
-   day
+1. *open*     the replica makes an empty folder                          after: a folder that the replica removes
+              (`replitree.replica.upload_life`)
 2. *fill*     part files are written into it, or sent to it              after: garbage in that folder
 3. *commit*   the manifests and the token: one insert, all or nothing    an answer that is lost leaves a doubt
 4. *settle*   in doubt, the commit is repeated with the same token, and the token is looked up in coordination
@@ -18,26 +18,31 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from replitree.client.catalog import Catalog, ReplicaInfo, this_machine
 from replitree.client.http import AnswerLost, HttpClient
+from replitree.client.lease import Lease, LeaseHandle
 from replitree.client.routing import Router
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
 from replitree.protocol.effects import BlockId
-from replitree.storage.manifest import PartManifest
+from replitree.replica.identity import process_started
+from replitree.replica.upload_life import Writer
+from replitree.storage.manifest import FileEntry, PartManifest
 
 OPEN_S_MAX = 15.0
 SEND_S_MAX = 120.0
 """Longest silence of a replica while it receives a file, in seconds."""
 
+SIGN_S = 180.0
+"""Within how many seconds a replica on another machine hears of an upload's writer; it is told several times as often."""
 
 SEND_TRIES = 3
 
@@ -102,8 +107,20 @@ class Upload:
         return f"/v1/tables/{quote(self.table)}/uploads/{self.id}"
 
 
-def open_upload(router: Router, http: HttpClient, table: str, *, timeout_s: float) -> Upload:
+def this_process() -> Writer:
+    """Return who this process is, for the replica that keeps an upload for it."""
+    return Writer(this_machine(), os.getpid(), process_started(os.getpid()) or 0)
+
+
+def open_upload(
+    router: Router, http: HttpClient, table: str, *, timeout_s: float, writer: Writer | None = None
+) -> Upload:
     """Open an upload at a replica that answers.
+
+    Parameters
+    ----------
+    writer
+        The process that will commit it; this one by default.
 
     Raises
     ------
@@ -112,13 +129,36 @@ def open_upload(router: Router, http: HttpClient, table: str, *, timeout_s: floa
     TooManyParts
         The table takes no inserts before its parts are merged.
     """
+    body = msgspec.json.encode(writer if writer is not None else this_process())
 
     def call(replica: ReplicaInfo, seconds: float) -> Upload:
-        answer = http.request(replica.address, "POST", f"/v1/tables/{quote(table)}/uploads", b"", timeout_s=seconds)
+        route = f"/v1/tables/{quote(table)}/uploads"
+        answer = http.request(replica.address, "POST", route, body, timeout_s=seconds)
         opened = answer.decode(_Opened)
         return Upload(table, opened.upload, replica, opened.machine, opened.path)
 
     return router.ask(call, timeout_s=timeout_s, attempt_s=OPEN_S_MAX)
+
+
+@contextmanager
+def renewed(upload: Upload, http: HttpClient) -> Iterator[None]:
+    """Say now and then that an upload is being written, from a thread.
+
+    Only a replica on another machine needs to hear it: one on this machine sees whether the writer lives.
+    """
+    if upload.machine == this_machine():
+        yield
+        return
+
+    def renew() -> None:
+        http.request(upload.replica.address, "POST", upload.route, b"", timeout_s=OPEN_S_MAX).decode(dict[str, Any])
+
+    handle = LeaseHandle(upload.replica.address, upload.table, upload.id, SIGN_S)
+    renewal = Lease(handle, renew, lambda: None)
+    try:
+        yield
+    finally:
+        renewal.release()
 
 
 def send_part(http: HttpClient, upload: Upload, folder: Path, manifest: PartManifest) -> None:
@@ -135,11 +175,26 @@ def send_part(http: HttpClient, upload: Upload, folder: Path, manifest: PartMani
         A file did not get there; nothing was inserted.
     """
     for file in manifest.files:
-        route = f"{upload.route}/{quote(manifest.partition)}/{file.name}?checksum={file.checksum}"
-        _send_file(http, upload.replica.address, route, folder / file.name, file.bytes)
+        send_file(http, upload, manifest.partition, folder / file.name, file)
 
 
-def _send_file(http: HttpClient, address: str, route: str, path: Path, size: int) -> None:
+def send_file(http: HttpClient, upload: Upload, partition: str, path: Path, file: FileEntry) -> None:
+    """Send one data file to an upload's replica.
+
+    Parameters
+    ----------
+    path
+        Where the file is.
+    file
+        Its name in the upload, its size and its checksum.
+
+    Raises
+    ------
+    ReplicaUnavailable
+        It did not get there; nothing was inserted.
+    """
+    address, size = upload.replica.address, file.bytes
+    route = f"{upload.route}/{quote(partition)}/{file.name}?checksum={file.checksum}"
     problem: ReplitreeError = ReplicaUnavailable(f"{address} does not answer")
     for _ in range(SEND_TRIES):  # the same bytes under the same name: sending them again is harmless
         try:

@@ -260,7 +260,9 @@ class ZooKeeperCoordination:
         nodes: list[Node | None] = []
         watched: _Result = None
         for start in range(0, max(len(paths), 1), PIPELINE_MAX):
-            deadline = max(deadline, time.monotonic() + self._operation_timeout_s)  # of many reads, each pipeline has its own
+            deadline = max(
+                deadline, time.monotonic() + self._operation_timeout_s
+            )  # of many reads, each pipeline has its own
             client = session.client(deadline)
             some = paths[start : start + PIPELINE_MAX]
             self._requests.add("get", len(some))

@@ -63,7 +63,7 @@ def execute_drop(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Pr
         yield Reveal((), tuple(part.name for part in batch))
     notes = () if entry.block_min is not None else (yield from _notes(replica, item.index, (entry.partition,)))
     operations = (*notes, *(deregister(replica, part) for part in gone))
-    return (yield from finish(replica, epoch, (item.index,), operations, (), gone))
+    return (yield from finish(replica, epoch, (item.index,), operations, (), (*gone, *_still_shown(view, item, gone))))
 
 
 def execute_overwrite(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Procedure[ExecuteOutcome]:
@@ -96,7 +96,8 @@ def execute_overwrite(replica: Replica, epoch: Epoch, view: View, item: Queued) 
         *(register(replica, part, content_hash) for part, content_hash in brought.items()),
         *(deregister(replica, part) for part in gone),
     )
-    return (yield from finish(replica, epoch, (item.index,), operations, tuple(brought), gone))
+    hidden = (*gone, *_still_shown(view, item, gone))
+    return (yield from finish(replica, epoch, (item.index,), operations, tuple(brought), hidden))
 
 
 def _fetch_either(replica: Replica, part: Part, cover: Part) -> Procedure[tuple[Part, str] | None]:
@@ -158,6 +159,16 @@ def _registered(replica: Replica, item: Queued) -> Procedure[tuple[Part, ...]]:
     names: tuple[str, ...] = (yield Children(layout.parts(replica))) or ()
     parts = tuple(parse_part(name) for name in names)
     return tuple(sorted(part for part in parts if _is_removed(part, item) and part.is_within(first, last)))
+
+
+def _still_shown(view: View, item: Queued, gone: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return what reads show of that which an entry removes, although it is not registered any more.
+
+    A later form has been registered in its place by a commit whose answer was lost, after the state was loaded again.
+    """
+    first, last, _ = _scope(item)
+    removed = (part for part in view.held if _is_removed(part, item) and part.is_within(first, last))
+    return tuple(part for part in removed if part not in gone)
 
 
 def _notes(replica: Replica, index: LogIndex, partitions: tuple[str, ...]) -> Procedure[tuple[Operation, ...]]:

@@ -1,7 +1,7 @@
 """Lost parts: what to do when no replica has a part that the table needs.
 
 A part whose files are broken, and that nobody can send, stays registered with a *broken* value: the table has the part, and
-this replica does not have its bytes.  It is no source for others then, and everybody can see it, also while the replica is down.
+this replica does not have its bytes.  It is no source for others then, and all can see it, also while the replica is down.
 
 A part is *lost* when no replica can have it, active or not.  Then a `lost` entry is appended.  It does not change which parts
 the table has; it says that this one is empty from here on.  Every replica makes the empty part for itself, so merges and
@@ -14,7 +14,10 @@ Who declares a part lost proves in the commit, for every replica:
 * it is not about to: the insert is still in its queue (checked), or not yet pulled (the pointer is checked), and it is not the
   writer whose staged files may still be there;
 * whatever it has under way is fenced: the commit bumps its epoch, so it activates again, and knows the entry before it executes
-  anything.
+  anything.  That goes for who declares it, too: it may be merging the part, from a time when it was whole.
+
+What a fetch or a merge that was fenced has left on a disk counts for nothing any more: as long as the entry is in the queue nothing
+is made of the part (`registration.to_be_kept`), and its execution sets aside what reaches over it and is not registered.
 
 The block ids of an insert go with its only part, so that a client that repeats the insert inserts it again.
 
@@ -39,6 +42,7 @@ from replitree.protocol.effects import (
     Epoch,
     Get,
     GetMany,
+    ListParts,
     LogIndex,
     Made,
     MakeEmpty,
@@ -54,7 +58,7 @@ from replitree.protocol.effects import (
     StoreFailed,
     Sync,
 )
-from replitree.protocol.entries import GetEntry, LostEntry, decode_block, decode_entry, encode_entry
+from replitree.protocol.entries import GetEntry, LostEntry, MergeEntry, MutateEntry, decode_block, decode_entry, encode_entry
 from replitree.protocol.layout import Replica
 from replitree.protocol.making import staged_result
 from replitree.protocol.parts import Part, parse_part
@@ -64,6 +68,7 @@ from replitree.protocol.registration import (
     View,
     broken_value,
     content_of,
+    deregister,
     finish,
     is_broken,
     postpone,
@@ -114,9 +119,9 @@ def declare_lost(replica: Replica, epoch: Epoch, part: Part, empty: str, schema_
     if added is None:
         return Undecided()
     insert = yield from _insert_of(replica, part)
-    proof: list[Operation] = [Check(layout.host(replica), epoch), Check(layout.replicas(table), added.version)]
+    proof: list[Operation] = [Check(layout.replicas(table), added.version)]
     for name in names:
-        proven = yield from _prove_without(Replica(table, name), part, insert, is_self=name == replica.name)
+        proven = yield from _prove_without(Replica(table, name), epoch, part, insert, is_self=name == replica.name)
         if not isinstance(proven, tuple):
             return proven
         proof += proven
@@ -144,7 +149,7 @@ def _insert_of(replica: Replica, part: Part) -> Procedure[GetEntry | None]:
 
 
 def _prove_without(
-    replica: Replica, part: Part, insert: GetEntry | None, *, is_self: bool
+    replica: Replica, epoch: Epoch, part: Part, insert: GetEntry | None, *, is_self: bool
 ) -> Procedure[tuple[Operation, ...] | NotLost | Undecided]:
     """Return the operations that prove that a replica can't have a part's rows, and that fence it."""
     host: Node | None = yield Get(layout.host(replica))
@@ -157,9 +162,20 @@ def _prove_without(
         proven = yield from _prove_broken(replica, near)
     else:
         proven = yield from _prove_not_brought(replica, part, insert, is_self=is_self)
-    if not isinstance(proven, tuple) or is_self:
+    if not isinstance(proven, tuple):
         return proven
+    if near and not _covers(near, part):  # the rest of it may be on its way
+        more = yield from _prove_not_brought(replica, part, insert, is_self=is_self, is_partly_here=True)
+        if not isinstance(more, tuple):
+            return more
+        proven += more
+    if is_self and host.version != epoch:
+        return Undecided()
     return (*proven, Set(layout.host(replica), host.value, host.version))
+
+
+def _covers(names: tuple[str, ...], part: Part) -> bool:
+    return any(parse_part(name).covers(part) for name in names)
 
 
 def _prove_broken(replica: Replica, parts: tuple[str, ...]) -> Procedure[tuple[Operation, ...] | NotLost | Undecided]:
@@ -176,7 +192,7 @@ def _prove_broken(replica: Replica, parts: tuple[str, ...]) -> Procedure[tuple[O
 
 
 def _prove_not_brought(
-    replica: Replica, part: Part, insert: GetEntry | None, *, is_self: bool
+    replica: Replica, part: Part, insert: GetEntry | None, *, is_self: bool, is_partly_here: bool = False
 ) -> Procedure[tuple[Operation, ...] | NotLost | Undecided]:
     """Prove that a replica has not brought a part yet, and can't from what it has itself."""
     pointer: Node | None = yield Get(layout.log_pointer(replica))
@@ -200,7 +216,7 @@ def _prove_not_brought(
         if isinstance(entry, GetEntry) and entry.replica == replica.name and not is_self:
             return NotLost(f"replica {replica.name} wrote it, and may have its rows: start it or drop it")
         proof.append(Check(path, node.version))
-    return tuple(proof) if proof else Undecided()
+    return tuple(proof) if proof or is_partly_here else Undecided()
 
 
 def _shares_blocks(one: Part, other: Part) -> bool:
@@ -259,8 +275,10 @@ def execute_lost(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Pr
     entry = item.entry
     assert isinstance(entry, LostEntry)
     part = parse_part(entry.part)
+    if any(_is_making(earlier, part) for earlier in view.blockers):
+        return postpone(item.index, "something is still being made of it")
     own = yield Get(layout.part(replica, part.name))
-    if own is None and view.held.covering(part) is not None:  # it was made of the empty part, and has another name
+    if own is None and not view.wants(part):  # dropped; or it has another name, made of the empty part
         return (yield from finish(replica, epoch, (item.index,)))
     if own is not None and own.value == entry.content_hash.encode():
         return (yield from finish(replica, epoch, (item.index,)))
@@ -268,6 +286,7 @@ def execute_lost(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Pr
         kept = yield Detach((part.name,))
         if isinstance(kept, StoreFailed):
             return postpone(item.index, kept.reason)
+    yield from _remove_made_of(view, part)
     staging = staged_result(part)
     made = yield MakeEmpty(staging, part.name, entry.schema_version)
     if not isinstance(made, Made):
@@ -275,8 +294,7 @@ def execute_lost(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Pr
     if made.content_hash != entry.content_hash:
         yield RemoveStaging(staging)
         return postpone(item.index, f"the empty part is made differently here: {made.content_hash}")
-    if own is not None:
-        yield RemovePart(part.name)
+    yield RemovePart(part.name)
     published = yield Publish(staging, ((part.partition, part.name),))
     if not isinstance(published, Published) or published.missing:
         return postpone(item.index, "its files could not be published")
@@ -285,4 +303,21 @@ def execute_lost(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Pr
         if own is None
         else Set(layout.part(replica, part.name), made.content_hash.encode(), own.version)
     )
-    return (yield from finish(replica, epoch, (item.index,), (claim,), (part,)))
+    inside = view.held.between(part.partition, part.block_min, part.block_max)
+    gone = tuple(each for each in inside if each != part)
+    operations = (claim, *(deregister(replica, each) for each in gone))
+    return (yield from finish(replica, epoch, (item.index,), operations, (part,), gone))
+
+
+def _is_making(item: Queued, part: Part) -> bool:
+    """Whether an entry that is being executed makes something of a part."""
+    is_made = isinstance(item.entry, MergeEntry | MutateEntry)
+    return is_made and any(_shares_blocks(each, part) for each in item.change.added)
+
+
+def _remove_made_of(view: View, part: Part) -> Procedure[None]:
+    """Set aside what an execution that was fenced has published of a part and not registered."""
+    on_disk: tuple[str, ...] = yield ListParts()
+    for each in map(parse_part, on_disk):
+        if each != part and each.covers(part) and each not in view.held and view.held.covering(each) is None:
+            yield RemovePart(each.name)

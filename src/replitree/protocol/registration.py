@@ -29,10 +29,11 @@ from replitree.protocol.effects import (
     Refused,
     Reveal,
 )
-from replitree.protocol.entries import DropEntry, Entry, GetEntry
+from replitree.protocol.entries import DropEntry, Entry, GetEntry, LostEntry
+from replitree.protocol.fold import maximal
 from replitree.protocol.layout import Replica
 from replitree.protocol.part_set import PartSet
-from replitree.protocol.parts import Part
+from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Fenced, Queued
 
 
@@ -81,13 +82,20 @@ class View:
 
 
 def to_be_kept(queue: Iterable[Queued]) -> PartSet:
-    """Return the parts that the detaches of a queue take out of the table, to be kept aside.
+    """Return the parts that the detaches of a queue take out of the table, to be kept aside; and those that are lost.
 
     The writer of an insert brings it before a detach removes it, although the table has no use for it any more: otherwise
     its rows would be kept nowhere.  And nothing takes the place of such a part before it is kept.
+
+    The same goes for a part that is lost: nothing is made of rows of it that have turned up here all the same.
     """
-    detaches = (item for item in queue if isinstance(item.entry, DropEntry) and item.entry.detach)
-    return PartSet.of(sorted(part for item in detaches for part in item.change.removed))
+    parts: list[Part] = []
+    for item in queue:
+        if isinstance(item.entry, DropEntry) and item.entry.detach:
+            parts += item.change.removed
+        elif isinstance(item.entry, LostEntry):
+            parts.append(parse_part(item.entry.part))
+    return PartSet.of(maximal(parts))
 
 
 def blockers(queue: Iterable[Queued], running: Container[LogIndex], index: LogIndex) -> tuple[Queued, ...]:

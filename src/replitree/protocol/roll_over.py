@@ -3,8 +3,8 @@
 ZooKeeper numbers the children of a node with 31 bits.  At a steady 1,000 entries a second that is enough for 24 days.
 
 In one commit the last entry is appended below the old parent, its mark `open` is deleted, and the next parent is made with a
-mark of its own.  Every append checks the mark of the parent that it goes below, so nothing can come after the last entry.  Who pulls
-the last entry goes on with the first index of the next parent; the indexes between were never used, and never will be.
+mark of its own.  Every append checks the mark of the parent that it goes below, so nothing can come after the last entry.  Who
+pulls the last entry goes on with the first index of the next parent; the indexes between were never used, and never will be.
 
 The commit may be repeated, and tried by any number of replicas: one of them finds the mark.
 """

@@ -139,7 +139,9 @@ def compare_parts(replica: Replica, loaded: Loaded) -> Procedure[Compared]:
     lacking = tuple(name for name in held if name not in disk)
     hashes = (yield GetMany(tuple(layout.part(replica, name) for name in lacking))) if lacking else Many(())
     return Compared(
-        tuple((name, content_of(node.value)) for name, node in zip(lacking, hashes.nodes, strict=True) if node is not None)
+        tuple(
+            (name, content_of(node.value)) for name, node in zip(lacking, hashes.nodes, strict=True) if node is not None
+        )
     )
 
 

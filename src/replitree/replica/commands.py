@@ -2,8 +2,8 @@
 
 Any replica takes any command: it appends an entry to the log, and what becomes of it is the fold's to decide, for every replica
 alike.  A command has an id.  When it can't be found out whether it got into the log, the client hears "outcome unknown" with
-the id, and the same command with that id is not appended a second time, as long as it is among the last `SEARCH_ENTRIES`
-entries.
+the id, and the same command with that id is not appended a second time, by whatever replica, as long as ids are remembered
+(``blocks/command-<id>``, kept as long as the tokens of inserts).
 
 The methods here block; they are called in threads of their own.  Waiting for the execution is the HTTP server's part.
 """
@@ -31,7 +31,7 @@ from replitree.protocol.entries import (
 from replitree.protocol.layout import Replica
 from replitree.protocol.mutate import kill_mutation
 from replitree.protocol.parts import Part, merged_part, parse_part
-from replitree.protocol.propose import NotProposed, Proposed, Proposer, find_command, propose
+from replitree.protocol.propose import Forgotten, NotProposed, Proposed, Proposer, find_command, propose
 from replitree.protocol.pull import Queued
 from replitree.replica.definitions import Definitions
 from replitree.replica.inserts import Detached
@@ -46,7 +46,6 @@ from replitree.storage.evolve import apply_alter
 from replitree.storage.manifest import is_partition_id
 from replitree.storage.mutation import Mutation, delete_where, parse_mutation, update_where
 
-SEARCH_ENTRIES = 10_000
 ALTERS_MAX = 10
 """Tries of an alter while others change the columns at the same time."""
 
@@ -134,7 +133,7 @@ class Commands:
             mutation.text,
             definition.schema_version,
         )
-        return entry.id, self._append(entry, repeated=command_id is not None)
+        return entry.id, self._append(entry)
 
     def drop(self, wish: DropWish, command_id: str | None) -> tuple[EntryId, LogIndex]:
         """Append a drop; return its id and index.  Raises as `mutate`."""
@@ -155,7 +154,7 @@ class Commands:
             last,
             wish.detach,
         )
-        return entry.id, self._append(entry, repeated=command_id is not None)
+        return entry.id, self._append(entry)
 
     def alter(self, sql: str, command_id: str | None) -> tuple[EntryId, LogIndex, int]:
         """Append a change of the columns; return its id, index, and the schema version from there on.  Raises as `mutate`."""
@@ -226,7 +225,7 @@ class Commands:
         host = self._host
         table, place = host.replica.table, host.progress.place
         host.performer.perform(Sync(layout.log(table)))
-        index = place.pointer.index if place is not None else table.base
+        index = place.pointer.index if place is not None else 0
         while True:
             many = host.performer.perform(
                 GetMany(tuple(layout.log_entry(table, index + i) for i in range(TAIL_WINDOW)))
@@ -251,17 +250,16 @@ class Commands:
             raise ReadOnly(self._host.why_not_active())
         return epoch
 
-    def _append(self, entry: Command, *, repeated: bool = False, columns: tuple[bytes, int] | None = None) -> LogIndex:
-        """Append a command, unless one that is repeated is in the log."""
+    def _append(self, entry: Command, *, columns: tuple[bytes, int] | None = None) -> LogIndex:
+        """Append a command, unless one with its id is in the log: then return the index of that."""
         host, epoch = self._host, self._epoch()
-        known = self._find(entry.id) if repeated else None
-        if known is not None:
-            return known
-        outcome = host.performer.run(propose(self._proposer(0), epoch, entry, columns))
+        outcome = host.performer.run(propose(self._proposer(), epoch, entry, columns))
         host.pull_now()
         match outcome:
             case Proposed(index):
                 return index
+            case Forgotten():
+                raise _forgotten(entry.id)
             case NotProposed(reason):
                 if columns is not None and "columns were changed" in reason:
                     raise SchemaMismatch(reason)
@@ -275,17 +273,24 @@ class Commands:
         known = self._host.progress.history.index_of(command)
         if known is not None:
             return known
-        proposer = self._proposer(SEARCH_ENTRIES)
-        self._host.performer.perform(Sync(layout.log(self._host.replica.table)))
-        sought = DropEntry(self._host.replica.name, command, EVERY_PARTITION)
-        return self._host.performer.run(find_command(proposer, sought))
+        table = self._host.replica.table
+        self._host.performer.perform(Sync(layout.blocks(table)))
+        found = self._host.performer.run(find_command(table, command))
+        if isinstance(found, Forgotten):
+            raise _forgotten(command)
+        return None if found is None else found.index
 
-    def _proposer(self, back: int) -> Proposer:
-        host = self._host
-        place = host.progress.place
-        base = host.replica.table.base
-        log_from = max(base, place.pointer.index - back) if place is not None else base
-        return Proposer(host.replica, host.me, LogIndex(log_from))
+    def _proposer(self) -> Proposer:
+        host, place = self._host, self._host.progress.place
+        log_from = place.pointer.index if place is not None else LogIndex(0)
+        return Proposer(host.replica, host.me, log_from)
+
+
+def _forgotten(command: EntryId) -> BadInput:
+    return BadInput(
+        f"a command with the id {command} was done before, so long ago that its log entry is gone; nothing was done again. "
+        "Use another id for another command"
+    )
 
 
 # --- what became of it ------------------------------------------------------------------------------------------------------

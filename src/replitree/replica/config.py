@@ -16,6 +16,8 @@ from replitree.storage.merge import MERGE_MEMORY_BYTES
 
 TOKEN_LENGTH_MIN = 16
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +62,19 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         themselves when nobody has sent them for so many seconds.
     old_parts_lifetime_s
         Seconds for which the files of parts stay that the table has no more.
+    min_replicated_logs_to_keep
+        Newest log entries that always stay.
+    max_replicated_logs_to_keep
+        Entries by which an inactive replica may be behind; one that is further behind is given up: it is marked lost, and
+        takes over the state of another one when it comes back.
+    clean_log_delay_s, clean_log_delay_random_s
+        Seconds from one cleaning of the log to the next: the former, and up to the latter more.
+    deduplication_window, deduplication_window_s
+        Block ids that stay, and the seconds for which they do: a repeated insert is recognised within both.
+    check_interval_s
+        Seconds from one part to the next when all parts are verified in the background; 0: none is.
+    lost_part_after_s
+        Seconds for which a part that nobody could send is tried, before it is asked whether any replica can have it.
     """
 
     name: str
@@ -83,6 +98,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch_above_bytes: int = 10 << 30
     fetch_wait_s: float = 300.0
     old_parts_lifetime_s: float = 480.0
+    min_replicated_logs_to_keep: Annotated[int, msgspec.Meta(ge=0)] = 100
+    max_replicated_logs_to_keep: _Positive = 1000
+    clean_log_delay_s: _PositiveSeconds = 30.0
+    clean_log_delay_random_s: _Seconds = 10.0
+    deduplication_window: _Positive = 10_000
+    deduplication_window_s: _PositiveSeconds = 7 * 24 * 3600.0
+    check_interval_s: _Seconds = 60.0
+    lost_part_after_s: float = 300.0
 
     def hosts(self, table: str) -> bool:
         """Whether this server hosts the table."""
@@ -135,6 +158,8 @@ def load_config(path: Path) -> ServerConfig:
     parse_address(config.listen, "listen")
     if config.advertise:
         parse_address(config.advertise, "advertise")
+    if config.max_replicated_logs_to_keep < config.min_replicated_logs_to_keep:
+        raise BadInput(f"{path}: max_replicated_logs_to_keep is less than min_replicated_logs_to_keep")
     return config
 
 

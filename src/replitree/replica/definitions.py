@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from replitree.coordination.port import Coordination
 from replitree.errors import CoordinationUnavailable, Unavailable
@@ -16,6 +17,7 @@ from replitree.protocol import layout
 from replitree.protocol.effects import GetMany, Version
 from replitree.protocol.layout import Table
 from replitree.storage.definition import TableDefinition, decode_definition
+from replitree.storage.kept_definition import keep_definition
 
 
 class Definitions:
@@ -34,7 +36,20 @@ class Definitions:
         self._coordination = coordination
         self._lock = threading.Lock()
         self._wanted = definition.schema_version
+        self._root: Path | None = None
         self.current = definition
+
+    def keep_in(self, root: Path) -> None:
+        """Keep the definition in a table's folder from now on, always written before anything uses it.
+
+        Raises
+        ------
+        StoreError
+            The disk is full or failing.
+        """
+        with self._lock:
+            keep_definition(root, self.current)
+            self._root = root
 
     def read(self) -> tuple[TableDefinition, Version]:
         """Read the definition and the version of the node `columns`.
@@ -53,6 +68,8 @@ class Definitions:
         found = decode_definition(metadata.value, columns.value)
         with self._lock:
             if found.schema_version > self.current.schema_version:
+                if self._root is not None:
+                    keep_definition(self._root, found)
                 self.current = found
         return found, columns.version
 

@@ -1,9 +1,9 @@
 """Part exchange, the receiving side: copy parts from other replicas over HTTP.
 
-Small parts come several to an answer (a *bundle*); of a large part the bundle holds only the manifest, and its files follow in
-ranges, in parallel, each range written where it belongs and resumed after an interruption.  Memory is bounded by
-`CHUNK_BYTES` per thread.  What arrives counts only after every file has the checksum of its manifest and the manifest has the
-content hash that the log says.
+Small parts come several to an answer (a *bundle*), are checked in memory and made durable together; of a large part the bundle
+holds only the manifest, and its files follow in ranges, in parallel, each range written where it belongs and resumed after an
+interruption.  Memory is bounded by one small part, or `CHUNK_BYTES`, per thread.  What arrives counts only after every file has
+the checksum of its manifest and the manifest has the content hash that the log says.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import errno
 import http.client
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -23,6 +23,7 @@ import msgspec
 from replitree.errors import CorruptPart, StoreError
 from replitree.protocol.effects import Fetched, FetchPart, NotFetched, StoreFailed
 from replitree.storage.disk import PartStore
+from replitree.storage.disk_fetch import ReceivedPart
 from replitree.storage.durable import file_bytes
 from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest, decode_manifest
 
@@ -33,6 +34,9 @@ RANGE_BYTES = 32 << 20
 BUNDLE_PARTS_MAX = 64
 BUNDLE_INLINE_BYTES = 4 << 20
 """A part of at most this size travels whole in a bundle."""
+
+SOURCES_AT_ONCE = 4
+"""Replicas that are asked for parts side by side."""
 
 INCOMING = "incoming-"
 """Begins the name of a file that is not complete, and of the marks of its ranges."""
@@ -56,6 +60,25 @@ class Peer:
     address: str
     token: str
     table: str
+
+
+@dataclass(slots=True)
+class _Bundle:
+    """What a bundle held: small parts, written and not yet durable; large ones, of which the files are still to come."""
+
+    received: list[ReceivedPart] = field(default_factory=list)
+    large: list[tuple[FetchPart, PartManifest]] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+    outcomes: dict[str, Fetched | NotFetched | StoreFailed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of a large part that are on their way, and who fetches them."""
+
+    folder: Path
+    wanted: list[FileEntry]
+    tasks: list[Future[None]]
 
 
 class _Connections(threading.local):
@@ -82,12 +105,14 @@ class Exchange:
         self._store = store
         self._peer = peer
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
+        self._sources = ThreadPoolExecutor(SOURCES_AT_ONCE, thread_name_prefix="fetch-from")
         self._connections = _Connections()
         self._opened: set[http.client.HTTPConnection] = set()
 
     def close(self) -> None:
         """Stop fetching and close every connection, whichever thread opened it."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for pool in (self._sources, self._pool):
+            pool.shutdown(wait=True, cancel_futures=True)
         for connection in list(self._opened):
             connection.close()
 
@@ -97,15 +122,34 @@ class Exchange:
         for fetch in fetches:
             if self._store.has_part(fetch.part) and self._store.manifest(fetch.part).content_hash == fetch.content_hash:
                 outcomes[fetch.part] = Fetched(fetch.part)
+        if outcomes:
+            self._store.sync_names()  # an earlier try may have stopped before its sync
         for attempt in range(max((len(fetch.sources) for fetch in fetches), default=0)):
             by_source: dict[str, list[FetchPart]] = {}
             for fetch in fetches:
                 if not isinstance(outcomes.get(fetch.part), Fetched) and attempt < len(fetch.sources):
                     by_source.setdefault(fetch.sources[attempt], []).append(fetch)
-            for source, wanted in by_source.items():
-                for first in range(0, len(wanted), BUNDLE_PARTS_MAX):
-                    outcomes.update(self._fetch_from(source, wanted[first : first + BUNDLE_PARTS_MAX]))
+            outcomes.update(self._fetch_side_by_side(by_source))
         return tuple(outcomes.get(fetch.part, NotFetched(fetch.part, "no source is known")) for fetch in fetches)
+
+    def _fetch_side_by_side(
+        self, by_source: Mapping[str, Sequence[FetchPart]]
+    ) -> dict[str, Fetched | NotFetched | StoreFailed]:
+        """Fetch from several sources at once; from a single one without another thread."""
+        if len(by_source) == 1:
+            ((source, wanted),) = by_source.items()
+            return self._fetch_all_from(source, wanted)
+        found = self._sources.map(self._fetch_all_from, by_source.keys(), by_source.values())
+        return {part: outcome for some in found for part, outcome in some.items()}
+
+    def _fetch_all_from(
+        self, source: str, fetches: Sequence[FetchPart]
+    ) -> dict[str, Fetched | NotFetched | StoreFailed]:
+        """Fetch from one source, a bundle at a time."""
+        outcomes: dict[str, Fetched | NotFetched | StoreFailed] = {}
+        for first in range(0, len(fetches), BUNDLE_PARTS_MAX):
+            outcomes.update(self._fetch_from(source, fetches[first : first + BUNDLE_PARTS_MAX]))
+        return outcomes
 
     def _fetch_from(self, source: str, fetches: Sequence[FetchPart]) -> dict[str, Fetched | NotFetched | StoreFailed]:
         """Fetch from one source; what the source did not deliver is `NotFetched`."""
@@ -133,61 +177,62 @@ class Exchange:
         return {fetch.part: outcomes.get(fetch.part, NotFetched(fetch.part, problem)) for fetch in fetches}
 
     def _bundle(self, peer: Peer, fetches: Sequence[FetchPart]) -> dict[str, Fetched | NotFetched | StoreFailed]:
-        """Ask for a bundle, stage what it holds, and publish it all with one sync of the folder."""
+        """Ask for a bundle and publish what it holds; a source that sent something else is told to check its copy."""
         if not fetches:
             return {}
         wanted = {fetch.part: fetch for fetch in fetches}
         query = urlencode([("part", fetch.part) for fetch in fetches])
         answer = self._request(peer, "GET", f"/bundle?{query}")
-        outcomes: dict[str, Fetched | NotFetched | StoreFailed] = {}
-        large: list[tuple[FetchPart, PartManifest]] = []
-        staged: list[FetchPart] = []
+        bundle = self._read_bundle(answer, wanted)
+        outcomes = bundle.outcomes
+        self._fetch_large(peer, bundle)
+        if bundle.received:
+            self._store.publish_received(bundle.received)
+            outcomes.update({each.part: Fetched(each.part) for each in bundle.received})
+        for part, problem in bundle.damaged.items():
+            outcomes[part] = NotFetched(part, problem)
+            self._request(peer, "POST", f"/parts/{quote(part)}/check").read()  # the source's own copy may be broken
+        return outcomes
+
+    def _read_bundle(self, answer: http.client.HTTPResponse, wanted: dict[str, FetchPart]) -> _Bundle:
+        """Read a bundle to its end; small parts are checked and written as they come."""
+        bundle = _Bundle()
         for header, raw in _frames(answer):
             fetch = wanted[header.part]
             manifest = decode_manifest(raw) if raw else None
             if manifest is None or manifest.content_hash != fetch.content_hash:
                 if header.inline and manifest is not None:
-                    _skip(answer, sum(file.bytes for file in manifest.files))
-                outcomes[header.part] = NotFetched(header.part, "the source does not have it with this content")
-            elif header.inline:
-                self._receive(answer, header.part, manifest, raw)
-                staged.append(fetch)
+                    _skip(answer, manifest.bytes)
+                bundle.outcomes[fetch.part] = NotFetched(fetch.part, "the source does not have it with this content")
+            elif not header.inline:
+                (self._store.begin_fetch(fetch.part) / MANIFEST_FILE).write_bytes(raw)
+                bundle.large.append((fetch, manifest))
+            elif manifest.bytes > BUNDLE_INLINE_BYTES:
+                raise http.client.HTTPException(f"{fetch.part} is too large to travel in a bundle")
             else:
-                (self._store.begin_fetch(header.part) / MANIFEST_FILE).write_bytes(raw)
-                large.append((fetch, manifest))
-        for fetch, manifest in large:
-            self._fetch_files(peer, fetch.part, manifest)
-            staged.append(fetch)
-        for fetch in staged:
-            outcomes[fetch.part] = self._finish(peer, fetch)
-        self._store.sync_names()
-        return outcomes
+                files = [_exactly(answer, file.bytes) for file in manifest.files]
+                try:
+                    bundle.received.append(self._store.receive(fetch.part, raw, fetch.content_hash, files))
+                except CorruptPart as error:
+                    bundle.damaged[fetch.part] = str(error)
+        return bundle
 
-    def _receive(self, answer: http.client.HTTPResponse, part: str, manifest: PartManifest, raw: bytes) -> None:
-        """Write the files that follow in a bundle."""
-        folder = self._store.begin_fetch(part)
-        for file in manifest.files:
-            with (folder / file.name).open("wb") as out:
-                left = file.bytes
-                while left:
-                    chunk = answer.read(min(left, CHUNK_BYTES))
-                    if not chunk:
-                        raise http.client.IncompleteRead(b"")
-                    out.write(chunk)
-                    left -= len(chunk)
-        (folder / MANIFEST_FILE).write_bytes(raw)
-
-    def _finish(self, peer: Peer, fetch: FetchPart) -> Fetched | NotFetched:
-        """Verify and publish what was fetched; a source that sent something else is told to check its copy."""
+    def _fetch_large(self, peer: Peer, bundle: _Bundle) -> None:
+        """Fetch large parts: while one is verified and synced, ranges of the next ones arrive."""
+        begun = [(fetch, self._begin_files(peer, fetch.part, manifest)) for fetch, manifest in bundle.large]
         try:
-            self._store.finish_fetch(fetch.part, fetch.content_hash, sync_names=False)
-        except CorruptPart as error:
-            self._request(peer, "POST", f"/parts/{quote(fetch.part)}/check").read()
-            return NotFetched(fetch.part, str(error))
-        return Fetched(fetch.part)
+            for fetch, files in begun:
+                self._end_files(files)
+                try:
+                    self._store.finish_fetch(fetch.part, fetch.content_hash)
+                    bundle.outcomes[fetch.part] = Fetched(fetch.part)
+                except CorruptPart as error:
+                    bundle.damaged[fetch.part] = str(error)
+        finally:  # nobody writes into these folders any more when they are fetched again
+            wait([task for _, files in begun for task in files.tasks])
 
-    def _fetch_files(self, peer: Peer, part: str, manifest: PartManifest) -> None:
-        """Fetch the files of a large part by ranges, in parallel; ranges that are here already are not asked for again."""
+    def _begin_files(self, peer: Peer, part: str, manifest: PartManifest) -> _Files:
+        """Begin to fetch the files of a large part by ranges; ranges that are here already are not asked for again."""
         folder = self._store.begin_fetch(part)
         wanted = [file for file in manifest.files if file_bytes(folder / file.name) != file.bytes]
         tasks = [
@@ -195,12 +240,16 @@ class Exchange:
             for file in wanted
             for first in range(0, file.bytes, RANGE_BYTES)
         ]
-        problems = [problem for task in tasks if (problem := task.exception()) is not None]
+        return _Files(folder, wanted, tasks)
+
+    def _end_files(self, files: _Files) -> None:
+        """Wait until all ranges are here, and give the files their names."""
+        problems = [problem for task in files.tasks if (problem := task.exception()) is not None]
         if problems:
             raise problems[0]
-        for file in wanted:
-            (folder / f"{INCOMING}{file.name}").replace(folder / file.name)
-            for mark in folder.glob(f"{INCOMING}{file.name}.*.done"):
+        for file in files.wanted:
+            (files.folder / f"{INCOMING}{file.name}").replace(files.folder / file.name)
+            for mark in files.folder.glob(f"{INCOMING}{file.name}.*.done"):
                 mark.unlink()
 
     def _fetch_range(self, peer: Peer, part: str, file: FileEntry, first: int, folder: Path) -> None:

@@ -1,8 +1,10 @@
 """Group commit: concurrent small inserts of one table become one part, one log entry and one transaction.
 
 Adaptive: a lone request that meets an idle committer goes at once; while a group is on its way, requests gather and form
-the next one.  Clients that were just answered tend to come back: a group waits for as many requests as there were around
-the last one, but never longer than `LINGER_S`.  Each request keeps its own block id and gets its own answer.
+the next one.  Clients that were just answered tend to come back, in a burst: a group waits for as many requests as there were
+around the last one, until nobody has come for a while (they went to another replica, or have nothing more to say), and never
+longer than `LINGER_S`.  The while is a fifth of what the last commit took: where a commit takes long, so do clients, and
+waiting costs little.  Each request keeps its own block id and gets its own answer.
 
 Two requests with one block id never share a group: the second waits for the first one's answer and is then a duplicate.
 """
@@ -10,6 +12,7 @@ Two requests with one block id never share a group: the second waits for the fir
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +24,10 @@ GROUP_REQUESTS_MAX = 256
 WAITING_REQUESTS_MAX = 4096
 LINGER_S = 0.012
 """Longest wait for clients that are expected back."""
+
+QUIET_S = 0.003
+QUIET_SHARE = 0.2
+"""When nobody has come for so long, or this share of the last commit's time, those who are missing will not come soon."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +97,7 @@ class GroupCommitter:
         self._changed = threading.Condition()
         self._closing = False
         self._expected = 1
+        self._took_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"commit-{name}", daemon=True)
         self._thread.start()
 
@@ -99,7 +107,8 @@ class GroupCommitter:
             if self._closing or len(self._waiting) >= WAITING_REQUESTS_MAX:
                 return False
             self._waiting.append(pending)
-            self._changed.notify()
+            if len(self._waiting) == 1 or len(self._waiting) >= self._expected:  # else whoever lingers sleeps on
+                self._changed.notify()
             return True
 
     def close(self, timeout_s: float) -> bool:
@@ -113,6 +122,7 @@ class GroupCommitter:
     def _run(self) -> None:
         while group := self._next_group():
             problem: BaseException | None = None
+            began = time.monotonic()
             try:
                 self._commit(group)
             except Exception as error:  # noqa: BLE001 - the thread lives on; whoever is left hears of it
@@ -120,6 +130,7 @@ class GroupCommitter:
             left = [pending for pending in group if pending.answer is None]
             if left:
                 self._on_error(left, problem)
+            self._took_s = time.monotonic() - began
             with self._changed:
                 self._expected = min(GROUP_REQUESTS_MAX, len(group) + len(self._waiting))
 
@@ -129,11 +140,20 @@ class GroupCommitter:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             if not self._waiting:
                 return []
-            self._changed.wait_for(lambda: len(self._waiting) >= self._expected or self._closing, LINGER_S)
+            self._linger()
             group = [self._waiting.popleft()]
             if not group[0].alone:
                 self._fill(group)
             return group
+
+    def _linger(self) -> None:
+        """Give the clients that are expected back the time to come."""
+        deadline = time.monotonic() + LINGER_S
+        quiet_s = max(QUIET_S, QUIET_SHARE * self._took_s)
+        seen = 0
+        while seen < len(self._waiting) < self._expected and not self._closing:
+            seen = len(self._waiting)
+            self._changed.wait(max(0.0, min(quiet_s, deadline - time.monotonic())))
 
     def _fill(self, group: list[Pending]) -> None:
         """Add waiting requests to a group, in order, as far as its limits allow."""

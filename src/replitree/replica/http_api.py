@@ -15,11 +15,14 @@ from aiohttp import web
 
 from replitree.errors import NotAuthorized, ReplitreeError, StoreError
 from replitree.replica.errors_http import body_of, status_of
+from replitree.replica.fast_path import FastPath
 from replitree.replica.http_base import Handlers, Tables, json_response
 from replitree.replica.http_commands import CommandHandlers
 from replitree.replica.http_exchange import ExchangeHandlers
 from replitree.replica.http_insert import InsertHandlers
+from replitree.replica.http_merges import MergeHandlers
 from replitree.replica.http_reads import ReadHandlers
+from replitree.replica.table_replica import TableReplica
 
 INSERT_BYTES_MAX = 32 << 20
 
@@ -40,10 +43,12 @@ class HttpApi(Handlers):
     def __init__(self, tables: Tables, token: str, insert_timeout_s: float) -> None:
         super().__init__(tables)
         self._token = token.encode()
+        self.inserts = InsertHandlers(tables, insert_timeout_s)
         self._groups = (
-            InsertHandlers(tables, insert_timeout_s),
+            self.inserts,
             ReadHandlers(tables),
             CommandHandlers(tables),
+            MergeHandlers(tables),
             ExchangeHandlers(tables),
         )
 
@@ -60,6 +65,10 @@ class HttpApi(Handlers):
         app.add_routes([web.RouteDef(route.method, route.path, self._guarded(route.handler), {}) for route in routes])
         return app
 
+    def fast_path(self) -> FastPath:
+        """Return what listens: it serves small inserts, and hands everything else over to the application."""
+        return FastPath(self, self.inserts.mailbox, self.inserts.insert_timeout_s)
+
     # --- around every request ---
 
     def _guarded(self, handler: Callable[..., Any]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -74,21 +83,34 @@ class HttpApi(Handlers):
         """Ask for the token, run the handler, and turn errors into answers."""
         try:
             if request.path not in ("/health", "/metrics"):
-                self._authorize(request)
+                self.authorize(request.headers.get("Authorization", ""))
             response: web.StreamResponse = await handler(request)
-        except ReplitreeError as error:
-            return json_response(body_of(error), status_of(error))
-        except (web.HTTPException, asyncio.CancelledError, ConnectionError):
+        except (web.HTTPException, asyncio.CancelledError):
             raise
-        except OSError as error:
-            return json_response(body_of(StoreError(f"disk: {error.strerror or error}")), 507)
-        except Exception as error:  # noqa: BLE001 - a defect of ours: say so, log it, keep serving
-            self._tables.log.defect("request failed", path=request.path)
-            return json_response({"error": "ReplitreeError", "message": f"defect: {error!r}"}, 500)
+        except ConnectionError:
+            if request.transport is not None and not request.transport.is_closing():
+                raise
+            return web.Response(status=400)  # who asked has gone; nobody hears this
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
+            return self.answer_to(error, request.path)
         return response
 
-    def _authorize(self, request: web.Request) -> None:
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    def answer_to(self, error: Exception, path: str) -> web.Response:
+        """Return the answer to a request that failed; a defect of ours is logged, and the server lives on."""
+        if isinstance(error, ReplitreeError):
+            return json_response(body_of(error), status_of(error))
+        if isinstance(error, OSError):
+            return json_response(body_of(StoreError(f"disk: {error.strerror or error}")), 507)
+        self._tables.log.defect("request failed", path=path)
+        return json_response({"error": "ReplitreeError", "message": f"defect: {error!r}"}, 500)
+
+    def find(self, table: str) -> TableReplica:
+        """Return a hosted table, or raise `TableNotFound`."""
+        return self._tables.table(table)
+
+    def authorize(self, header: str) -> None:
+        """Raise `NotAuthorized` unless an ``Authorization`` header has the cluster's token."""
+        scheme, _, given = header.partition(" ")
         if scheme != "Bearer" or not hmac.compare_digest(given.encode(), self._token):
             raise NotAuthorized("the token is missing or wrong: use the token of this cluster (REPLITREE_TOKEN)")
 

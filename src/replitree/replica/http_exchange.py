@@ -30,6 +30,8 @@ class ExchangeHandlers(Handlers):
             web.get(f"{part}/manifest", self._manifest),
             web.get(f"{part}/files/{{file}}", self._file),
             web.post(f"{part}/check", self._check),
+            web.post("/v1/tables/{table}/check", self._check_all),
+            web.get("/v1/tables/{table}/check", self._last_check),
         )
 
     async def _bundle(self, request: web.Request) -> web.StreamResponse:
@@ -70,6 +72,14 @@ class ExchangeHandlers(Handlers):
         parse_part(part)
         whole = await asyncio.to_thread(self._table(request).suspect, part)
         return json_response({"part": part, "whole": whole})
+
+    async def _check_all(self, request: web.Request) -> web.Response:
+        """Check every part, or join the check that is running, and say what it has found."""
+        report = await asyncio.shield(asyncio.wrap_future(self._table(request).checker.begin()))
+        return json_response(report.as_json())
+
+    async def _last_check(self, request: web.Request) -> web.Response:
+        return json_response(self._table(request).checker.last.as_json())
 
 
 def _bundle_piece(table: TableReplica, part: str) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +19,9 @@ from replitree.replica.identity import machine_id
 from replitree.replica.inserts import Deliver, Overwrite, Upload, result_of
 from replitree.replica.mailbox import Mailbox, Waiter
 from replitree.replica.table_replica import TableReplica
+from replitree.replica.upload_commits import Commits
+from replitree.replica.upload_life import Writer
+from replitree.replica.uploads import NoSuchUpload
 from replitree.storage.manifest import PartManifest
 
 INLINE_PARSE_BYTES = 1 << 20
@@ -48,8 +53,9 @@ class InsertHandlers(Handlers):
 
     def __init__(self, tables: Tables, insert_timeout_s: float) -> None:
         super().__init__(tables)
-        self._insert_timeout_s = insert_timeout_s
-        self._mailbox = Mailbox()
+        self.insert_timeout_s = insert_timeout_s
+        self.mailbox = Mailbox()
+        self._commits = Commits()
 
     def routes(self) -> tuple[web.RouteDef, ...]:
         """Return the routes."""
@@ -59,19 +65,29 @@ class InsertHandlers(Handlers):
             web.post(f"{table}/attach", self._attach),
             web.post(f"{table}/uploads", self._open_upload),
             web.put(f"{table}/uploads/{{upload}}/{{partition}}/{{file}}", self._put_file),
+            web.post(f"{table}/uploads/{{upload}}", self._renew_upload),
             web.delete(f"{table}/uploads/{{upload}}", self._discard_upload),
             web.post(f"{table}/uploads/{{upload}}/commit", self._commit_upload),
         )
 
     async def _insert(self, request: web.Request) -> web.Response:
         table = self._table(request)
+        body, query = await request.read(), request.query
+        return await self.insert(table, body, query.get("token"), query.get("overwrite", ""))
+
+    async def insert(self, table: TableReplica, body: bytes, token: str | None, overwrite: str) -> web.Response:
+        """Insert the rows of an Arrow IPC stream, wait for the answer, and return it.
+
+        Raises
+        ------
+        ReplitreeError
+            The rows can't be taken, or what became of them is not known.
+        """
         await self._back_pressure(table)
-        body = await request.read()
-        token, overwrite = request.query.get("token"), _overwrite(request)
-        waiter = self._mailbox.expect()
+        waiter = self.mailbox.expect()
 
         def take() -> Pending:
-            return table.inserts.rows(_parse_arrow(body), token, waiter.deliver, overwrite)
+            return self.take(table, body, token, overwrite, waiter.deliver)
 
         try:
             pending = take() if len(body) <= INLINE_PARSE_BYTES else await asyncio.to_thread(take)
@@ -80,6 +96,11 @@ class InsertHandlers(Handlers):
                 raise
             pending = await asyncio.to_thread(take)
         return await self._answer(table, pending, waiter, token)
+
+    @staticmethod
+    def take(table: TableReplica, body: bytes, token: str | None, overwrite: str, deliver: Deliver) -> Pending:
+        """Queue the rows of an Arrow IPC stream for the next group.  Raises as `Inserts.rows`."""
+        return table.inserts.rows(_parse_arrow(body), token, deliver, _overwrite(overwrite))
 
     async def _back_pressure(self, table: TableReplica) -> None:
         delay_s = table.inserts.delay_s()
@@ -92,13 +113,8 @@ class InsertHandlers(Handlers):
         loop = asyncio.get_running_loop()
         began = loop.time()
         known_as = token or pending.block
-        try:
-            async with asyncio.timeout(self._insert_timeout_s):
-                answer = await waiter.answer
-        except TimeoutError:
-            raise OutcomeUnknown(
-                f"no answer within {self._insert_timeout_s:g} s; repeat the insert with the same token", known_as
-            ) from None
+        async with self._timeout(known_as):
+            answer = await waiter.answer
         table.meter.answered(answer, pending.rows, loop.time() - began)
         return json_response(result_of(answer, pending.rows, known_as))
 
@@ -107,15 +123,19 @@ class InsertHandlers(Handlers):
     async def _open_upload(self, request: web.Request) -> web.Response:
         table = self._table(request)
         await self._back_pressure(table)
-        upload, folder = table.uploads.open()
+        upload, folder = table.uploads.open(await read_body(request, Writer))
         return json_response({"upload": upload, "path": str(folder), "machine": machine_id()})
+
+    async def _renew_upload(self, request: web.Request) -> web.Response:
+        self._table(request).uploads.renew(request.match_info["upload"])
+        return json_response({})
 
     async def _put_file(self, request: web.Request) -> web.Response:
         """Receive one data file; it counts only when its checksum is right."""
         info = request.match_info
         path = self._table(request).uploads.file_path(info["upload"], info["partition"], info["file"])
         hasher = xxhash.xxh3_128()
-        partial = path.with_name(f"incoming-{path.name}")
+        partial = path.with_name(f"incoming-{secrets.token_hex(4)}-{path.name}")  # two tries may overlap
         try:
             with partial.open("wb") as out:
                 async for chunk in request.content.iter_chunked(CHUNK_BYTES):
@@ -134,16 +154,53 @@ class InsertHandlers(Handlers):
         return json_response({})
 
     async def _commit_upload(self, request: web.Request) -> web.Response:
-        table, token = self._table(request), request.query.get("token")
-        overwrite = _overwrite(request)
+        """Commit an upload once, however often it is asked for: who asks again hears what became of the first try."""
+        table, upload = self._table(request), request.match_info["upload"]
+        token, overwrite = request.query.get("token"), _overwrite(request.query.get("overwrite", ""))
         body = await read_body(request, CommitBody)
-        upload = request.match_info["upload"]
-        folder = await asyncio.to_thread(table.uploads.seal, upload, body.manifests, table.store)
 
-        def take(deliver: Deliver) -> Pending:
-            return table.inserts.upload(Upload(folder, body.manifests), token, deliver, overwrite)
+        async def commit() -> dict[str, object]:
+            with table.uploads.committing(upload):
+                return await self._commit(table, upload, body.manifests, token, overwrite)
 
-        return await self._take(table, take, token)
+        async with self._timeout(token or ""):
+            return json_response(await self._commits.once((table.definition.table_id, upload), commit))
+
+    async def _commit(
+        self,
+        table: TableReplica,
+        upload: str,
+        manifests: tuple[PartManifest, ...],
+        token: str | None,
+        overwrite: Overwrite,
+    ) -> dict[str, object]:
+        """Commit an upload; one that is gone may have been committed before this process, or without an answer."""
+        began = asyncio.get_running_loop().time()
+        try:
+            folder = await asyncio.to_thread(table.uploads.seal, upload, manifests, table.store)
+        except NoSuchUpload:
+            earlier = await asyncio.to_thread(table.inserts.earlier, manifests, token, overwrite)
+            if earlier is None:
+                raise
+            return result_of(earlier, sum(manifest.rows for manifest in manifests), token or "")
+        waiter = self.mailbox.expect()
+        pending = await asyncio.to_thread(
+            table.inserts.upload, Upload(folder, manifests), token, waiter.deliver, overwrite
+        )
+        answer = await waiter.answer
+        table.meter.answered(answer, pending.rows, asyncio.get_running_loop().time() - began)
+        return result_of(answer, pending.rows, token or pending.block)
+
+    @asynccontextmanager
+    async def _timeout(self, known_as: str) -> AsyncIterator[None]:
+        """Say "outcome unknown" when it takes longer than the configuration allows."""
+        try:
+            async with asyncio.timeout(self.insert_timeout_s):
+                yield
+        except TimeoutError:
+            raise OutcomeUnknown(
+                f"no answer within {self.insert_timeout_s:g} s; repeat the insert with the same token", known_as
+            ) from None
 
     async def _attach(self, request: web.Request) -> web.Response:
         """Insert a detached part; the folder goes when its rows are in the table."""
@@ -156,13 +213,12 @@ class InsertHandlers(Handlers):
 
     async def _take(self, table: TableReplica, take: Callable[[Deliver], Pending], token: str | None) -> web.Response:
         """Queue an insert in a thread, because it may have to read the table's definition, and wait for its answer."""
-        waiter = self._mailbox.expect()
+        waiter = self.mailbox.expect()
         pending = await asyncio.to_thread(take, waiter.deliver)
         return await self._answer(table, pending, waiter, token)
 
 
-def _overwrite(request: web.Request) -> Overwrite:
-    text = request.query.get("overwrite", "")
+def _overwrite(text: str) -> Overwrite:
     try:
         return Overwrite(text)
     except ValueError:

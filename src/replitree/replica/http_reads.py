@@ -39,6 +39,8 @@ class ReadHandlers(Handlers):
     async def _snapshot(self, request: web.Request) -> web.Response:
         """Wait for what the reader must see, then take a snapshot."""
         table = self._table(request)
+        if table.recovery.unreadable is not None:  # nobody waits for that: another replica has the rows
+            raise ReplicaUnavailable(f"{table.why_unreadable()}; ask another replica")
         wait_s = seconds(request, "wait_s", WAIT_S_DEFAULT)
         as_of = LogIndex(number(request, "as_of", 0)) if "as_of" in request.query else None
         wanted = max(number(request, "min_index", 0), as_of or 0)

@@ -27,20 +27,23 @@ import pyarrow as pa
 import xxhash
 
 from replitree.errors import BadInput, CorruptPart, OutcomeUnknown, ReadOnly, SchemaMismatch, StoreError, TooManyParts
+from replitree.protocol import layout
 from replitree.protocol.effects import (
     BlockId,
     ClientAnswer,
     Duplicate,
     Epoch,
     Failed,
+    Get,
     Inserted,
     LogIndex,
     RequestId,
     StagingId,
+    Sync,
 )
 from replitree.protocol.effects import OutcomeUnknown as UnknownAnswer
-from replitree.protocol.entries import EVERY_PARTITION
-from replitree.protocol.insert import Inserter, Request, insert
+from replitree.protocol.entries import EVERY_PARTITION, decode_block
+from replitree.protocol.insert import Inserter, Request, find_insert, insert
 from replitree.protocol.layout import Replica
 from replitree.replica.definitions import Definitions
 from replitree.replica.group_commit import GroupCommitter, Pending
@@ -221,7 +224,7 @@ class Inserts:
             drops = (EVERY_PARTITION,)
         elif overwrite is Overwrite.PARTITIONS:
             drops = tuple(sorted(piece.partition for piece in split_by_partition(table, definition)))
-        block = _block(token, drops, lambda: (content_hash(table, table.schema),))
+        block = _block(token, drops, lambda: (content_hash(table, definition.arrow_schema),))
         return self._submit(
             self._committer,
             Pending(
@@ -229,7 +232,7 @@ class Inserts:
                 block,
                 Rows(table, definition),
                 table.num_rows,
-                table.nbytes,
+                table.get_total_buffer_size(),
                 bool(drops),
                 deliver,
                 definition.schema_version,
@@ -260,6 +263,29 @@ class Inserts:
         block = _block(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
         rows = sum(manifest.rows for manifest in upload.manifests)
         return self._submit_alone(upload, block, rows, version, deliver, drops)
+
+    def earlier(self, manifests: Sequence[PartManifest], token: str | None, overwrite: Overwrite) -> Duplicate | None:
+        """Look whether an upload that is gone was inserted; None: it certainly was not, and can't be any more.
+
+        Raises
+        ------
+        ReadOnly
+            That is not certain, because the replica is not active.
+        """
+        host = self._host
+        if host.active_epoch() is None:  # an earlier commit of this replica may still be on its way
+            raise ReadOnly(host.why_not_active())
+        if token is None and overwrite is not Overwrite.NOTHING:
+            return None
+        hashes = tuple(manifest.content_hash for manifest in manifests)
+        block = token_block(token) if token is not None else content_block(hashes or ("",))
+        path = layout.block(host.replica.table, block)
+        host.performer.perform(Sync(path))
+        node = host.performer.perform(Get(path))
+        if node is None:
+            return None
+        found = host.performer.run(find_insert(host.replica.table, decode_block(node.value, path)))
+        return Duplicate(None if found is None else found.index)
 
     def attach(self, detached: Detached, deliver: Deliver) -> Pending:
         """Queue a detached part; it becomes an insert of its own.  Raises as `upload`."""
@@ -313,7 +339,7 @@ class Inserts:
         if epoch is None:
             raise ReadOnly(host.why_not_active())
         place = host.progress.place
-        log_from = place.pointer.index if place is not None else LogIndex(host.replica.table.base)
+        log_from = place.pointer.index if place is not None else LogIndex(0)
         inserter = Inserter(host.replica, host.me, log_from, first.schema_version, first.drops)
         staging = StagingId(f"{host.incarnation}-{next(self._groups)}")
         with self._lock:

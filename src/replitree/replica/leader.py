@@ -19,10 +19,11 @@ from replitree.protocol import layout
 from replitree.protocol.clean_results import clean_results, lowest_need
 from replitree.protocol.effects import Children, Epoch, LogIndex
 from replitree.protocol.layout import Replica
-from replitree.protocol.leader import Follows, Leads, look, resign, stand
+from replitree.protocol.leader import Follows, InDoubt, Leads, look, resign, stand
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Place
+from replitree.protocol.roll_over import is_due, roll_over
 from replitree.protocol.select_merges import Choice
 from replitree.replica.config import ServerConfig
 from replitree.replica.logs import Log
@@ -66,6 +67,9 @@ class Host(Protocol):
 
     def pull_now(self) -> None:
         """Look at the log at once."""
+
+    def trouble(self, reason: str) -> None:
+        """Report that the replica must activate again."""
 
 
 class Leader:
@@ -134,16 +138,21 @@ class Leader:
             case Follows(path, leader):
                 self._path, self.leader = path, leader
                 return FOLLOW_S
+            case InDoubt():
+                host.trouble("it is unknown whether this replica stands for leader")
         self._path = self.leader = None
         return IDLE_S_MIN
 
     def _resign(self) -> None:
-        path, self._path, self.leader = self._path, None, None
-        if path is not None:
-            try:
-                self._host.performer.run(resign(path))
-            except ReplitreeError:
-                return  # the node ends with the session
+        """Leave the election; what is not certain is done again at the next turn, and at the latest the session ends it."""
+        host, epoch, self.leader = self._host, self._host.performer.epoch.current, None
+        if self._path is None or epoch is None:
+            return
+        try:
+            if host.performer.run(resign(host.replica, epoch, self._path)):
+                self._path = None
+        except ReplitreeError:
+            return
 
     def _lead(self, epoch: Epoch) -> float:
         """Propose what is worth merging, and clean now and then."""
@@ -151,6 +160,7 @@ class Leader:
         if time.monotonic() - self._cleaned_at >= CLEAN_S:
             self._cleaned_at = time.monotonic()
             self.clean(epoch)
+        self._roll_over(epoch)
         choices = self._choose()
         if not choices:
             self._idle_s = min(IDLE_S_MAX, self._idle_s * 2)
@@ -163,6 +173,13 @@ class Leader:
         host.pull_now()
         self._wait_pulled(indexes[-1])
         return IDLE_S_MIN
+
+    def _roll_over(self, epoch: Epoch) -> None:
+        """Let the log go on below a fresh parent when the numbers of the present one are nearly used up."""
+        host, place = self._host, self._host.progress.place
+        if place is not None and is_due(place.pointer.index) and host.performer.run(roll_over(host.replica, epoch)):
+            host.log.info("log rolled over", parent=host.replica.table.parent + 1)
+            host.pull_now()
 
     def _choose(self) -> tuple[Choice, ...]:
         """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older."""

@@ -16,16 +16,34 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from replitree.errors import BadInput, CorruptPart, ReplitreeError
-from replitree.protocol.effects import Cancelled, Link, LogIndex, Made, Merge, Mutate, StagingId, StoreFailed
+from replitree.protocol.effects import (
+    Cancelled,
+    Link,
+    LogIndex,
+    Made,
+    MakeEmpty,
+    Merge,
+    Mutate,
+    StagingId,
+    StoreFailed,
+)
 from replitree.protocol.parts import Part, parse_part
 from replitree.replica.config import ServerConfig
 from replitree.replica.progress import Progress
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
+from replitree.storage.empty import empty_part
 from replitree.storage.manifest import PartManifest
 from replitree.storage.merge import MergeCancelled, merge_parts
 from replitree.storage.mutate import MutationCancelled, mutate_part
 from replitree.storage.mutation import decode_mutation
+
+
+class Prepared(Protocol):
+    """Results of merges that somebody else has made, see `replitree.replica.prepared`."""
+
+    def take(self, effect: Merge) -> PartManifest | None:
+        """Make the result of a merge the staged one, if it is here."""
 
 
 class Host(Protocol):
@@ -35,11 +53,18 @@ class Host(Protocol):
     progress: Progress
     config: ServerConfig
 
+    @property
+    def prepared(self) -> Prepared:
+        """The results that somebody else has made."""
+
     def definition_at(self, version: int) -> TableDefinition:
         """Return the table with the columns of a schema version."""
 
     def is_stopping(self) -> bool:
         """Whether the replica shuts down."""
+
+    def is_recovering(self) -> bool:
+        """Whether the replica takes over another one's state."""
 
     def suspect(self, part: str) -> bool:
         """Verify a part that somebody found broken."""
@@ -84,6 +109,19 @@ class Maker:
             with self._lock:
                 del self._running[effect.result]
 
+    def make_empty(self, effect: MakeEmpty) -> Made | StoreFailed:
+        """Make a part without rows."""
+        store, partition = self._host.store, parse_part(effect.result).partition
+        store.remove_staging(effect.staging)
+        prefix = store.staging_prefix(effect.staging)
+        try:
+            definition = self._host.definition_at(effect.schema_version)
+            made = empty_part(definition, partition, store.staging, prefix=prefix)
+        except (BadInput, ReplitreeError, OSError) as error:
+            return StoreFailed(str(error))
+        store.note_staged(effect.staging, (made,))
+        return Made(made.content_hash)
+
     def kill(self, index: LogIndex) -> None:
         """Stop what is being made for a mutation."""
         with self._lock:
@@ -104,6 +142,9 @@ class Maker:
             return Cancelled(why)
         if isinstance(effect, Link):
             return self._link(effect.staging, effect.source)
+        prepared = self._host.prepared.take(effect) if isinstance(effect, Merge) else None
+        if prepared is not None:
+            return Made(prepared.content_hash)
         manifests = [store.manifest(source) for source in sources]
         running.rows_total = sum(manifest.rows for manifest in manifests)
         size = sum(manifest.bytes for manifest in manifests)
@@ -161,6 +202,8 @@ class Maker:
         place = self._host.progress.place
         if self._host.is_stopping():
             return "the replica shuts down"
+        if self._host.is_recovering():
+            return "the replica is lost, and recovers"
         if place is not None and place.parts.covering(result) is None:
             return "the table has no use for it any more"
         if isinstance(effect, Merge) and self.is_paused:

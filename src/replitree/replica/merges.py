@@ -42,6 +42,9 @@ class Host(Protocol):
     progress: Progress
     store: PartStore
 
+    def reserved(self) -> frozenset[Part]:
+        """Return the parts that somebody else merges."""
+
     @property
     def definition(self) -> TableDefinition:
         """The table's definition."""
@@ -121,6 +124,7 @@ class Merges:
         with progress.changed:
             place, held, queue = progress.place, frozenset(progress.held), progress.queue()
             hidden = frozenset(progress.hidden())
+        elsewhere = self._host.reserved()
         if place is None:
             return ()
         busy = {part for item in queue for part in (*item.change.removed, *item.change.added)}
@@ -132,7 +136,7 @@ class Merges:
                 known[part].rows if part in known else 0,
                 known[part].bytes if part in known else 0,
                 int(max(0.0, now - known[part].born)) if part in known else 0,
-                part in known and part not in busy and part.name not in hidden,
+                part in known and part not in busy and part.name not in hidden and part not in elsewhere,
             )
             for part in place.parts
         )
@@ -154,10 +158,14 @@ class Merges:
 
     def propose(self, epoch: Epoch, choices: Sequence[Choice]) -> tuple[LogIndex, ...]:
         """Append merges to the log; return their indexes, as far as they are known to be there."""
+        return self.propose_entries(epoch, [self._entry(choice) for choice in choices])
+
+    def propose_entries(self, epoch: Epoch, entries: Sequence[MergeEntry]) -> tuple[LogIndex, ...]:
+        """Append entries of merges to the log; return their indexes, as far as they are known to be there."""
         host, indexes = self._host, list[LogIndex]()
-        for first in range(0, len(choices), MERGES_AT_ONCE):
-            entries = [self._entry(choice) for choice in choices[first : first + MERGES_AT_ONCE]]
-            committed = host.performer.run(propose_merges(host.replica, epoch, entries))
+        for first in range(0, len(entries), MERGES_AT_ONCE):
+            some = entries[first : first + MERGES_AT_ONCE]
+            committed = host.performer.run(propose_merges(host.replica, epoch, some))
             if isinstance(committed, Applied):
                 indexes += _indexes(host.replica, committed.created)
             elif isinstance(committed, Refused) and isinstance(committed.operation, Check):
@@ -166,10 +174,13 @@ class Merges:
         return tuple(indexes)
 
     def _entry(self, choice: Choice) -> MergeEntry:
-        host = self._host
-        versions = [host.store.manifest(part.name).schema_version for part in choice.sources]
-        version = max(host.definition.schema_version, *versions)
-        return MergeEntry(host.replica.name, tuple(part.name for part in choice.sources), version)
+        names = tuple(part.name for part in choice.sources)
+        return MergeEntry(self._host.replica.name, names, self.schema_version(choice.sources))
+
+    def schema_version(self, sources: Sequence[Part]) -> int:
+        """Return the version of the columns that a merge of these parts is written with."""
+        versions = [self._host.store.manifest(part.name).schema_version for part in sources]
+        return max(self._host.definition.schema_version, *versions)
 
 
 def _indexes(replica: Replica, created: Iterable[str]) -> list[LogIndex]:

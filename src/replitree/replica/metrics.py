@@ -33,6 +33,10 @@ class Metrics:
             "replitree_postponed_entries_total", "Executions that must be tried again", one, registry=self.registry
         )
         self.broken = Counter("replitree_broken_parts_total", "Parts found broken on disk", one, registry=self.registry)
+        self.lost = Counter(
+            "replitree_lost_parts_total", "Parts declared lost: no replica has their rows", one, registry=self.registry
+        )
+        self.checked = Counter("replitree_checked_parts_total", "Parts verified on disk", one, registry=self.registry)
         self.refetched = Counter("replitree_refetched_parts_total", "Parts fetched again", one, registry=self.registry)
         self.queue = Gauge("replitree_queue_entries", "Entries pulled and not executed", one, registry=self.registry)
         self.pointer = Gauge("replitree_log_pointer", "Index of the next entry to pull", one, registry=self.registry)
@@ -49,6 +53,28 @@ class Metrics:
         self.leases = Gauge("replitree_leases", "Leases held on snapshots", one, registry=self.registry)
         self.epoch = Gauge("replitree_epoch", "Epoch of this activation", one, registry=self.registry)
         self.active = Gauge("replitree_active", "1 while the replica takes inserts", one, registry=self.registry)
+        self.recovering = Gauge(
+            "replitree_recovering", "1 while the replica takes over another one's state", one, registry=self.registry
+        )
+        self.recoveries = Counter("replitree_recoveries_total", "Recoveries finished", one, registry=self.registry)
+        self.recovery_s = Gauge(
+            "replitree_recovery_seconds", "How long the last recovery took", one, registry=self.registry
+        )
+        self.log_entries = Gauge(
+            "replitree_log_entries",
+            "Entries in the log, as the replica that cleans it saw last",
+            one,
+            registry=self.registry,
+        )
+        self.cleaned = Counter(
+            "replitree_cleaned_entries_total", "Log entries removed by this replica", one, registry=self.registry
+        )
+        self.cleaned_blocks = Counter(
+            "replitree_cleaned_blocks_total", "Deduplication ids removed by this replica", one, registry=self.registry
+        )
+        self.marked_lost = Counter(
+            "replitree_marked_lost_total", "Replicas that this one has marked lost", one, registry=self.registry
+        )
 
     def meter(self, table: str) -> TableMeter:
         """Return the counters of one table's inserts, looked up once."""

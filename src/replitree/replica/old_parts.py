@@ -26,6 +26,9 @@ LEASE_S_MAX = 3600.0
 REMOVE_AT_ONCE = 256
 """Parts removed in one go."""
 
+RETIRED = "retired"
+"""Folder of the marks, one empty file for each old part, below the table's."""
+
 
 @dataclass(slots=True)
 class _Lease:
@@ -62,7 +65,7 @@ class OldParts:
         self._clock = clock
         self._lock = threading.Lock()
         self._leases: dict[str, _Lease] = {}
-        self._marks = store.root / "retired"
+        self._marks = store.root / RETIRED
         self._marks.mkdir(exist_ok=True)
         self._old = {path.name: _Old(path.stat().st_mtime, self._bytes(path.name)) for path in self._marks.iterdir()}
 
@@ -146,6 +149,12 @@ class OldParts:
         with self._lock:
             self._leases.pop(lease, None)
 
+    def is_leased(self, lease: str) -> bool:
+        """Whether a lease is held."""
+        with self._lock:
+            self._expire()
+            return lease in self._leases
+
     def _expire(self) -> None:
         now = time.monotonic()
         for lease in [lease for lease, held in self._leases.items() if held.until < now]:
@@ -157,6 +166,12 @@ class OldParts:
         """Return the names of the old parts."""
         with self._lock:
             return frozenset(self._old)
+
+    def oldest_s(self) -> float | None:
+        """Return for how many seconds the oldest of them has been old; None when there is none."""
+        with self._lock:
+            since = min((old.since for old in self._old.values()), default=None)
+        return None if since is None else max(0.0, self._clock() - since)
 
     def sizes(self) -> dict[str, int]:
         """Return how many old parts there are, how many bytes they have, and how many leases are held."""

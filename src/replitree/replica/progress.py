@@ -28,7 +28,7 @@ from replitree.protocol.fold import maximal
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Loaded, Place, Queued
-from replitree.protocol.registration import View, blockers
+from replitree.protocol.registration import View, blockers, to_be_kept
 from replitree.replica.history import History
 
 POSTPONE_S_MIN = 0.004
@@ -36,6 +36,9 @@ POSTPONE_S_MIN = 0.004
 publishes its part within milliseconds."""
 
 POSTPONE_S_MAX = 10.0
+IDLE_LOOK_S = 0.5
+"""Whoever waits until nothing is executed looks this often whether to go on waiting."""
+
 LARGE_ENTRY_BYTES = 32 << 20
 """Inserts of others at least this large are executed in a lane of their own, so that small ones need not wait."""
 
@@ -135,6 +138,20 @@ class Progress:
             self.wake()
         return left
 
+    def forget(self) -> None:
+        """Begin anew, with nothing: the replica was dropped, and is added again under the same name."""
+        with self.changed:
+            self.place = None
+            self.has_strays = False
+            self._queue.clear()
+            self._waiting.clear()
+            self._held, self._names = PartSet(), None
+            self._hidden.clear()
+            self._per_partition.clear()
+            self._shown += 1
+            self.history.begin(LogIndex(0))
+            self.wake()
+
     # --- execute ---
 
     def lane(self, item: Queued) -> Lane:
@@ -186,11 +203,9 @@ class Progress:
         """Return what an execution of entries that were taken goes by."""
         with self.changed:
             assert self.place is not None
-            item, held = batch[0], self._held
-            if self.lane(item) is Lane.MAKING:  # what is broken can't be a source: fetch the result
-                held = held.replace(tuple(part for part in self._hidden if part in held), ())
+            item, broken = batch[0], frozenset(self._hidden)
             before = blockers(self._queue.values(), self._running, item.index) if removes(item) else ()
-            return View(self.place.parts, held, before, makes)
+            return View(self.place.parts, self._held, before, makes, to_be_kept(self._queue.values()), broken)
 
     def release(self, batch: Iterable[Queued], done: Iterable[LogIndex], reasons: dict[LogIndex, str]) -> None:
         """Give a batch back: `done` entries leave the queue, those with a reason wait."""
@@ -211,6 +226,15 @@ class Progress:
             if done:
                 self._retry(lambda waiting: waiting.for_others)
             self._tell()
+
+    def wait_idle(self, interrupted: Callable[[], bool]) -> bool:
+        """Wait until no entry is being executed; False when `interrupted` says so before."""
+        with self.changed:
+            while self._running:
+                if interrupted():
+                    return False
+                self.changed.wait(IDLE_LOOK_S)
+            return True
 
     def _waits_for_others(self, index: LogIndex) -> bool:
         """Whether an entry could not be executed because of earlier ones, as far as can be seen."""
@@ -275,6 +299,13 @@ class Progress:
         """Make parts invisible: their files are broken or missing."""
         with self.changed:
             self._hidden.update(map(parse_part, names))
+            self._names = None
+            self._tell()
+
+    def unhide(self, names: Iterable[str]) -> None:
+        """End the hiding of parts whose files are whole again; what has left meanwhile stays away."""
+        with self.changed:
+            self._hidden.difference_update(map(parse_part, names))
             self._names = None
             self._tell()
 
@@ -348,10 +379,16 @@ class Progress:
             return (waiting.reason, waiting.tries) if waiting is not None else ("", 0)
 
     def postponed(self) -> list[dict[str, object]]:
-        """Return the entries that wait: index, reason and number of tries of each."""
+        """Return the entries that wait: index, reason, number of tries and for how many seconds of each."""
         with self.changed:
+            now = time.monotonic()
             return [
-                {"index": index, "reason": waiting.reason, "tries": waiting.tries}
+                {
+                    "index": index,
+                    "reason": waiting.reason,
+                    "tries": waiting.tries,
+                    "since_s": round(now - waiting.since, 3),
+                }
                 for index, waiting in sorted(self._waiting.items())
             ]
 

@@ -51,6 +51,11 @@ class EpochHolder:
             if self._epoch is None or epoch > self._epoch:
                 self._epoch = epoch
 
+    def forget(self) -> None:
+        """Know no epoch any more: the replica was dropped, and whoever is added under its name begins anew."""
+        with self._lock:
+            self._epoch = None
+
 
 class Performer:
     """Performs the effects of one table replica.

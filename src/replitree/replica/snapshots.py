@@ -27,6 +27,9 @@ class Host(Protocol):
     progress: Progress
     old_parts: OldParts
 
+    def why_unreadable(self) -> str | None:
+        """Say why what is here is no state of the table, or None."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -52,7 +55,7 @@ def take_snapshot(host: Host, as_of: LogIndex | None, lease_s: float | None) -> 
     SnapshotExpired
         What the table was at `as_of` is not known any more, or parts of it are gone.
     ReplicaUnavailable
-        A part is broken here and not fetched again yet.
+        A part is broken here and not fetched again yet; or the replica is starting or recovering.
     """
     for _ in range(TRIES_MAX):
         index, parts = _parts(host, as_of)
@@ -75,6 +78,9 @@ def _parts(host: Host, as_of: LogIndex | None) -> tuple[LogIndex, tuple[str, ...
     with progress.changed:
         index, parts = progress.visible()
         broken = progress.hidden()
+        unreadable = host.why_unreadable()  # asked now: what was taken before a recovery began is sound
+        if unreadable is not None:
+            raise ReplicaUnavailable(f"{unreadable}; ask another replica")
         if as_of is not None:
             then = _parts_at(host, as_of)
             index, parts = as_of, tuple(part.name for part in then)

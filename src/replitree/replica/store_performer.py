@@ -3,8 +3,7 @@
 Staging folders that a running insert uses are *held*, and so are those of results that are being made: `ListStaging` leaves
 them out, so the sweep never sees them.
 
-A result that is published takes the place of an older one with other content, which a crash before the registration may have
-left; an insert's part never has other content.
+A result is published only where no part of its name has other content: the protocol asks first (`FindPart`).
 """
 
 from __future__ import annotations
@@ -14,18 +13,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from replitree.errors import BadInput, StoreError
+from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.protocol.effects import (
     Cancelled,
     Detach,
+    Fetched,
     FetchMany,
     FetchPart,
+    FindPart,
     Link,
     ListParts,
     ListStaging,
     Made,
+    MakeEmpty,
     Merge,
     Mutate,
+    NotFetched,
     Publish,
     Published,
     RemovePart,
@@ -56,7 +59,7 @@ class Host(Protocol):
     def stage(self, staging: StagingId, payloads: Sequence[Any]) -> tuple[PartManifest, ...]:
         """Write the payloads of requests as the parts of a staging id."""
 
-    def make(self, effect: Merge | Mutate | Link) -> Made | StoreFailed | Cancelled:
+    def make(self, effect: Merge | Mutate | Link | MakeEmpty) -> Made | StoreFailed | Cancelled:
         """Make a merged, mutated or linked part under a staging id."""
 
     def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
@@ -131,14 +134,13 @@ class StorePerformer:
                 return Staged(tuple(staged_part(manifest) for manifest in manifests))
             case Publish(staging, names, synced):
                 return self._publish(staging, names, synced=synced)
-            case FetchPart():
-                return self._exchange.fetch((effect,))[0]
-            case FetchMany(fetches):
-                return self._exchange.fetch(fetches)
-            case Merge() | Mutate() | Link():
+            case FetchPart() | FetchMany():
+                fetched = self._fetch((effect,) if isinstance(effect, FetchPart) else effect.fetches)
+                return fetched[0] if isinstance(effect, FetchPart) else fetched
+            case Merge() | Mutate() | Link() | MakeEmpty():
                 return self._make(effect)
             case Detach(parts):
-                self._store.keep_aside(parts)
+                self._store.keep_aside([part for part in parts if self._store.has_part(part)])
                 return None
             case Reveal(parts, gone):
                 self._old_parts.revive(parts)
@@ -152,18 +154,27 @@ class StorePerformer:
             case ListParts():
                 old = self._old_parts.names()
                 return tuple(part for part in self._store.parts() if part not in old)
+            case FindPart(part):
+                return self._find(part)
             case RemovePart(part):
                 self._store.detach(part)
                 return None
 
-    def _make(self, effect: Merge | Mutate | Link) -> Made | StoreFailed | Cancelled:
+    def _fetch(self, fetches: tuple[FetchPart, ...]) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
+        """Fetch parts; those that are here already, as old ones, are needed again and must not go."""
+        self._old_parts.revive(fetch.part for fetch in fetches)
+        return self._exchange.fetch(fetches)
+
+    def _make(self, effect: Merge | Mutate | Link | MakeEmpty) -> Made | StoreFailed | Cancelled:
         made = self._host.make(effect)
         if isinstance(made, Made):
             with self._lock:
                 self._made[effect.staging] = made.content_hash
         return made
 
-    def _publish(self, staging: StagingId, names: tuple[tuple[str, str], ...], *, synced: bool) -> Published:
+    def _publish(
+        self, staging: StagingId, names: tuple[tuple[str, str], ...], *, synced: bool
+    ) -> Published | StoreFailed:
         """Publish once; `execute` repeats it for what `insert` has published a moment ago, and only the sync is left to do."""
         with self._lock:
             content_hash = self._made.pop(staging, None)
@@ -180,11 +191,26 @@ class StorePerformer:
                     self._published.pop(next(iter(self._published)))
         return Published(missing)
 
-    def _publish_result(self, staging: StagingId, names: tuple[tuple[str, str], ...], content_hash: str) -> Published:
-        """Publish what was made; an older part of this name with other content gives way."""
+    def _find(self, part: str) -> str | None:
+        """Return the content hash of a published part, which is to be registered; one that is damaged is taken out."""
+        if not self._store.has_part(part):
+            return None
+        self._old_parts.revive((part,))
+        try:
+            manifest = self._store.verify(part)
+        except CorruptPart as error:
+            self._store.quarantine(part, str(error))
+            return None
+        self._store.sync_names()
+        return manifest.content_hash
+
+    def _publish_result(
+        self, staging: StagingId, names: tuple[tuple[str, str], ...], content_hash: str
+    ) -> Published | StoreFailed:
+        """Publish what was made."""
         for _, part in names:
             if self._store.has_part(part) and self._store.manifest(part).content_hash != content_hash:
-                self._store.detach(part)
+                return StoreFailed(f"{part} is there with other content")
         missing = tuple(self._store.publish(staging, dict(names)))
         self._store.remove_staging(staging)  # left when the same was published before
         return Published(missing)

@@ -4,8 +4,9 @@ The life thread owns the state.  It activates (see `protocol.start` for the orde
 epoch that was taken over, a full disk.  After trouble the replica is read-only until the next activation succeeds; what is
 local stays readable all the time.
 
-    starting ──▶ active ◀──▶ read_only          halted: an operator must act (newer format, lost entries)
-                    │                           stopped: replaced by another process, or shut down
+    starting ──▶ active ◀──▶ read_only          recovering: it is lost and takes over another one's state
+        │           ▲            │              halted: an operator must act (newer format)
+        └──▶ recovering ◀────────┘              stopped: replaced by another process, or shut down
                     └──▶ halted, stopped
 """
 
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from replitree.coordination.port import Coordination
-from replitree.errors import CorruptPart, ReplicaBusy, ReplicaReplaced, ReplitreeError, Unavailable
+from replitree.errors import ReplicaBusy, ReplicaReplaced, ReplitreeError, Unavailable
+from replitree.protocol import layout
 from replitree.protocol.activate import Activated, Busy, NotJoined, Replaced, Unsettled, activate, renew_epoch
 from replitree.protocol.effects import (
     Cancelled,
@@ -27,6 +29,7 @@ from replitree.protocol.effects import (
     Epoch,
     Link,
     Made,
+    MakeEmpty,
     Merge,
     Mutate,
     Owner,
@@ -36,8 +39,8 @@ from replitree.protocol.effects import (
     StoreFailed,
 )
 from replitree.protocol.entries import MergeEntry
-from replitree.protocol.fetch import refetch
-from replitree.protocol.layout import Replica
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.parts import Part
 from replitree.protocol.pull import Fenced, Gap, Place, Queued, load
 from replitree.protocol.start import (
     CaughtUp,
@@ -47,7 +50,9 @@ from replitree.protocol.start import (
     list_idle_staging,
     sweep_staging,
 )
-from replitree.protocol.table import Outcome, join_table, leave_table
+from replitree.protocol.table import Outcome, finish_leaving, join_table, leave_table
+from replitree.replica.checker import Checker
+from replitree.replica.cleaner import Cleaner
 from replitree.replica.commands import Commands
 from replitree.replica.config import ServerConfig
 from replitree.replica.definitions import Definitions
@@ -56,12 +61,17 @@ from replitree.replica.identity import Identity, decode_identity
 from replitree.replica.inserts import Inserts, Payload
 from replitree.replica.leader import Leader
 from replitree.replica.logs import Log
+from replitree.replica.lost_parts import LostParts
 from replitree.replica.making import Maker
+from replitree.replica.mending import Mending
 from replitree.replica.merges import Merges
 from replitree.replica.metrics import Metrics
 from replitree.replica.old_parts import OldParts
 from replitree.replica.orphans import Orphans
+from replitree.replica.prepared import Prepared
 from replitree.replica.progress import Lane, Progress
+from replitree.replica.recovery import Recovery
+from replitree.replica.report import manifest_if_there, measure, status_of
 from replitree.replica.runner import Performer
 from replitree.replica.store_performer import StorePerformer
 from replitree.replica.uploads import Uploads
@@ -85,6 +95,7 @@ class State(Enum):
     STARTING = "starting"
     ACTIVE = "active"
     READ_ONLY = "read_only"
+    RECOVERING = "recovering"
     HALTED = "halted"
     STOPPED = "stopped"
 
@@ -125,14 +136,20 @@ class TableReplica:
         self.log = log.bind(table=definition.name)
         root = Path(config.data) / "tables" / definition.folder_name
         self.store = PartStore(root)
+        self.definitions.keep_in(root)
         self.uploads = Uploads(root / "uploads")
         self.progress = Progress(replica.name)
+        self.progress.listen(self._follow_log)
         self._exchange = Exchange(
             self.store, lambda name, fresh: peer(definition.name, name, fresh), config.fetch_threads
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
         self._orphans, self._looked_at = Orphans(self), time.monotonic()
         self.maker = Maker(self)
+        self.lost_parts = LostParts(self)
+        self.mending = Mending(self)
+        self.lacking = self.mending.lacking
+        self.recovery = Recovery(self)
         self.store_performer = StorePerformer(self.store, self._exchange, self.old_parts, self)
         self.performer = Performer(coordination, self.store_performer.perform, self._answer)
         self._changed = threading.Condition()
@@ -140,8 +157,6 @@ class TableReplica:
         self._trouble: str | None = None
         self._swept = False
         self.on_end: Callable[[], object] = lambda: None
-        self.lacking: dict[str, str] = {}
-        self._setting_aside = threading.Lock()
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
         self.puller = Puller(self, self.is_stopping)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
@@ -149,7 +164,10 @@ class TableReplica:
             Executor(self, self.is_stopping, self.puller.reload, lane, number) for number, lane in enumerate(lanes)
         ]
         self.merges = Merges(self)
+        self.prepared = Prepared(self)
         self.leader = Leader(self, self.is_stopping)
+        self.cleaner = Cleaner(self, self.is_stopping)
+        self.checker = Checker(self, self.is_stopping)
         self.commands = Commands(self)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._maintenance = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
@@ -174,11 +192,17 @@ class TableReplica:
         config = self.config
         if isinstance(item.entry, MergeEntry) and self.maker.is_paused:
             return False
+        if isinstance(item.entry, MergeEntry) and self.prepared.has(item.entry):
+            return True
         waits = config.merge == "fetch"
         if not waits and item.entry.replica != self.replica.name:
-            held = [part for part in item.change.removed if part in self.progress.held]
-            waits = sum(self.store.manifest(part.name).bytes for part in held) > config.fetch_above_bytes
+            held = [manifest_if_there(self, part.name) for part in item.change.removed if part in self.progress.held]
+            waits = sum(manifest.bytes for manifest in held if manifest is not None) > config.fetch_above_bytes
         return not waits or self.progress.waited_s(item.index) > config.fetch_wait_s
+
+    def reserved(self) -> frozenset[Part]:
+        """Return the parts that somebody else merges."""
+        return self.prepared.reserved()
 
     def pause_merges(self, *, paused: bool) -> None:
         """Merge no more on this replica, and do not lead; or go on."""
@@ -199,58 +223,27 @@ class TableReplica:
         """Return why the replica takes no inserts."""
         return f"replica {self.replica.name} of table {self.definition.name} is {self._state.value}: {self._reason}"
 
+    @property
+    def reason(self) -> str:
+        """Why it is in its state."""
+        return self._reason
+
     def status(self) -> dict[str, object]:
         """Return what an operator wants to know."""
-        index, parts = self.progress.visible()
-        manifests = [self._manifest(part) for part in parts]
-        place = self.progress.place
-        return {
-            "table": self.definition.name,
-            "replica": self.replica.name,
-            "state": self._state.value,
-            "reason": self._reason,
-            "epoch": self.performer.epoch.current,
-            "index": index,
-            "log_pointer": place.pointer.index if place is not None else None,
-            "schema_version": self.definition.schema_version,
-            "queue": self.progress.queue_length(),
-            "postponed": self.progress.postponed()[:20],
-            "parts": len(parts),
-            "rows": sum(manifest.rows for manifest in manifests if manifest is not None),
-            "bytes": sum(manifest.bytes for manifest in manifests if manifest is not None),
-            "lacking": sorted(self.lacking),
-            "merges_paused": self.maker.is_paused,
-            "leader": self.leader.leader,
-            "running": self._making(),
-            **self.old_parts.sizes(),
-        }
+        return status_of(self)
 
-    def _making(self) -> list[dict[str, object]]:
-        """Return what is being merged and mutated."""
-        index_of = {part.name: item.index for item in self.progress.queue() for part in item.change.added}
-        return [
-            {
-                "index": index_of.get(result),
-                "kind": running.kind,
-                "result": result,
-                "rows_done": running.rows_done,
-                "rows_total": running.rows_total,
-            }
-            for result, running in sorted(self.maker.running().items())
-        ]
-
-    def _manifest(self, part: str) -> PartManifest | None:
-        try:
-            return self.store.manifest(part)
-        except CorruptPart:
-            return None  # it has just left, or is being fetched again
+    def _follow_log(self) -> None:
+        """Append below the parent that the log has reached."""
+        place, table = self.progress.place, self.replica.table
+        if place is not None and layout.parent_of(place.pointer.index) != table.parent:
+            self.replica = Replica(Table(table.path, layout.parent_of(place.pointer.index)), self.replica.name)
 
     # --- trouble ---
 
     def trouble(self, reason: str) -> None:
         """Report that the replica must activate again; it is read-only at once."""
         with self._changed:
-            if self._state in (State.ACTIVE, State.STARTING, State.READ_ONLY):
+            if self._state in (State.ACTIVE, State.STARTING, State.READ_ONLY, State.RECOVERING):
                 self._trouble = reason
                 if self._state is State.ACTIVE:
                     self._set(State.READ_ONLY, reason)
@@ -271,12 +264,44 @@ class TableReplica:
         if (state, reason) != (self._state, self._reason):
             self.log.info("state", state=state.value, reason=reason, epoch=self.performer.epoch.current)
         self._state, self._reason = state, reason
-        self.metrics.active.labels(self.definition.name).set(1 if state is State.ACTIVE else 0)
+        self.metrics.active.labels(self.definition.name).set(state is State.ACTIVE)
+        self.metrics.recovering.labels(self.definition.name).set(state is State.RECOVERING)
         self._changed.notify_all()
 
     def is_stopping(self) -> bool:
         """Whether it has stopped, or is about to."""
         return self._state is State.STOPPED
+
+    # --- recovering ---
+
+    def is_recovering(self) -> bool:
+        """Whether it takes over another replica's state."""
+        return self._state is State.RECOVERING
+
+    def say_recovering(self, reason: str) -> None:
+        """Show that the replica recovers, and how far it is or what it waits for."""
+        with self._changed:
+            if self._state is State.RECOVERING:
+                self._reason = reason
+            elif not self.is_stopping():
+                self._set(State.RECOVERING, reason)
+
+    def is_interrupted(self) -> bool:
+        """Whether the replica stops, or must activate again."""
+        return self._trouble is not None or self.is_stopping()
+
+    def wait_interrupted(self, timeout_s: float) -> bool:
+        """Wait up to some seconds until the replica stops or must activate again; True when it must."""
+        with self._changed:
+            return self._changed.wait_for(self.is_interrupted, timeout_s)
+
+    def why_unreadable(self) -> str | None:
+        """Say why what is here is no state of the table, or None."""
+        if self.recovery.unreadable is not None:
+            return f"{self.recovery.unreadable} ({self._reason})"
+        if self.progress.place is None:
+            return f"replica {self.replica.name} of table {self.definition.name} is {self._state.value}: {self._reason}"
+        return None
 
     # --- life ---
 
@@ -288,6 +313,8 @@ class TableReplica:
         for executor in self._executors:
             executor.start()
         self.leader.start()
+        self.cleaner.start()
+        self.checker.start()
 
     def wait_started(self, timeout_s: float) -> State:
         """Wait until the first activation has ended, well or not."""
@@ -302,6 +329,8 @@ class TableReplica:
             self._set(State.STOPPED, "shut down")
         self.progress.wake()
         self.leader.join(timeout_s)
+        self.cleaner.join(timeout_s)
+        self.checker.close(timeout_s)
         self.puller.join(timeout_s)
         for executor in self._executors:
             executor.join(timeout_s)
@@ -327,25 +356,27 @@ class TableReplica:
                 return
             except (ReplitreeError, OSError) as error:
                 with self._changed:
-                    if self._state is not State.HALTED:
+                    if self._state not in (State.HALTED, State.STOPPED):
                         self._set(State.READ_ONLY, str(error))
-                    self._changed.wait(pause)
+                        self._changed.wait(pause)
                 pause = min(RETRY_S_MAX, pause * 2)
                 continue
             with self._changed:
-                self._changed.wait_for(lambda: self._trouble is not None or self.is_stopping())
+                self._changed.wait_for(self.is_interrupted)
 
     def _become_active(self) -> None:
         """Go through the steps of `protocol.start`; on return the replica is active."""
         self._forget_trouble()
-        self._check_disk()
+        self.check_disk()
         idle = self._run(list_idle_staging())
         epoch = self._own_epoch()
         if not self._swept:
             self.store.sweep()  # nobody else acts for this replica from now on
             self._swept = True
+        self.recovery.stand(epoch)
         place = self._catch_up(epoch)
         self._tidy_up(epoch, idle)
+        self.recovery.finished()
         self.definitions.refresh()
         self.log.info("activated", epoch=epoch, pointer=place.pointer.index, queue=self.progress.queue_length())
         with self._changed:
@@ -370,6 +401,7 @@ class TableReplica:
         if left is None:
             self.puller.reload()
         self.old_parts.retire(left or ())
+        self.old_parts.revive(part.name for part in loaded.held)
         missing = dict(self._run(compare_parts(self.replica, loaded)).missing)
         self.lacking.update(missing)
         self.progress.has_strays = False
@@ -384,8 +416,7 @@ class TableReplica:
             case Fenced():
                 raise Unavailable("the epoch was taken over while catching up")
             case Gap(index):
-                self.halt(f"log entry {index} is gone although this replica had not pulled it: it is lost")
-                raise Unavailable(self._reason)
+                raise Unavailable(f"log entry {index} is gone although this replica had not pulled it; it starts again")
             case CaughtUp(place):
                 return place
 
@@ -400,8 +431,7 @@ class TableReplica:
                 self.metrics.epoch.labels(self.definition.name).set(epoch)
                 return epoch
             case NotJoined():
-                if self._run(join_table(self.replica)) not in (Outcome.DONE, Outcome.EXISTS):
-                    raise Unavailable("the table is being dropped")
+                self._join(is_new=known is None)
                 raise Unavailable("the replica has just been added to the table")
             case Busy(holder, owner):
                 raise self._busy(holder, owner)
@@ -409,6 +439,19 @@ class TableReplica:
                 raise ReplicaReplaced(f"another process took over replica {self.replica.name}; this one stops")
             case Unsettled():
                 raise Unavailable("the activation was refused several times")
+
+    def _join(self, *, is_new: bool) -> None:
+        """Add the replica to its table; one that was dropped while this process ran begins anew."""
+        if not is_new:
+            self.log.warning("the replica was dropped, and is added again as a new one")
+            self.recovery.quiesce()
+            self.performer.epoch.forget()
+            self.progress.forget()
+            self.lacking.clear()
+        if self._run(finish_leaving(self.replica)) is not Outcome.DONE:
+            raise Unavailable("the replica was dropped, and its nodes can't be removed now")
+        if self._run(join_table(self.replica)) not in (Outcome.DONE, Outcome.EXISTS):
+            raise Unavailable("the table is being dropped")
 
     def _busy(self, holder: bytes, owner: Owner) -> ReplitreeError:
         identity = decode_identity(holder)
@@ -426,12 +469,14 @@ class TableReplica:
         """Write the payloads of requests as the parts of a staging id."""
         return self.inserts.stage(staging, payloads)
 
-    def make(self, effect: Merge | Mutate | Link) -> Made | StoreFailed | Cancelled:
-        """Make a merged, mutated or linked part under a staging id."""
-        return self.maker.perform(effect)
+    def make(self, effect: Merge | Mutate | Link | MakeEmpty) -> Made | StoreFailed | Cancelled:
+        """Make a merged, mutated, linked or empty part under a staging id."""
+        return self.maker.make_empty(effect) if isinstance(effect, MakeEmpty) else self.maker.perform(effect)
 
     def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
         """Show parts to reads and no longer show others; return the names of those that nobody needs any more."""
+        for name in shown:
+            self.lacking.pop(name, None)
         return self.progress.reveal(shown, gone)
 
     def _answer(self, request: RequestId, answer: ClientAnswer) -> None:
@@ -439,7 +484,14 @@ class TableReplica:
 
     # --- maintenance ---
 
-    def _check_disk(self) -> None:
+    def check_disk(self) -> None:
+        """Do nothing while there is room on the disk.
+
+        Raises
+        ------
+        Unavailable
+            There is not.
+        """
         free = self.store.free_bytes()
         if free < self.config.disk_reserve_bytes:
             raise Unavailable(
@@ -453,32 +505,22 @@ class TableReplica:
                 self._changed.wait_for(self.is_stopping, MAINTENANCE_S)
             if self._state is State.ACTIVE:
                 try:
-                    self._check_disk()
-                    self._mend()
+                    self.check_disk()
+                    self.mending.mend()
+                    self._look_for_lost()
                     self._let_go()
+                    self.prepared.sweep()
                     self.uploads.sweep()
                     self.definitions.catch_up()
                 except (ReplitreeError, OSError) as error:
                     self.trouble(str(error))
-            self._measure()
+            measure(self)
 
-    def _mend(self) -> None:
-        """Fetch again what is registered and not whole on disk."""
-        with self._setting_aside:  # a part that is noted is out of the way by then: the fetch must not find it
-            held = frozenset(part.name for part in self.progress.held) if self.lacking else frozenset()
-            for name in [name for name in self.lacking if name not in held]:
-                del self.lacking[name]  # a later form took its place
-            wanted = tuple(sorted(self.lacking.items()))
-        if not wanted:
-            return
-        still = self._run(refetch(self.replica, wanted))
-        for name, _ in wanted:
-            if name not in still:
-                self.lacking.pop(name, None)
-        fetched = len(wanted) - len(still)
-        if fetched:
-            self.metrics.refetched.labels(self.definition.name).inc(fetched)
-            self.log.info("parts fetched again", parts=fetched)
+    def _look_for_lost(self) -> None:
+        """Declare parts lost that no replica has."""
+        epoch = self.active_epoch()
+        if epoch is not None:
+            self.lost_parts.look(epoch)
 
     def _let_go(self) -> None:
         """Take back the registration of parts that others cover, then remove the old parts whose time is over."""
@@ -495,30 +537,8 @@ class TableReplica:
 
     def suspect(self, part: str) -> bool:
         """Verify a part that somebody found broken; a broken one is set aside and fetched again.  True: it was whole."""
-        content = self.store.manifest(part).content_hash
-        try:
-            self.store.verify(part)
-        except CorruptPart as error:
-            problem = str(error)
-        else:
-            return True
-        self.progress.hide((part,))
-        with self._setting_aside:
-            self.lacking[part] = content
-            self.store.quarantine(part, problem)
-        self.metrics.broken.labels(self.definition.name).inc()
-        self.log.error("part broken", part=part, problem=problem)
-        return False
+        return self.mending.suspect(part)
 
-    def _measure(self) -> None:
-        name = self.definition.name
-        place = self.progress.place
-        self.metrics.queue.labels(name).set(self.progress.queue_length())
-        self.metrics.parts.labels(name).set(self.progress.visible_count())
-        self.metrics.pointer.labels(name).set(place.pointer.index if place is not None else 0)
-        self.metrics.leading.labels(name).set(self.leader.is_leading)
-        self.metrics.making.labels(name).set(len(self.maker.running()))
-        sizes = self.old_parts.sizes()
-        self.metrics.old_parts.labels(name).set(sizes["old_parts"])
-        self.metrics.old_bytes.labels(name).set(sizes["old_bytes"])
-        self.metrics.leases.labels(name).set(sizes["leases"])
+    def check_part(self, part: str, content: str) -> str | None:
+        """Verify a registered part; set it aside and say why when it is not what it should be."""
+        return self.mending.check(part, content)

@@ -1,8 +1,15 @@
 """Uploads: folders into which clients put finished part files before one commit makes them an insert.
 
-An upload's folder has one folder per partition with the data files; the manifests arrive with the commit.  A client on the
-same machine writes the files itself, another one sends them.  Nothing in an upload is part of the table, and an upload that
-was never committed is removed after `UPLOAD_LIFETIME_S`.
+::
+
+    <root>/<upload>/<partition>/data-0.parquet    the data files; the manifests arrive with the commit
+    <root>/<upload>_life                          who writes it; its time is that of the last renewal
+    <root>/<upload>_scratch/                      what a client on this machine has not finished
+    <root>/<upload>_made/                         a part made of it, see `replitree.replica.prepared`
+
+A client on the same machine writes the files itself, another one sends them.  Nothing in an upload is part of the table.  An
+upload that nobody will commit any more (`replitree.replica.upload_life`) is removed with everything beside it, and one that is
+being committed never.
 """
 
 from __future__ import annotations
@@ -10,18 +17,33 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
+
 from replitree.errors import BadInput
+from replitree.replica.upload_life import Silence, Writer, is_given_up
 from replitree.storage.disk import PartStore
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest, is_partition_id
 from replitree.storage.part_folder import check_file_name
 
-UPLOAD_LIFETIME_S = 24 * 3600.0
 UPLOADS_MAX = 1000
+SWEEP_S = 30.0
+"""How often the uploads are looked through."""
+
+LIFE_SUFFIX = "_life"
+MADE_SUFFIX = "_made"
 
 _UPLOAD = re.compile(r"[0-9a-f]{32}")
+
+
+class NoSuchUpload(BadInput):
+    """The upload was committed, deleted, or removed after a long silence."""
 
 
 class Uploads:
@@ -31,31 +53,63 @@ class Uploads:
     ----------
     root
         Folder that holds them; on the same file system as the table's staging folder.
+    clock
+        Seconds since the epoch.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
         self.root = root
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._committing: Counter[str] = Counter()
+        self._swept_at = clock()
         root.mkdir(parents=True, exist_ok=True)
 
-    def open(self) -> tuple[str, Path]:
+    def open(self, writer: Writer | None = None) -> tuple[str, Path]:
         """Make a new upload; return its id and folder."""
-        if sum(1 for _ in self.root.iterdir()) >= UPLOADS_MAX:
+        if len(self._open()) >= UPLOADS_MAX:
             raise BadInput(f"{UPLOADS_MAX} uploads are open; commit or delete some first")
         upload = secrets.token_hex(16)
         folder = self.root / upload
         folder.mkdir()
+        (self.root / f"{upload}{LIFE_SUFFIX}").write_bytes(msgspec.json.encode(writer or Writer()))
         return upload, folder
+
+    def renew(self, upload: str) -> None:
+        """Take a sign of life of the one who writes an upload, and expect more of them.
+
+        Raises
+        ------
+        NoSuchUpload
+            There is no such upload.
+        """
+        self.folder(upload)
+        writer = msgspec.structs.replace(self._writer(upload), renews=True)
+        (self.root / f"{upload}{LIFE_SUFFIX}").write_bytes(msgspec.json.encode(writer))
+
+    @contextmanager
+    def committing(self, upload: str) -> Iterator[None]:
+        """Keep an upload while it is being committed."""
+        with self._lock:
+            self._committing[upload] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._committing[upload] -= 1
+                self._committing += Counter()  # forgets what is zero
+            self._forget_life(upload)
 
     def folder(self, upload: str) -> Path:
         """Return the folder of an upload.
 
         Raises
         ------
-        BadInput
+        NoSuchUpload
             There is no such upload: it was committed, deleted, or is too old.
         """
         if not _UPLOAD.fullmatch(upload) or not (self.root / upload).is_dir():
-            raise BadInput("there is no such upload: it was committed, deleted or expired; start a new one")
+            raise NoSuchUpload("there is no such upload: it was committed, deleted or expired; start a new one")
         return self.root / upload
 
     def file_path(self, upload: str, partition: str, file: str) -> Path:
@@ -71,6 +125,7 @@ class Uploads:
     def discard(self, upload: str) -> None:
         """Delete an upload and what it holds."""
         shutil.rmtree(self.folder(upload))
+        (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
 
     def seal(self, upload: str, manifests: tuple[PartManifest, ...], store: PartStore) -> Path:
         """Verify an upload against its manifests, write them beside the files, sync everything; return the folder.
@@ -94,16 +149,62 @@ class Uploads:
         store.seal_upload(folder, manifests)
         return folder
 
-    def sweep(self, lifetime_s: float = UPLOAD_LIFETIME_S) -> int:
-        """Delete the uploads that nobody touched for `lifetime_s`; return how many."""
-        old = [folder for folder in self.root.iterdir() if time.time() - _newest(folder) > lifetime_s]
-        for folder in old:
-            shutil.rmtree(folder, ignore_errors=True)
-        return len(old)
+    def sweep(self) -> int:
+        """Delete the uploads that nobody will commit any more, with what lies beside them; return how many.
+
+        It looks at most every `SWEEP_S`.
+        """
+        if self._clock() - self._swept_at < SWEEP_S:
+            return 0
+        self._swept_at = self._clock()
+        removed = 0
+        for upload in sorted({path.name.partition("_")[0] for path in self.root.iterdir()}):
+            if _UPLOAD.fullmatch(upload) and not self._forget_life(upload):
+                removed += self._remove_if_given_up(upload)
+        return removed
+
+    def _forget_life(self, upload: str) -> bool:
+        """Forget who wrote an upload of which nothing else is left; tell whether that is so."""
+        is_alone = _UPLOAD.fullmatch(upload) and [path.name for path in self.root.glob(f"{upload}*")] == [
+            f"{upload}{LIFE_SUFFIX}"
+        ]
+        if is_alone:
+            (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
+        return bool(is_alone)
+
+    def _remove_if_given_up(self, upload: str) -> bool:
+        paths = tuple(self.root.glob(f"{upload}*"))
+        if any(path.name.endswith(MADE_SUFFIX) for path in paths):
+            return False  # those who made it remove it
+        writer = self._writer(upload)
+        silence = Silence(self._clock() - _newest(paths), writer.probe(), writer.renews)
+        with self._lock:  # from here on nobody begins to commit it
+            if not is_given_up(silence) or self._committing[upload]:
+                return False
+            with suppress(OSError):
+                (self.root / upload).rename(self.root / f"{upload}_removed")
+        for path in self.root.glob(f"{upload}*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        return True
+
+    def _open(self) -> list[str]:
+        return [path.name for path in self.root.iterdir() if _UPLOAD.fullmatch(path.name)]
+
+    def _writer(self, upload: str) -> Writer:
+        try:
+            return msgspec.json.decode((self.root / f"{upload}{LIFE_SUFFIX}").read_bytes(), type=Writer)
+        except (OSError, msgspec.DecodeError):
+            return Writer()
 
 
-def _newest(folder: Path) -> float:
-    """Return when a folder or a file in it was last changed, in seconds since the epoch."""
-    times = [folder.stat().st_mtime]
-    times += [path.stat().st_mtime for path in folder.rglob("*")]
+def _newest(paths: tuple[Path, ...]) -> float:
+    """Return when one of these files and folders, or a file in them, was last changed, in seconds since the epoch."""
+    times = [0.0]
+    for top in paths:
+        for path in (top, *top.rglob("*")):
+            with suppress(OSError):  # it was removed meanwhile
+                times.append(path.stat().st_mtime)
     return max(times)

@@ -163,7 +163,7 @@ class Puller:
             case Fenced():
                 host.trouble("the epoch was taken over")
             case Gap(index):
-                host.halt(f"log entry {index} is gone although this replica had not pulled it: it is lost")
+                host.trouble(f"log entry {index} is gone although this replica had not pulled it")
         return False
 
     def _follow_columns(self, entries: tuple[Queued, ...]) -> None:

@@ -1,7 +1,7 @@
 """Empty parts: what takes the place of a part that no replica has any more (`replitree.protocol.lost`).
 
-An empty part has one data file without rows.  Nobody knows the values of its partition's transforms, which its id does not tell,
-so its manifest has none; a merge takes them from another part.
+An empty part has one data file without rows.  Nobody knows the values of its partition's transforms, which its id does not
+tell, so its manifest has none; a merge takes them from another part.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Faults, each paid from the model's budget:
 * A read that can't be had closes the procedure, and its thread goes on as the running replica's does.
 * A process may die within `Stage`, `Publish`, `FetchMany`, `Merge` and `Mutate`, with part of the work done.  Between effects
   the explorer lets it die anyway.
-* A disk may refuse `Stage`, `Publish`, `Merge` and `Mutate`; a fetch may fail.
+* A disk may refuse `Stage`, `Publish`, `Merge`, `Mutate` and `Detach`; a fetch may fail.
 * A merge or a mutation may give other bytes than elsewhere; one whose result is not needed any more may be cancelled.
 
 Invariant I9 is checked here, where a commit takes place: whoever has an epoch commits under the present one or not at all.
@@ -32,6 +32,7 @@ from replitree.protocol.effects import (
     Commit,
     Create,
     Delete,
+    Detach,
     Epoch,
     Exists,
     Fetched,
@@ -55,10 +56,13 @@ from replitree.protocol.effects import (
     Unknown,
 )
 from replitree.protocol.layout import Replica
+from replitree.protocol.table import DROPPED_HOST
 from replitree.verify.disk import Disk, Folder
 from replitree.verify.local import Here, cancelled, perform_local
+from replitree.verify.losing import declared_part, kept_rows
 from replitree.verify.memory import Memory
 from replitree.verify.model import Budget, Fault, seat_of
+from replitree.verify.past import half_way, recovers, remember
 
 NOTHING = Budget(0)
 
@@ -88,12 +92,17 @@ class Scene:
         Of all processes, by seat.
     faults
         The kinds of faults that the model has.
+    still, alone
+        Whether nobody ever marks a replica, cleans the log or adds and drops replicas; whether nobody writes below another
+        one's replica.
     """
 
     here: Here
     view: Tree | None
     memories: Mapping[str, Memory]
     faults: frozenset[Fault]
+    still: bool = False
+    alone: bool = True
 
 
 @dataclass(slots=True)
@@ -182,6 +191,9 @@ def _commit(effect: Commit, scene: Scene) -> Iterator[Branch]:
     here = scene.here
     request = Request(here.replica, here.me, here.memory.session, here.memory.epoch, effect.operations)
     tree, outcome, breach = deliver(request, here.tree)
+    lost = declared_part(effect) if isinstance(outcome, Applied) else None
+    if lost is not None and breach is None:
+        breach = kept_rows(lost, here.replica, here.tree, here.disks)
     after = replace(here, tree=tree)
     yield Branch(outcome, after, fresh=True, breach=breach)
     if Fault.UNKNOWN not in scene.faults:
@@ -203,33 +215,43 @@ def deliver(request: Request, tree: Tree) -> tuple[Tree, Any, str | None]:
         The tree after it, the outcome, and what it broke.
     """
     after, outcome = tree.commit(request.operations, request.session)
-    return after, outcome, _broken_fence(request, tree) if isinstance(outcome, Applied) else None
+    if not isinstance(outcome, Applied):
+        return after, outcome, None
+    breach = _broken_fence(request, tree) or half_way(request.operations, tree, request.replica.table)
+    return remember(request.operations, tree, after, request.replica.table), outcome, breach
 
 
 def _broken_fence(request: Request, before: Tree) -> str | None:
     """Check I9 for a commit that took place."""
     path = layout.host(request.replica)
     host = before.get(path)
-    assert host is not None
+    if (host is None or host.value == DROPPED_HOST) and request.epoch is None:
+        return None  # an operator, or a process that joins its replica to the table
+    assert host is not None, f"{request.me.decode()} acts for a replica that has left the table"
     if any(isinstance(operation, Set) and operation.path == path for operation in request.operations):
         if request.epoch is None or host.value == request.me:
             return None
         return f"I9: {request.me.decode()} was replaced by {host.value.decode()} and took the replica back"
     if request.epoch is not None and int(request.epoch) == int(host.version):
         return None
+    if host.value == request.me and Check(path, host.version) in request.operations:
+        return None  # it was dropped and has joined again since, and is under this epoch once more
     return f"I9: {request.me.decode()} changed the table under epoch {request.epoch}, which is {host.version} now"
 
 
 def can_apply_later(request: Request, tree: Tree) -> bool:
     """Whether some later state might apply a request.
 
-    Versions only grow; block ids and results stay; an entry that has left the queue below the pointer never comes back.
+    Versions only grow; block ids and results stay; an entry that has left the queue below the pointer never comes back, unless
+    the replica recovers.
     """
     pointer = tree.get(layout.log_pointer(request.replica))
     for operation in request.operations:
         node = tree.get(operation.path)
         if node is None:
-            leaves = isinstance(operation, Delete) and "/queue/" in operation.path
+            leaves = (
+                isinstance(operation, Delete) and "/queue/" in operation.path and not recovers(tree, request.replica)
+            )
             if leaves and pointer is not None and layout.queue_index(operation.path) < int(pointer.value):
                 return False
             continue
@@ -344,6 +366,14 @@ def _make(effect: Merge | Mutate, scene: Scene) -> Iterator[Branch]:
         )
 
 
+def _detach(effect: Detach, scene: Scene) -> Iterator[Branch]:
+    done = perform_local(effect, scene.here)
+    assert done is not None
+    yield Branch(done.outcome, replace(scene.here, disk=done.disk))
+    if Fault.DISK in scene.faults:
+        yield Branch(StoreFailed("disk full"), scene.here, Fault.DISK.cost)
+
+
 _BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
     Get: _read,
     GetMany: _read,
@@ -358,4 +388,5 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
     FetchMany: _fetch_many,
     Merge: _make,
     Mutate: _make,
+    Detach: _detach,
 }

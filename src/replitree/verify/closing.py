@@ -51,7 +51,11 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             left = tuple(each for each in memory.staging if not each.startswith(MAKING))
             freed = replace(memory, staging=left)
             return Closed(Then(life.make_next, (replica,)), freed.executed(_batch(told), (), _batch(told)))
-        case "leader" | "kill":
+        case "keeper":
+            return Closed(Then(life.forget_next, (replica,)), memory)
+        case "candidate":
+            return Closed(Then(life.stand_next, (replica, told.arguments[1])), memory)
+        case "leader" | "kill" | "duty":
             return Closed(None, memory)
         case "command":
             return Closed(None, memory.with_trouble(), ((told.arguments[2], OutcomeUnknown()),))

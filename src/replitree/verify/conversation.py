@@ -8,14 +8,21 @@ What can happen::
     replicas r1 r2                       the table is there, these replicas are active
     rival x1 of r1                       a second process of r1, not started yet
     insert r1 a,b [fault=F] [until=V]    a group of requests with these tokens; F: answer-lost, in-flight, on its commit;
-                                         V: stop after the first effect of that kind (stage, commit, publish)
+                                         V: stop after the first effect of that kind (stage, commit, publish), or after
+                                         the third (commit:3)
     go-on r1                             what was stopped goes on
     merge r1 p,q                         the leader of r1 proposes to merge these parts
     mutate r1 x, drop r1 all             a command
     pull r1, execute r1                  until there is nothing more to do (execute: but for merges and mutations)
     make r1 [until=V]                    merges and mutations, until there is nothing more to do, or V (merge, publish)
     kill r1                              the process dies
-    start r1                             a process starts, or activates again
+    start r1 [until=V]                   a process starts, or activates again; V: fetchmany, detach, ...
+    stop r1                              the process dies, and its session ends
+    new r3                               a replica that has not joined the table; its process is not started yet
+    clean r1 keep=A,B [until=V]          r1 cleans the log: A entries stay, who is inactive may be B behind
+    drop-replica r1 [until=V]            an operator takes a replica out of the table, or does what is left of it
+    lose r1                              somebody writes that a replica is lost
+    survive r1                           an operator declares a replica's state the table's
     end-session r1                       coordination gives the session of r1's process up
     late                                 requests in flight are applied, as far as coordination takes them
     state                                the log, the replicas, the clients
@@ -29,10 +36,12 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
-from replitree.protocol.effects import ClientAnswer, Commit, Create, EntryId, Procedure, RequestId
+from replitree.protocol import layout
+from replitree.protocol.effects import ANY_VERSION, ClientAnswer, Commit, Create, EntryId, Procedure, RequestId, Set
 from replitree.protocol.entries import EVERY_PARTITION, Command, DropEntry, MutateEntry
 from replitree.protocol.layout import Replica
-from replitree.verify import life
+from replitree.protocol.table import LOST
+from replitree.verify import life, longlife
 from replitree.verify.branches import Branch, Request, Scene, branches, deliver
 from replitree.verify.disk import Disk
 from replitree.verify.history import Log
@@ -47,6 +56,7 @@ from replitree.verify.steps import Turn
 from replitree.verify.trace import line_of, state_of
 
 DASHES = "----"
+OPERATOR = "op"
 
 _FATES = {"answer-lost": "applied, answer lost", "in-flight": "no answer"}
 
@@ -92,7 +102,9 @@ class Conversation:
             "replicas": self._replicas, "rival": self._rival, "insert": self._insert, "go-on": self._go_on,
             "pull": self._pull, "execute": self._execute, "kill": self._kill, "start": self._start,
             "merge": self._merge, "mutate": self._mutate, "drop": self._drop, "make": self._make,
-            "end-session": self._end_session, "late": self._late, "state": self._state,
+            "end-session": self._end_session, "late": self._late, "state": self._state, "stop": self._stop,
+            "new": self._new, "clean": self._clean, "drop-replica": self._drop_replica, "lose": self._lose,
+            "survive": self._survive,
         }  # fmt: skip
         if verb not in known:
             raise BadInput(f"{command!r}: use one of {', '.join(known)}")
@@ -155,8 +167,36 @@ class Conversation:
         self._memories[seat] = Memory(old.incarnation + 1, old.session + 1)
         self._stopped.pop(seat, None)
 
-    def _start(self, seat: str) -> None:
-        self._run(seat, life.become_active)
+    def _start(self, seat: str, until: str | None = None) -> None:
+        self._run(seat, life.become_active, until=until)
+
+    def _stop(self, seat: str) -> None:
+        session = self._memories[seat].session
+        self._kill(seat)
+        self._tree = self._tree.expire(session)
+
+    def _new(self, seat: str) -> None:
+        self._seat(seat, seat)
+        self._disks[seat] = Disk()
+
+    def _clean(self, seat: str, keep: str, until: str | None = None) -> None:
+        at_least, at_most = map(int, keep.split(","))
+        self._run(seat, longlife.clean, at_least, at_most, until=until)
+
+    def _drop_replica(self, name: str, until: str | None = None) -> None:
+        self._run(self._operator(), longlife.drop_other, name, until=until)
+
+    def _survive(self, name: str) -> None:
+        self._run(self._operator(), longlife.declare_survivor, name)
+
+    def _lose(self, name: str) -> None:
+        path = layout.is_lost(Replica(TABLE, name))
+        self._tree, _ = self._tree.commit((Set(path, LOST, ANY_VERSION),), session=1)
+
+    def _operator(self) -> str:
+        if OPERATOR not in self._memories:
+            self._new(OPERATOR)
+        return OPERATOR
 
     def _end_session(self, seat: str) -> None:
         memory = self._memories[seat]
@@ -174,7 +214,8 @@ class Conversation:
     def _state(self) -> None:
         inserts = tuple(Insert("", ((request, token),)) for request, token in self._tokens.items())
         commands = tuple(Ask("", request, command) for request, command in self._commands.items())
-        model = Model("", "", tuple(self._replica_of.items()), inserts, {}, commands=commands)
+        seats = tuple((seat, name) for seat, name in self._replica_of.items() if seat != OPERATOR)
+        model = Model("", "", seats, inserts, {}, commands=commands)
         self.lines += state_of(Look(model, Log(self._tree), self._answers, self._disks, self._memories))
 
     # --- procedures -----------------------------------------------------------------------------------------------------
@@ -186,6 +227,8 @@ class Conversation:
         self._drive(seat, stage(*first, *arguments), None, until=until, shown=shown)
 
     def _drive(self, seat: str, procedure: Procedure[Any], outcome: Any, *, until: str | None, shown: bool) -> None:
+        kind, _, count = (until or "").partition(":")
+        left = int(count or 1)
         while True:
             try:
                 effect = procedure.send(outcome)
@@ -201,7 +244,8 @@ class Conversation:
             outcome = branch.outcome
             if shown:
                 self._write(seat, Turn(effect, outcome, branch.fate))
-            if until == type(effect).__name__.lower():
+            left -= kind == type(effect).__name__.lower()
+            if not left:
                 self._stopped[seat] = _Stopped(procedure, outcome)
                 return
 

@@ -34,10 +34,11 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Staging folders and published parts (name, content hash), both in ascending order."""
+    """Staging folders, published parts (name, content hash), the contents that are kept aside; all in ascending order."""
 
     folders: tuple[Folder, ...] = ()
     parts: tuple[tuple[str, str], ...] = ()
+    aside: tuple[str, ...] = ()
 
     def folder(self, staging: StagingId) -> Folder | None:
         """Return a staging folder."""
@@ -66,6 +67,11 @@ class Disk:
         if not names:
             return self
         return replace(self, parts=tuple(each for each in self.parts if each[0] not in names))
+
+    def keeping_aside(self, names: tuple[str, ...]) -> Disk:
+        """Return the disk with copies of published parts kept aside, as far as they are there."""
+        contents = {content for name, content in self.parts if name in names}
+        return replace(self, aside=tuple(sorted({*self.aside, *contents})))
 
     def publish(self, staging: StagingId, names: tuple[tuple[str, str], ...]) -> tuple[Disk, tuple[str, ...]]:
         """Rename staged parts to their names.

@@ -106,7 +106,7 @@ class Checker:
         model = space.model
         log = self._logs.get(world[TREE])
         if log is None:
-            log = self._logs[world[TREE]] = Log(space.trees[world[TREE]])
+            log = self._logs[world[TREE]] = Log(space.trees[world[TREE]], killed=model.killed)
         seats = [name for name, _ in model.seats]
         return Look(
             model,

@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from replitree.coordination.tree import Tree, answer
-from replitree.protocol.effects import Children, Commit, Exists, Get, GetMany, Procedure, Sync
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Children,
+    Commit,
+    Create,
+    Exists,
+    Get,
+    GetMany,
+    Operation,
+    Procedure,
+    Set,
+    Sync,
+)
 from replitree.protocol.layout import Replica
-from replitree.protocol.table import create_table, join_table
+from replitree.protocol.table import DROPPED_HOST, LOST, NOT_LOST, create_table, join_table
 from replitree.verify.disk import Disk
 from replitree.verify.kernel import END
 from replitree.verify.memory import Memory, State
@@ -44,25 +57,71 @@ def first_world(space: Space) -> World:
     """Return the first state: the table is there, every replica has joined, the model's `started` seats are active."""
     model = space.model
     world = [0] * space.size
-    world[TREE] = space.trees.number(table_tree(model.replicas))
+    world[TREE] = space.trees.number(table_tree(model.joined))
     for position in space.disk_at:
         world[position] = space.disks.number(Disk())
     for seat, (name, _) in enumerate(model.seats):
-        state = State.STARTING if name in model.started else State.OFF
+        state = State.STARTING if name in (*model.started, *model.operators) else State.OFF
         world[space.memory_at[seat]] = space.memories.number(Memory(0, first_session(seat), state=state))
     for thread in space.threads:
         world[thread.position] = space.beginning(thread, 0)
     begun: World = tuple(world)
     started = tuple(f"{name} life" for name in model.started)
     for name in (*started, *model.prelude):
-        begun = _let_go_on(space, begun, name)
+        verb, _, rest = name.partition(" ")
+        begun = HAPPENINGS[verb](space, begun, rest) if verb in HAPPENINGS else _let_go_on(space, begun, name)
     world = list(begun)
     world[LEFT] = budget_of(model.faults)
     for thread in space.threads:
-        works = thread.kind in ("puller", "executor", "maker")
-        if works and (thread.name in model.resting or model.seats[thread.seat][0] in model.resting):
+        works = thread.kind in ("puller", "executor", "maker", "keeper", "candidate")
+        if thread.name in model.resting or (works and model.seats[thread.seat][0] in model.resting):
             world[thread.position] = END
     return tuple(world)
+
+
+def _stop(space: Space, world: World, seat: str) -> World:
+    """Let a process die and its session end; the next one starts at any moment of the exploration."""
+    number = [name for name, _ in space.model.seats].index(seat)
+    after = list(world)
+    old = space.memories[after[space.memory_at[number]]]
+    after[TREE] = space.trees.number(space.trees[after[TREE]].expire(old.session))
+    memory = Memory(old.incarnation + 1, old.session + 1, state=State.OFF)
+    after[space.memory_at[number]] = space.memories.number(memory)
+    for thread in space.threads:
+        if thread.seat == number and thread.kind in ("life", "puller", "executor", "maker", "keeper", "candidate"):
+            after[thread.position] = space.beginning(thread, memory.incarnation, is_there=False)
+    return tuple(after)
+
+
+def _lose(space: Space, world: World, replica: str) -> World:
+    """Let a replica be lost, whatever the procedures say."""
+    return _written(space, world, Set(layout.is_lost(space.model.replica(replica)), LOST, ANY_VERSION))
+
+
+def _written(space: Space, world: World, *operations: Operation) -> World:
+    tree, _ = space.trees[world[TREE]].commit(operations, session=1)
+    return (*world[:TREE], space.trees.number(tree), *world[TREE + 1 :])
+
+
+def _forgive(space: Space, world: World, replica: str) -> World:
+    """Let somebody write that a replica is good, by hand."""
+    return _written(space, world, Set(layout.is_lost(space.model.replica(replica)), NOT_LOST, ANY_VERSION))
+
+
+def _halve(space: Space, world: World, name: str) -> World:
+    """Let the drop of a replica begin, and be cut off."""
+    replica = space.model.replica(name)
+    return _written(
+        space,
+        world,
+        Set(layout.host(replica), DROPPED_HOST, ANY_VERSION),
+        Set(layout.is_lost(replica), LOST, ANY_VERSION),
+        Create(layout.replica_dropped(replica)),
+    )
+
+
+HAPPENINGS = {"stop": _stop, "lose": _lose, "forgive": _forgive, "halve": _halve}
+"""What a prelude can say besides the names of threads."""
 
 
 def _let_go_on(space: Space, world: World, name: str) -> World:

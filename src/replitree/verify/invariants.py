@@ -14,11 +14,22 @@ from dataclasses import dataclass
 from replitree.protocol import layout
 from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, LogIndex
 from replitree.protocol.entries import AlterEntry, DropEntry, GetEntry, MutateEntry
-from replitree.protocol.fold import apply, restore
+from replitree.protocol.fold import apply, maximal, restore
+from replitree.protocol.log import log_start
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, overlapping, parse_part
+from replitree.protocol.registration import content_of, is_broken
+from replitree.protocol.table import NOT_LOST
 from replitree.verify.disk import Disk, requests_in, rows_in
 from replitree.verify.history import Log
+from replitree.verify.lost_rules import (
+    has_lost_rows_at_most,
+    is_fragile,
+    is_lost_with,
+    lost_at,
+    lost_parts_are_empty,
+    tokens_go_with_lost_parts,
+)
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import INCARNATIONS, Model
 
@@ -37,9 +48,11 @@ class Look:
 def log_and_queue_give_the_table(look: Look) -> str | None:
     """I1: registered parts with the queue applied are the fold at the pointer; with the rest of the log, the whole fold."""
     log = look.log
-    for name in look.model.replicas:
+    for name in good_replicas(look):
         replica = look.model.replica(name)
         pointer, queue = log.pointer(replica), log.queue(replica)
+        if pointer < log.first and name in look.model.forgiven:
+            continue
         if pointer > len(log.entries):
             return f"I1: {name} has pulled up to {pointer}, the log ends at {len(log.entries)}"
         if any(index >= pointer for index, _ in queue):
@@ -47,13 +60,64 @@ def log_and_queue_give_the_table(look: Look) -> str | None:
         registered = tuple(map(parse_part, log.registered(replica)))
         derived, _ = restore(registered, tuple((LogIndex(index), entry) for index, entry in queue))
         wanted = log.parts_at(pointer)
-        if derived != wanted:
+        if derived != wanted and look.model.is_still:  # otherwise it may have recovered, and be ahead: `AHEAD`
             return f"I1: {name} will never agree with the log about {_difference(derived, wanted)}"
         for index, entry in log.raw[pointer:]:
             derived, _ = apply(derived, LogIndex(index), entry)
         if derived != log.parts:
             return f"I1: {name} will never agree with the rest of the log about {_difference(derived, log.parts)}"
     return None
+
+
+def good_replicas(look: Look) -> tuple[str, ...]:
+    """Return the replicas that belong to the table and are not lost."""
+    return tuple(name for name in look.model.replicas if look.log.is_good(look.model.replica(name)))
+
+
+def nobody_serves_ahead(look: Look) -> str | None:
+    """AHEAD: who serves is not lost, and has exactly the table at its pointer, also after it has recovered."""
+    for seat, name in () if look.model.is_still else look.model.seats:
+        replica = look.model.replica(name)
+        memory = look.memories[seat]
+        if memory.state is not State.ACTIVE or memory.trouble:
+            continue
+        if look.log.mark(replica) not in (None, NOT_LOST):
+            return f"AHEAD: {name} serves, and is lost"
+        if look.log.is_good(replica):
+            registered = tuple(map(parse_part, look.log.registered(replica)))
+            queue = tuple((LogIndex(index), entry) for index, entry in look.log.queue(replica))
+            derived, wanted = restore(registered, queue)[0], look.log.parts_at(look.log.pointer(replica))
+            if derived != wanted:
+                return (
+                    f"AHEAD: {name} serves, and differs from the table at its pointer in {_difference(derived, wanted)}"
+                )
+    return None
+
+
+def pointers_are_valid(look: Look) -> str | None:
+    """I4: of every replica that is not lost the entry at its pointer is in the log or is yet to be written."""
+    for name in good_replicas(look):
+        pointer = look.log.pointer(look.model.replica(name))
+        if pointer < look.log.first and name not in look.model.forgiven:
+            return f"I4: {name} is not lost and has to pull entry {pointer}, which is gone"
+    return None
+
+
+def somebody_is_good(look: Look) -> str | None:
+    """I5: at least one replica is never lost."""
+    return None if good_replicas(look) or look.model.is_hopeless else "I5: every replica is lost"
+
+
+def log_is_dense(look: Look) -> str | None:
+    """DENSE: the log has every entry from the first on, and its parent says which one that is."""
+    log = look.log
+    indexes = [int(name.rpartition("-")[2]) for name in log.present]
+    if indexes != list(range(log.first, log.first + len(indexes))) or log.first + len(indexes) != len(log.raw):
+        return f"DENSE: the log has a hole: {', '.join(map(str, indexes))}"
+    node = log.tree.get(layout.log(log.table))
+    assert node is not None
+    first = log_start(log.table, node).first
+    return None if first == log.first else f"DENSE: the log says that it begins at {first}, it begins at {log.first}"
 
 
 def _difference(one: PartSet, other: PartSet) -> str:
@@ -68,6 +132,10 @@ def acknowledged_inserts_are_in_the_log(look: Look) -> str | None:
         match answer:
             case Inserted(index):
                 found = _carries(entries.get(index), request, look)
+            case Duplicate(index=None) if request in look.model.tokens:
+                index = None
+                gone = (entry for at, entry in look.log.inserts if at < look.log.first)
+                found = any(look.model.tokens[request] in entry.blocks for entry in gone)
             case Duplicate(index):
                 entry = None if index is None else entries.get(index)
                 found = isinstance(entry, GetEntry) and look.model.tokens[request] in entry.blocks
@@ -96,6 +164,8 @@ def inserted_rows_are_there(look: Look) -> str | None:
 
 
 def _can_be_had(part: Part, look: Look) -> bool:
+    if is_fragile(part, look):
+        return True
     origin = look.log.lineage[part]
     contents = (disk.content(part.name) for disk in look.disks.values())
     if any(content is not None and rows_in(content) == origin.rows for content in contents):
@@ -109,6 +179,44 @@ def _can_be_had(part: Part, look: Look) -> bool:
     return rows_in(staged.get(part.partition, "")) == origin.rows
 
 
+def detached_rows_are_kept(look: Look) -> str | None:
+    """KEPT: the rows that a detach removes are on some disk: kept aside in any form, or still to be.
+
+    But for rows whose writer was lost: it sweeps what it had staged and its source's queue does not name.
+    """
+    detaches = [item for item in look.log.entries if isinstance(item.entry, DropEntry) and item.entry.detach]
+    if not detaches:
+        return None
+    there = {request for disk in look.disks.values() for content in _contents(disk) for request in requests_in(content)}
+    for item in detaches:
+        for part in item.change.removed:
+            rows = {int(row.partition("~")[0]) for row in look.log.lineage[part].rows}
+            gone = sorted(str(row) for row in rows if row not in there and not _was_lost(_writer(row, look), look))
+            if gone:
+                return f"KEPT: nobody has kept {' and '.join(gone)} of {part.name}, which {item.index} detached"
+    return None
+
+
+def _writer(request: int, look: Look) -> str | None:
+    """Return the replica that inserted the rows of a request."""
+    for _, entry in look.log.inserts:
+        if any(request in requests_in(part.content_hash) for part in entry.parts):
+            return entry.replica
+    return None
+
+
+def _was_lost(name: str | None, look: Look) -> bool:
+    """Whether a replica was ever marked lost, or has left the table."""
+    mark = None if name is None else look.log.tree.get(layout.is_lost(look.model.replica(name)))
+    return mark is None or mark.version > 0
+
+
+def _contents(disk: Disk) -> tuple[str, ...]:
+    """Return everything that a disk has of the table, in whatever form."""
+    staged = (content for folder in disk.folders if not folder.torn for _, content in folder.parts)
+    return (*disk.aside, *(content for _, content in disk.parts), *staged)
+
+
 def inserts_are_applied_once(look: Look) -> str | None:
     """I3: a token is in the log once, or again after all its rows were dropped; with its rows exactly where it is named."""
     tokens, seen = look.model.tokens, dict[str, tuple[int, GetEntry]]()
@@ -120,10 +228,21 @@ def inserts_are_applied_once(look: Look) -> str | None:
         for token in entry.blocks:
             first, earlier = seen.get(token, (index, None))
             if earlier is not None and not all(
-                look.log.dropped_between(part.partition, first, index) for part in earlier.parts
+                look.log.dropped_between(part.partition, first, index)
+                or is_lost_with(earlier, first, index, part.partition, look.log)
+                for part in earlier.parts
             ):
                 return f"I3: {token} is in the log twice, the second time at {index}"
             seen[token] = (index, entry)
+    return None
+
+
+def commands_are_given_once(look: Look) -> str | None:
+    """I3 for commands: an id is in the log once."""
+    first: dict[str, int] = {}
+    for index, entry in look.log.raw:
+        if isinstance(entry, MutateEntry | DropEntry | AlterEntry) and first.setdefault(entry.id, index) != index:
+            return f"I3: command {entry.id} is in the log twice, at {first[entry.id]} and at {index}"
     return None
 
 
@@ -131,32 +250,35 @@ def parts_have_their_rows(look: Look) -> str | None:
     """ROWS: a registered part has the rows that the log gives it, each once; under one name all have the same content."""
     lineage, agreed = look.log.lineage, dict[str, str]()
     for name in look.model.replicas:
-        for part, content in look.log.registered(look.model.replica(name)).items():
-            origin = lineage.get(parse_part(part))
+        for part, value in look.log.registered(look.model.replica(name)).items():
+            origin, content = lineage.get(parse_part(part)), content_of(value.encode())
+            if origin is not None and has_lost_rows_at_most(origin.rows, content, look.log):
+                continue  # `lost_parts_are_empty`: in the end all agree
             if origin is not None and rows_in(content) != origin.rows:
                 rows = " and ".join(origin.rows) or "no rows"
                 return (
                     f"ROWS: {part} of {name} has {' and '.join(rows_in(content)) or 'no rows'}, it should have {rows}"
                 )
             first = agreed.setdefault(part, content)
-            if first != content:
+            if first != content and part not in lost_at(look.log):
                 return f"ROWS: {name} registered {part} with another content than others have"
     return None
 
 
 def failed_inserts_are_not_there(look: Look) -> str | None:
-    """Failed means not inserted: nobody is told "failed" of rows, or of a command, that are in the log."""
+    """Failed means not inserted: nobody is told "failed" of rows, or of a command, that his replica put into the log."""
+    asked = {ask.request: ask.command.replica for ask in look.model.commands}
     for request, answer in sorted(look.answers.items()):
         if isinstance(answer, Failed):
             for index, entry in look.log.raw:
-                if _carries(entry, request, look):
+                if asked.get(request, entry.replica) == entry.replica and _carries(entry, request, look):
                     return f"FAILED: request {request} was told that it failed, and is in the log at {index}"
     return None
 
 
 def parts_never_overlap(look: Look) -> str | None:
     """I7: the parts of the table share no block, nor do those of a replica, but for parts that another one covers."""
-    for name in look.model.replicas:
+    for name in good_replicas(look):
         registered = sorted(map(parse_part, look.log.registered(look.model.replica(name))))
         for number, one in enumerate(registered):
             for other in registered[number + 1 :]:
@@ -172,6 +294,8 @@ def registered_parts_are_on_disk(look: Look) -> str | None:
         registered = look.log.registered(look.model.replica(name))
         parts = tuple(map(parse_part, registered))
         for part, content in registered.items():
+            if is_broken(content.encode()) or is_fragile(part, look):
+                continue
             if look.disks[name].content(part) != content and not _is_covered(parse_part(part), parts):
                 return f"FILES: {name} registered {part}, and its disk does not have it"
     return None
@@ -188,16 +312,19 @@ def revealed_parts_are_registered(look: Look) -> str | None:
         if memory.state not in (State.ACTIVE, State.READ_ONLY):
             continue
         replica = look.model.replica(name)
+        if look.log.mark(replica) is None:
+            continue
         registered, pointer = look.log.registered(replica), look.log.pointer(replica)
+        new = (part for part in memory.visible if part.name not in registered and look.log.is_good(replica))
         still = _still_to_come(look, name)
-        new = (part for part in memory.visible if part.name not in registered)
         early = [part.name for part in new if part in still or part.block_max >= pointer]
         if early:
             return f"SIGHT: {seat} shows {', '.join(early)}, which it has not registered"
         pair = overlapping(memory.held)
         if pair is not None:
             return f"SIGHT: {seat} shows {pair[0].name} and {pair[1].name}, which overlap"
-        lost = [part.name for part in memory.visible if look.disks[name].content(part.name) is None]
+        shown = (part for part in memory.visible if not is_fragile(part, look))
+        lost = [part.name for part in shown if look.disks[name].content(part.name) is None]
         if lost and memory.state is State.ACTIVE and not look.model.has_rivals:
             return f"SIGHT: {seat} shows {', '.join(lost)}, which its disk does not have"
     return None
@@ -214,10 +341,10 @@ def _still_to_come(look: Look, name: str) -> frozenset[Part]:
 def nobody_gives_up(look: Look) -> str | None:
     """No process believes that entries are gone, or that it was replaced, when that is not so."""
     for seat, _ in look.model.seats:
-        state = look.memories[seat].state
-        if state is State.HALTED:
-            return f"GAP: {seat} believes that log entries are gone"
-        if state is State.STOPPED and not look.model.has_rivals:
+        memory = look.memories[seat]
+        if memory.missed is not None and memory.missed >= look.log.first:
+            return f"GAP: {seat} believes that entry {memory.missed} is gone"
+        if memory.state is State.STOPPED and not look.model.has_rivals and not look.model.is_dropping:
             return f"STOP: {seat} stopped although nobody replaced it"
     return None
 
@@ -225,10 +352,13 @@ def nobody_gives_up(look: Look) -> str | None:
 def quiet_states_agree(look: Look) -> str | None:
     """CONVERGES: when nothing is left to do, every active replica has and shows exactly the table."""
     log = look.log
+    if log.first < look.model.cleaned_to:
+        return f"CONVERGES: the log still begins at {log.first}, it should begin at {look.model.cleaned_to}"
     for seat, name in look.model.seats:
         memory, replica = look.memories[seat], look.model.replica(name)
         if memory.state is not State.ACTIVE:
-            if memory.is_there and not look.model.has_rivals:
+            waits = look.model.is_hopeless and not good_replicas(look)
+            if memory.is_there and not look.model.has_rivals and seat not in look.model.operators and not waits:
                 return f"CONVERGES: {seat} waits and is not active"
             continue
         if log.tree.owner(layout.is_active(replica)) != memory.session:
@@ -239,9 +369,29 @@ def quiet_states_agree(look: Look) -> str | None:
             if memory.visible != tuple(log.parts):
                 shown = ", ".join(part.name for part in memory.visible) or "nothing"
                 return f"CONVERGES: {seat} shows {shown}, the table is {', '.join(part.name for part in log.parts)}"
+        wrong = _wrong_leader(look, seat, name) if seat in look.model.candidates else None
+        if wrong is not None:
+            return f"CONVERGES: {wrong}"
+        strays = set(log.registered(replica)) - {
+            part.name for part in maximal(map(parse_part, log.registered(replica)))
+        }
+        if strays and seat in look.model.keepers:
+            return f"CONVERGES: {name} has registered {', '.join(sorted(strays))}, which other parts cover"
         garbage = _garbage(look, seat, name, memory)
         if garbage:
             return f"CONVERGES: {name} keeps {', '.join(garbage)} in staging, which no insert needs"
+    return lost_parts_are_empty(look) if look.model.is_losing else None
+
+
+def _wrong_leader(look: Look, seat: str, name: str) -> str | None:
+    """Return what is wrong with the election for an active replica that stands for leader."""
+    tree, parent = look.log.tree, layout.leader_election(look.log.table)
+    nodes = [tree.get(f"{parent}/{node}") for node in tree.children(parent) or ()]
+    standing = [node.value.decode() for node in nodes if node is not None]
+    if standing.count(name) != 1:
+        return f"{name} stands for leader {standing.count(name)} times"
+    if look.memories[seat].leads is not (standing[0] == name):
+        return f"{name} believes {'' if look.memories[seat].leads else 'not '}to lead, the first is {standing[0]}"
     return None
 
 
@@ -260,25 +410,40 @@ Invariant = Callable[[Look], str | None]
 
 READS: dict[Invariant, tuple[str, ...]] = {
     log_and_queue_give_the_table: (),
+    pointers_are_valid: (),
+    somebody_is_good: (),
+    log_is_dense: (),
     inserts_are_applied_once: (),
+    commands_are_given_once: (),
+    tokens_go_with_lost_parts: (),
     parts_never_overlap: (),
     parts_have_their_rows: (),
     registered_parts_are_on_disk: ("disks",),
     revealed_parts_are_registered: ("disks", "memories"),
     nobody_gives_up: ("memories",),
+    nobody_serves_ahead: ("memories",),
     failed_inserts_are_not_there: ("answers",),
     acknowledged_inserts_are_in_the_log: ("answers",),
     inserted_rows_are_there: ("disks",),
+    detached_rows_are_kept: ("disks",),
 }
 """The invariants of states, and what each looks at besides the tree."""
 
 NAMES: dict[str, str] = {
     "I1": "registered parts, queue and rest of the log give the fold of the log",
     "I2": "an acknowledged insert is in the log, and somebody has its rows",
-    "I3": "an insert is applied once",
+    "AHEAD": "who serves has exactly the table at its pointer",
+    "I4": "of a replica that is not lost the entry at the pointer is there, or is yet to be written",
+    "I5": "at least one replica is not lost",
+    "DROPPED": "nobody is dropped while it is active",
+    "I6": "nobody takes over the state of a lost or half-built replica",
+    "DENSE": "the log has every entry from its first one on",
+    "I3": "an insert and a command are applied once",
     "I7": "active parts never overlap",
     "ROWS": "a part has the rows that the log gives it, each once, and the same content on every replica",
+    "KEPT": "what a detach removes is kept by somebody",
     "I9": "a replaced process changes nothing",
+    "LOST": "what is declared lost nobody has, it is empty everywhere, and its token is free",
     "FILES": "a registered part is on disk",
     "SIGHT": "a part that reads show is registered and on disk, and reads show no row twice",
     "FAILED": 'nobody is told "failed" of an insert that is in the log',

@@ -33,6 +33,7 @@ from replitree.protocol.effects import (
     BlockId,
     ClientAnswer,
     CurrentEpoch,
+    Duplicate,
     EntryId,
     Epoch,
     Failed,
@@ -47,9 +48,20 @@ from replitree.protocol.execute import execute
 from replitree.protocol.fetch import refetch
 from replitree.protocol.insert import Inserter, Request, insert
 from replitree.protocol.layout import Replica
+from replitree.protocol.leader import Follows, Leads, look, resign, stand
+from replitree.protocol.leader import InDoubt as InDoubtOfElection
 from replitree.protocol.mutate import kill_mutation
-from replitree.protocol.propose import InDoubt, NotProposed, Proposed, Proposer, propose, propose_merges
+from replitree.protocol.propose import (
+    Forgotten,
+    InDoubt,
+    NotProposed,
+    Proposed,
+    Proposer,
+    propose,
+    propose_merges,
+)
 from replitree.protocol.pull import Fenced, Gap, Loaded, Place, PointerMoved, Pulled, Queued, load, pull_log
+from replitree.protocol.recover import Good, Lost, NoSource, NotYet, Recovered, recover, stand_in_log
 from replitree.protocol.registration import Executed, QueueMoved, View
 from replitree.protocol.start import (
     CaughtUp,
@@ -59,6 +71,9 @@ from replitree.protocol.start import (
     list_idle_staging,
     sweep_staging,
 )
+from replitree.protocol.table import Outcome, finish_leaving, join_table
+from replitree.verify.longlife import AwaitIdle, AwaitSource, Forget, Missed
+from replitree.verify.standing import AwaitElection, AwaitStrays, Elected, ElectionTurn
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +174,6 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
-    """The process waits for an operator."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class ReportTrouble:
     """Be read-only until the process has activated again."""
 
@@ -230,7 +238,10 @@ class AcceptCommand:
 
 @dataclass(frozen=True, slots=True)
 class AwaitParts:
-    """Wait, while active, until the table has these parts at the pointer.  Outcome: the epoch."""
+    """Wait, while active (and leading, where there are elections), until the table has these parts at the pointer.
+
+    Outcome: the epoch.
+    """
 
     names: tuple[str, ...]
 
@@ -274,14 +285,59 @@ def become_active(replica: Replica, me: bytes) -> Stage:
     outcome = yield from (activate(replica, me) if known is None else renew_epoch(replica, me, None))
     match outcome:
         case Activated(epoch):
-            return Then(catch_up_with_log, (replica, me, epoch, idle))
+            return Then(take_stand, (replica, me, epoch, idle))
         case Busy():
             return Then(wait_for_replica, (replica, me))
         case Unsettled():
             return Then(become_active, (replica, me))
-        case Replaced() | NotJoined():
+        case NotJoined():
+            return Then(join_again, (replica, me))
+        case Replaced():
             yield Stop()
             return None
+
+
+def join_again(replica: Replica, me: bytes) -> Stage:
+    """Join the table, as a new replica; what is left of one that was dropped goes first, from coordination and from memory."""
+    yield AwaitIdle()
+    yield Forget()
+    yield from finish_leaving(replica)
+    match (yield from join_table(replica)):
+        case Outcome.MISSING | Outcome.DROPPED:
+            yield Stop()
+            return None
+    return Then(become_active, (replica, me))
+
+
+def take_stand(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ...]) -> Stage:
+    """Find out whether the log still has what this replica has not pulled."""
+    match (yield from stand_in_log(replica, epoch)):
+        case Good():
+            return Then(catch_up_with_log, (replica, me, epoch, idle))
+        case Lost():
+            return Then(recover_state, (replica, me, epoch, idle))
+        case NoSource():
+            return Then(wait_for_source, (replica, me))
+    return Then(become_active, (replica, me))
+
+
+def recover_state(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ...]) -> Stage:
+    """Take over the state of a good replica, once nothing that began earlier runs any more."""
+    yield AwaitIdle()
+    match (yield from recover(replica, epoch)):
+        case Recovered():
+            return Then(catch_up_with_log, (replica, me, epoch, idle))
+        case NotYet():
+            return Then(recover_state, (replica, me, epoch, idle))
+        case NoSource():
+            return Then(wait_for_source, (replica, me))
+    return Then(become_active, (replica, me))
+
+
+def wait_for_source(replica: Replica, me: bytes) -> Stage:
+    """Wait until there is a good replica."""
+    yield AwaitSource()
+    return Then(become_active, (replica, me))
 
 
 def wait_for_replica(replica: Replica, me: bytes) -> Stage:
@@ -296,8 +352,7 @@ def catch_up_with_log(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[Sta
         case CaughtUp():
             return Then(tidy_up, (replica, me, epoch, idle))
         case Gap(index):
-            yield Halt(f"entry {index} is gone")
-            return None
+            yield Missed(index)
     return Then(become_active, (replica, me))
 
 
@@ -341,8 +396,7 @@ def pull_next(replica: Replica, count: int) -> Stage:
         case Fenced():
             yield ReportTrouble()
         case Gap(index):
-            yield Halt(f"entry {index} is gone")
-            return None
+            yield Missed(index)
     return Then(pull_next, (replica, count))
 
 
@@ -397,6 +451,34 @@ def mend_next(replica: Replica) -> Stage:
     return Then(mend_next, (replica,))
 
 
+# --- the keeper ---------------------------------------------------------------------------------------------------------------
+
+
+def forget_next(replica: Replica) -> Stage:
+    """Take back the registration of parts that another registered part covers, now and then."""
+    epoch: Epoch = yield AwaitStrays()
+    loaded = yield from load(replica)
+    yield from forget_covered(replica, epoch, loaded)
+    return Then(forget_next, (replica,))
+
+
+# --- the leader's thread ------------------------------------------------------------------------------------------------------
+
+
+def stand_next(replica: Replica, path: str | None) -> Stage:
+    """Stand for leader, look who leads, or resign; `path` is the replica's own node of the election."""
+    turn: ElectionTurn = yield AwaitElection(path)
+    if turn.resigns and path is not None:
+        yield Elected(leads=False)
+        resigned = yield from resign(replica, turn.epoch, path)
+        return Then(stand_next, (replica, None if resigned else path))
+    election = yield from (stand(replica, turn.epoch) if path is None else look(replica, path))
+    yield Elected(leads=isinstance(election, Leads))
+    if isinstance(election, InDoubtOfElection):
+        yield ReportTrouble()
+    return Then(stand_next, (replica, election.path if isinstance(election, Leads | Follows) else None))
+
+
 # --- an insert --------------------------------------------------------------------------------------------------------------
 
 
@@ -431,6 +513,8 @@ def give_command(proposer: Proposer, epoch: Epoch, request: RequestId, command: 
     match (yield from propose(proposer, epoch, command)):
         case Proposed(index):
             answer = Inserted(index)
+        case Forgotten():
+            answer = Duplicate(None)
         case NotProposed(reason):
             answer = Failed(reason)
         case InDoubt():
@@ -440,7 +524,7 @@ def give_command(proposer: Proposer, epoch: Epoch, request: RequestId, command: 
 
 
 def lead(replica: Replica, sources: tuple[str, ...]) -> Stage:
-    """Propose one merge once its sources are there.  Every replica may think that it leads."""
+    """Propose one merge once its sources are there.  Every replica may think that it leads, with or without an election."""
     epoch: Epoch = yield AwaitParts(sources)
     yield from propose_merges(replica, epoch, (MergeEntry(replica.name, sources),))
     return None

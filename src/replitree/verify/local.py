@@ -21,11 +21,13 @@ from replitree.protocol.effects import (
     Fetched,
     FetchMany,
     FetchPart,
+    FindPart,
     Link,
     ListParts,
     ListStaging,
     LogIndex,
     Made,
+    MakeEmpty,
     Merge,
     Mutate,
     NotFetched,
@@ -39,13 +41,14 @@ from replitree.protocol.effects import (
     StagingId,
     StoreFailed,
 )
-from replitree.protocol.entries import GetEntry, MergeEntry, MutateEntry
+from replitree.protocol.entries import GetEntry, LostEntry, MergeEntry, MutateEntry
 from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, goes_alone
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Queued
-from replitree.protocol.registration import View, blockers
-from replitree.verify.disk import Disk, Folder, merged_content, mutated_content, staged_parts
+from replitree.protocol.registration import View, blockers, to_be_kept
+from replitree.verify import longlife, losing, standing
+from replitree.verify.disk import Disk, Folder, content_of, merged_content, mutated_content, staged_parts
 from replitree.verify.life import (
     Accept,
     AcceptCommand,
@@ -61,7 +64,6 @@ from replitree.verify.life import (
     AwaitWork,
     BeginLoad,
     GiveBack,
-    Halt,
     KillTurn,
     Lack,
     Mended,
@@ -99,6 +101,8 @@ class Here:
         The partitions that the rows of every request fall into.
     makes
         Whether the replica merges and mutates by itself.
+    elects
+        Whether only an elected leader proposes merges.
     """
 
     replica: Replica
@@ -109,6 +113,7 @@ class Here:
     disks: Mapping[str, Disk]
     partitions: tuple[str, ...]
     makes: bool = True
+    elects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +188,11 @@ def _link(effect: Link, here: Here) -> Done:
     return _made(here, effect.staging, parse_part(effect.result).partition, content)
 
 
+def _make_empty(effect: MakeEmpty, here: Here) -> Done:
+    partition = parse_part(effect.result).partition
+    return _made(here, effect.staging, partition, content_of(partition, ()))
+
+
 def _made(here: Here, staging: StagingId, partition: str, content: str) -> Done:
     """Stage a result; its folder is held until it is published or removed."""
     held = replace(here.memory, staging=tuple(sorted({*here.memory.staging, staging})))
@@ -204,8 +214,7 @@ def _let_go(memory: Memory, staging: StagingId) -> Memory:
 
 
 def _detach(effect: Detach, here: Here) -> Done:
-    del effect  # copies that are kept aside are nobody's business any more
-    return Done(None, here.memory, here.disk)
+    return Done(None, here.memory, here.disk.keeping_aside(effect.parts))
 
 
 def _list_staging(effect: ListStaging, here: Here) -> Done:
@@ -223,6 +232,10 @@ def _remove_staging(effect: RemoveStaging, here: Here) -> Done:
 def _list_parts(effect: ListParts, here: Here) -> Done:
     del effect
     return Done(tuple(name for name, _ in here.disk.parts), here.memory, here.disk)
+
+
+def _find_part(effect: FindPart, here: Here) -> Done:
+    return Done(here.disk.content(effect.part), here.memory, here.disk)
 
 
 def _remove_part(effect: RemovePart, here: Here) -> Done:
@@ -322,7 +335,8 @@ def _view(item: Queued, here: Here) -> View:
     memory = here.memory
     assert memory.place is not None
     before = blockers(memory.queue, memory.running, item.index) if goes_alone(item) and not is_made(item) else ()
-    return View(memory.place.parts, memory.held, before, here.makes)
+    broken = frozenset(parse_part(name) for name, _ in memory.lacking)
+    return View(memory.place.parts, memory.held, before, here.makes, to_be_kept(memory.queue), broken)
 
 
 def _await_lack(effect: AwaitLack, here: Here) -> Done | None:
@@ -345,6 +359,8 @@ def _can_execute(item: Queued, here: Here) -> bool:
     view = _view(item, here)
     if must_wait(view, item):
         return False
+    if isinstance(item.entry, LostEntry):
+        return True
     if isinstance(item.entry, GetEntry):
         folder = here.disk.folder(item.entry.insert)
         staged = dict(folder.parts) if folder is not None and not folder.torn else {}
@@ -379,7 +395,7 @@ def _is_somewhere(part: Part, view: View, here: Here) -> bool:
 
 def _quieten(effect: Quieten, here: Here) -> Done:
     del effect
-    return _remember(here, replace(here.memory, trouble=False))
+    return _remember(here, replace(here.memory, trouble=False, missed=None))
 
 
 def _serve(effect: Serve, here: Here) -> Done:
@@ -392,11 +408,6 @@ def _serve(effect: Serve, here: Here) -> Done:
 def _stop(effect: Stop, here: Here) -> Done:
     del effect
     return _remember(here, replace(here.memory, state=State.STOPPED))
-
-
-def _halt(effect: Halt, here: Here) -> Done:
-    del effect
-    return _remember(here, replace(here.memory, state=State.HALTED))
 
 
 def _report_trouble(effect: ReportTrouble, here: Here) -> Done:
@@ -444,13 +455,15 @@ def _accepted(here: Here, request: int) -> Accepted | None:
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
-    log_from = memory.place.pointer.index if memory.place is not None else LogIndex(here.replica.table.base)
+    log_from = memory.place.pointer.index if memory.place is not None else LogIndex(0)
     return Accepted(here.me, memory.epoch, log_from, StagingId(f"{here.me.decode()}-{request}"))
 
 
 def _await_parts(effect: AwaitParts, here: Here) -> Done | None:
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
+        return None
+    if here.elects and not memory.leads:
         return None
     there = all(parse_part(name) in memory.place.parts for name in effect.names)
     return _remember(here, memory, memory.epoch) if there else None
@@ -465,6 +478,17 @@ def _await_mutation(effect: AwaitMutation, here: Here) -> Done | None:
     return None if item is None else _remember(here, memory, KillTurn(memory.epoch, item))
 
 
+def _long(effect: Any, here: Here) -> Done | None:
+    perform = standing.perform if isinstance(effect, standing.EFFECTS) else longlife.perform
+    done = perform(effect, here.memory, here.tree, here.replica)
+    return None if done is None else Done(done.outcome, done.memory, here.disk)
+
+
+def _losing(effect: Any, here: Here) -> Done | None:
+    done = losing.perform(effect, here.replica, here.memory, here.tree, here.disks)
+    return None if done is None else Done(done.outcome, done.memory, done.disk)
+
+
 def _release(effect: Release, here: Here) -> Done:
     held = tuple(each for each in here.memory.staging if each != effect.staging)
     return _remember(here, replace(here.memory, staging=held))
@@ -477,10 +501,12 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     Merge: _merge,
     Mutate: _mutate,
     Link: _link,
+    MakeEmpty: _make_empty,
     Detach: _detach,
     ListStaging: _list_staging,
     RemoveStaging: _remove_staging,
     ListParts: _list_parts,
+    FindPart: _find_part,
     RemovePart: _remove_part,
     Reveal: _reveal,
     CurrentEpoch: _current_epoch,
@@ -496,7 +522,6 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     Quieten: _quieten,
     Serve: _serve,
     Stop: _stop,
-    Halt: _halt,
     ReportTrouble: _report_trouble,
     AskReload: _ask_reload,
     BeginLoad: _begin_load,
@@ -508,4 +533,6 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     AwaitParts: _await_parts,
     AwaitMutation: _await_mutation,
     Release: _release,
+    **dict.fromkeys((*longlife.EFFECTS, *standing.EFFECTS), _long),
+    **dict.fromkeys(losing.EFFECTS, _losing),
 }

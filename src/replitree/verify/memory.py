@@ -24,7 +24,6 @@ class State(Enum):
     ACTIVE = "active"
     READ_ONLY = "read only"
     STOPPED = "stopped"
-    HALTED = "halted"
 
 
 RUNNING = (State.STARTING, State.ACTIVE, State.READ_ONLY)
@@ -40,8 +39,9 @@ class Memory:
         Which process of its seat this is, and its present session with coordination.
     epoch
         The highest epoch that it adopted.
-    state, trouble, reload
-        What it can do; whether it must activate again; whether its puller must load the replica's state again.
+    state, trouble, reload, missed
+        What it can do; whether it must activate again; whether its puller must load the replica's state again; the log entry
+        that it could not find.
     loading
         Whether no part was shown or hidden since the last loading began.
     place, queue, waiting, running, left
@@ -53,6 +53,8 @@ class Memory:
         The staging ids of its running inserts and of the results that it is making.
     lacking
         The registered parts, with their content hashes, that are not whole on disk and must be fetched again.
+    leads
+        Whether it believes that it leads.
     """
 
     incarnation: int
@@ -61,6 +63,7 @@ class Memory:
     state: State = State.STARTING
     trouble: bool = False
     reload: bool = False
+    missed: LogIndex | None = None
     loading: bool = False
     place: Place | None = None
     queue: tuple[Queued, ...] = ()
@@ -70,6 +73,7 @@ class Memory:
     held: PartSet = PartSet()  # noqa: RUF009 - immutable
     staging: tuple[StagingId, ...] = ()
     lacking: tuple[tuple[str, str], ...] = ()
+    leads: bool = False
 
     @property
     def is_there(self) -> bool:
@@ -108,7 +112,7 @@ class Memory:
         held = PartSet.of(left)
         lacking = self.lacking
         if lacking:
-            lacking = tuple(each for each in lacking if each[0] not in gone and not _is_covered(each[0], held))
+            lacking = tuple(each for each in lacking if each[0] not in (*gone, *parts) and not _is_covered(each[0], held))
         return replace(self, held=self.held if held == self.held else held, lacking=lacking, loading=False)
 
     def lacks(self, parts: tuple[tuple[str, str], ...]) -> Memory:

@@ -95,6 +95,19 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Duty:
+    """What a seat is asked to do once, beside the requests of clients: its name in `longlife.DUTIES`, and its arguments."""
+
+    seat: str
+    name: str
+    arguments: tuple[str | int, ...] = ()
+
+
+LOSING = ("break", "watch", "lose")
+"""The duties that have to do with lost parts (`losing.DUTIES`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A world to explore.
 
@@ -127,8 +140,20 @@ class Model:
         as they can go on; a seat's name stands for its pulling and executing.
     fetchers
         The replicas that never merge or mutate by themselves.
+    keepers, candidates
+        The seats whose processes forget covered parts while they run, and those that stand for leader.
     resting
         The threads, by name, or all those that work at a seat, that go on in the prelude only, so that one is ahead of others.
+    duties
+        What else is to be done: the log cleaned, a replica dropped.
+    absent
+        The replicas that have not joined the table when the exploration begins.
+    operators
+        The seats of operators: their replica never joins, and they have nothing but duties.
+    forgiven
+        The replicas that somebody declared good although their entries are gone.
+    cleaned_to
+        Where the log has to begin when nothing is left to do.
     """
 
     name: str
@@ -147,7 +172,45 @@ class Model:
     kills: tuple[Kill, ...] = ()
     prelude: tuple[str, ...] = ()
     fetchers: tuple[str, ...] = ()
+    keepers: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
     resting: tuple[str, ...] = ()
+    duties: tuple[Duty, ...] = ()
+    absent: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    forgiven: tuple[str, ...] = ()
+    cleaned_to: int = 0
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """The replicas that have joined the table before the exploration begins."""
+        away = {*self.absent, *(replica for seat, replica in self.seats if seat in self.operators)}
+        return tuple(name for name in self.replicas if name not in away)
+
+    @property
+    def is_dropping(self) -> bool:
+        """Whether a replica is taken out of the table."""
+        return any(duty.name == "drop" for duty in self.duties)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether every replica is lost from the beginning."""
+        return any(duty.name == "survive" for duty in self.duties)
+
+    @property
+    def is_losing(self) -> bool:
+        """Whether parts may be declared lost."""
+        return any(duty.name == "lose" for duty in self.duties)
+
+    @property
+    def fragile(self) -> frozenset[str]:
+        """The parts whose files break somewhere; `staging` for whatever is staged."""
+        return frozenset(str(duty.arguments[0]) for duty in self.duties if duty.name == "break")
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nobody marks replicas, cleans the log, or adds and drops replicas."""
+        return all(duty.name in LOSING for duty in self.duties) and not self.absent
 
     @property
     def requests(self) -> tuple[int, ...]:
@@ -158,6 +221,11 @@ class Model:
     def ids(self) -> dict[int, str]:
         """The id of the command of each request."""
         return {ask.request: ask.command.id for ask in self.commands}
+
+    @property
+    def killed(self) -> frozenset[str]:
+        """The ids of the mutations that are killed."""
+        return frozenset(kill.mutation for kill in self.kills)
 
     @property
     def has_makers(self) -> bool:

@@ -6,37 +6,11 @@ are bugs that the explorer found in this code base, kept as the mistakes they we
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from replitree.verify import mutations, mutations_table
-from replitree.verify.kernel import Stage
+from replitree.verify.mutant import Mutant
+from replitree.verify.mutants_long import LONG_LIFE
 from replitree.verify.mutations import stages_with
 from replitree.verify.mutations_table import patched
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A broken rule.
-
-    Attributes
-    ----------
-    name, description
-        For people.
-    model
-        Name of the model that catches it.
-    breaks
-        The invariant that notices: what the violation begins with.
-    stages
-        The broken stages, by the name of the stage that each replaces.
-    """
-
-    name: str
-    description: str
-    model: str
-    breaks: str
-    stages: Mapping[str, Stage]
-
 
 _ALL_COMMITS = ("insert_group", "pull_next", "execute_next", "catch_up_with_log")
 _FOLDING = ("pull_next", "catch_up_with_log", "reload_state", "tidy_up")
@@ -200,6 +174,20 @@ MUTANTS: dict[str, Mutant] = {
             patched(mutations_table.KEEP_LOWEST_MUTATION, *_FOLDING),
         ),
         Mutant(
+            "covers-without-level",
+            "a part covers whatever lies within its blocks, also what was made of it",
+            "merge_one",
+            "I1",
+            patched(mutations_table.COVERS_WITHOUT_LEVEL, *_FOLDING, *_EXECUTING),
+        ),
+        Mutant(
+            "mutation-misses-merging",
+            "a mutation leaves parts out that are being merged",
+            "mutate_merging",
+            "I1",
+            patched(mutations_table.MUTATE_WHAT_IS_HERE, "make_next"),
+        ),
+        Mutant(
             "change-of-later-blocks",
             "mutations and drops change what was inserted after them",
             "mutate_later",
@@ -223,7 +211,7 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             "drop-before-covered-insert",
             "a drop does not wait for an insert that a merge has overtaken",
-            "drop_overtakes",
+            "drop_covered",
             "I1",
             patched(mutations_table.DROP_BEFORE_COVERED_INSERT, "execute_next"),
         ),
@@ -249,6 +237,27 @@ MUTANTS: dict[str, Mutant] = {
             patched(mutations_table.DROP_UNCOVERED_PARTS, "execute_next"),
         ),
         Mutant(
+            "detach-without-inserts",
+            "an insert that a detach removes is not brought, so its rows are kept nowhere",
+            "detach_insert",
+            "KEPT",
+            patched(mutations_table.OWN_INSERTS_SKIPPED, "execute_next"),
+        ),
+        Mutant(
+            "merge-over-detached",
+            "a merge takes the place of a part that is still to be kept aside",
+            "detach_hole",
+            "KEPT",
+            patched(mutations_table.DETACHED_HIDDEN, *_EXECUTING),
+        ),
+        Mutant(
+            "drop-before-detach",
+            "a drop does not wait for a detach before it in the queue",
+            "detach_drop",
+            "KEPT",
+            patched(mutations_table.DROP_BEFORE_DETACH, "execute_next"),
+        ),
+        Mutant(
             "result-fetched-into-nothing",
             "a result is registered by a commit that deregisters nothing",
             "drop_behind",
@@ -270,11 +279,25 @@ MUTANTS: dict[str, Mutant] = {
             stages_with(mutations_table.never_comparing, "make_next"),
         ),
         Mutant(
+            "result-made-again",
+            "a result is made and published again while the commit of the first try may be on its way",
+            "merge_made_again",
+            "FILES",
+            stages_with(mutations_table.making_again, "make_next"),
+        ),
+        Mutant(
             "sources-deregistered-first",
             "sources are taken back before the result is registered",
             "merge_crash",
             "I1",
             stages_with(mutations_table.deregistering_first, "make_next"),
+        ),
+        Mutant(
+            "mutation-lets-be",
+            "a part gets its mutated name with the rows that it had, although nobody has killed the mutation",
+            "mutate_crash",
+            "ROWS",
+            stages_with(mutations_table.letting_be, "make_next"),
         ),
         Mutant(
             "kill-of-published",
@@ -284,11 +307,46 @@ MUTANTS: dict[str, Mutant] = {
             stages_with(mutations_table.killing_published, "kill"),
         ),
         Mutant(
+            "command-without-id",
+            "a command does not take its id in the commit that puts it into the log",
+            "mutate_twice",
+            "I3",
+            stages_with(mutations_table.without_id, "give_command"),
+        ),
+        Mutant(
             "token-taken-over-unversioned",
             "a block id that a drop freed is taken over whatever has become of it",
             "insert_again",
             "I3",
             stages_with(mutations_table.taking_over_unversioned, "insert_group"),
+        ),
+        Mutant(
+            "stands-again-in-doubt",
+            "a replica stands for leader again while its first try may be on its way",
+            "election",
+            "CONVERGES",
+            stages_with(mutations_table.standing_in_doubt, "stand_next"),
+        ),
+        Mutant(
+            "node-not-looked-for",
+            "a replica stands for leader without looking for a node that an earlier process has left",
+            "election_crash",
+            "CONVERGES",
+            patched(mutations_table.NODE_NOT_LOOKED_FOR, "stand_next"),
+        ),
+        Mutant(
+            "deposed-leader-unchecked",
+            "merges are proposed without checking the epoch",
+            "leader_replaced",
+            "I9",
+            stages_with(mutations.without_check, "lead"),
+        ),
+        Mutant(
+            "forgets-too-early",
+            "a running replica forgets parts that another one will cover, before that is registered",
+            "forget_running",
+            "I1",
+            patched(mutations_table.FORGET_WHAT_IS_TO_COME, "forget_next"),
         ),
         Mutant(
             "older-pull-wins",
@@ -297,10 +355,14 @@ MUTANTS: dict[str, Mutant] = {
             "I1",
             stages_with(mutations_table.older_pull_wins, "pull_next"),
         ),
+        *LONG_LIFE,
     )
 }
 """Every mutant by its name.
 
 Found in this code base: `unpulled-parts-set-aside`, `new-session-with-old-epoch`, `older-reload-wins`, `older-pull-wins`,
-`drop-before-covered-insert`, `drop-of-named-parts`, `drop-leaves-covered-parts`, `result-fetched-into-nothing`.
+`drop-before-covered-insert`, `drop-of-named-parts`, `drop-leaves-covered-parts`, `result-fetched-into-nothing`,
+`result-made-again`, `command-without-id`, `detach-without-inserts`, `merge-over-detached`, `drop-before-detach`,
+`stands-again-in-doubt`, `recovery-goes-on-in-doubt`, `drop-goes-on-after-return`, `let-go-of-what-is-to-come`,
+`tail-believed`, `marked-though-joined-again`, `source-joined-again`.
 """

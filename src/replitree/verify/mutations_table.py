@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from replitree.protocol import drop, execute, fold, layout, making, start
+from replitree.protocol import drop, execute, fold, layout, leader, making, mutate, start
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
@@ -23,15 +23,19 @@ from replitree.protocol.effects import (
     Commit,
     Create,
     Delete,
+    Epoch,
+    FindPart,
     Get,
     GetMany,
+    Link,
     LogIndex,
     Many,
+    Mutate,
     Reveal,
     Set,
     Version,
 )
-from replitree.protocol.entries import GetEntry
+from replitree.protocol.entries import DropEntry, GetEntry
 from replitree.protocol.fetch import fetch_anywhere
 from replitree.protocol.fold import NOTHING, Change
 from replitree.protocol.layout import Replica
@@ -39,14 +43,14 @@ from replitree.protocol.making import MakeOutcome, Making
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, merged_part, parse_part
 from replitree.protocol.pull import Loaded, Pointer, Queued
-from replitree.protocol.registration import View, failure
+from replitree.protocol.registration import ExecuteOutcome, View, failure
 from replitree.verify import life
 from replitree.verify.kernel import Stage as StageFunction
-from replitree.verify.life import TakeIn
+from replitree.verify.life import ReportTrouble, TakeIn
 from replitree.verify.mutations import Asked
 from replitree.verify.mutations import Change as EffectChange
 
-Patches: TypeAlias = Mapping[tuple[ModuleType, str], Any]
+Patches: TypeAlias = Mapping[tuple[ModuleType | type, str], Any]
 
 
 def patched(patches: Patches, *names: str) -> dict[str, StageFunction]:
@@ -98,6 +102,23 @@ def _whatever_is_there(parts: PartSet, partition: str, index: LogIndex) -> tuple
     return tuple(part for part in parts if partition in ("*", part.partition))
 
 
+def _covers_whatever_its_level(self: Part, other: Part) -> bool:
+    within = self.block_min <= other.block_min and self.block_max >= other.block_max
+    return self.partition == other.partition and within and self.mutation >= other.mutation
+
+
+def _mutate_what_is_here(
+    replica: Replica, epoch: Epoch, view: View, item: Queued
+) -> Generator[Any, Any, ExecuteOutcome]:
+    """Mutate the parts that are here, and believe that those which are still being merged need nothing."""
+    pairs = zip(item.change.removed, item.change.added, strict=True)
+    here = [pair for pair in pairs if pair[0] in view.held]
+    change = Change(tuple(source for source, _ in here), tuple(result for _, result in here))
+    return (yield from mutate.execute_mutation(replica, epoch, view, replace(item, change=change)))
+
+
+COVERS_WITHOUT_LEVEL: Patches = {(Part, "covers"): _covers_whatever_its_level}
+MUTATE_WHAT_IS_HERE: Patches = {(execute, "execute_mutation"): _mutate_what_is_here}
 MERGE_WHAT_IS_LEFT: Patches = {(fold, "_change_of_merge"): _merge_what_is_left}
 KEEP_LOWEST_MUTATION: Patches = {(fold, "merged_part"): _keep_lowest_mutation}
 CHANGE_LATER_BLOCKS: Patches = {(fold, "_earlier"): _whatever_is_there}
@@ -147,6 +168,23 @@ DROP_BEFORE_COVERED_INSERT: Patches = {(drop, "must_wait"): _wait_for_changes_on
 DROP_LATER_BLOCKS: Patches = {(drop, "_scope"): _of_all_blocks}
 DROP_NAMED_PARTS: Patches = {(drop, "_registered"): _what_the_entry_named}
 DROP_UNCOVERED_PARTS: Patches = {(drop, "_registered"): _what_is_not_covered}
+
+# --- detaches -----------------------------------------------------------------------------------------------------------------
+
+
+def _only_what_the_table_has(replica: Replica, view: View, item: Queued) -> tuple[tuple[Part, str], ...]:
+    del replica
+    return tuple(row for row in execute._parts(item) if view.wants(row[0]))
+
+
+def _wait_for_all_but_detaches(view: View, item: Queued) -> bool:
+    others = tuple(each for each in view.blockers if not isinstance(each.entry, DropEntry))
+    return must_wait(replace(view, blockers=others), item)
+
+
+OWN_INSERTS_SKIPPED: Patches = {(execute, "_wanted"): _only_what_the_table_has}
+DETACHED_HIDDEN: Patches = {(View, "hides_kept"): lambda _view, _result: False}
+DROP_BEFORE_DETACH: Patches = {(drop, "must_wait"): _wait_for_all_but_detaches}
 
 # --- results ------------------------------------------------------------------------------------------------------------------
 
@@ -199,6 +237,15 @@ def never_comparing(*_: Any) -> EffectChange:
     return change
 
 
+def making_again(*_: Any) -> EffectChange:
+    """Make a result again although an earlier try has published one (a bug that the simulator found)."""
+
+    def change(effect: Any) -> Asked:
+        return None if isinstance(effect, FindPart) else (yield effect)
+
+    return change
+
+
 def deregistering_first(*_: Any) -> EffectChange:
     """Take the sources back in a commit of their own, before the result is registered."""
 
@@ -212,6 +259,26 @@ def deregistering_first(*_: Any) -> EffectChange:
                     return first
                 effect = Commit(check, *(each for each in rest if each not in sources))
         return (yield effect)
+
+    return change
+
+
+def without_id(*_: Any) -> EffectChange:
+    """Put a command into the log without taking its id."""
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, Commit):
+            effect = Commit(*(each for each in effect.operations if "/blocks/" not in each.path))
+        return (yield effect)
+
+    return change
+
+
+def letting_be(*_: Any) -> EffectChange:
+    """Give a part its mutated name and leave its rows as they are."""
+
+    def change(effect: Any) -> Asked:
+        return (yield Link(effect.staging, effect.source, effect.result) if isinstance(effect, Mutate) else effect)
 
     return change
 
@@ -272,5 +339,34 @@ def older_pull_wins(*_: Any) -> EffectChange:
             newest = Pointer(place.pointer.index, Version(place.pointer.version + 1000))
             effect = TakeIn(replace(place, pointer=newest), effect.entries)
         return (yield effect)
+
+    return change
+
+
+# --- the election, forgetting -------------------------------------------------------------------------------------------------
+
+
+def _nobody(replica: Replica) -> Generator[Any, Any, None]:
+    """Find no node of one's own."""
+    del replica
+    yield from ()
+
+
+def _forget_what_is_to_come(replica: Replica, epoch: Epoch, loaded: Loaded) -> Generator[Any, Any, bool]:
+    """Forget what the table at the pointer covers, whether or not the covering part is registered."""
+    covered = tuple(part.name for part in loaded.held if loaded.place.parts.covering(part) not in (None, part))
+    forgotten: bool = yield from start.forget_covered(replica, epoch, replace(loaded, covered=covered))
+    return forgotten
+
+
+NODE_NOT_LOOKED_FOR: Patches = {(leader, "_own_node"): _nobody}
+FORGET_WHAT_IS_TO_COME: Patches = {(life, "forget_covered"): _forget_what_is_to_come}
+
+
+def standing_in_doubt(*_: Any) -> EffectChange:
+    """Stand again although an earlier try may still be on its way (a bug that the explorer found)."""
+
+    def change(effect: Any) -> Asked:
+        return None if isinstance(effect, ReportTrouble) else (yield effect)
 
     return change

@@ -19,15 +19,18 @@ from replitree.protocol.effects import (
     Commit,
     Create,
     CurrentEpoch,
+    Detach,
     Duplicate,
     Failed,
     Fetched,
     FetchMany,
+    FindPart,
     Get,
     Inserted,
     Link,
     ListParts,
     Made,
+    MakeEmpty,
     Merge,
     Mutate,
     Operation,
@@ -44,8 +47,11 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.parts import parse_part
 from replitree.verify.kernel import Conversation
-from replitree.verify.life import AwaitReplica, GiveBack, Halt, Stop, TakeOver
+from replitree.verify.life import AwaitReplica, GiveBack, Stop, TakeOver
+from replitree.verify.longlife import AwaitSource, Missed
 from replitree.verify.model import TABLE
+from replitree.verify.probes_long import probes_of_long_life
+from replitree.verify.standing import Elected
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,7 @@ def _appends(commit: Commit) -> bool:
 def _of_commit(seen: Seen) -> Iterator[str]:
     if isinstance(seen.outcome, Unknown):
         yield f"unknown: {seen.fate}"
+    yield from probes_of_long_life(seen.stage, seen.effect, seen.outcome)
     fenced = isinstance(seen.outcome, Refused) and isinstance(seen.outcome.operation, Check)
     moved = isinstance(seen.outcome, Refused | Unknown) and not fenced
     if isinstance(seen.outcome, Applied):
@@ -93,8 +100,14 @@ def _of_commit(seen: Seen) -> Iterator[str]:
     elif isinstance(seen.outcome, Refused) and "/results/" in seen.outcome.operation.path:
         yield "another published first"
     match seen.stage:
+        case "forget_next":
+            yield "covered parts forgotten" if isinstance(seen.outcome, Applied) else "forgetting refused"
+        case "lead" if fenced:
+            yield "proposal fenced"
         case "insert_group" if fenced:
             yield "insert fenced"
+        case "give_command" if isinstance(seen.outcome, Refused) and "/blocks/" in seen.outcome.operation.path:
+            yield "command known already"
         case "pull_next" | "catch_up_with_log" if fenced or moved:
             yield "pull fenced" if fenced else "pointer moved"
         case "execute_next" | "make_next" if fenced or moved:
@@ -175,10 +188,32 @@ def _of_publish(seen: Seen) -> Iterator[str]:
         yield "own part published by execute"
 
 
+def _of_elected(seen: Seen) -> Iterator[str]:
+    commits = [outcome for effect, outcome in seen.told.turns if isinstance(effect, Commit)]
+    if seen.effect.leads:
+        yield "leads" if commits else "found itself leading"
+    elif seen.told.arguments[1] is not None:
+        yield "deposed"
+
+
+def _of_find(seen: Seen) -> Iterator[str]:
+    if seen.outcome is not None:
+        yield "result found"
+
+
 def _of_list_parts(seen: Seen) -> Iterator[str]:
     swept = sum(isinstance(effect, RemoveStaging) for effect, _ in seen.told.turns)
     if seen.stage == "tidy_up" and len(seen.told.arguments[-1]) > swept:
         yield "committed staging kept"
+
+
+def _of_detach(seen: Seen) -> Iterator[str]:
+    if seen.outcome is None and seen.disk_changed:
+        yield "parts kept aside"
+
+
+def _of_remove_part(seen: Seen) -> Iterator[str]:
+    yield "other content thrown away" if seen.stage == "make_next" else "unknown part set aside"
 
 
 def _of_get(seen: Seen) -> Iterator[str]:
@@ -214,13 +249,18 @@ _PROBES: dict[type, Callable[[Seen], Iterator[str]]] = {
     Merge: _of_make,
     Mutate: _of_make,
     Link: _of_make,
+    MakeEmpty: _named("made empty"),
     ListParts: _of_list_parts,
+    FindPart: _of_find,
+    Elected: _of_elected,
+    Detach: _of_detach,
     Get: _of_get,
     CurrentEpoch: _of_epoch,
     ProbeOwner: _of_probe,
     RemoveStaging: _named("staging removed"),
-    RemovePart: _named("unknown part set aside"),
+    RemovePart: _of_remove_part,
     AwaitReplica: _named("replica was busy"),
-    Halt: _named("halted"),
+    Missed: _named("entry missed"),
+    AwaitSource: _named("waited for a source"),
     Stop: _named("replaced process stopped"),
 }

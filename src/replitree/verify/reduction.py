@@ -16,9 +16,14 @@ first there is an execution in the reduced space that breaks the same invariants
   step of others, and a crash before such a step leads to the same state as the crash after it, since they leave nothing
   durable behind.
 * **Sync with a view that does not lag** changes nothing but the place of the procedure.
+* **Reads of what stays as it is**: `is_lost` and the log's parent, in a model in which nobody cleans the log.
 
 `Accept` is joined with the `Stage` that follows: between them nothing durable has happened, an epoch that changes
 meanwhile can as well change between `Stage` and the commit, and a crash meanwhile is the crash before.
+
+`FindPart` is joined with whatever comes before: it reads one part of the process's own disk and leaves nothing behind.  No other
+thread touches that part while the entry runs: the life thread spares what the queue will bring, and an executor that fetches it
+in the place of an older one takes something from the sources, so that one of the two commits is refused.
 
 No cycle consists of such steps alone (`CHAIN_MAX` asserts it), so nothing is put off for ever.  A step that could be
 closed by a fault (`Fault.CLOSED` in the model) is not joined.  ``tests/verify`` compares verdicts, and the quiet states that
@@ -36,6 +41,7 @@ from replitree.protocol.effects import (
     Children,
     CurrentEpoch,
     Exists,
+    FindPart,
     Get,
     GetMany,
     ListParts,
@@ -74,15 +80,22 @@ def is_joined(effect: Any, before: Any, branch: Branch, scene: Scene, *, alone: 
         return False
     if isinstance(before, Accept):
         return isinstance(effect, Stage)
-    if isinstance(effect, _TOLD):
+    if isinstance(effect, (*_TOLD, FindPart)):
         return True
     if isinstance(effect, Sync):
         return scene.view is None and Fault.CLOSED not in scene.faults
+    if scene.still and Fault.CLOSED not in scene.faults and _reads_what_stays(effect, scene.here.replica):
+        return True
     if not alone or scene.here.memory.state is not State.STARTING:
         return False
     if isinstance(effect, _MEMORY):
         return True
-    return scene.view is None and Fault.CLOSED not in scene.faults and _reads_own_nodes(effect, scene.here.replica)
+    own = scene.alone and scene.view is None and Fault.CLOSED not in scene.faults
+    return own and _reads_own_nodes(effect, scene.here.replica)
+
+
+def _reads_what_stays(effect: Any, replica: Replica) -> bool:
+    return isinstance(effect, Get) and effect.path in (layout.is_lost(replica), layout.log(replica.table))
 
 
 def _reads_own_nodes(effect: Any, replica: Replica) -> bool:

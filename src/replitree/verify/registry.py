@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 from replitree.errors import BadInput
@@ -15,8 +17,9 @@ from replitree.verify.explore import explore as explore_model
 from replitree.verify.invariants import NAMES
 from replitree.verify.model import Model
 from replitree.verify.models import MODELS
-from replitree.verify.mutants import MUTANTS, Mutant
-from replitree.verify.simulate import simulate as simulate_seeds
+from replitree.verify.mutant import Mutant
+from replitree.verify.mutants import MUTANTS
+from replitree.verify.simulate import Run, simulate_seed, summed_up
 from replitree.verify.trace import state_of, trace_of
 
 
@@ -147,15 +150,39 @@ def counterexample(explored: Explored) -> tuple[str, ...]:
     return (*trace_of(explored.space, explored.trace), "", *state_of(look))
 
 
-def simulate(seed_from: int, seed_to: int, mutant: str | None = None) -> Result:
+WORKERS_MAX = 256
+HOURS_MAX = 24 * 31
+SEEDS_AT_ONCE = 4
+"""Seeds that a worker process takes at a time."""
+
+
+def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: int = 1, hours: int = 0) -> Result:
     """Simulate the seeds from `seed_from` up to and without `seed_to`.
+
+    Parameters
+    ----------
+    workers
+        Processes that share the seeds; what is found, and in which order, does not depend on it.
+    hours
+        Virtual hours that each run lasts at least; 0: as long as its seed says, which is less than a minute.
 
     Raises
     ------
     BadInput
-        There is no such mutant.
+        There is no such mutant, `workers` is not from 1 to `WORKERS_MAX`, or `hours` not from 0 to `HOURS_MAX`.
     """
-    simulated = simulate_seeds(range(seed_from, seed_to), find_mutant(mutant).stages if mutant else None)
+    if not 0 <= hours <= HOURS_MAX:
+        raise BadInput(f"{hours} hours: use 0 to {HOURS_MAX}")
+    if not 1 <= workers <= WORKERS_MAX:
+        raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
+    if mutant is not None:
+        find_mutant(mutant)
+    run, seeds = partial(_run_seed, mutant, hours), range(seed_from, seed_to)
+    if workers == 1:
+        simulated = summed_up(map(run, seeds))
+    else:
+        with get_context("spawn").Pool(workers) as pool:
+            simulated = summed_up(pool.imap(run, seeds, SEEDS_AT_ONCE))
     return Result(
         "simulation",
         mutant,
@@ -166,3 +193,8 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None) -> Result:
         probes=dict(sorted(simulated.probes.items())),
         digest=simulated.digest,
     )
+
+
+def _run_seed(mutant: str | None, hours: int, seed: int) -> Run:
+    """Run one seed, in whatever process: a mutant's stages can't be sent to another one, its name can."""
+    return simulate_seed(seed, find_mutant(mutant).stages if mutant else None, hours)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
+import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from replitree.protocol.effects import ClientAnswer, EntryId
@@ -26,16 +27,22 @@ from replitree.verify.memory import State
 from replitree.verify.simulation.clients import Client, Committer
 from replitree.verify.simulation.cluster import COORDINATION, Cluster
 from replitree.verify.simulation.observer import Observer, Violated
-from replitree.verify.simulation.options import MS, SECOND, Options, draw_options
+from replitree.verify.simulation.options import MS, SECOND, Options, draw_options, stretched
 from replitree.verify.simulation.process import Process
 from replitree.verify.steps import Turn
 from replitree.verify.trace import line_of
 
 LIVENESS = 600 * SECOND
-"""How long a healed cluster has to agree and to acknowledge everything."""
+"""How long a healed cluster has to agree and to acknowledge everything, at least."""
 
-EVENTS_MAX = 200_000
-"""Events of one run; a healthy one has a few thousand."""
+SESSIONS = 20
+"""The same, in times of the session timeout; and twice as long as faults may begin, for clients that pause in long runs."""
+
+DETACHES = 0.4
+"""Share of the drops that keep aside what they remove."""
+
+EVENTS_MAX = 5_000_000
+"""Events of one run; a healthy one has a few thousand, and some ten thousand for each virtual hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +106,16 @@ class Simulation:
         Everything random comes from it.
     stages
         Stages to run instead of others, by name: a mutant.
+    hours
+        Virtual hours that the run lasts at least; 0: as long as the seed says, which is less than a minute.
     """
 
-    def __init__(self, seed: int, stages: Mapping[str, Stage] | None = None) -> None:
+    def __init__(self, seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> None:
         self.seed = seed
         self._random = Random(seed)  # noqa: S311 - repeatable is what it must be
         self.options = draw_options(self._random)
+        if hours:
+            self.options = stretched(self.options, hours)
         self._stages = dict(stages or {})
         self._names = tuple(f"r{number}" for number in range(1, self.options.replicas + 1))
         self.disks = {name: Disk() for name in self._names}
@@ -115,6 +126,7 @@ class Simulation:
         self._incarnations = dict.fromkeys(self._names, 0)
         self._committers = {name: Committer(self.cluster) for name in self._names}
         self._requests = 0
+        self._operators = 0
         self._clients = [
             Client(f"c{n}", self.options.inserts, self.cluster, self.observer, self._committers, self._new_request)
             for n in range(self.options.clients)
@@ -160,10 +172,11 @@ class Simulation:
             self._processes[name].paused_until = min(self._processes[name].paused_until, self.cluster.now)
             if not self._processes[name].alive:
                 self._start(name)
-        end = self.cluster.now + LIVENESS
+        liveness = max(LIVENESS, SESSIONS * self.options.session_timeout, 2 * self.options.duration)
+        end = self.cluster.now + liveness
         while not self._has_converged():
             if self.cluster.now >= end:
-                raise Violated(f"CONVERGES: not within {LIVENESS // SECOND} virtual seconds; {self._who_lags()}")
+                raise Violated(f"CONVERGES: not within {liveness // SECOND} virtual seconds; {self._who_lags()}")
             self.cluster.run_until(self.cluster.now + SECOND)
             if self.cluster.events > EVENTS_MAX:
                 raise Violated(f"CONVERGES: not within {EVENTS_MAX} events; {self._who_lags()}")
@@ -226,6 +239,10 @@ class Simulation:
             (options.corrupt, self._corrupt),
             (options.merges, self._merge),
             (options.commands, self._command),
+            (options.cleanings, self._clean),
+            (options.absences, self._be_away),
+            (options.joins, self._join),
+            (options.leaves, self._leave),
         ):
             for _ in range(count):
                 self.cluster.after(self._random.randrange(options.duration), fault)
@@ -238,6 +255,44 @@ class Simulation:
         if self._processes[name].alive:
             self._processes[name].die()
             self.cluster.after(self._random.choice((50 * MS, SECOND, 8 * SECOND)), lambda: self._restart(name))
+
+    def _clean(self) -> None:
+        """Let some replica clean the log, and keep little."""
+        process = self._processes[self._any()]
+        if process.is_active:
+            at_least = self._random.randrange(3)
+            process.duty("clean", at_least, at_least + self._random.randrange(4))
+
+    def _be_away(self) -> None:
+        """Let a process die, and start the next one long after."""
+        name = self._any()
+        if self._processes[name].alive:
+            self._processes[name].die()
+            self.cluster.after(self._random.randrange(self.options.duration), lambda: self._restart(name))
+
+    def _join(self) -> None:
+        """Let a new replica join."""
+        name = f"r{len(self._names) + 1}"
+        self._names = (*self._names, name)
+        self.disks[name], self._incarnations[name] = Disk(), 0
+        self.observer.add(name)
+        self._committers[name] = Committer(self.cluster)
+        self._start(name)
+
+    def _leave(self) -> None:
+        """Let an operator drop a replica whose process is dead and whose rows others have; half of the time it is cut off."""
+        name = self._any()
+        if self._processes[name].alive or self.observer.is_needed(name):
+            return
+        self._operators += 1
+        operator = Process(
+            self.cluster, self.observer, f"op{self._operators}", 0, self._stages, self._processes, is_operator=True
+        )
+        self.disks[operator.name] = Disk()
+        operator.duty("drop", name)
+        if self.cluster.chance(0.5):
+            self.cluster.after(self._random.randrange(20 * self.options.delay), operator.die)
+        self.cluster.after(self._random.randrange(self.options.duration), lambda: self._restart(name))
 
     def _merge(self) -> None:
         """Let some replica propose to merge neighbours, as it sees them."""
@@ -258,18 +313,31 @@ class Simulation:
         partition = self._random.choice(("*", "p"))
         kind = self._random.randrange(5)
         if kind == 0:
-            command: Command = DropEntry(name, entry_id, partition)
+            command: Command = DropEntry(name, entry_id, partition, detach=self._random.random() < DETACHES)
         elif kind == 1:
-            first = self._random.randrange(8)
-            command = DropEntry(name, entry_id, partition, first, first + self._random.randrange(3))
+            first, last = (first := self._random.randrange(8)), first + self._random.randrange(3)
+            command = DropEntry(name, entry_id, partition, first, last, self._random.random() < DETACHES)
         elif kind == 2:
             command = AlterEntry(name, entry_id, "x", 2)
         else:
             command = MutateEntry(name, entry_id, partition, f"x{request}")
         self.observer.commanded(request, command)
         process.ask(request, command)
+        if self.cluster.chance(self.options.doubles):
+            self._command_again(command)
         if kind == 4:
+            self.observer.killed.add(entry_id)
             process.kill(entry_id)
+
+    def _command_again(self, command: Command) -> None:
+        """Give a command to another replica too, as a client does that heard nothing."""
+        process = self._processes[self._any()]
+        if process.is_active:
+            request = self._new_request()
+            self.observer.seen("command sent twice")
+            again = msgspec.structs.replace(command, replica=process.name)
+            self.observer.commanded(request, again)
+            process.ask(request, again)
 
     def _pause(self) -> None:
         self._processes[self._any()].pause(self._random.choice((200 * MS, 2 * SECOND, 20 * SECOND)))
@@ -311,7 +379,7 @@ class Simulation:
                 return
 
 
-def simulate_seed(seed: int, stages: Mapping[str, Stage] | None = None) -> Run:
+def simulate_seed(seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> Run:
     """Run one seed.
 
     Parameters
@@ -320,31 +388,37 @@ def simulate_seed(seed: int, stages: Mapping[str, Stage] | None = None) -> Run:
         Everything random comes from it.
     stages
         Stages to run instead of others, by name: a mutant.
+    hours
+        As of `Simulation`.
     """
-    return Simulation(seed, stages).run()
+    return Simulation(seed, stages, hours).run()
 
 
 def simulate(seeds: Iterable[int], stages: Mapping[str, Stage] | None = None) -> Simulated:
     """Run many seeds and count what they saw."""
+    return summed_up(simulate_seed(seed, stages) for seed in seeds)
+
+
+def summed_up(runs: Iterable[Run]) -> Simulated:
+    """Count what runs saw, which are given in the order of their seeds and may run only now."""
     begun = time.perf_counter()
     result = Simulated()
     digests = []
-    for seed in seeds:
-        run = simulate_seed(seed, stages)
+    for run in runs:
         digests.append(run.digest)
         result.runs += 1
         result.events += run.events
         result.probes.update(list(run.probes))
         if run.violation is not None:
-            result.violations.append((seed, run.violation))
+            result.violations.append((run.seed, run.violation))
     result.digest = xxh3_64_hexdigest("\n".join(digests).encode())
     result.seconds = time.perf_counter() - begun
     return result
 
 
-def trace_of_seed(seed: int, stages: Mapping[str, Stage] | None = None) -> tuple[Run, list[str]]:
+def trace_of_seed(seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> tuple[Run, list[str]]:
     """Run one seed again and return its lines: virtual time, who, what, and how it ended."""
-    simulation = Simulation(seed, stages)
+    simulation = Simulation(seed, stages, hours)
     lines: list[str] = []
 
     def write(now: int, who: str, turn: Turn) -> None:

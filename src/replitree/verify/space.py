@@ -19,34 +19,16 @@ from typing import Any, TypeAlias
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
-from replitree.protocol.effects import (
-    Children,
-    ClientAnswer,
-    Commit,
-    Exists,
-    FetchMany,
-    Get,
-    GetMany,
-    Link,
-    ListParts,
-    ListStaging,
-    Merge,
-    Mutate,
-    ProbeOwner,
-    Publish,
-    RemovePart,
-    RemoveStaging,
-    RequestId,
-    Reveal,
-    Stage,
-)
-from replitree.verify import life
+from replitree.protocol.effects import ClientAnswer, RequestId
+from replitree.verify import life, losing
 from replitree.verify.branches import Request, Scene, can_apply_later, deliver
 from replitree.verify.disk import Disk
+from replitree.verify.footprints import ALL_DISKS, ALONE, COORDINATION, DISK, DISKS, MEMORIES, MEMORY, footprint_of
 from replitree.verify.kernel import END, Interner, Kernel
 from replitree.verify.kernel import Stage as StageFunction
-from replitree.verify.life import Accept, AcceptCommand, AwaitMutation, AwaitParts, AwaitPull, AwaitReplica, AwaitWork
+from replitree.verify.life import Accept, AcceptCommand, AwaitMutation, AwaitParts
 from replitree.verify.local import Here
+from replitree.verify.longlife import DUTIES, AwaitTurn
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import GUARDS, SESSIONS_PER_SEAT, Fault, Model, me_of, seat_of
 from replitree.verify.steps import Ending, Steps, Turn
@@ -65,10 +47,13 @@ TITLES = {
     "puller": "pull",
     "executor": "work",
     "maker": "make",
+    "keeper": "keep",
+    "candidate": "elect",
     "insert": "ins ",
     "command": "ask ",
     "leader": "lead",
     "kill": "kill",
+    "duty": "",
 }
 """What threads are called in traces."""
 
@@ -78,31 +63,8 @@ _BEGINNINGS: dict[str, StageFunction] = {
     "leader": life.lead,
     "kill": life.kill,
 }
-_UNTAKEN = (Accept, AcceptCommand, AwaitParts, AwaitMutation)
+_UNTAKEN = (Accept, AcceptCommand, AwaitParts, AwaitMutation, AwaitTurn, losing.Break)
 """Where a request stands that its process has not taken yet."""
-
-MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE = range(6)
-"""Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
-
-Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and
-the disk.
-"""
-
-
-def footprint_of(effect: Any) -> int:
-    """Return the kind of footprint of an effect."""
-    match effect:
-        case Get() | GetMany() | Exists() | Children() | Commit() | AwaitPull() | AwaitReplica():
-            return COORDINATION
-        case Stage() | Publish() | ListStaging() | RemoveStaging() | ListParts() | RemovePart() | Accept() | Reveal():
-            return DISK
-        case Merge() | Mutate() | Link():
-            return DISK
-        case FetchMany() | AwaitWork():
-            return DISKS
-        case ProbeOwner():
-            return MEMORIES
-    return MEMORY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +119,7 @@ class Thread:
     Attributes
     ----------
     name, kind, seat
-        For people; "life", "puller", "executor", "maker", "insert", "command", "leader" or "kill"; the number of its seat.
+        For people; what it does (the keys of `TITLES`); the number of its seat.
     position, memory
         Where its place and its process's memory are in a state.
     arguments
@@ -245,12 +207,22 @@ class Space:
     def _work_of(self, seat: str) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
         """Return the threads of a seat: kind, number for people, arguments."""
         model = self.model
-        yield "life", "", ()
-        if seat in model.workers:
-            yield "puller", "", ()
-            yield "executor", "", ()
-            if model.has_makers:
-                yield "maker", "", ()
+        works = seat in model.workers
+        for kind, is_there in (
+            ("life", seat not in model.operators),
+            ("puller", works),
+            ("executor", works),
+            ("maker", works and model.has_makers),
+            ("keeper", seat in model.keepers),
+            ("candidate", seat in model.candidates),
+        ):
+            if is_there:
+                yield kind, "", ()
+        yield from self._asked_of(seat)
+
+    def _asked_of(self, seat: str) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+        """Return the threads of what a seat is asked for."""
+        model = self.model
         for insert in model.inserts:
             if insert.seat == seat:
                 yield "insert", str(insert.requests[0][0]), (insert.requests, insert.drops)
@@ -263,13 +235,16 @@ class Space:
         for kill in model.kills:
             if kill.seat == seat:
                 yield "kill", "", (kill.mutation,)
+        for number, duty in enumerate(model.duties, 1):
+            if duty.seat == seat:
+                yield "duty", f"{duty.name}{number}", (duty.name, *duty.arguments)
 
-    def beginning(self, thread: Thread, incarnation: int) -> int:
-        """Return the place where a thread begins in the n-th process of its seat."""
+    def beginning(self, thread: Thread, incarnation: int, *, is_there: bool = True) -> int:
+        """Return the place where a thread begins in the n-th process of its seat; `is_there`: which starts at once."""
         seat, name = self.model.seats[thread.seat]
         replica, me = self.model.replica(name), me_of(seat, incarnation)
         match thread.kind:
-            case "life" if incarnation or seat in self.model.started:
+            case "life" if is_there and (incarnation or seat in self.model.started):
                 return self.kernel.begin(life.become_active, replica, me)
             case "life":
                 return self.kernel.begin(life.appear, replica, me)
@@ -279,6 +254,13 @@ class Space:
                 return self.kernel.begin(life.execute_next, replica)
             case "maker":
                 return self.kernel.begin(life.make_next, replica)
+            case "keeper":
+                return self.kernel.begin(life.forget_next, replica)
+            case "candidate":
+                return self.kernel.begin(life.stand_next, replica, None)
+            case "duty":
+                name, *arguments = thread.arguments
+                return self.kernel.begin((DUTIES | losing.DUTIES)[name], replica, *arguments)
         return self.kernel.begin(_BEGINNINGS[thread.kind], replica, *thread.arguments)
 
     # --- all moves ----------------------------------------------------------------------------------------------------
@@ -383,7 +365,7 @@ class Space:
     def _after_death(self, thread: Thread, after: list[int], memory: Memory) -> int:
         """Return where a thread is in the next process; a request that was not taken yet may still come."""
         place = after[thread.position]
-        if thread.kind not in _BEGINNINGS:
+        if thread.kind not in _BEGINNINGS and (thread.kind != "duty" or thread.arguments[0] in losing.GOES_ON):
             return self.beginning(thread, memory.incarnation)
         return place if isinstance(self.kernel.effect(place), _UNTAKEN) else END
 
@@ -496,6 +478,7 @@ class Space:
             DISKS: self.disk_at,
             MEMORIES: self.memory_at,
             ALONE: (TREE, self.disk_at[self.replica_of[seat]]),
+            ALL_DISKS: (TREE, *self.disk_at),
         }
         return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))
 
@@ -507,9 +490,12 @@ class Space:
         memory, view = memories[seat], world[self.view_at[thread.seat]]
         here = Here(
             model.replica(replica), me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
-            model.partitions, replica not in model.fetchers,
+            model.partitions, replica not in model.fetchers, bool(model.candidates),
         )  # fmt: skip
-        scene = Scene(here, None if view == PRESENT else self.trees[view], memories, self._faults)
+        scene = Scene(
+            here, None if view == PRESENT else self.trees[view], memories, self._faults, model.is_still,
+            not (model.is_dropping or model.is_hopeless or model.is_losing),
+        )  # fmt: skip
         endings = self._steps.endings(thread.kind, world[thread.position], scene, alone=alone)
         return (self._move(thread, scene, ending) for ending in endings)
 

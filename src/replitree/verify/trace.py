@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from replitree.protocol import layout
 from replitree.protocol.effects import (
     AdoptEpoch,
     Answer,
@@ -32,6 +33,7 @@ from replitree.protocol.effects import (
     Failed,
     Fetched,
     FetchMany,
+    FindPart,
     Get,
     GetMany,
     Inserted,
@@ -39,6 +41,7 @@ from replitree.protocol.effects import (
     ListParts,
     ListStaging,
     Made,
+    MakeEmpty,
     Many,
     Merge,
     Mutate,
@@ -66,13 +69,18 @@ from replitree.protocol.entries import (
     DropEntry,
     Entry,
     GetEntry,
+    LostEntry,
     MergeEntry,
     MutateEntry,
+    RollEntry,
     decode_block,
     decode_entry,
     dropped_partitions,
 )
+from replitree.protocol.layout import Replica
+from replitree.protocol.table import HALF_BUILT, LOST
 from replitree.verify.branches import Request
+from replitree.verify.history import Log
 from replitree.verify.invariants import Look
 from replitree.verify.life import (
     Accept,
@@ -88,7 +96,6 @@ from replitree.verify.life import (
     AwaitWork,
     BeginLoad,
     GiveBack,
-    Halt,
     Lack,
     Mended,
     Quieten,
@@ -99,14 +106,17 @@ from replitree.verify.life import (
     TakeIn,
     TakeOver,
 )
+from replitree.verify.longlife import AwaitIdle, AwaitSource, AwaitTurn, Forget, Missed
+from replitree.verify.losing import AwaitDamage, AwaitLoss, Break
 from replitree.verify.memory import State
 from replitree.verify.model import TABLE
 from replitree.verify.space import Found, Move, Space
+from replitree.verify.standing import AwaitElection, AwaitStrays, Elected
 from replitree.verify.steps import Turn
 
 HIDDEN = (
-    AdoptEpoch, AskReload, AwaitLack, AwaitPull, AwaitTrouble, AwaitWork, BeginLoad, CurrentEpoch, GiveBack, Lack, Mended,
-    Quieten, Release, TakeIn, TakeOver,
+    AdoptEpoch, AskReload, AwaitIdle, AwaitLack, AwaitPull, AwaitTrouble, AwaitTurn, AwaitWork, BeginLoad, CurrentEpoch,
+    Forget, GiveBack, Lack, Mended, Quieten, Release, TakeIn, TakeOver,
 )  # fmt: skip
 """Effects on memory that the lines around them tell; a step of a counterexample that has nothing else shows them."""
 
@@ -230,6 +240,7 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     ListStaging: lambda _e, _r: ("list", "staging on disk"),
     RemoveStaging: lambda e, _r: ("sweep", e.staging),
     ListParts: lambda _e, _r: ("list", "parts on disk"),
+    FindPart: lambda e, _r: ("find", e.part),
     RemovePart: lambda e, _r: ("set aside", e.part),
     CurrentEpoch: lambda _e, _r: ("remember", "the epoch"),
     AdoptEpoch: lambda e, _r: ("remember", f"epoch {e.epoch}"),
@@ -240,6 +251,9 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     AwaitMutation: lambda e, _r: ("wakes", f"{e.id} is in the queue"),
     BeginLoad: lambda _e, _r: ("load", "the state"),
     AwaitLack: lambda _e, _r: ("wakes", "something to fetch again"),
+    AwaitStrays: lambda _e, _r: ("wakes", "a registered part is covered"),
+    AwaitElection: lambda _e, _r: ("wakes", "the election"),
+    Elected: lambda e, _r: ("remember", f"{'leads' if e.leads else 'does not lead'}"),
     Lack: lambda e, _r: ("lacks", ", ".join(name for name, _ in e.parts) or "nothing"),
     Mended: lambda e, _r: ("mended", ", ".join(e.parts) or "nothing"),
     Quieten: lambda _e, _r: ("forget", "the trouble"),
@@ -254,7 +268,15 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     AwaitReplica: lambda _e, _r: ("wakes", "nobody holds the replica"),
     Serve: lambda _e, _r: ("serve", ""),
     Stop: lambda _e, _r: ("stops", "another process has the replica"),
-    Halt: lambda e, _r: ("halts", e.reason),
+    Missed: lambda e, _r: ("missed", f"log entry {e.index}: must activate again"),
+    Forget: lambda _e, _r: ("forget", "everything: the replica is not in the table"),
+    AwaitIdle: lambda _e, _r: ("wakes", "nothing runs"),
+    AwaitSource: lambda _e, _r: ("wakes", "there is a good replica"),
+    AwaitTurn: lambda _e, _r: ("wakes", "it is its turn"),
+    MakeEmpty: lambda e, _r: ("make", f"{e.result} without rows"),
+    Break: lambda e, _r: ("breaks", e.what),
+    AwaitDamage: lambda e, _r: ("wakes", f"{e.part} is not as it is registered"),
+    AwaitLoss: lambda e, _r: ("wakes", f"{e.part} can't be had here"),
     ReportTrouble: lambda _e, _r: ("trouble", "must activate again"),
     Accept: lambda e, _r: ("accept", f"request {_requests(e.requests)}"),
     AcceptCommand: lambda e, _r: ("accept", f"request {e.request}"),
@@ -323,6 +345,8 @@ def _plain(effect: Any, outcome: Any, replica: str) -> str:
             return "there" if outcome else "not there"
         case CurrentEpoch():
             return str(outcome)
+        case FindPart():
+            return outcome or "nothing"
         case Get():
             return "nothing"
         case TakeOver() if outcome is False:
@@ -358,20 +382,40 @@ def entry_text(entry: Entry) -> str:
             return f"drop {partition} from {first} to {last}"
         case AlterEntry(command=command):
             return f"alter {command}"
+        case RollEntry():
+            return "roll over"
+        case LostEntry(part=part):
+            return f"lost {part}"
 
 
 # --- states ---------------------------------------------------------------------------------------------------------------
 
 
+def _mark(log: Log, replica: Replica) -> str:
+    """Return what is to be said of a replica that is not good."""
+    if log.is_good(replica):
+        return ""
+    return {LOST: "  lost", HALF_BUILT: "  lost, half-built", None: "  being dropped"}[log.mark(replica)]
+
+
+def _gone(index: int, log: Log) -> str:
+    return "  (removed)" if index < log.first else ""
+
+
 def state_of(look: Look) -> list[str]:
     """Return the lines that tell a state: the log, each replica, what clients heard."""
     log, model = look.log, look.model
-    lines = [f"log {index}: {entry_text(entry)}" for index, entry in log.raw] or ["log is empty"]
+    lines = [f"log {index}: {entry_text(entry)}{_gone(index, log)}" for index, entry in log.raw] or ["log is empty"]
     for name in model.replicas:
         replica, disk = model.replica(name), look.disks[name]
+        if log.tree.get(layout.log_pointer(replica)) is None:
+            lines.append(f"{name} does not belong to the table")
+            continue
         queue = ", ".join(str(index) for index, _ in log.queue(replica))
         parts = ", ".join(log.registered(replica))
-        lines.append(f"{name} pointer {log.pointer(replica)}  queue {queue or '-'}  registered {parts or '-'}")
+        lines.append(
+            f"{name} pointer {log.pointer(replica)}  queue {queue or '-'}  registered {parts or '-'}{_mark(log, replica)}"
+        )
         published = ", ".join(f"{part} ({content})" for part, content in disk.parts)
         staged = ", ".join(f"{each.staging}{' (torn)' if each.torn else ''}" for each in disk.folders)
         lines.append(f"{name} disk: parts {published or '-'}  staging {staged or '-'}")

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from replitree.verify.model import Model
-from replitree.verify.models import combined, drop, insert, merge, mutate, pull, replaced, restart
+from replitree.verify.models import (
+    clean,
+    combined,
+    drop,
+    insert,
+    leader,
+    leave,
+    lost,
+    merge,
+    mutate,
+    pull,
+    recover,
+    replaced,
+    restart,
+)
 
 MODELS: dict[str, Model] = {
     model.name: model
@@ -16,6 +30,11 @@ MODELS: dict[str, Model] = {
         *merge.MODELS,
         *mutate.MODELS,
         *drop.MODELS,
+        *clean.MODELS,
+        *recover.MODELS,
+        *leave.MODELS,
+        *lost.MODELS,
+        *leader.MODELS,
     )
 }
 """Every model by its name, in the order in which they are listed."""

@@ -32,10 +32,10 @@ MODELS = (
     ),
     Model(
         "combined_doubt",
-        "two replicas insert with one token, pull and execute; a lost answer, a crash",
+        "two replicas insert with one token, pull and execute; an answer is lost",
         TWO,
         SAME,
-        {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        {Fault.UNKNOWN: 1},
         workers=BOTH,
         started=BOTH,
         nightly=True,

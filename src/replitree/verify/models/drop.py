@@ -5,10 +5,11 @@ from __future__ import annotations
 from replitree.protocol.effects import EntryId
 from replitree.protocol.entries import DropEntry
 from replitree.verify.model import Ask, Fault, Insert, Model, Proposal
-from replitree.verify.models.insert import TWO
-from replitree.verify.models.merge import BOTH, EVERYWHERE, TWO_PARTS
+from replitree.verify.models.insert import ONE, TWO
+from replitree.verify.models.merge import BOTH, EVERYWHERE, THREE_PARTS, TWO_PARTS
 
 DROP = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all"))
+DETACH = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all", detach=True))
 HOLE = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all", 1, 1))
 MERGE = (Proposal("r1", ("all_0_0_0", "all_1_1_0")),)
 
@@ -28,15 +29,28 @@ MODELS = (
     Model(
         "drop_merge",
         "a drop and a merge of the same parts, in both orders, while each is executed; a crash anywhere",
-        TWO,
+        ONE,
         TWO_PARTS,
         {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
+        workers=("r1",),
+        started=("r1",),
         merges=MERGE,
-        commands=(DROP,),
-        prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE),
+        commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),),
+        prelude=("r1 ins 1", "r1 ins 2", "r1"),
         probes=("parts dropped", "merged", "crash", "making cancelled", "executed later"),
+    ),
+    Model(
+        "drop_merge_doubt",
+        "a drop and a merge of the same parts, in both orders, while each is executed; a crash anywhere, an answer lost",
+        ONE,
+        TWO_PARTS,
+        {Fault.CRASH: 1, Fault.UNKNOWN: 1},
+        workers=("r1",),
+        started=("r1",),
+        merges=MERGE,
+        commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),),
+        prelude=("r1 ins 1", "r1 ins 2", "r1"),
+        probes=("parts dropped", "merged", "crash", "making cancelled", "executed later", "late request applied"),
         nightly=True,
     ),
     Model(
@@ -82,17 +96,35 @@ MODELS = (
         probes=("fetch failed", "later form taken", "result fetched", "parts dropped"),
     ),
     Model(
+        "forget_running",
+        "a replica that runs forgets a part that another one covers, which is merged meanwhile",
+        TWO,
+        THREE_PARTS,
+        {Fault.FETCH: 1},
+        workers=BOTH,
+        started=BOTH,
+        keepers=("r2",),
+        merges=(*MERGE, Proposal("r1", ("all_0_1_1", "all_2_2_0"))),
+        prelude=(
+            *("r1 ins 1", "r1 ins 2", "r1 ins 3", "r1", "r1 lead1", "r1 pull", "r2 pull"),
+            *("r1 lead2", "r1 pull", "r2 pull"),
+        ),
+        resting=("r1 pull", "r1 work"),
+        probes=("covered parts forgotten", "merged", "later form taken", "fetch failed"),
+        nightly=True,
+    ),
+    Model(
         "drop_overtakes",
         "a drop finds an insert in the queue that a merge has overtaken, after a restart",
         TWO,
         TWO_PARTS,
         {Fault.FETCH: 1, Fault.CRASH: 1},
-        workers=("r1", "r2"),
+        workers=BOTH,
         started=BOTH,
         merges=MERGE,
         commands=(DROP,),
-        prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1 pull", "r2 pull", "r2 ask 9"),
-        resting=("r1 pull", "r1 work"),
+        prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1", "r2 pull", "r2 ask 9"),
+        resting=("r1",),
         nightly=True,
         probes=("fetch failed", "later form taken", "parts dropped", "crash"),
     ),
@@ -108,6 +140,60 @@ MODELS = (
         commands=(HOLE,),
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE),
         probes=("parts dropped", "merged"),
+    ),
+    Model(
+        "detach_insert",
+        "a detach is pulled together with an insert that it removes; a crash anywhere",
+        TWO,
+        TWO_PARTS[:1],
+        {Fault.CRASH: 1},
+        workers=BOTH,
+        started=BOTH,
+        pull_count=2,
+        commands=(DETACH,),
+        prelude=("r1 ins 1", "r2 ask 9"),
+        probes=("parts dropped", "parts kept aside", "crash"),
+    ),
+    Model(
+        "detach_overwrite",
+        "a detach is pulled together with an insert that has replaced the table, by its writer",
+        ONE,
+        (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),), drops=("*",))),
+        {Fault.CRASH: 1, Fault.UNKNOWN: 1},
+        workers=("r1",),
+        started=("r1",),
+        pull_count=2,
+        commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all", detach=True)),),
+        prelude=("r1 ins 1", "r1", "r1 ins 2", "r1 ask 9"),
+        probes=("parts overwritten", "parts kept aside", "crash"),
+    ),
+    Model(
+        "detach_hole",
+        "a merge reaches over a part that a detach before it removes; a crash anywhere",
+        ONE,
+        THREE_PARTS,
+        {Fault.CRASH: 1, Fault.UNKNOWN: 1},
+        workers=("r1",),
+        started=("r1",),
+        merges=(Proposal("r1", ("all_0_0_0", "all_2_2_0")),),
+        commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all", 1, 1, detach=True)),),
+        prelude=("r1 ins 1", "r1 ins 2", "r1 ins 3", "r1", "r1 ask 9", "r1 pull", "r1 lead1", "r1 pull"),
+        probes=("parts kept aside", "merged", "made later", "crash"),
+    ),
+    Model(
+        "detach_drop",
+        "a drop comes after a detach that a full disk holds up",
+        ONE,
+        TWO_PARTS,
+        {Fault.DISK: 1, Fault.CRASH: 1, Fault.UNKNOWN: 1},
+        workers=("r1",),
+        started=("r1",),
+        commands=(
+            Ask("r1", 8, DropEntry("r1", EntryId("d"), "all", 0, 0, detach=True)),
+            Ask("r1", 9, DropEntry("r1", EntryId("e"), "all")),
+        ),
+        prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 ask 8", "r1 ask 9", "r1 pull"),
+        probes=("parts kept aside", "parts dropped", "disk failed", "executed later", "crash"),
     ),
     Model(
         "insert_again",

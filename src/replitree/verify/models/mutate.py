@@ -5,7 +5,7 @@ from __future__ import annotations
 from replitree.protocol.effects import EntryId
 from replitree.protocol.entries import MutateEntry
 from replitree.verify.model import Ask, Fault, Insert, Kill, Model, Proposal
-from replitree.verify.models.insert import TWO
+from replitree.verify.models.insert import ONE, TWO
 from replitree.verify.models.merge import BOTH, EVERYWHERE, TWO_PARTS
 
 MUTATION = Ask("r2", 9, MutateEntry("r2", EntryId("m"), "*", "x"))
@@ -26,6 +26,22 @@ MODELS = (
         probes=("mutated", "fetched"),
     ),
     Model(
+        "mutate_twice",
+        "two replicas are given the same mutation (a client that tried again elsewhere); answers are lost, one dies",
+        TWO,
+        (),
+        {Fault.UNKNOWN: 2, Fault.CRASH: 1},
+        started=BOTH,
+        commands=(Ask("r1", 8, MutateEntry("r1", EntryId("m"), "*", "x")), MUTATION),
+        probes=(
+            "command known already",
+            "unknown: applied, answer lost",
+            "unknown: no answer",
+            "late request applied",
+            "crash",
+        ),
+    ),
+    Model(
         "mutate_merge",
         "a mutation and a merge of the same parts, in both orders",
         TWO,
@@ -37,6 +53,19 @@ MODELS = (
         merges=MERGE,
         prelude=("r1 ins 1", "r1 ins 2", *EVERYWHERE),
         probes=("mutated", "merged"),
+    ),
+    Model(
+        "mutate_merging",
+        "a mutation comes while the merge of its parts is held up by a full disk",
+        ONE,
+        TWO_PARTS,
+        {Fault.DISK: 2, Fault.CRASH: 1},
+        workers=("r1",),
+        started=("r1",),
+        commands=(Ask("r1", 9, MutateEntry("r1", EntryId("m"), "*", "x")),),
+        merges=MERGE,
+        prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 lead1", "r1 ask 9", "r1 pull"),
+        probes=("merged", "mutated", "disk failed", "made later", "crash"),
     ),
     Model(
         "mutate_kill",

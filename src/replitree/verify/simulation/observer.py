@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, RequestId
-from replitree.protocol.entries import Command, Entry, GetEntry, MergeEntry, decode_entry
+from replitree.protocol.entries import Command, Entry, GetEntry, LostEntry, MergeEntry, RollEntry, decode_entry
 from replitree.protocol.layout import Replica
 from replitree.protocol.part_set import PartSet
 from replitree.verify.disk import Disk, requests_in
@@ -21,14 +22,18 @@ from replitree.verify.history import Log
 from replitree.verify.invariants import (
     READS,
     Look,
+    detached_rows_are_kept,
     inserted_rows_are_there,
     log_and_queue_give_the_table,
+    log_is_dense,
     parts_have_their_rows,
+    pointers_are_valid,
     quiet_states_agree,
     revealed_parts_are_registered,
+    somebody_is_good,
 )
 from replitree.verify.memory import Memory
-from replitree.verify.model import TABLE, Ask, Insert, Model
+from replitree.verify.model import TABLE, Ask, Duty, Insert, Model
 from replitree.verify.steps import Turn
 
 
@@ -53,7 +58,9 @@ class Observer:
         self.disks = disks
         self.tokens: dict[int, str] = {}
         self.commands: dict[int, Command] = {}
-        self._request_of: dict[str, int] = {}
+        self.killed: set[str] = set()
+        self._requests_of: dict[str, list[int]] = {}
+        self._command_at: dict[str, int] = {}
         self.answers: dict[int, ClientAnswer] = {}
         self.probes: Counter[str] = Counter()
         self.full: set[str] = set()
@@ -61,9 +68,21 @@ class Observer:
         self.on_turn: Callable[[int, str, Turn], None] | None = None
         self._registered: dict[str, frozenset[str]] = dict.fromkeys(replicas, frozenset())
         self._shown: dict[str, PartSet] = {}
+        self._start_and_marks: tuple[object, ...] = ()
         self._at: dict[int, int] = {}
         self._blocks: dict[int, tuple[str, ...]] = {}
         self._token_at: dict[str, int] = {}
+
+    def add(self, replica: str) -> None:
+        """Look at one more replica."""
+        self.replicas = (*self.replicas, replica)
+        self._registered[replica] = frozenset()
+
+    def is_needed(self, replica: str) -> bool:
+        """Whether rows of the table may be on a replica's disk only."""
+        look = self.look({}, ())
+        others = {name: Disk() if name == replica else disk for name, disk in look.disks.items()}
+        return inserted_rows_are_there(replace(look, disks=others)) is not None
 
     def seen(self, probe: str) -> None:
         """Count a rare branch."""
@@ -89,6 +108,19 @@ class Observer:
         for index in range(len(self._blocks), length):
             self._appended(tree, index)
         self._check_registered(tree, who)
+        self._check_log(tree)
+
+    def _check_log(self, tree: Tree) -> None:
+        """Check the log's beginning and who is lost, when either changed."""
+        start = tree.get(layout.log(TABLE))
+        marks = tuple(tree.get(layout.is_lost(Replica(TABLE, name))) for name in self.replicas)
+        if (start, marks) != self._start_and_marks:
+            self._start_and_marks = (start, marks)
+            look = self.look({}, ())
+            for invariant in (pointers_are_valid, somebody_is_good, log_is_dense, log_and_queue_give_the_table):
+                wrong = invariant(look)
+                if wrong is not None:
+                    raise Violated(wrong)
 
     def _appended(self, tree: Tree, index: int) -> None:
         path = layout.log_entry(TABLE, index)
@@ -116,10 +148,14 @@ class Observer:
             raise Violated(f"I2: nobody has the rows of entry {index}")
 
     def _commanded(self, index: int, entry: Entry) -> None:
-        request = None if isinstance(entry, MergeEntry | GetEntry) else self._request_of.get(entry.id)
-        if request is not None:
+        if isinstance(entry, MergeEntry | GetEntry | LostEntry | RollEntry):
+            return
+        if self._command_at.setdefault(entry.id, index) != index:
+            raise Violated(f"I3: {entry.id} is in the log twice, at {self._command_at[entry.id]} and at {index}")
+        for request in self._requests_of.get(entry.id, ()):
             self._at[request] = index
-            if isinstance(self.answers.get(request), Failed):
+            own = self.commands[request].replica == entry.replica
+            if own and isinstance(self.answers.get(request), Failed):
                 raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
 
     def _was_dropped(self, first: int, index: int) -> bool:
@@ -129,6 +165,8 @@ class Observer:
 
     def _check_registered(self, tree: Tree, who: str) -> None:
         replica = Replica(TABLE, who)
+        if who not in self._registered:
+            return
         names = tree.children(layout.parts(replica)) or ()
         known = self._registered[who]
         if len(names) == len(known) and known.issuperset(names):
@@ -150,7 +188,9 @@ class Observer:
     def commanded(self, request: int, command: Command) -> None:
         """Note a client's command."""
         self.commands[request] = command
-        self._request_of[command.id] = request
+        self._requests_of.setdefault(command.id, []).append(request)
+        if command.id in self._command_at:
+            self._at[request] = self._command_at[command.id]
 
     def answered(self, request: RequestId, answer: ClientAnswer) -> None:
         """Check an answer; the first one counts."""
@@ -160,15 +200,29 @@ class Observer:
         match answer:
             case Inserted(index) if self._at.get(request) != index:
                 raise Violated(f"I2: request {request} was acknowledged at {index}, where the log does not have it")
-            case Duplicate(index) if index is None or self.tokens[request] not in self._blocks.get(index, ()):
+            case Duplicate(None) if self._token_at.get(self.tokens.get(request, ""), 0) >= self._first():
+                raise Violated(
+                    f"I2: request {request} is said to be a duplicate of an insert that is gone, which it is not"
+                )
+            case Duplicate(int(index)) if self.tokens[request] not in self._blocks.get(index, ()):
                 raise Violated(f"I2: request {request} is said to be a duplicate of {index}, which it is not")
-            case Failed() if request in self._at:
+            case Failed() if request in self._at and self._is_own(request):
                 raise Violated(f"FAILED: request {request} was told that it failed, and is in the log")
         self.on_answer(request, answer)
 
+    def _first(self) -> int:
+        return Log(self.tree).first
+
+    def _is_own(self, request: int) -> bool:
+        """Whether it was the replica which was asked that put the request into the log."""
+        command = self.commands.get(request)
+        entries = Log(self.tree).raw
+        return command is None or entries[self._at[request]][1].replica == command.replica
+
     def removed(self) -> None:
         """Check that what was removed from a disk was not the last of its kind."""
-        wrong = inserted_rows_are_there(self.look({}, ()))
+        look = self.look({}, ())
+        wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look)
         if wrong is not None:
             raise Violated(wrong)
 
@@ -189,9 +243,10 @@ class Observer:
         inserts = tuple(Insert(self.replicas[0], ((request, token),)) for request, token in self.tokens.items())
         seats = tuple((name, name) for name in replicas or self.replicas)
         commands = tuple(Ask(self.replicas[0], request, command) for request, command in self.commands.items())
-        model = Model("simulation", "", seats, inserts, {}, workers=workers, commands=commands)
+        cleaned = (Duty(self.replicas[0], "clean"),)  # the log may be, and replicas may recover
+        model = Model("simulation", "", seats, inserts, {}, workers=workers, commands=commands, duties=cleaned)
         answers: dict[int, ClientAnswer | None] = dict(self.answers)
-        return Look(model, Log(self.tree), answers, dict(self.disks), dict(memories))
+        return Look(model, Log(self.tree, killed=self.killed), answers, dict(self.disks), dict(memories))
 
     def check_all(self, memories: Mapping[str, Memory]) -> None:
         """Check every invariant, and that nothing is left to do."""

@@ -6,7 +6,7 @@ rare things need the others to be absent.  All times are microseconds of virtual
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 MS = 1_000
@@ -41,7 +41,9 @@ class Options:
         Share of inserts that a client sends to two replicas at once.
     merges, commands, differing
         How many merges are proposed, and how many mutations, drops, alters and kills are asked for; how many replicas
-        make other bytes than the others.
+        make other bytes than the others, and at every try.
+    cleanings, absences, joins, leaves
+        How often the log is cleaned, with limits of a few entries; how many replicas are away for long, join, are dropped.
     """
 
     replicas: int
@@ -69,6 +71,10 @@ class Options:
     merges: int
     commands: int
     differing: int
+    cleanings: int
+    absences: int
+    joins: int
+    leaves: int
 
 
 def draw_options(random: Random) -> Options:
@@ -104,4 +110,25 @@ def draw_options(random: Random) -> Options:
         merges=int(swarm(random.randint(1, 12))),
         commands=int(swarm(random.randint(1, 8))),
         differing=int(swarm(random.randint(1, 2))),
+        cleanings=random.choice((0, random.randint(2, 20), random.randint(10, 60))),
+        absences=int(swarm(random.randint(1, 4))),
+        joins=int(swarm(random.randint(1, 2))),
+        leaves=int(swarm(random.randint(1, 3))),
+    )
+
+
+def stretched(options: Options, hours: int) -> Options:
+    """Return the options of a run of so many virtual hours, with more load and more faults, and slower sessions."""
+    return replace(
+        options,
+        duration=hours * 3600 * SECOND,
+        inserts=options.inserts * 4,
+        session_timeout=options.session_timeout * 30,
+        crashes=options.crashes * 3,
+        cuts=options.cuts * 3,
+        merges=options.merges * 4,
+        commands=options.commands * 2,
+        cleanings=options.cleanings * 6,
+        absences=options.absences * 3,
+        leaves=options.leaves * 2,
     )

@@ -22,6 +22,7 @@ from replitree.protocol.effects import (
     Fetched,
     FetchMany,
     FetchPart,
+    FindPart,
     Get,
     GetMany,
     Link,
@@ -53,6 +54,7 @@ from replitree.verify.kernel import Conversation
 from replitree.verify.kernel import Stage as StageFunction
 from replitree.verify.life import Then
 from replitree.verify.local import Done, Here, cancelled, perform_local
+from replitree.verify.longlife import DUTIES
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, me_of, seat_of
 from replitree.verify.probes import Seen, probes_of
@@ -66,7 +68,9 @@ POLL = 10 * SECOND
 FETCH_TIMEOUT = 2 * SECOND
 
 _READS = (Get, GetMany, Exists, Children, Sync)
-_ON_DISK = (Stage, Publish, FetchMany, Merge, Mutate, Link, Detach, ListStaging, RemoveStaging, ListParts, RemovePart)
+_ON_DISK = (
+    Stage, Publish, FetchMany, Merge, Mutate, Link, Detach, ListStaging, RemoveStaging, ListParts, FindPart, RemovePart,
+)  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +104,8 @@ class Process:
         Stages to run instead of others, by name: a mutant.
     processes
         The present process of every replica; also where this one looks whether another is dead.
+    is_operator
+        Whether it is no replica's process: it has nothing but duties.
     """
 
     def __init__(
@@ -110,6 +116,8 @@ class Process:
         incarnation: int,
         stages: Mapping[str, StageFunction],
         processes: dict[str, Process],
+        *,
+        is_operator: bool = False,
     ) -> None:
         self.cluster, self.observer = cluster, observer
         self.name, self.me = name, me_of(name, incarnation)
@@ -125,6 +133,8 @@ class Process:
         self.session = cluster.open_session(name)
         self._heard_at = cluster.now
         self.memory = Memory(incarnation, self.session.number)
+        if is_operator:
+            self._beat()
 
     # --- life -----------------------------------------------------------------------------------------------------------
 
@@ -151,6 +161,10 @@ class Process:
     def propose(self, sources: tuple[str, ...]) -> None:
         """Propose a merge."""
         self._spawn("leader", life.lead, self.replica, sources)
+
+    def duty(self, name: str, *arguments: Any) -> None:
+        """Do what an operator or a leader does once: `longlife.DUTIES`."""
+        self._spawn("duty", DUTIES[name], self.replica, *arguments)
 
     def kill(self, mutation: EntryId) -> None:
         """Kill a mutation."""
@@ -382,8 +396,9 @@ class Process:
         done = cancelled(effect, self._here()) if isinstance(effect, Merge | Mutate) else None
         done = perform_local(effect, self._here()) if done is None else done
         assert done is not None
-        if isinstance(done.outcome, Made) and int(self.name[1:]) <= self.cluster.options.differing:
-            return _with_other_bytes(effect, done, self.name)
+        differs = isinstance(effect, Merge | Mutate) and int(self.name[1:]) <= self.cluster.options.differing
+        if isinstance(done.outcome, Made) and differs:
+            return _with_other_bytes(effect, done, f"{self.name}.{self.cluster.random.randrange(3)}")
         return done.outcome, done.disk, done.memory
 
     def _fetch(self, effect: FetchMany, before: Disk) -> tuple[Any, Disk]:
@@ -434,9 +449,9 @@ class Process:
             self.cluster.after(POLL, self._poll)
 
 
-def _with_other_bytes(effect: Any, done: Done, name: str) -> tuple[Any, Disk, Memory]:
-    """Return what a merge or a mutation makes with another version or another library."""
-    content = f"{done.outcome.content_hash}?{name}"
+def _with_other_bytes(effect: Any, done: Done, which: str) -> tuple[Any, Disk, Memory]:
+    """Return what a merge or a mutation makes with another version or another library: not the same at every try."""
+    content = f"{done.outcome.content_hash}?{which}"
     folder = done.disk.folder(effect.staging)
     assert folder is not None
     parts = tuple((partition, content) for partition, _ in folder.parts)

@@ -1,0 +1,219 @@
+"""Restore a table from this server's disk, while the server does not run: coordination has lost it, the disk has not.
+
+The lock of the data folder is held all the time, so no process acts for the replica.  Every byte of every part is read first;
+what is broken is set aside, and the table is made of the rest (`protocol.restore`).  Cut off anywhere, it is done again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from replitree.coordination.port import make_root
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.errors import BadInput, CorruptPart, ReplitreeError, Unavailable
+from replitree.protocol import layout
+from replitree.protocol.effects import ClientAnswer, RequestId, StoreEffect
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.restore import NotRestored, choose_parts, restore
+from replitree.replica.config import ServerConfig
+from replitree.replica.identity import own_identity
+from replitree.replica.old_parts import RETIRED
+from replitree.replica.runner import Performer
+from replitree.replica.server import lock_data_folder
+from replitree.storage.definition import TableDefinition
+from replitree.storage.disk import PartStore
+from replitree.storage.kept_definition import FILE, read_definition
+from replitree.storage.manifest import PartManifest
+
+
+class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a restore.
+
+    Attributes
+    ----------
+    table, table_id, replica, folder
+        Which, and from which folder.
+    parts, rows, bytes
+        What the table has now.
+    broken
+        Parts whose files are not what their manifests say; set aside.
+    overlapping
+        Parts that overlap a chosen one; set aside.
+    first
+        Where its log goes on; None when nothing was written.
+    """
+
+    table: str
+    table_id: str
+    replica: str
+    folder: str
+    parts: int
+    rows: int
+    bytes: int
+    broken: dict[str, str]
+    overlapping: tuple[str, ...] = ()
+    first: int | None = None
+
+
+def restore_table(
+    config: ServerConfig,
+    name: str,
+    table_id: str | None = None,
+    *,
+    dry_run: bool = False,
+    told: Callable[[int, int], object] | None = None,
+) -> RestoreReport:
+    """Make the parts on this server's disk the table.
+
+    Parameters
+    ----------
+    config
+        The server's.
+    name, table_id
+        The table; the id, or its beginning, when the folder has several of that name.
+    dry_run
+        Only read and say what would be done; nothing is written or set aside.
+    told
+        Called with how many parts are verified, and how many there are.
+
+    Raises
+    ------
+    ReplicaBusy
+        The server runs: stop it first.
+    BadInput
+        The disk has no such table, or more than one; or coordination has the table.
+    Unavailable
+        It was not finished; do it again.
+    """
+    layout.check_table_name(name)
+    with _locked(Path(config.data)):
+        folder, definition = find_table(Path(config.data) / "tables", name, table_id)
+        store = PartStore(folder)
+        whole, broken = _verify(store, folder, definition, told)
+        chosen, overlapping = choose_parts(whole)
+        report = _report(config, folder, definition, [whole[part] for part in chosen])
+        report = msgspec.structs.replace(report, broken=broken, overlapping=tuple(part.name for part in overlapping))
+        if dry_run:
+            return report
+        for part, problem in broken.items():
+            store.quarantine(part, problem)
+        for part in report.overlapping:
+            store.detach(part)
+        first = _write(config, definition, {part: whole[part].content_hash for part in chosen})
+        return msgspec.structs.replace(report, first=first)
+
+
+def find_table(tables: Path, name: str, table_id: str | None) -> tuple[Path, TableDefinition]:
+    """Return a table's folder below a server's data folder, and the definition that it keeps.
+
+    Raises
+    ------
+    BadInput
+        There is none, or more than one; says which there are.
+    """
+    found: list[tuple[Path, TableDefinition]] = []
+    for folder in sorted(tables.iterdir()) if tables.is_dir() else ():
+        definition = read_definition(folder)
+        if definition is not None and definition.name == name and definition.table_id.startswith(table_id or ""):
+            found.append((folder, definition))
+    if not found:
+        raise BadInput(
+            f"{tables} has no table {name!r}{f' with the id {table_id}' if table_id else ''} that says what its columns are "
+            f"({FILE} in its folder; another replica's is the same)"
+        )
+    if len(found) > 1:
+        each = ", ".join(f"{definition.table_id} in {folder.name}" for folder, definition in found)
+        raise BadInput(f"{tables} has {len(found)} tables {name!r}: say which by its id ({each})")
+    return found[0]
+
+
+def _verify(
+    store: PartStore, folder: Path, definition: TableDefinition, told: Callable[[int, int], object] | None
+) -> tuple[dict[Part, PartManifest], dict[str, str]]:
+    """Read all parts that are not old; return those that are whole, and what is wrong with the others."""
+    old = frozenset(path.name for path in (folder / RETIRED).iterdir()) if (folder / RETIRED).is_dir() else frozenset()
+    names = tuple(part for part in store.parts() if part not in old)
+    whole: dict[Part, PartManifest] = {}
+    broken: dict[str, str] = {}
+    for done, name in enumerate(names, 1):
+        try:
+            manifest = store.verify(name)
+        except CorruptPart as error:
+            broken[name] = str(error)
+        else:
+            _check_version(folder, definition, name, manifest)
+            whole[parse_part(name)] = manifest
+        if told is not None:
+            told(done, len(names))
+    return whole, broken
+
+
+def _check_version(folder: Path, definition: TableDefinition, part: str, manifest: PartManifest) -> None:
+    if manifest.schema_version > definition.schema_version:
+        raise BadInput(
+            f"part {part} has columns of version {manifest.schema_version}, and {folder / FILE} knows only up to "
+            f"{definition.schema_version}: take that file from another replica"
+        )
+
+
+def _report(
+    config: ServerConfig, folder: Path, definition: TableDefinition, manifests: list[PartManifest]
+) -> RestoreReport:
+    return RestoreReport(
+        table=definition.name,
+        table_id=definition.table_id,
+        replica=config.name,
+        folder=str(folder),
+        parts=len(manifests),
+        rows=sum(manifest.rows for manifest in manifests),
+        bytes=sum(manifest.bytes for manifest in manifests),
+        broken={},
+    )
+
+
+def _write(config: ServerConfig, definition: TableDefinition, parts: dict[Part, str]) -> int:
+    """Run the procedure; return where the log goes on."""
+    with _session(config) as coordination:
+        root = coordination.url.root
+        make_root(coordination, layout.tables(root))
+        place = Replica(Table(layout.table_path(root, definition.name)), config.name)
+        performer = Performer(lambda: coordination, _no_store, _no_answer)
+        me = own_identity("").encode()
+        outcome = performer.run(restore(place, me, definition.encode_metadata(), definition.encode_columns(), parts))
+    if isinstance(outcome, NotRestored):
+        raise (Unavailable if outcome.again else BadInput)(f"table {definition.name} is not restored: {outcome.reason}")
+    return outcome.first
+
+
+@contextmanager
+def _locked(data: Path) -> Iterator[None]:
+    if not data.is_dir():
+        raise BadInput(f"there is no data folder {data}")
+    lock = lock_data_folder(data)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _session(config: ServerConfig) -> Iterator[ZooKeeperCoordination]:
+    session = ZooKeeperCoordination(config.zookeeper, session_timeout_s=config.session_timeout_s)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def _no_store(effect: StoreEffect) -> object:
+    raise ReplitreeError(f"a restore does not ask for {type(effect).__name__}")
+
+
+def _no_answer(request: RequestId, answer: ClientAnswer) -> None:
+    raise ReplitreeError(f"a restore answers nobody: {request}, {answer}")

@@ -1,0 +1,266 @@
+"""Lost parts: files that break, the search for parts that can't be had, and what is declared.
+
+Three duties stand in for the threads around `protocol.lost` (`replica.mending`, `replica.lost_parts`) and for fate.  What breaks is
+named by the model: a part of one replica, or all that is staged there.  Patience is left out: whoever misses a part may ask at
+any moment, once; after that he asks again when the others' registrations, queues and pointers would let him declare it lost, so
+that a state in which nobody goes on is one in which nobody could.
+
+`LOST` is checked where the declaring commit takes place (`kept_rows`): no replica, active or not, may have the part's rows, whole
+on its disk and registered, or staged for an insert that it has not executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol import layout
+from replitree.protocol.effects import Applied, Commit, Create, Epoch, StagingId
+from replitree.protocol.entries import GetEntry, LostEntry, decode_entry
+from replitree.protocol.fetch import refetch
+from replitree.protocol.layout import Replica
+from replitree.protocol.lost import Declared, declare_lost, note_broken, note_whole
+from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.registration import content_of as registered_content
+from replitree.protocol.registration import is_broken
+from replitree.verify.disk import Disk, content_of, rows_in
+from replitree.verify.life import Lack, Mended, Stage, Then
+from replitree.verify.memory import Memory, State
+
+STAGED = "staging"
+"""What a model names when everything that is staged breaks."""
+
+
+# --- effects ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Wait until a part (or anything staged: `STAGED`) is on the disk; then it is not any more."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitDamage:
+    """Wait, while active, until a part's registration and its files do not agree.  Outcome: `Damage`."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A registered part: the epoch of the process, and the content that the part should have."""
+
+    epoch: Epoch
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitLoss:
+    """Wait, while active, until a part can't be had here.  Outcome: the epoch.
+
+    `certain`: until declaring it would succeed, too.
+    """
+
+    part: str
+    certain: bool
+
+
+EFFECTS = (Break, AwaitDamage, AwaitLoss)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of an effect."""
+
+    outcome: Any
+    memory: Memory
+    disk: Disk
+
+
+def perform(
+    effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk]
+) -> Changed | None:
+    """Perform one of `EFFECTS`; None while what it waits for is not there."""
+    disk = disks[replica.name]
+    match effect:
+        case Break(what):
+            after = _without(disk, what)
+            return None if after == disk else Changed(None, memory, after)
+        case AwaitDamage(part):
+            damage = _damage(replica, memory, tree, disks, part)
+            return None if damage is None else Changed(damage, memory, disk)
+        case AwaitLoss(part, certain):
+            missed = _is_missed(replica, memory, disk, parse_part(part))
+            if not missed or (certain and not _would_be_declared(replica, memory, tree, parse_part(part))):
+                return None
+            return Changed(memory.epoch, memory, disk)
+    raise AssertionError(effect)
+
+
+def _without(disk: Disk, what: str) -> Disk:
+    return replace(disk, folders=()) if what == STAGED else disk.without_parts(what)
+
+
+def _damage(
+    replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk], part: str
+) -> Damage | None:
+    """Return what is to be mended, or to be noted; None when nothing can be done about a part now."""
+    if memory.state is not State.ACTIVE or memory.epoch is None or parse_part(part) not in memory.held:
+        return None
+    node = tree.get(layout.part(replica, part))
+    if node is None:
+        return None
+    content = registered_content(node.value)
+    is_here = disks[replica.name].content(part) == content
+    if is_here and not is_broken(node.value) and part not in dict(memory.lacking):
+        return None
+    if not is_here and is_broken(node.value) and part in dict(memory.lacking):
+        others = (tree.get(layout.part(Replica(replica.table, name), part)) for name in disks if name != replica.name)
+        if not any(other is not None and other.value.decode() == content for other in others):
+            return None
+    return Damage(memory.epoch, content)
+
+
+def _is_missed(replica: Replica, memory: Memory, disk: Disk, part: Part) -> bool:
+    """Whether a replica has neither the files of a part nor anything that it could get them from; it has tried."""
+    if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
+        return False
+    if disk.content(part.name) is not None or memory.place.parts.covering(part) is None:
+        return False
+    if part in memory.held:
+        return part.name in dict(memory.lacking)
+    waiting = (item for item in memory.queue if item.index in memory.waiting and part in item.change.added)
+    return memory.held.covering(part) is None and any(isinstance(item.entry, GetEntry) for item in waiting)
+
+
+def _would_be_declared(replica: Replica, memory: Memory, tree: Tree, part: Part) -> bool:
+    assert memory.epoch is not None
+    if _is_declared(tree, replica, part):
+        return False
+    procedure = declare_lost(replica, memory.epoch, part, empty_of(part), 0)
+    outcome: Any = None
+    try:
+        while True:
+            effect = procedure.send(outcome)
+            if isinstance(effect, Commit):
+                _, outcome = tree.commit(effect.operations, session=memory.session)
+                if not isinstance(outcome, Applied):
+                    return False
+            else:
+                outcome = answer(tree, effect)
+    except StopIteration as stop:
+        return isinstance(stop.value, Declared)
+
+
+def _is_declared(tree: Tree, replica: Replica, part: Part) -> bool:
+    parent = layout.log(replica.table)
+    for name in tree.children(parent) or ():
+        node = tree.get(f"{parent}/{name}")
+        entry = None if node is None else decode_entry(node.value, name)
+        if isinstance(entry, LostEntry) and entry.part == part.name:
+            return True
+    return False
+
+
+def empty_of(part: Part) -> str:
+    """Return the content of a part without rows."""
+    return content_of(part.partition, ())
+
+
+# --- duties -------------------------------------------------------------------------------------------------------------------
+
+
+def breaks(replica: Replica, what: str) -> Generator[Any, Any, None]:
+    """Let files break, at any moment."""
+    del replica
+    yield Break(what)
+
+
+def watch_part(replica: Replica, part: str) -> Stage:
+    """Fetch a part again whose files are gone; say so when nobody has it, and when it is whole again."""
+    damage: Damage = yield AwaitDamage(part)
+    yield Lack(((part, damage.content_hash),))
+    still = yield from refetch(replica, ((part, damage.content_hash),))
+    if still:
+        yield from note_broken(replica, damage.epoch, parse_part(part))
+    else:
+        yield Mended((part,))
+        yield from note_whole(replica, damage.epoch, parse_part(part))
+    return Then(watch_part, (replica, part))
+
+
+def ask_once(replica: Replica, part: str) -> Stage:
+    """Try to declare a part lost that can't be had here."""
+    yield from _declare(replica, part, certain=False)
+    return Then(ask_again, (replica, part))
+
+
+def ask_again(replica: Replica, part: str) -> Stage:
+    """Try it once more as soon as it would succeed."""
+    yield from _declare(replica, part, certain=True)
+    return Then(ask_again, (replica, part))
+
+
+def _declare(replica: Replica, part: str, *, certain: bool) -> Generator[Any, Any, None]:
+    epoch: Epoch = yield AwaitLoss(part, certain)
+    yield from declare_lost(replica, epoch, parse_part(part), empty_of(parse_part(part)), 0)
+
+
+DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {"break": breaks, "watch": watch_part, "lose": ask_once}
+"""What a model can ask for, by name; each with the name of a part."""
+
+STAGES = (watch_part, ask_once, ask_again)
+GOES_ON = ("watch", "lose")
+"""What the next process of a seat does as well."""
+
+
+# --- what a declaration may not do -----------------------------------------------------------------------------------------------
+
+
+def declared_part(effect: Any) -> str | None:
+    """Return the part that a commit declares lost."""
+    for each in effect.operations if isinstance(effect, Commit) else ():
+        if isinstance(each, Create) and each.sequential:
+            entry = decode_entry(each.value, each.path)
+            return entry.part if isinstance(entry, LostEntry) else None
+    return None
+
+
+def kept_rows(name: str, replica: Replica, tree: Tree, disks: Mapping[str, Disk]) -> str | None:
+    """LOST: who still has rows of a part that `replica` has just declared lost, in the state before it."""
+    part = parse_part(name)
+    for other in sorted(disks):
+        holder = Replica(replica.table, other)
+        for each in map(parse_part, tree.children(layout.parts(holder)) or ()):
+            node = tree.get(layout.part(holder, each.name))
+            shares = each.partition == part.partition and each.block_min <= part.block_max
+            if node is None or is_broken(node.value) or not shares or part.block_min > each.block_max:
+                continue
+            if rows_in(disks[other].content(each.name) or ""):
+                return f"LOST: {other} has {each.name}, and {replica.name} declares {name} lost"
+        for staging in _to_be_published(holder, tree, part):
+            folder = disks[other].folder(staging)
+            is_staged = folder is not None and not folder.torn and part.partition in dict(folder.parts)
+            if is_staged or rows_in(disks[other].content(name) or ""):
+                return f"LOST: {other} has the rows of {name} and will register them, and {replica.name} declares it lost"
+    return None
+
+
+def _to_be_published(holder: Replica, tree: Tree, part: Part) -> list[StagingId]:
+    """Return the staging ids of the inserts of a part that their writer has still to execute."""
+    pointer = tree.get(layout.log_pointer(holder))
+    if pointer is None:
+        return []
+    found: list[StagingId] = []
+    for index in range(part.block_min, part.block_max + 1):
+        log, queued = layout.log_entry(holder.table, index), layout.queue_entry(holder, index)  # type: ignore[arg-type]
+        for path in ((log,) if index >= int(pointer.value) else (queued,)):
+            node = tree.get(path)
+            entry = None if node is None else decode_entry(node.value, path)
+            if isinstance(entry, GetEntry) and entry.replica == holder.name:
+                found.append(entry.insert)
+    return found

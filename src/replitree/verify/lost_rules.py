@@ -1,0 +1,92 @@
+"""What must hold of lost parts in every state, and at the end: `LOST`, and what the other invariants allow because of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replitree.protocol import layout
+from replitree.protocol.effects import LogIndex
+from replitree.protocol.entries import GetEntry, LostEntry, decode_block
+from replitree.protocol.parts import Part, inserted_part, parse_part
+from replitree.verify.disk import requests_in, rows_in
+from replitree.verify.history import Log
+
+if TYPE_CHECKING:
+    from replitree.verify.invariants import Look
+
+
+def lost_at(log: Log) -> dict[str, int]:
+    """Return the parts that were declared lost, each with the index of the first entry that says so."""
+    found: dict[str, int] = {}
+    for index, entry in log.raw:
+        if isinstance(entry, LostEntry):
+            found.setdefault(entry.part, index)
+    return found
+
+
+def lost_requests(log: Log) -> frozenset[int]:
+    """Return the requests whose rows were in parts that were declared lost."""
+    rows = (row for name in lost_at(log) for row in log.lineage[parse_part(name)].rows)
+    return frozenset(int(row.partition("~")[0]) for row in rows)
+
+
+def has_lost_rows_at_most(rows: tuple[str, ...], content: str, log: Log) -> bool:
+    """Whether a content is that of some rows without those that were lost."""
+    lost = lost_requests(log)
+    left = tuple(row for row in rows if int(row.partition("~")[0]) not in lost)
+    return bool(lost) and rows_in(content) == left
+
+
+def is_lost_with(entry: GetEntry, first: int, last: int, partition: str, log: Log) -> bool:
+    """Whether the part of an insert in one partition was declared lost by an entry after `first` and before `last`."""
+    del entry
+    return first < lost_at(log).get(inserted_part(partition, LogIndex(first)).name, -1) < last
+
+
+def tokens_go_with_lost_parts(look: Look) -> str | None:
+    """LOST: the token of an insert is free from the moment that its only part is lost, and not before."""
+    log, lost = look.log, lost_at(look.log)
+    if not lost:
+        return None
+    for index, entry in log.inserts:
+        names = [inserted_part(part.partition, LogIndex(index)).name for part in entry.parts]
+        gone = [name for name in names if name in lost]
+        for token in entry.blocks if gone else ():
+            path = layout.block(log.table, token)
+            node = log.tree.get(path)
+            is_taken = node is not None and decode_block(node.value, path).insert == entry.insert
+            if is_taken and len(names) == 1:
+                return f"LOST: {names[0]} is lost, and its token {token} is still taken"
+            if not is_taken and len(gone) < len(names):
+                return f"LOST: only {', '.join(gone)} of entry {index} is lost, and its token {token} is free"
+    return None
+
+
+def lost_parts_are_empty(look: Look) -> str | None:
+    """LOST, when nothing is left to do: nobody shows lost rows, and all that is registered is equal and whole."""
+    lost = lost_requests(look.log)
+    agreed: dict[str, str] = {}
+    for name in (replica for seat, replica in look.model.seats if look.model.works_to_the_end(seat)):
+        for part, content in look.log.registered(look.model.replica(name)).items():
+            still = [request for request in requests_in(content) if request in lost]
+            if still:
+                return f"LOST: {part} of {name} still has the rows of request {still[0]}"
+            if agreed.setdefault(part, content) != content:
+                return f"LOST: {part} of {name} is {content}, others have {agreed[part]}"
+            if look.disks[name].content(part) != content and lost:
+                return f"LOST: {part} of {name} is registered as {content}, its disk has other content"
+    return None
+
+
+def is_fragile(part: Part | str, look: Look) -> bool:
+    """Whether a model lets the files of a part break, or of something that it is made of."""
+    each = parse_part(part) if isinstance(part, str) else part
+    if not look.model.fragile:
+        return False
+    names = {name for name in look.model.fragile if name != "staging"}
+    near = [parse_part(name) for name in names]
+    return any(each.partition == one.partition and _shares(each, one) for one in near)
+
+
+def _shares(one: Part, other: Part) -> bool:
+    return one.block_min <= other.block_max and other.block_min <= one.block_max

@@ -1,0 +1,135 @@
+"""Lost parts: what nobody has is declared lost, becomes empty everywhere, and may be inserted again.
+
+The first insert is what breaks.  Its client may repeat it at any moment: it hears "duplicate", or inserts its rows again.
+"""
+
+from __future__ import annotations
+
+from replitree.verify.model import Duty, Fault, Insert, Model, Proposal
+from replitree.verify.models.clean import THREE
+from replitree.verify.models.insert import TWO
+
+BOTH = ("r1", "r2")
+PART = "all_0_0_0"
+FIRST = Insert("r1", ((1, "a"),))
+AGAIN = Insert("r2", ((2, "a"),))
+OTHER = Insert("r1", ((3, "b"),))
+MERGE = (Proposal("r1", (PART, "all_1_1_0")),)
+ASKED = ("declared lost", "made empty")
+
+
+def _all(name: str, *seats: str, what: str = PART) -> tuple[Duty, ...]:
+    return tuple(Duty(seat, name, (what,)) for seat in seats)
+
+
+NOTED = ("r1 break1", "r2 break3", "r1 watch2", "r2 watch4")
+"""The part breaks on both replicas, and they say so."""
+
+
+def _both(what: str) -> tuple[Duty, ...]:
+    return tuple(Duty(seat, name, (what,)) for seat in BOTH for name in ("break", "watch"))
+
+
+MODELS = (
+    Model(
+        "lost_everywhere",
+        "a part is broken on the replica that asks, and breaks on the other one at any moment",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, "r1 break1"),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        probes=(*ASKED, "noted broken", "noted whole"),
+    ),
+    Model(
+        "lost_again",
+        "a part is broken everywhere; it is declared lost while its client inserts again",
+        TWO,
+        (FIRST, AGAIN),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        probes=(*ASKED, "duplicate"),
+    ),
+    Model(
+        "lost_partitions",
+        "of two parts of an insert one is broken everywhere; the client inserts again",
+        TWO,
+        (FIRST, AGAIN),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        partitions=("p", "q"),
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        duties=(*_both("p_0_0_0"), *_all("lose", "r1", what="p_0_0_0")),
+        probes=(*ASKED, "duplicate"),
+    ),
+    Model(
+        "lost_writer_away",
+        "the writer of an insert is away with the only rows, and comes back at any moment",
+        TWO,
+        (FIRST, AGAIN),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", "stop r1"),
+        duties=_all("lose", "r2"),
+        probes=("duplicate", "fetched"),
+    ),
+    Model(
+        "lost_staged",
+        "the writer of an insert has lost its files before it registered them; another replica waits, and both ask",
+        TWO,
+        (FIRST,),
+        {Fault.CRASH: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", "stop r1", "r1 break1"),
+        duties=(*_all("break", "r1"), *_all("lose", *BOTH)),
+        probes=(*ASKED, "crash"),
+    ),
+    Model(
+        "lost_fetched",
+        "a part breaks on the replica that asks, while another one fetches it; a merge of it waits in the queue of that one",
+        TWO,
+        (FIRST, OTHER),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        merges=MERGE,
+        prelude=("r1 ins 1", "r1 ins 3", "r1", "r1 lead1", "r2 pull"),
+        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        resting=("r1",),
+        probes=(*ASKED, "merged", "declaration refused"),
+    ),
+    Model(
+        "lost_merge",
+        "a part is broken everywhere when a merge of it is pulled; it is declared lost meanwhile",
+        TWO,
+        (FIRST, OTHER),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        merges=MERGE,
+        prelude=("r1 ins 1", "r1 ins 3", *BOTH, *NOTED),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        probes=(*ASKED, "merged"),
+    ),
+    Model(
+        "lost_unpulled",
+        "three replicas: on one the part is broken, the second waits for it and asks, the third has not pulled it and comes back",
+        THREE,
+        (FIRST,),
+        {},
+        workers=("r1", "r2", "r3"),
+        started=("r1", "r2"),
+        prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2", "r2 pull"),
+        resting=("r1",),
+        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r2")),
+        probes=(*ASKED, "declaration refused"),
+    ),
+)

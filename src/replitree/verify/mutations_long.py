@@ -1,0 +1,371 @@
+"""Mutations of cleaning, recovery, joining and dropping: holes and bugs that systems of the field have had.
+
+Cleaning has more than one lock on each door: most holes of ClickHouse's `clearOldLogs` show only when the check of the versions
+of `is_lost` is taken away too, which ClickHouse does not have.  `docs/known-bugs.md` says which bug each one is.
+"""
+
+# ruff: noqa: SLF001 - a mutation reaches into what it breaks
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from replitree.protocol import clean_log, layout, recover, start, table
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Get,
+    GetMany,
+    LogIndex,
+    Many,
+    Operation,
+    Refused,
+    Set,
+    Version,
+)
+from replitree.protocol.layout import Replica
+from replitree.protocol.log import LogStart, LogValue, encode_log
+from replitree.protocol.parts import parse_part
+from replitree.protocol.pull import load
+from replitree.protocol.start import sweep_staging
+from replitree.protocol.table import NOT_LOST
+from replitree.verify import life, longlife
+from replitree.verify.kernel import Stage as StageFunction
+from replitree.verify.longlife import AwaitIdle
+from replitree.verify.mutations import Asked, changed
+from replitree.verify.mutations import Change as EffectChange
+from replitree.verify.mutations_table import Patches
+from replitree.verify.mutations_table import _with_patches as with_patches
+
+Some = Generator[Any, Any, Any]
+
+
+def stage(name: str) -> StageFunction:
+    """Return a stage of `life` or a duty of `longlife`."""
+    found: StageFunction = getattr(life, name, None) or getattr(longlife, name)
+    return found
+
+
+def with_change(new_change: Callable[..., EffectChange], *names: str) -> dict[str, StageFunction]:
+    """Return stages, changed."""
+    return {name: changed(stage(name), new_change) for name in names}
+
+
+def with_others(patches: Patches, *names: str) -> dict[str, StageFunction]:
+    """Return stages, with functions of the protocol exchanged while they run."""
+    return {name: with_patches(stage(name), patches) for name in names}
+
+
+def with_both(
+    new_change: Callable[..., EffectChange], patches: Mapping[tuple[ModuleType | type, str], Any], *names: str
+) -> dict[str, StageFunction]:
+    """Return stages, changed and with functions exchanged."""
+    return {name: changed(with_patches(stage(name), patches), new_change) for name in names}
+
+
+def _dropping(is_dropped: Callable[[Operation, Commit], bool]) -> Callable[..., EffectChange]:
+    """Return a change that leaves operations out of commits."""
+
+    def new_change(*_: Any) -> EffectChange:
+        def change(effect: Any) -> Asked:
+            if isinstance(effect, Commit):
+                kept = tuple(each for each in effect.operations if not is_dropped(each, effect))
+                effect = Commit(*kept) if kept else effect
+            return (yield effect)
+
+        return change
+
+    return new_change
+
+
+# --- cleaning -----------------------------------------------------------------------------------------------------------------
+
+
+def _removes(commit: Commit) -> bool:
+    return any(isinstance(each, Set) and each.path.endswith("/log") for each in commit.operations)
+
+
+def _is_check(operation: Operation, *ends: str) -> bool:
+    return isinstance(operation, Check) and operation.path.endswith(ends)
+
+
+def _of_lost(operation: Operation, commit: Commit) -> bool:
+    return _removes(commit) and _is_check(operation, "/is_lost")
+
+
+def _of_others(operation: Operation, commit: Commit) -> bool:
+    own = commit.operations[0].path
+    return _removes(commit) and _is_check(operation, "/is_lost", "/host") and operation.path != own
+
+
+def _of_replicas(operation: Operation, commit: Commit) -> bool:
+    return _removes(commit) and _is_check(operation, "/replicas")
+
+
+def _of_marked(operation: Operation, commit: Commit) -> bool:
+    return not _removes(commit) and _is_check(operation, "/host") and operation is not commit.operations[0]
+
+
+def _of_added_when_marking(operation: Operation, commit: Commit) -> bool:
+    return not _removes(commit) and _is_check(operation, "/replicas")
+
+
+marking_joined = _dropping(_of_added_when_marking)
+without_lost_checks = _dropping(_of_lost)
+without_other_checks = _dropping(_of_others)
+without_added_check = _dropping(_of_replicas)
+without_mark_checks = _dropping(_of_marked)
+
+
+def _pointers_first(replicas: tuple[Replica, ...]) -> Some:
+    """Read pointers before `is_lost`, as ClickHouse does."""
+    early: Many = yield GetMany(tuple(layout.log_pointer(replica) for replica in replicas))
+    found = yield from LOOK(replicas)
+    if found is None or None in early.nodes:
+        return None
+    pointers = {r: LogIndex(int(n.value)) for r, n in zip(replicas, early.nodes, strict=True) if n is not None}
+    return tuple(seen if seen.is_lost else replace(seen, pointer=pointers[seen.replica]) for seen in found)
+
+
+def _read_once(replicas: tuple[clean_log.Seen, ...]) -> Some:
+    yield from ()
+    return replicas
+
+
+def _plan_for_good_ones(
+    cleaner: Replica, replicas: tuple[clean_log.Seen, ...], first: LogIndex, keep: clean_log.Keep
+) -> clean_log.Plan | None:
+    """Keep nothing for those that a recovering replica may be cloning."""
+    asleep = tuple(replace(seen, is_lost=False) if seen.is_lost and seen.is_active else seen for seen in replicas)
+    return PLAN(cleaner, asleep, first, keep)
+
+
+def _plan_with_itself(
+    cleaner: Replica, replicas: tuple[clean_log.Seen, ...], first: LogIndex, keep: clean_log.Keep
+) -> clean_log.Plan | None:
+    """Mark whoever is good and not needed, the cleaner too."""
+    planned = PLAN(cleaner, replicas, first, keep)
+    if planned is None:
+        return None
+    return clean_log.Plan(tuple(seen for seen in replicas if not seen.is_lost), planned.end)
+
+
+def _from_the_top(
+    cleaner: Replica, start: LogStart, end: LogIndex, proof: tuple[Operation, ...], lost: tuple[str, ...]
+) -> Some:
+    """Remove one by one, the newest first."""
+    version = start.version
+    for index in reversed(range(start.first, end)):
+        committed = yield Commit(
+            *proof,
+            Set(layout.log(cleaner.table), encode_log(LogValue(first=end)), version),
+            Delete(layout.log_entry(cleaner.table, index), ANY_VERSION),
+        )
+        if not isinstance(committed, Applied):
+            return clean_log.Moved(lost)
+        version = Version(version + 1)
+    return clean_log.Cleaned(end, end - start.first, lost)
+
+
+def _wait_for_half_dropped(replicas: tuple[Replica, ...]) -> Some:
+    hosts: Many = yield GetMany(tuple(layout.host(replica) for replica in replicas))
+    if any(host is None or host.value == table.DROPPED_HOST for host in hosts.nodes):
+        return None
+    return (yield from LOOK(replicas))
+
+
+LOOK, PLAN = clean_log.look, clean_log.plan
+
+POINTERS_FIRST: Patches = {(clean_log, "look"): _pointers_first}
+READ_ONCE: Patches = {(clean_log, "_look_again"): _read_once}
+SOURCES_IGNORED: Patches = {(clean_log, "plan"): _plan_for_good_ones}
+MARKS_ITSELF: Patches = {(clean_log, "plan"): _plan_with_itself}
+FROM_THE_TOP: Patches = {(clean_log, "_remove"): _from_the_top}
+HALF_DROPPED_BLOCKS: Patches = {(clean_log, "look"): _wait_for_half_dropped}
+
+
+def marking_last(*_: Any) -> EffectChange:
+    """Mark replicas lost after their entries were removed."""
+    held: list[Commit] = []
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, Commit) and not _removes(effect):
+            held.append(effect)
+            return Applied()
+        if isinstance(effect, Commit) and held:
+            marked = {each.path for each in held[0].operations if isinstance(each, Set)}
+            effect = Commit(*(each for each in effect.operations if each.path not in marked))
+            outcome = yield effect
+            yield held.pop()
+            return outcome
+        return (yield effect)
+
+    return change
+
+
+# --- recovery -----------------------------------------------------------------------------------------------------------------
+
+
+def _of_source(operation: Operation, commit: Commit) -> bool:
+    del commit
+    return _is_check(operation, "/is_lost")
+
+
+def _of_source_pointer(operation: Operation, commit: Commit) -> bool:
+    del commit
+    return _is_check(operation, "/log_pointer")
+
+
+def _of_own_queue(operation: Operation, commit: Commit) -> bool:
+    del commit
+    return isinstance(operation, Delete) and "/queue/" in operation.path
+
+
+without_source_check = _dropping(_of_source)
+without_pointer_check = _dropping(_of_source_pointer)
+with_own_queue = _dropping(_of_own_queue)
+
+
+def cleared_first(*_: Any) -> EffectChange:
+    """Be good from the moment that the source's pointer was taken."""
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, Commit):
+            effect = Commit(
+                *(
+                    replace(each, value=NOT_LOST) if isinstance(each, Set) and each.path.endswith("/is_lost") else each
+                    for each in effect.operations
+                )
+            )
+        return (yield effect)
+
+    return change
+
+
+def busy(*_: Any) -> EffectChange:
+    """Recover while entries are still being executed."""
+
+    def change(effect: Any) -> Asked:
+        return None if isinstance(effect, AwaitIdle) else (yield effect)
+
+    return change
+
+
+def _any_source(replica: Replica) -> Some:
+    """Choose the last replica in the list, lost or not."""
+    names: tuple[str, ...] = (yield Children(layout.replicas(replica.table))) or ()
+    seen = (yield from clean_log.look(tuple(Replica(replica.table, n) for n in names if n != replica.name))) or ()
+    best = max(seen, key=lambda one: one.replica.name, default=None)
+    added = yield Get(layout.replicas(replica.table))
+    return None if best is None else recover.Source(best.replica, best.lost, added.version)
+
+
+def _parts_before_queue(recovery: Any) -> Some:
+    """Read the source's parts before its queue."""
+    source = recovery.source.replica
+    parts = yield Children(layout.parts(source))
+    nodes: Many = (yield GetMany(tuple(layout.part(source, name) for name in parts))) if parts else Many(())
+    later = yield from READ_SOURCE(recovery)
+    if later is None or None in nodes.nodes:
+        return None
+    registered = {parse_part(n): node.value for n, node in zip(parts, nodes.nodes, strict=True) if node}
+    return recover._SourceState(registered, later.queue)
+
+
+def _keep_everything(recovery: Any, state: Any) -> Some:
+    del recovery, state
+    yield from ()
+    return ()
+
+
+def _let_all_go(recovery: Any, state: Any) -> Some:
+    """Let go of what is yet to come, too."""
+    return (yield from LET_GO(replace(recovery, pointer=LogIndex(1_000_000)), state))
+
+
+def _go_on_in_doubt(committed: Any, replica: Replica) -> Any:
+    return REFUSED(committed, replica) if isinstance(committed, Refused) else recover.NotYet("no answer")
+
+
+READ_SOURCE, LET_GO, REFUSED = recover._read_source, recover._let_go, recover._refused
+
+ANY_SOURCE: Patches = {(recover, "choose_source"): _any_source}
+PARTS_BEFORE_QUEUE: Patches = {(recover, "_read_source"): _parts_before_queue}
+KEEP_EVERYTHING: Patches = {(recover, "_let_go"): _keep_everything}
+LET_ALL_GO: Patches = {(recover, "_let_go"): _let_all_go}
+GO_ON_IN_DOUBT: Patches = {(recover, "_refused"): _go_on_in_doubt}
+
+
+def sweeping_before(replica: Replica, me: bytes, epoch: Any, idle: Any) -> Some:
+    """Sweep staging before the source's queue was taken over."""
+    yield AwaitIdle()
+    loaded = yield from load(replica)
+    yield from sweep_staging(idle, loaded)
+    return (yield from life.recover_state(replica, me, epoch, idle))
+
+
+def standing_anywhere(*_: Any) -> EffectChange:
+    """Do not look where the log begins."""
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, Get) and effect.path.endswith("/log"):
+            node = yield effect
+            return None if node is None else replace(node, value=encode_log(LogValue()))
+        return (yield effect)
+
+    return change
+
+
+def _begins_at_zero(table_: layout.Table) -> Some:
+    del table_
+    yield from ()
+    return LogStart(LogIndex(0), Version(0))
+
+
+TAIL_BELIEVED: Patches = {(start, "read_start"): _begins_at_zero}
+
+# --- joining, leaving ---------------------------------------------------------------------------------------------------------
+
+
+def _join_good(replica: Replica, start: LogStart) -> tuple[Operation, ...]:
+    """Join a cleaned log as a good replica."""
+    lost = layout.is_lost(replica)
+    return tuple(Create(lost, NOT_LOST) if each.path == lost else each for each in JOIN(replica, start))
+
+
+def _leave_any_version(replica: Replica, host: Any, lost: Any) -> tuple[Operation, ...]:
+    return LEAVE(replica, replace(host, version=ANY_VERSION), replace(lost, version=ANY_VERSION))
+
+
+def _of_drop_mark(operation: Operation, commit: Commit) -> bool:
+    del commit
+    return _is_check(operation, "/dropped") or (
+        isinstance(operation, Create | Delete) and operation.path.endswith("/dropped")
+    )
+
+
+def _of_good_one(operation: Operation, commit: Commit) -> bool:
+    del commit
+    return _is_check(operation, "/is_lost", "/replicas")
+
+
+def _of_added_ones(operation: Operation, commit: Commit) -> bool:
+    del commit
+    return _is_check(operation, "/replicas")
+
+
+JOIN, LEAVE = table._join, table._mark_dropped
+
+JOIN_GOOD: Patches = {(table, "_join"): _join_good}
+LEAVE_ANY_VERSION: Patches = {(table, "_mark_dropped"): _leave_any_version}
+without_drop_mark = _dropping(_of_drop_mark)
+without_good_one = _dropping(_of_good_one)
+unseen_added = _dropping(_of_added_ones)

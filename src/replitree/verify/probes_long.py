@@ -1,0 +1,56 @@
+"""Rare branches of a long life: cleaning, losing, recovering, joining and leaving.  Names as in `probes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from replitree.protocol.effects import Applied, Commit, Create, Delete, Refused, Set
+from replitree.protocol.registration import is_broken
+from replitree.protocol.table import DROPPED_HOST, HALF_BUILT, LOST, NOT_LOST
+
+_MARKS = {LOST: "marked lost", HALF_BUILT: "recovery begun", NOT_LOST: "recovered"}
+
+
+def probes_of_long_life(stage: str, commit: Commit, outcome: Any) -> Iterator[str]:
+    """Return the rare branches that the outcome of a commit belongs to."""
+    if isinstance(outcome, Refused) and stage == "clean":
+        yield f"cleaning refused by {outcome.operation.path.rpartition('/')[2]}"
+    if isinstance(outcome, Refused) and stage == "recover_state":
+        yield f"recovery refused by {outcome.operation.path.rpartition('/')[2]}"
+    if stage in ("ask_once", "ask_again"):
+        yield "declared lost" if isinstance(outcome, Applied) else "declaration refused"
+    if stage == "watch_part" and isinstance(outcome, Applied):
+        yield "noted broken" if any(isinstance(each, Set) and is_broken(each.value) for each in commit.operations) else "noted whole"
+    if isinstance(outcome, Applied):
+        yield from _of_applied(stage, commit)
+
+
+def _of_applied(stage: str, commit: Commit) -> Iterator[str]:
+    for each in commit.operations:
+        match each:
+            case Set(path, value) if path.endswith("/is_lost"):
+                yield _mark(stage, value)
+            case Set(path, value) if path.endswith("/host") and value == DROPPED_HOST:
+                yield "drop of a replica begun"
+            case Set(path) if path.endswith("/log"):
+                yield "log cleaned"
+            case Set(path) if path.endswith("/replicas"):
+                yield "replica added"
+            case Delete(path) if path.endswith("/host"):
+                yield "drop of a replica finished"
+            case Create(path) if stage == "recover_state" and "/queue/" in path:
+                yield "queue taken over"
+            case Delete(path) if stage == "recover_state":
+                yield "old queue emptied" if "/queue/" in path else "part let go"
+
+
+def _mark(stage: str, value: bytes) -> str:
+    match stage:
+        case "declare_survivor":
+            return "declared good"
+        case "take_stand":
+            return "found itself lost"
+        case "drop_other":
+            return "lost its place"
+    return _MARKS[value]

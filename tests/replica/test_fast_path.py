@@ -1,0 +1,251 @@
+"""Connections that carry only small inserts, and those that turn out to carry something else."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, cast
+
+import pytest
+from typing_extensions import override
+
+from replitree.replica import fast_path
+from replitree.replica.fast_path import BODY_BYTES_MAX, HEAD_BYTES_MAX, Head, parse_head
+from replitree.storage.definition import TableSettings
+from tests.replica.inprocess import TOKEN, InProcessCluster, Node, as_stream, rows, wait_for
+
+INSERT = "POST /v1/tables/t/insert"
+
+
+def request(begin: str, body: bytes = b"", *headers: str, token: str = TOKEN) -> bytes:
+    lines = (f"{begin} HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", f"Content-Length: {len(body)}", *headers)
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class Answers(io.BufferedReader):
+    """The bytes of all answers; what was read ahead belongs to the next one, so nobody closes it in between."""
+
+    def makefile(self, _mode: str) -> Answers:
+        return self
+
+    @override
+    def close(self) -> None:
+        """Stay open."""
+
+
+class Talk:
+    """One connection to a node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        host, _, port = node.address.partition(":")
+        self.socket = socket.create_connection((host, int(port)), 20)
+        self.answers = Answers(socket.SocketIO(self.socket, "r"))
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def hear(self) -> tuple[int, Any]:
+        """Read one answer."""
+        response = http.client.HTTPResponse(cast("socket.socket", self.answers), method="POST")
+        response.begin()
+        body = response.read()
+        return response.status, json.loads(body) if body.startswith(b"{") else body
+
+    def ask(self, data: bytes) -> tuple[int, Any]:
+        self.send(data)
+        return self.hear()
+
+    def is_on_fast_path(self) -> bool:
+        """Whether the fast path has this connection; other replicas connect, too."""
+        return any(connection.peer == self.socket.getsockname() for connection in self.node.fast_path.connections)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@pytest.fixture
+def talk(cluster: InProcessCluster) -> Iterator[Talk]:
+    with talking(cluster.nodes[0]) as talk:
+        yield talk
+
+
+@contextmanager
+def talking(node: Node) -> Iterator[Talk]:
+    with closing(Talk(node)) as talk:
+        yield talk
+
+
+def inserted(index: int) -> tuple[int, dict[str, object]]:
+    return 200, {"outcome": "inserted", "index": index, "rows": 10}
+
+
+# --- heads ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_head_is_read() -> None:
+    head = b"POST /v1/tables/a_b/insert?token=x%20y&overwrite=all HTTP/1.1\r\nhost: h\r\nCONTENT-LENGTH:  12 \r\naccept: */*"
+    assert parse_head(head) == Head("a_b", "token=x%20y&overwrite=all", "", 12)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /v1/tables/t/insert HTTP/1.1\r\nContent-Length: 1",
+        b"POST /v1/tables/t/insert HTTP/1.0\r\nContent-Length: 1",
+        b"POST /v1/tables/../insert HTTP/1.1\r\nContent-Length: 1",
+        b"POST /v1/tables/t/insert/more HTTP/1.1\r\nContent-Length: 1",
+        b"POST /v1/tables/t/insert HTTP/1.1",
+        b"POST /v1/tables/t/insert HTTP/1.1\r\nContent-Length: -1",
+        b"POST /v1/tables/t/insert HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2",
+        b"POST /v1/tables/t/insert HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
+        b"POST /v1/tables/t/insert HTTP/1.1\r\nContent-Length: 1\r\nExpect: 100-continue",
+        b"POST /v1/tables/t/insert HTTP/1.1\r\nContent-Length: 1\r\nConnection: close",
+        b"POST /v1/tables/t/insert HTTP/1.1\r\nContent-Length: 1\r\n folded",
+        b"POST /v1/tables/t/insert HTTP/1.1\r\nContent-Length: 1\r\nX: \xff",
+    ],
+)
+def test_whatever_is_unusual_is_left_to_the_general_server(head: bytes) -> None:
+    assert parse_head(head) is None
+
+
+# --- on the fast path -----------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_stays_on_the_fast_path_as_long_as_it_carries_inserts(
+    cluster: InProcessCluster, talk: Talk
+) -> None:
+    for number in range(3):
+        assert talk.ask(request(INSERT, as_stream(rows(10 * number)))) == inserted(number)
+        assert talk.is_on_fast_path()
+    cluster.wait_equal(list(range(30)))
+
+
+def test_requests_may_come_in_pieces_or_several_at_once(talk: Talk) -> None:
+    first, second, third = (request(f"{INSERT}?token={n}", as_stream(rows(10 * n))) for n in range(3))
+    for piece in (first[:7], first[7:60], first[60:-5], first[-5:] + second + third[:30], third[30:]):
+        talk.send(piece)
+    assert sorted(talk.hear()[1]["index"] for _ in range(3)) == [0, 1, 2]
+    assert talk.is_on_fast_path()
+
+
+def test_more_than_can_be_held_is_not_read_ahead_and_not_lost(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_path, "AHEAD_BYTES_MAX", 100)
+    talk.send(b"".join(request(f"{INSERT}?token={n}", as_stream(rows(10 * n))) for n in range(20)))
+    assert [talk.hear()[1]["index"] for _ in range(20)] == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("begin", "body", "token", "status"),
+    [
+        (INSERT, b"not arrow", TOKEN, 400),
+        (INSERT, as_stream(rows(0).drop_columns(["k"])), TOKEN, 400),
+        (INSERT, as_stream(rows(0).slice(0, 0)), TOKEN, 400),
+        (f"{INSERT}?overwrite=some", as_stream(rows(0)), TOKEN, 400),
+        (f"{INSERT}?token=", as_stream(rows(0)), TOKEN, 400),
+        ("POST /v1/tables/nobody/insert", as_stream(rows(0)), TOKEN, 404),
+        (INSERT, as_stream(rows(0)), "another", 401),
+        (f"{INSERT}?token=a%20b", as_stream(rows(0)), TOKEN, 200),
+        (f"{INSERT}?overwrite=all&token=c+d", as_stream(rows(0)), TOKEN, 200),
+    ],
+)
+def test_the_fast_path_answers_as_the_general_server_does(
+    cluster: InProcessCluster, begin: str, body: bytes, token: str, status: int
+) -> None:
+    node = cluster.nodes[0]
+    with talking(node) as fast, talking(node) as general:
+        ours = fast.ask(request(begin, body, token=token))
+        assert fast.is_on_fast_path()
+        theirs = general.ask(request(begin, body, "Connection: keep-alive", token=token))
+    assert ours[0] == theirs[0] == status
+    if status == 200:
+        assert (ours[1].pop("outcome"), theirs[1].pop("outcome")) == ("inserted", "duplicate")
+    assert ours[1] == theirs[1]
+
+
+def test_a_table_with_many_parts_delays_inserts_on_the_fast_path_and_then_refuses_them(
+    cluster: InProcessCluster,
+) -> None:
+    cluster.create_table("few", settings=TableSettings(parts_delay=2, parts_max=3))
+    node = cluster.nodes[0]
+    node.table("few").pause_merges(paused=True)
+    with talking(node) as talk:
+        statuses: list[int] = []
+        for number in range(4):
+            node.table("few").inserts.forget_count()
+            index = len(statuses)
+            statuses.append(talk.ask(request("POST /v1/tables/few/insert", as_stream(rows(10 * number))))[0])
+            wait_for(lambda index=index: len(node.keys("few")) >= 10 * min(3, index + 1), "executed")  # type: ignore[misc]
+        assert talk.is_on_fast_path()
+    assert statuses == [200, 200, 200, 429]
+
+
+def test_an_answer_that_does_not_come_in_time_is_unknown(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = cluster.nodes[0]
+    monkeypatch.setattr(node.fast_path, "_timeout_s", 0.0)
+    with talking(node) as talk:
+        status, answer = talk.ask(request(f"{INSERT}?token=late", as_stream(rows(0))))
+        assert (status, answer["error"], answer["token"]) == (504, "OutcomeUnknown", "late")
+        monkeypatch.setattr(node.fast_path, "_timeout_s", 10.0)
+        assert talk.ask(request(f"{INSERT}?token=late", as_stream(rows(0))))[1]["index"] == 0
+
+
+def test_a_client_that_goes_before_its_answer_changes_nothing(cluster: InProcessCluster) -> None:
+    node = cluster.nodes[0]
+    with talking(node) as talk:
+        mine = talk.socket.getsockname()
+        talk.send(request(INSERT, as_stream(rows(0))))
+    cluster.wait_equal(list(range(10)))
+    wait_for(lambda: all(each.peer != mine for each in node.fast_path.connections), "the connection is forgotten")
+
+
+def test_idle_connections_are_closed(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert talk.ask(request(INSERT, as_stream(rows(0)))) == inserted(0)
+    (connection,) = (each for each in talk.node.fast_path.connections if each.peer == talk.socket.getsockname())
+    monkeypatch.setattr(fast_path, "IDLE_S_MAX", -1.0)
+    loop = connection.loop
+    loop.call_soon_threadsafe(connection.close_if_idle, loop.time() + 1.0)
+    assert talk.socket.recv(1) == b""
+
+
+# --- off the fast path ----------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_carries_something_else_is_handed_over_and_goes_on_there(talk: Talk) -> None:
+    assert talk.ask(request(INSERT, as_stream(rows(0)))) == inserted(0)
+    assert talk.ask(request("GET /v1/tables/t/status"))[1]["table"] == "t"
+    assert not talk.is_on_fast_path()
+    assert talk.ask(request(INSERT, as_stream(rows(10)))) == inserted(1)
+    assert talk.ask(request("GET /nowhere"))[0] == 404
+
+
+def test_what_was_sent_behind_an_insert_is_handed_over_after_its_answer(talk: Talk) -> None:
+    talk.send(request(INSERT, as_stream(rows(0))) + request("GET /health"))
+    assert talk.hear() == inserted(0)
+    assert talk.hear()[1]["state"] == "ok"
+
+
+def test_a_beginning_that_is_no_insert_is_handed_over_at_its_first_bytes(talk: Talk) -> None:
+    talk.send(b"GE")
+    wait_for(lambda: not talk.is_on_fast_path(), "handed over")
+    assert talk.ask(request("GET /health")[2:])[0] == 200
+
+
+@pytest.mark.parametrize("header", [f"X: {'x' * HEAD_BYTES_MAX}", "Transfer-Encoding: gzip"])
+def test_a_head_that_is_too_long_or_wrong_is_refused_by_the_general_server(talk: Talk, header: str) -> None:
+    assert talk.ask(request(INSERT, b"", header))[0] == 400
+    assert not talk.is_on_fast_path()
+
+
+def test_a_large_body_is_left_to_the_general_server(talk: Talk) -> None:
+    data = rows(0, 60_000)
+    body = as_stream(data)
+    assert len(body) > BODY_BYTES_MAX
+    assert talk.ask(request(INSERT, body)) == (200, {"outcome": "inserted", "index": 0, "rows": 60_000})
+    assert not talk.is_on_fast_path()

@@ -1,0 +1,80 @@
+"""A table whose nodes have vanished is made anew from the parts on the disks."""
+
+from __future__ import annotations
+
+import pytest
+
+from replitree.protocol import layout
+from replitree.protocol.effects import Children, Commit, Delete
+from replitree.protocol.fold import maximal
+from replitree.protocol.layout import PARENT_ENTRIES
+from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.restore import NotRestored, Restored, restore
+from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
+
+TABLE = layout.Table(layout.table_path(ROOT, "t"))
+
+
+def parts_on_disk(node: Node) -> dict[Part, str]:
+    """The parts that a stopped replica can restore a table from."""
+    store = node.table().store
+    return {part: store.verify(part.name).content_hash for part in maximal(map(parse_part, store.parts()))}
+
+
+def delete_nodes(cluster: InProcessCluster, path: str) -> None:
+    """Delete a node and everything below it."""
+    for name in cluster.admin.perform(Children(path)) or ():
+        delete_nodes(cluster, f"{path}/{name}")
+    cluster.admin.perform(Commit(Delete(path, -1)))
+
+
+@pytest.fixture
+def vanished(cluster: InProcessCluster) -> InProcessCluster:
+    """Two stopped replicas of a table without nodes; each has a part that the other lacks."""
+    first, second = cluster.nodes
+    first.insert(rows(0))
+    first.insert(rows(10))
+    cluster.wait_equal(list(range(20)))
+    first.post("optimize", {"final": True})
+    cluster.wait_alike()
+    second.stop()
+    first.insert(rows(20))
+    wait_for(lambda: first.keys() == list(range(30)), "the first has all rows")
+    first.stop()
+    delete_nodes(cluster, TABLE.path)
+    return cluster
+
+
+def test_the_parts_of_one_replica_become_the_table_and_the_other_takes_them_over(vanished: InProcessCluster) -> None:
+    first, second = vanished.nodes
+    definition, before = first.table().definition, first.contents()
+    replica = layout.Replica(TABLE, "r1")
+    nodes = definition.encode_metadata(), definition.encode_columns()
+    assert isinstance(vanished.run(restore(replica, b"run 1", *nodes, parts_on_disk(first))), Restored)
+    assert isinstance(vanished.run(restore(replica, b"run 2", *nodes, parts_on_disk(first))), NotRestored)
+    for node in vanished.nodes:
+        node.restart()
+    vanished.wait_equal(list(range(30)))
+    assert first.contents() == second.contents() == before
+    assert second.insert(rows(30))[1]["index"] >= PARENT_ENTRIES
+    vanished.wait_equal(list(range(40)))
+
+
+@pytest.mark.parametrize("steps", [3, 5, 7, 9, 11])
+def test_a_restore_that_was_cut_off_goes_on(vanished: InProcessCluster, steps: int) -> None:
+    first, _ = vanished.nodes
+    definition, parts = first.table().definition, parts_on_disk(first)
+    replica = layout.Replica(TABLE, "r1")
+    nodes = definition.encode_metadata(), definition.encode_columns()
+    cut = restore(replica, b"run 1", *nodes, parts)
+    outcome = None
+    for _ in range(steps):
+        outcome = vanished.admin.perform(cut.send(outcome))
+    cut.close()
+    if vanished.admin.perform(Children(TABLE.path)) is not None:
+        other = restore(layout.Replica(TABLE, "r2"), b"run 2", *nodes, {})
+        assert isinstance(vanished.run(other), NotRestored)
+    assert isinstance(vanished.run(restore(replica, b"run 3", *nodes, parts)), Restored)
+    for node in vanished.nodes:
+        node.restart()
+    vanished.wait_equal(list(range(30)))
