@@ -40,7 +40,7 @@ def test_a_late_insert_does_not_put_off_the_next_one() -> None:
 
     stream = run_stream(insert, seconds=0.01, rate=1000, clients=2)
     assert stream.inserts == 10
-    assert max(stream.latencies_s) >= 9 / 1000
+    assert max(stream.due_s) >= 9 / 1000  # it was due before all the others
 
 
 def test_an_insert_that_fails_ends_the_stream() -> None:

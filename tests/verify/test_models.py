@@ -8,7 +8,7 @@ import pytest
 
 from replitree.verify.explore import explore
 from replitree.verify.models import MODELS
-from tests.verify import pins_longlife
+from tests.verify import pins_longlife, pins_lost
 
 PINNED = {
     "insert_one_token": (242885, 548678, 38, 702),
@@ -63,7 +63,7 @@ PINNED = {
     "election_merges": (47668, 140680, 87, 17),
     "leader_replaced": (15658, 36590, 64, 28),
 }
-PINNED |= pins_longlife.PINNED
+PINNED |= pins_longlife.PINNED | pins_lost.PINNED
 """States, transitions, depth, quiet states.  A number that changes although nothing in the protocol did is a finding."""
 
 NIGHTLY = {

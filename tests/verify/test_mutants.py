@@ -12,7 +12,7 @@ from replitree.verify.model import Model
 from replitree.verify.models import MODELS
 from replitree.verify.mutants import MUTANTS
 from replitree.verify.registry import counterexample
-from tests.verify import pins_longlife
+from tests.verify import pins_longlife, pins_lost
 
 STEPS = {
     "no-epoch-check": 6,
@@ -64,7 +64,7 @@ STEPS = {
     "forgets-too-early": 27,
     "older-pull-wins": 32,
 }
-STEPS |= pins_longlife.STEPS
+STEPS |= pins_longlife.STEPS | pins_lost.STEPS
 """Steps of the shortest counterexample."""
 
 

@@ -16,8 +16,9 @@ Who declares a part lost proves in the commit, for every replica:
 * whatever it has under way is fenced: the commit bumps its epoch, so it activates again, and knows the entry before it executes
   anything.  That goes for who declares it, too: it may be merging the part, from a time when it was whole.
 
-What a fetch or a merge that was fenced has left on a disk counts for nothing any more: as long as the entry is in the queue nothing
-is made of the part (`registration.to_be_kept`), and its execution sets aside what reaches over it and is not registered.
+What a fetch or a merge that was fenced has left on a disk counts for nothing any more: as long as the entry is in the queue
+nothing is made of the part (`registration.to_be_kept`), and its execution sets aside what reaches over it and is not
+registered.
 
 The block ids of an insert go with its only part, so that a client that repeats the insert inserts it again.
 
@@ -40,6 +41,7 @@ from replitree.protocol.effects import (
     Delete,
     Detach,
     Epoch,
+    FindPart,
     Get,
     GetMany,
     ListParts,
@@ -58,7 +60,15 @@ from replitree.protocol.effects import (
     StoreFailed,
     Sync,
 )
-from replitree.protocol.entries import GetEntry, LostEntry, MergeEntry, MutateEntry, decode_block, decode_entry, encode_entry
+from replitree.protocol.entries import (
+    GetEntry,
+    LostEntry,
+    MergeEntry,
+    MutateEntry,
+    decode_block,
+    decode_entry,
+    encode_entry,
+)
 from replitree.protocol.layout import Replica
 from replitree.protocol.making import staged_result
 from replitree.protocol.parts import Part, parse_part
@@ -169,7 +179,7 @@ def _prove_without(
         if not isinstance(more, tuple):
             return more
         proven += more
-    if is_self and host.version != epoch:
+    if is_self and int(host.version) != int(epoch):
         return Undecided()
     return (*proven, Set(layout.host(replica), host.value, host.version))
 
@@ -287,26 +297,35 @@ def execute_lost(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Pr
         if isinstance(kept, StoreFailed):
             return postpone(item.index, kept.reason)
     yield from _remove_made_of(view, part)
-    staging = staged_result(part)
-    made = yield MakeEmpty(staging, part.name, entry.schema_version)
-    if not isinstance(made, Made):
-        return postpone(item.index, made.reason)
-    if made.content_hash != entry.content_hash:
-        yield RemoveStaging(staging)
-        return postpone(item.index, f"the empty part is made differently here: {made.content_hash}")
-    yield RemovePart(part.name)
-    published = yield Publish(staging, ((part.partition, part.name),))
-    if not isinstance(published, Published) or published.missing:
-        return postpone(item.index, "its files could not be published")
+    found = yield FindPart(part.name)
+    if found != entry.content_hash:  # otherwise an earlier try came that far, and reads may show it already
+        trouble = yield from _publish_empty(part, entry)
+        if trouble is not None:
+            return postpone(item.index, trouble)
     claim = (
-        register(replica, part, made.content_hash)
+        register(replica, part, entry.content_hash)
         if own is None
-        else Set(layout.part(replica, part.name), made.content_hash.encode(), own.version)
+        else Set(layout.part(replica, part.name), entry.content_hash.encode(), own.version)
     )
     inside = view.held.between(part.partition, part.block_min, part.block_max)
     gone = tuple(each for each in inside if each != part)
     operations = (claim, *(deregister(replica, each) for each in gone))
     return (yield from finish(replica, epoch, (item.index,), operations, (part,), gone))
+
+
+def _publish_empty(part: Part, entry: LostEntry) -> Procedure[str | None]:
+    """Put the empty part in the place of what is there; return what is wrong."""
+    staging = staged_result(part)
+    made: Made | StoreFailed = yield MakeEmpty(staging, part.name, entry.schema_version)
+    if not isinstance(made, Made):
+        return made.reason
+    if made.content_hash != entry.content_hash:
+        yield RemoveStaging(staging)
+        return f"the empty part is made differently here: {made.content_hash}"
+    yield RemovePart(part.name)
+    published = yield Publish(staging, ((part.partition, part.name),))
+    whole = isinstance(published, Published) and not published.missing
+    return None if whole else "its files could not be published"
 
 
 def _is_making(item: Queued, part: Part) -> bool:

@@ -187,7 +187,7 @@ class Inserts:
         """
         settings = self._host.definition.settings
         now = time.monotonic()
-        if now - self._parts_counted_at > COUNT_CACHE_S:
+        if now - self._parts_counted_at > COUNT_CACHE_S or 2 * self._parts_count >= settings.parts_delay:
             self._parts_count, self._parts_counted_at = self._host.progress.partition_parts_max(), now
         count = self._parts_count
         if count >= settings.parts_max:

@@ -22,7 +22,7 @@ from enum import Enum
 
 from replitree.protocol.drop import removes
 from replitree.protocol.effects import LogIndex
-from replitree.protocol.entries import GetEntry, MergeEntry, MutateEntry
+from replitree.protocol.entries import GetEntry, LostEntry, MergeEntry, MutateEntry
 from replitree.protocol.execute import goes_alone
 from replitree.protocol.fold import maximal
 from replitree.protocol.part_set import PartSet
@@ -204,7 +204,8 @@ class Progress:
         with self.changed:
             assert self.place is not None
             item, broken = batch[0], frozenset(self._hidden)
-            before = blockers(self._queue.values(), self._running, item.index) if removes(item) else ()
+            waits = removes(item) or isinstance(item.entry, LostEntry)
+            before = blockers(self._queue.values(), self._running, item.index) if waits else ()
             return View(self.place.parts, self._held, before, makes, to_be_kept(self._queue.values()), broken)
 
     def release(self, batch: Iterable[Queued], done: Iterable[LogIndex], reasons: dict[LogIndex, str]) -> None:

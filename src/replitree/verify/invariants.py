@@ -28,6 +28,7 @@ from replitree.verify.lost_rules import (
     is_lost_with,
     lost_at,
     lost_parts_are_empty,
+    nothing_is_made_of_lost_rows,
     tokens_go_with_lost_parts,
 )
 from replitree.verify.memory import Memory, State
@@ -229,7 +230,7 @@ def inserts_are_applied_once(look: Look) -> str | None:
             first, earlier = seen.get(token, (index, None))
             if earlier is not None and not all(
                 look.log.dropped_between(part.partition, first, index)
-                or is_lost_with(earlier, first, index, part.partition, look.log)
+                or is_lost_with(first, index, part.partition, look.log)
                 for part in earlier.parts
             ):
                 return f"I3: {token} is in the log twice, the second time at {index}"
@@ -416,6 +417,7 @@ READS: dict[Invariant, tuple[str, ...]] = {
     inserts_are_applied_once: (),
     commands_are_given_once: (),
     tokens_go_with_lost_parts: (),
+    nothing_is_made_of_lost_rows: (),
     parts_never_overlap: (),
     parts_have_their_rows: (),
     registered_parts_are_on_disk: ("disks",),

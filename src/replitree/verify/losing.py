@@ -1,12 +1,12 @@
 """Lost parts: files that break, the search for parts that can't be had, and what is declared.
 
-Three duties stand in for the threads around `protocol.lost` (`replica.mending`, `replica.lost_parts`) and for fate.  What breaks is
-named by the model: a part of one replica, or all that is staged there.  Patience is left out: whoever misses a part may ask at
-any moment, once; after that he asks again when the others' registrations, queues and pointers would let him declare it lost, so
-that a state in which nobody goes on is one in which nobody could.
+Three duties stand in for fate and for the threads around `protocol.lost` (`replica.mending`, `replica.lost_parts`).  What
+breaks is named by the model: a part of one replica, or all that is staged there.  Patience is left out: whoever misses a part
+may ask at any moment, once; after that he asks again when what the others have registered, queued and pulled would let him
+declare it lost.  So a state in which nobody goes on is one in which nobody could.
 
-`LOST` is checked where the declaring commit takes place (`kept_rows`): no replica, active or not, may have the part's rows, whole
-on its disk and registered, or staged for an insert that it has not executed.
+`LOST` is checked where the declaring commit takes place (`kept_rows`): no replica, active or not, may have the part's rows,
+whole on its disk and registered, or written for an insert of its own that it has not executed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Commit, Create, Epoch, StagingId
+from replitree.protocol.effects import Applied, Children, Commit, Create, Epoch, Get, GetMany, StagingId, Sync
 from replitree.protocol.entries import GetEntry, LostEntry, decode_entry
 from replitree.protocol.fetch import refetch
 from replitree.protocol.layout import Replica
@@ -81,9 +81,7 @@ class Changed:
     disk: Disk
 
 
-def perform(
-    effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk]
-) -> Changed | None:
+def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk]) -> Changed | None:
     """Perform one of `EFFECTS`; None while what it waits for is not there."""
     disk = disks[replica.name]
     match effect:
@@ -94,7 +92,7 @@ def perform(
             damage = _damage(replica, memory, tree, disks, part)
             return None if damage is None else Changed(damage, memory, disk)
         case AwaitLoss(part, certain):
-            missed = _is_missed(replica, memory, disk, parse_part(part))
+            missed = _is_missed(memory, disk, parse_part(part))
             if not missed or (certain and not _would_be_declared(replica, memory, tree, parse_part(part))):
                 return None
             return Changed(memory.epoch, memory, disk)
@@ -105,9 +103,7 @@ def _without(disk: Disk, what: str) -> Disk:
     return replace(disk, folders=()) if what == STAGED else disk.without_parts(what)
 
 
-def _damage(
-    replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk], part: str
-) -> Damage | None:
+def _damage(replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Disk], part: str) -> Damage | None:
     """Return what is to be mended, or to be noted; None when nothing can be done about a part now."""
     if memory.state is not State.ACTIVE or memory.epoch is None or parse_part(part) not in memory.held:
         return None
@@ -119,13 +115,14 @@ def _damage(
     if is_here and not is_broken(node.value) and part not in dict(memory.lacking):
         return None
     if not is_here and is_broken(node.value) and part in dict(memory.lacking):
-        others = (tree.get(layout.part(Replica(replica.table, name), part)) for name in disks if name != replica.name)
-        if not any(other is not None and other.value.decode() == content for other in others):
+        others = (name for name, disk in disks.items() if name != replica.name and disk.content(part) == content)
+        nodes = (tree.get(layout.part(Replica(replica.table, name), part)) for name in others)
+        if not any(each is not None and each.value.decode() == content for each in nodes):
             return None
     return Damage(memory.epoch, content)
 
 
-def _is_missed(replica: Replica, memory: Memory, disk: Disk, part: Part) -> bool:
+def _is_missed(memory: Memory, disk: Disk, part: Part) -> bool:
     """Whether a replica has neither the files of a part nor anything that it could get them from; it has tried."""
     if memory.state is not State.ACTIVE or memory.epoch is None or memory.place is None:
         return False
@@ -151,6 +148,7 @@ def _would_be_declared(replica: Replica, memory: Memory, tree: Tree, part: Part)
                 if not isinstance(outcome, Applied):
                     return False
             else:
+                assert isinstance(effect, Get | GetMany | Children | Sync)
                 outcome = answer(tree, effect)
     except StopIteration as stop:
         return isinstance(stop.value, Declared)
@@ -218,13 +216,13 @@ GOES_ON = ("watch", "lose")
 """What the next process of a seat does as well."""
 
 
-# --- what a declaration may not do -----------------------------------------------------------------------------------------------
+# --- what a declaration may not do --------------------------------------------------------------------------------------------
 
 
 def declared_part(effect: Any) -> str | None:
     """Return the part that a commit declares lost."""
     for each in effect.operations if isinstance(effect, Commit) else ():
-        if isinstance(each, Create) and each.sequential:
+        if isinstance(each, Create) and each.sequential and each.path.endswith("/log-"):
             entry = decode_entry(each.value, each.path)
             return entry.part if isinstance(entry, LostEntry) else None
     return None
@@ -246,7 +244,9 @@ def kept_rows(name: str, replica: Replica, tree: Tree, disks: Mapping[str, Disk]
             folder = disks[other].folder(staging)
             is_staged = folder is not None and not folder.torn and part.partition in dict(folder.parts)
             if is_staged or rows_in(disks[other].content(name) or ""):
-                return f"LOST: {other} has the rows of {name} and will register them, and {replica.name} declares it lost"
+                return (
+                    f"LOST: {other} has the rows of {name} and will register them, and {replica.name} declares it lost"
+                )
     return None
 
 
@@ -257,8 +257,8 @@ def _to_be_published(holder: Replica, tree: Tree, part: Part) -> list[StagingId]
         return []
     found: list[StagingId] = []
     for index in range(part.block_min, part.block_max + 1):
-        log, queued = layout.log_entry(holder.table, index), layout.queue_entry(holder, index)  # type: ignore[arg-type]
-        for path in ((log,) if index >= int(pointer.value) else (queued,)):
+        log, queued = layout.log_entry(holder.table, index), layout.queue_entry(holder, index)
+        for path in (log,) if index >= int(pointer.value) else (queued,):
             node = tree.get(path)
             entry = None if node is None else decode_entry(node.value, path)
             if isinstance(entry, GetEntry) and entry.replica == holder.name:

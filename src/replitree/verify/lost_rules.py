@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from replitree.protocol import layout
 from replitree.protocol.effects import LogIndex
-from replitree.protocol.entries import GetEntry, LostEntry, decode_block
+from replitree.protocol.entries import LostEntry, decode_block
 from replitree.protocol.parts import Part, inserted_part, parse_part
+from replitree.protocol.registration import is_broken
 from replitree.verify.disk import requests_in, rows_in
 from replitree.verify.history import Log
 
@@ -24,22 +25,22 @@ def lost_at(log: Log) -> dict[str, int]:
     return found
 
 
-def lost_requests(log: Log) -> frozenset[int]:
-    """Return the requests whose rows were in parts that were declared lost."""
-    rows = (row for name in lost_at(log) for row in log.lineage[parse_part(name)].rows)
+def lost_requests(log: Log, partition: str) -> frozenset[int]:
+    """Return the requests whose rows were in parts of a partition that were declared lost."""
+    parts = (part for part in map(parse_part, lost_at(log)) if part.partition == partition)
+    rows = (row for part in parts for row in log.lineage[part].rows)
     return frozenset(int(row.partition("~")[0]) for row in rows)
 
 
 def has_lost_rows_at_most(rows: tuple[str, ...], content: str, log: Log) -> bool:
     """Whether a content is that of some rows without those that were lost."""
-    lost = lost_requests(log)
+    lost = lost_requests(log, content.partition(":")[0])
     left = tuple(row for row in rows if int(row.partition("~")[0]) not in lost)
     return bool(lost) and rows_in(content) == left
 
 
-def is_lost_with(entry: GetEntry, first: int, last: int, partition: str, log: Log) -> bool:
-    """Whether the part of an insert in one partition was declared lost by an entry after `first` and before `last`."""
-    del entry
+def is_lost_with(first: int, last: int, partition: str, log: Log) -> bool:
+    """Whether the part of the insert at `first` in one partition was declared lost before `last`."""
     return first < lost_at(log).get(inserted_part(partition, LogIndex(first)).name, -1) < last
 
 
@@ -62,12 +63,26 @@ def tokens_go_with_lost_parts(look: Look) -> str | None:
     return None
 
 
+def nothing_is_made_of_lost_rows(look: Look) -> str | None:
+    """LOST: no part that is whole and reaches over a lost one has rows of it."""
+    log = look.log
+    for lost in map(parse_part, lost_at(log)):
+        requests = lost_requests(log, lost.partition)
+        for name in look.model.replicas:
+            for part, content in log.registered(look.model.replica(name)).items():
+                each = parse_part(part)
+                has_rows = each != lost and each.covers(lost) and requests & {*requests_in(content)}
+                if has_rows and not is_broken(content.encode()):
+                    return f"LOST: {part} of {name} was made of rows of {lost.name}, which is lost"
+    return None
+
+
 def lost_parts_are_empty(look: Look) -> str | None:
     """LOST, when nothing is left to do: nobody shows lost rows, and all that is registered is equal and whole."""
-    lost = lost_requests(look.log)
     agreed: dict[str, str] = {}
-    for name in (replica for seat, replica in look.model.seats if look.model.works_to_the_end(seat)):
+    for name in _that_know(look):
         for part, content in look.log.registered(look.model.replica(name)).items():
+            lost = lost_requests(look.log, parse_part(part).partition)
             still = [request for request in requests_in(content) if request in lost]
             if still:
                 return f"LOST: {part} of {name} still has the rows of request {still[0]}"
@@ -76,6 +91,13 @@ def lost_parts_are_empty(look: Look) -> str | None:
             if look.disks[name].content(part) != content and lost:
                 return f"LOST: {part} of {name} is registered as {content}, its disk has other content"
     return None
+
+
+def _that_know(look: Look) -> list[str]:
+    """Return the replicas that have pulled and executed everything up to the last loss."""
+    log, last = look.log, max(lost_at(look.log).values(), default=-1)
+    replicas = [(name, look.model.replica(name)) for name in look.model.replicas]
+    return [name for name, each in replicas if log.pointer(each) > last and not log.queue(each)]
 
 
 def is_fragile(part: Part | str, look: Look) -> bool:

@@ -112,7 +112,9 @@ class Memory:
         held = PartSet.of(left)
         lacking = self.lacking
         if lacking:
-            lacking = tuple(each for each in lacking if each[0] not in (*gone, *parts) and not _is_covered(each[0], held))
+            lacking = tuple(
+                each for each in lacking if each[0] not in (*gone, *parts) and not _is_covered(each[0], held)
+            )
         return replace(self, held=self.held if held == self.held else held, lacking=lacking, loading=False)
 
     def lacks(self, parts: tuple[tuple[str, str], ...]) -> Memory:

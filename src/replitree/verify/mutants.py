@@ -9,6 +9,7 @@ from __future__ import annotations
 from replitree.verify import mutations, mutations_table
 from replitree.verify.mutant import Mutant
 from replitree.verify.mutants_long import LONG_LIFE
+from replitree.verify.mutants_lost import LOST_PARTS
 from replitree.verify.mutations import stages_with
 from replitree.verify.mutations_table import patched
 
@@ -356,6 +357,7 @@ MUTANTS: dict[str, Mutant] = {
             stages_with(mutations_table.older_pull_wins, "pull_next"),
         ),
         *LONG_LIFE,
+        *LOST_PARTS,
     )
 }
 """Every mutant by its name.

@@ -21,7 +21,8 @@ def probes_of_long_life(stage: str, commit: Commit, outcome: Any) -> Iterator[st
     if stage in ("ask_once", "ask_again"):
         yield "declared lost" if isinstance(outcome, Applied) else "declaration refused"
     if stage == "watch_part" and isinstance(outcome, Applied):
-        yield "noted broken" if any(isinstance(each, Set) and is_broken(each.value) for each in commit.operations) else "noted whole"
+        broken = any(isinstance(each, Set) and is_broken(each.value) for each in commit.operations)
+        yield "noted broken" if broken else "noted whole"
     if isinstance(outcome, Applied):
         yield from _of_applied(stage, commit)
 

@@ -1,0 +1,189 @@
+"""The mutants of lost parts: proofs left out, and what the execution must not make of rows that turn up again."""
+
+# ruff: noqa: SLF001 - a mutation reaches into what it breaks
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from replitree.protocol import layout, lost
+from replitree.protocol.effects import Check, Commit, Delete, Epoch, Operation, Procedure, Set
+from replitree.protocol.layout import Replica
+from replitree.protocol.parts import Part
+from replitree.protocol.registration import View
+from replitree.verify import losing
+from replitree.verify.kernel import Stage as StageFunction
+from replitree.verify.mutant import Mutant
+from replitree.verify.mutations import Asked, Change, changed
+from replitree.verify.mutations_table import Patches, patched
+from replitree.verify.mutations_table import _with_patches as with_patches
+
+ASKING = ("ask_once", "ask_again")
+
+
+def _asking(change: Any) -> dict[str, StageFunction]:
+    return {name: changed(getattr(losing, name), change) for name in ASKING}
+
+
+def _asking_with(patches: Patches) -> dict[str, StageFunction]:
+    return {name: with_patches(getattr(losing, name), patches) for name in ASKING}
+
+
+def without_queue_checks(*_: Any) -> Change:
+    """Check no queue entry and no pointer."""
+    return _leaving_out(lambda each: isinstance(each, Check) and ("/queue/" in each.path or "log_pointer" in each.path))
+
+
+def without_bumps(replica: Replica, *_: Any) -> Change:
+    """Bump nobody else's epoch."""
+    own = layout.host(replica)
+    return _leaving_out(lambda each: isinstance(each, Set) and each.path.endswith("/host") and each.path != own)
+
+
+def without_own_bump(replica: Replica, *_: Any) -> Change:
+    """Only check the own epoch."""
+    own = layout.host(replica)
+
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, Commit):
+            operations = (
+                Check(own, each.version) if isinstance(each, Set) and each.path == own else each
+                for each in effect.operations
+            )
+            effect = Commit(*operations)
+        return (yield effect)
+
+    return change
+
+
+def without_part_checks(replica: Replica, *_: Any) -> Change:
+    """Leave the checks of broken registrations out."""
+    del replica
+    return _leaving_out(lambda each: isinstance(each, Check) and "/parts/" in each.path)
+
+
+def keeping_tokens(replica: Replica, *_: Any) -> Change:
+    """Free no token."""
+    del replica
+    return _leaving_out(lambda each: isinstance(each, Delete) and "/blocks/" in each.path)
+
+
+def _leaving_out(is_left_out: Any) -> Change:
+    def change(effect: Any) -> Asked:
+        if isinstance(effect, Commit):
+            kept: tuple[Operation, ...] = tuple(each for each in effect.operations if not is_left_out(each))
+            effect = Commit(*kept)
+        return (yield effect)
+
+    return change
+
+
+def _writer_ignored(
+    replica: Replica, epoch: Epoch, part: Part, insert: Any, *, is_self: bool
+) -> Generator[Any, Any, Any]:
+    other = None if insert is None else _from_nobody(insert)
+    return (yield from _PROVE(replica, epoch, part, other, is_self=is_self))
+
+
+def _from_nobody(insert: Any) -> Any:
+    """Return an insert that seems to come from nobody."""
+    return msgspec.structs.replace(insert, replica="nobody")
+
+
+def _freed_anyway(replica: Replica, insert: Any) -> Procedure[tuple[Operation, ...]]:
+    one = None if insert is None else msgspec.structs.replace(insert, parts=insert.parts[:1])
+    return (yield from _FREED(replica, one))
+
+
+_PROVE = lost._prove_without
+_FREED = lost._freed_blocks
+
+
+def _only_registered(replica: Replica, *arguments: Any, **named: Any) -> Generator[Any, Any, Any]:
+    """Take the broken registrations for proof, whatever is on its way."""
+    del replica, arguments, named
+    yield from ()
+    return ()
+
+
+def _anything_is_broken(value: bytes) -> bool:
+    del value
+    return True
+
+
+LOST_PARTS = (
+    Mutant(
+        "lost-though-to-come",
+        "who declares a part lost does not ask whether others still wait for it, or have not pulled it",
+        "lost_writer_away",
+        "LOST",
+        _asking_with({(lost, "_prove_not_brought"): _only_registered}),
+    ),
+    Mutant(
+        "lost-without-writer",
+        "who declares a part lost does not wait for its writer, which is away",
+        "lost_writer_away",
+        "LOST",
+        _asking_with({(lost, "_prove_without"): _writer_ignored}),
+    ),
+    Mutant(
+        "lost-while-registered",
+        "a part is declared lost without checking that it is still in the queues of others, and not pulled by them",
+        "lost_fetched",
+        "LOST",
+        _asking(without_queue_checks),
+    ),
+    Mutant(
+        "lost-without-new-epochs",
+        "a part is declared lost without bumping the epochs of others",
+        "lost_fetched",
+        "LOST",
+        _asking(without_bumps),
+    ),
+    Mutant(
+        "lost-while-merging",
+        "who declares a part lost does not bump its own epoch, under which it may be merging it",
+        "lost_merging",
+        "LOST",
+        _asking(without_own_bump),
+    ),
+    Mutant(
+        "lost-though-whole",
+        "who declares a part lost takes any registration for a broken one",
+        "lost_fetched",
+        "LOST",
+        _asking_with({(lost, "is_broken"): _anything_is_broken}),
+    ),
+    Mutant(
+        "lost-though-mended",
+        "that a registration is broken is not checked in the commit",
+        "lost_mended",
+        "LOST",
+        _asking(without_part_checks),
+    ),
+    Mutant(
+        "token-of-half-an-insert",
+        "the token of an insert is freed although another part of it is there",
+        "lost_partitions",
+        "LOST",
+        _asking_with({(lost, "_freed_blocks"): _freed_anyway}),
+    ),
+    Mutant(
+        "token-of-lost-kept",
+        "the token of a lost insert stays taken",
+        "lost_again",
+        "LOST",
+        _asking(keeping_tokens),
+    ),
+    Mutant(
+        "merge-of-lost-rows",
+        "a merge does not wait for the loss of a source that is in the queue, and takes rows that have turned up",
+        "lost_fetched",
+        "LOST",
+        patched({(View, "hides_kept"): lambda _view, _result: False}, "make_next"),
+    ),
+)
+"""Mutations of declaring parts lost, and of what comes after."""
