@@ -21,9 +21,9 @@ first there is an execution in the reduced space that breaks the same invariants
 `Accept` is joined with the `Stage` that follows: between them nothing durable has happened, an epoch that changes
 meanwhile can as well change between `Stage` and the commit, and a crash meanwhile is the crash before.
 
-`FindPart` is joined with whatever comes before: it reads one part of the process's own disk and leaves nothing behind.  No other
-thread touches that part while the entry runs: the life thread spares what the queue will bring, and an executor that fetches it
-in the place of an older one takes something from the sources, so that one of the two commits is refused.
+`FindPart` is joined with whatever comes before: it reads one part of the process's own disk and leaves nothing behind.  No
+other thread touches that part while the entry runs: the life thread spares what the queue will bring, and an executor that
+fetches it in the place of an older one takes something from the sources, so that one of the two commits is refused.
 
 No cycle consists of such steps alone (`CHAIN_MAX` asserts it), so nothing is put off for ever.  A step that could be
 closed by a fault (`Fault.CLOSED` in the model) is not joined.  ``tests/verify`` compares verdicts, and the quiet states that
