@@ -162,8 +162,8 @@ def test_an_insert_that_only_the_lost_replica_has_stays_and_reaches_the_others(
         assert is_lost(first, "r2") == LOST
         second.restart()
         wait_active(second)
-        assert second.keys() == [*range(100, 220), *range(500, 510)]
-        assert first.keys() == list(range(100, 220))
+        wait_for(lambda: second.keys() == [*range(100, 220), *range(500, 510)], "r2 has its own rows and the others")
+        wait_for(lambda: first.keys() == list(range(100, 220)), "r1 has its own rows")
     cluster.wait_equal([*range(100, 220), *range(500, 510)])
     assert second.table().store.detached() == ()
 

@@ -56,6 +56,7 @@ def test_the_parts_of_one_replica_become_the_table_and_the_other_takes_them_over
         node.restart()
     vanished.wait_equal(list(range(30)))
     assert first.contents() == second.contents() == before
+    wait_for(lambda: vanished.is_active(second), "the second is active")
     assert second.insert(rows(30))[1]["index"] >= PARENT_ENTRIES
     vanished.wait_equal(list(range(40)))
 

@@ -219,10 +219,14 @@ GOES_ON = ("watch", "lose")
 # --- what a declaration may not do --------------------------------------------------------------------------------------------
 
 
+LOST_ENTRY = b'{"kind":"lost"'
+"""How the value of a `lost` entry begins."""
+
+
 def declared_part(effect: Any) -> str | None:
     """Return the part that a commit declares lost."""
     for each in effect.operations if isinstance(effect, Commit) else ():
-        if isinstance(each, Create) and each.sequential and each.path.endswith("/log-"):
+        if isinstance(each, Create) and each.value.startswith(LOST_ENTRY):
             entry = decode_entry(each.value, each.path)
             return entry.part if isinstance(entry, LostEntry) else None
     return None
