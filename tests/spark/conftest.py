@@ -1,4 +1,4 @@
-"""One Spark session and one cluster for all tests of this folder that need them."""
+"""A Spark session for each file, because other files of the same process stop theirs; one cluster for all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """Spark with two tasks at a time, each tried three times."""
     warnings.simplefilter("ignore", ResourceWarning)  # Spark leaves its gateway's sockets to the end of the process

@@ -48,7 +48,7 @@ PINNED = {
     "mutate_then_merge": (1878, 3934, 32, 3),
     "drop_insert": (364565, 1146375, 101, 8),
     "drop_merge": (1614, 2832, 33, 19),
-    "drop_merge_pulled": (185899, 504656, 352, 58),
+    "drop_merge_pulled": (186481, 505793, 352, 58),
     "drop_behind": (590380, 1702922, 98, 12),
     "drop_covered": (122888, 390240, 88, 10),
     "drop_range": (8172, 25738, 35, 4),
