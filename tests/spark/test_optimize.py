@@ -186,6 +186,7 @@ def test_parts_that_change_meanwhile_are_merged_by_nobody(
     def with_a_drop(*args: Any) -> list[bytes]:
         made = run_tasks(*args)
         filled.drop_partition("0")
+        contents(filled)  # until the replica that proposes knows of the drop
         return made
 
     monkeypatch.setattr(optimize, "run_tasks", with_a_drop)
