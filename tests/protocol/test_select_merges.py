@@ -188,6 +188,21 @@ def test_large_part_at_the_left_is_not_rewritten_for_small_ones() -> None:
     assert blocks(select_merges(table([10 * GIB, *[100_000] * 20]))) == [(1, 20)]
 
 
+def test_part_of_many_well_compressed_rows_is_not_rewritten_for_a_few() -> None:
+    small = [Candidate(Part("p0", block, block, 0), 100, KIB, 0) for block in range(1, 31)]
+    large = Candidate(Part("p0", 0, 0, 1), 6_000_000, 36 * KIB, 0)
+    assert blocks(select_merges([large, *small])) == [(1, 30)]
+    assert blocks(select_merges([large, *small], replace(SETTINGS, row_bytes_min=0))) == [(0, 30)]
+
+
+def test_size_of_rows_counts_for_the_slots_and_not_for_the_disk() -> None:
+    parts = [Candidate(Part("p0", block, block, 0), 10_000_000, KIB, 0) for block in range(20)]
+    (choice,) = select_merges(parts, bytes_max=20 * KIB)
+    assert SETTINGS.size(choice.rows, choice.bytes) == 200_000_000 * SETTINGS.row_bytes_min
+    assert select_merges(parts, bytes_max=20 * KIB - 1) == ()
+    assert select_merges(parts, replace(SETTINGS, part_bytes_max=GIB)) == ()
+
+
 def test_part_that_is_somewhat_larger_is_taken_along() -> None:
     """It would hold up its neighbours for long, and its own share of the work is small."""
     assert blocks(select_merges(table([*[MIB] * 15, 3 * MIB, *[MIB] * 15]))) == [(0, 30)]

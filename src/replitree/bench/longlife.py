@@ -6,8 +6,9 @@ Keys::
     clean_s                seconds to mark a replica lost that is `ENTRIES` behind, and to remove the entries
     clean_requests         requests to ZooKeeper for that
     recovery_s             seconds from the start of the lost replica's process until both show the same rows
+    fetch_…, copy_s        see `replitree.bench.copying`
 
-The first three run the protocol's procedures against the ZooKeeper, without replica processes.  The last one is a cluster: a
+The first three run the protocol's procedures against the ZooKeeper, without replica processes.  The fourth one is a cluster: a
 million rows on two replicas; one is killed, `BLOCKS` blocks of 1,000 rows make the log outrun it, three million rows are
 inserted twice, and it is started again.
 """
@@ -161,7 +162,7 @@ def measure_recovery(system: Recovering, number: int) -> Measured:
     system.kill_second()
     for block in range(BLOCKS):
         system.load(2 * FIRST_ROWS + block * BLOCK_ROWS, BLOCK_ROWS)
-    _wait_lost(system)
+    wait_lost(system)
     for late in range(2):
         system.load(10 * FIRST_ROWS + late * LATE_ROWS, LATE_ROWS)
     begin = time.perf_counter()
@@ -171,7 +172,14 @@ def measure_recovery(system: Recovering, number: int) -> Measured:
     return {"restart_s": started, "recovery_s": time.perf_counter() - begin}
 
 
-def _wait_lost(system: Recovering) -> None:
+def wait_lost(system: Recovering) -> None:
+    """Wait until replica 2 is marked lost.
+
+    Raises
+    ------
+    ReplitreeError
+        It was not in `LOST_S_MAX`.
+    """
     deadline = time.monotonic() + LOST_S_MAX
     while not system.is_second_lost():
         if time.monotonic() > deadline:

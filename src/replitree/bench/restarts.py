@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import urllib.error
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from replitree.bench.longlife import is_marked_lost
@@ -15,6 +16,8 @@ from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import ReplitreeError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from replitree.bench.clickhouse import ClickHouse
     from replitree.client import LocalCluster, Table
 
@@ -40,10 +43,13 @@ class OurRestarts:
     ----------
     cluster
         Of two replicas, with `SETTINGS`.
+    rows
+        Makes the rows of an insert from the first key and their number; with `SCHEMA`.
     """
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, rows: Callable[[int, int], pa.Table] = make_rows) -> None:
         self._cluster = cluster
+        self._rows = rows
         self._name = ""
         self._tables: tuple[Table, ...] = ()
         self._last = -1
@@ -58,7 +64,7 @@ class OurRestarts:
 
     def load(self, first: int, rows: int) -> None:
         """See `Recovering`."""
-        result = self._tables[0].insert(make_rows(first, rows))
+        result = self._tables[0].insert(self._rows(first, rows))
         if result.index is None:
             raise ReplitreeError(f"a block of the benchmark was not inserted: {result}")
         self._last = max(self._last, result.index)

@@ -124,6 +124,7 @@ def run_steady(*, seconds: float, rate: float, clients: int, say: Say, folder: P
 
 def run_longlife(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure long logs and recoveries: see `replitree.bench.longlife`."""
+    from replitree.bench.copying import measure_copy
     from replitree.bench.longlife import Recovering, measure_log, measure_recovery
     from replitree.bench.restarts import SETTINGS, OurRestarts, PeerRestarts
     from replitree.coordination.url import parse_url
@@ -135,6 +136,10 @@ def run_longlife(*, peer: bool, rounds: int, say: Say, folder: Path | None = Non
         session = ZooKeeperCoordination(cluster.access.url)
         stack.callback(session.close)
         logs = [measure_log(session, parse_url(cluster.url).root, say) for _ in range(rounds)]
+        copies: list[Measured] = []
+        for number in range(rounds):
+            say(f"fetching a gigabyte, round {number + 1} of {rounds}")
+            copies.append(measure_copy(cluster, place, number))
         systems: list[Recovering] = [OurRestarts(cluster)]
         name = ""
         if peer:
@@ -148,7 +153,7 @@ def run_longlife(*, peer: bool, rounds: int, say: Say, folder: Path | None = Non
             pairs = list(zip(systems, found, strict=True))
             for system, measured in pairs if number % 2 == 0 else pairs[::-1]:
                 measured.append(measure_recovery(system, number))
-    ours = medians(logs) | medians(found[0])
+    ours = medians(logs) | medians(copies) | medians(found[0])
     return Report("longlife", ours, medians(found[1]) if peer else {}, rounds, name, _NOTES["longlife"])
 
 
@@ -193,6 +198,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
     },
     "read": {"peer": "plain Spark on the table's own files"},
     "longlife": {
+        "copy": "what the lost replica fetches over loopback, beside a synced copy of the same files; see bench/copying.py",
         "durability": "ours syncs fetched parts to disk, the peer does not",
         "log": "pulling and cleaning are the protocol's procedures in one process, on the same ZooKeeper",
     },

@@ -7,10 +7,15 @@ Guarantees:
 
 * Sources are neighbours of one partition, in order, at least two, all of them free, and no part is in two choices.  A part that
   is not free is never chosen and never jumped over.
-* A result has at most `part_bytes_max`, and all results of one call together at most `bytes_max`, as far as sizes tell.
+* A result has at most `part_bytes_max`, and all results of one call together have at most `bytes_max` bytes, as far as the
+  sources tell.
 * There are never more than `merges_max` merges under way, and the last free slots are kept for small ones, so that a merge of
   an hour does not let the parts of new inserts pile up behind it.
 * A pure function of its arguments: ages come in as data, ties are broken by the order of the parts.
+
+**Sizes.**  A part is as large as its files, or as `row_bytes_min` for each row if that is more: a merge decodes, orders and
+encodes every row, however few bytes they are on disk.  By bytes alone, well compressed rows cost nothing: all parts seem as
+small as a new one, and a part of millions of rows is rewritten with each handful of new ones.
 
 **What is looked at.**  A *span* is a longest stretch of neighbours none of which is of a higher power of two than a given one:
 a larger part, one that is not free, or the end of the partition bounds it.  Spans are nested like brackets.  One that is too
@@ -75,7 +80,9 @@ class SelectorSettings:
     sources_max
         Parts in one merge.
     part_bytes_max
-        Bytes of a result.
+        Size of a result.
+    row_bytes_min
+        What merging one row costs at least, in bytes.
     part_overhead_bytes
         What opening, reading and registering a part costs, whatever its size, in bytes that could be merged instead.
     wait_bytes_per_s, finished_bytes_per_s
@@ -85,7 +92,7 @@ class SelectorSettings:
     merges_max
         Merges under way at once.
     last_slot_bytes_max
-        Bytes of a result for which the last free slot may be taken.
+        Size of a result for which the last free slot may be taken.
     """
 
     fan_in_max: float = 16.0
@@ -94,6 +101,7 @@ class SelectorSettings:
     parts_crowded: int = 50
     sources_max: int = 100
     part_bytes_max: int = 150 * GIB
+    row_bytes_min: int = 16
     part_overhead_bytes: int = 256 * KIB
     wait_bytes_per_s: int = 64
     finished_bytes_per_s: int = KIB
@@ -101,12 +109,17 @@ class SelectorSettings:
     merges_max: int = 8
     last_slot_bytes_max: int = 64 * MIB
 
+    def size(self, rows: int, bytes_: int) -> int:
+        """Return the size of a part or a merge, for which all limits hold."""
+        return max(bytes_, rows * self.row_bytes_min)
+
     def __post_init__(self) -> None:
         assert self.fan_in_max >= self.fan_in_min > 1
         assert self.parts_crowded > self.parts_calm >= 0
         assert self.sources_max >= 2
         assert self.part_bytes_max > 0
         assert self.last_slot_bytes_max > 0
+        assert self.row_bytes_min >= 0
         assert self.part_overhead_bytes > 0
         assert self.wait_bytes_per_s >= 0
         assert self.finished_bytes_per_s >= 0
@@ -120,7 +133,7 @@ class Candidate:
     Attributes
     ----------
     part, rows, bytes
-        Its name and its size.
+        Its name, and what is in it.
     age_s
         Seconds since it came into being, by an insert or by a merge.
     free
@@ -170,7 +183,7 @@ def select_merges(
     settings
         The defaults if None.
     running
-        Bytes of the result of each merge under way.
+        Size of each merge under way, as `SelectorSettings.size` says.
     bytes_max
         Bytes that all results together may take: what is free on disk, with a reserve.  None: no limit.
     """
@@ -183,7 +196,7 @@ def select_merges(
         for choice in _choices_in_partition(tuple(group), settings, slots.size_max())
     ]
     found.sort(key=lambda choice: (choice.score, choice.sources[0]))
-    return tuple(choice for choice in found if slots.take(choice.bytes))
+    return tuple(choice for choice in found if slots.take(choice))
 
 
 def optimize(
@@ -237,7 +250,7 @@ def optimize(
 class _Stretch:
     """Neighbours of a partition from `begin` to before `end`, none of a higher power of two than `tier`.
 
-    A part's weight is its bytes with `part_overhead_bytes`.  `weight_log` is the sum of w·log(w) over the weights, so that the
+    A part's weight is its size with `part_overhead_bytes`.  `weight_log` is the sum of w·log(w) over the weights, so that the
     entropy of the shares is log(weight) - weight_log / weight.  `age_s` is that of the youngest.  `cut`: something in it was
     too large and has been cut into pieces; these come first, so it is not cut again.
     """
@@ -305,7 +318,7 @@ def _spans(members: Sequence[Candidate], begin: int, end: int, rule: _Rule) -> I
 
 def _single(members: Sequence[Candidate], position: int, settings: SelectorSettings) -> _Stretch:
     member = members[position]
-    weight = member.bytes + settings.part_overhead_bytes
+    weight = settings.size(member.rows, member.bytes) + settings.part_overhead_bytes
     return _Stretch(position, position + 1, weight.bit_length(), weight, weight * math.log(weight), member.age_s)
 
 
@@ -424,10 +437,9 @@ def _or_no_limit(bytes_max: int | None) -> float:
 
 
 def _choice(sources: Sequence[Candidate], settings: SelectorSettings) -> Choice:
-    size = sum(source.bytes for source in sources)
-    weight = size + len(sources) * settings.part_overhead_bytes
-    parts = tuple(source.part for source in sources)
-    return Choice(parts, sum(source.rows for source in sources), size, weight / max(1, len(sources) - 1))
+    rows, bytes_ = sum(source.rows for source in sources), sum(source.bytes for source in sources)
+    weight = settings.size(rows, bytes_) + len(sources) * settings.part_overhead_bytes
+    return Choice(tuple(source.part for source in sources), rows, bytes_, weight / max(1, len(sources) - 1))
 
 
 class _Slots:
@@ -438,16 +450,18 @@ class _Slots:
     """
 
     def __init__(self, settings: SelectorSettings, running: Sequence[int], bytes_max: int | None) -> None:
+        self.settings = settings
         self.limits = [_rank_bytes_max(rank, settings) for rank in range(settings.merges_max)]
         self.running = sorted(running, reverse=True)
         self.room = _or_no_limit(bytes_max)
 
-    def take(self, size: int) -> bool:
-        """Take a slot for a merge of so many bytes, if there is one.  Returns whether."""
-        if size > self.size_max():
+    def take(self, choice: Choice) -> bool:
+        """Take a slot and room for a merge, if there are.  Returns whether."""
+        size = self.settings.size(choice.rows, choice.bytes)
+        if size > self.size_max() or choice.bytes > self.room:
             return False
         self.running = sorted([*self.running, size], reverse=True)
-        self.room -= size
+        self.room -= choice.bytes
         return True
 
     def size_max(self) -> float:
@@ -458,7 +472,7 @@ class _Slots:
         while rank and self.running[rank - 1] <= self.limits[rank]:
             rank -= 1
         before = self.running[rank - 1] if rank else math.inf
-        return min(self.limits[rank], before, self.room)
+        return min(self.limits[rank], before)
 
 
 def _rank_bytes_max(larger: int, settings: SelectorSettings) -> float:

@@ -36,6 +36,9 @@ from replitree.replica.runner import Performer
 IDLE_S_MIN = 0.5
 """Shortest time between two choices: what gathers meanwhile is merged at once, in fewer and wider merges."""
 
+CHOOSING_SHARE = 0.05
+"""Of a core, that choosing among the parts of a large table may take."""
+
 IDLE_S_MAX = 2.0
 FOLLOW_S = 10.0
 """A follower looks this often who leads, even if no watch fires."""
@@ -163,16 +166,14 @@ class Leader:
         self._roll_over(epoch)
         choices = self._choose()
         if not choices:
-            self._idle_s = min(IDLE_S_MAX, self._idle_s * 2)
             return self._idle_s
         indexes = host.merges.propose(epoch, choices)
         host.metrics.merges.labels(host.replica.table.name).inc(len(indexes))
-        self._idle_s = IDLE_S_MIN
         if not indexes:
             return IDLE_S_MAX
         host.pull_now()
         self._wait_pulled(indexes[-1])
-        return IDLE_S_MIN
+        return self._idle_s
 
     def _roll_over(self, epoch: Epoch) -> None:
         """Let the log go on below a fresh parent when the numbers of the present one are nearly used up."""
@@ -182,12 +183,18 @@ class Leader:
             host.pull_now()
 
     def _choose(self) -> tuple[Choice, ...]:
-        """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older."""
+        """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older.
+
+        Sets how long to wait when it finds nothing: longer and longer while nothing changes, not while parts come in.
+        """
         progress, now = self._host.progress, time.monotonic()
         state = (progress.place, progress.held)
         if self._nothing_for == state and now < self._look_at:
+            self._idle_s = min(IDLE_S_MAX, self._idle_s * 2)
             return ()
         choices = self._host.merges.choose()
+        took = time.monotonic() - now
+        self._idle_s = min(IDLE_S_MAX, max(IDLE_S_MIN, took / CHOOSING_SHARE))
         self._nothing_for, self._look_at = (None, now) if choices else (state, now + AGE_S)
         return choices
 

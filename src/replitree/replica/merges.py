@@ -95,12 +95,12 @@ class Merges:
         """Return the merges that are worth their cost now."""
         candidates = self.candidates()
         merging = [item for item in self._host.progress.queue() if isinstance(item.entry, MergeEntry)]
-        running = [self._bytes(item.change.removed) for item in merging]
+        running = [self._merge_size(item.change.removed) for item in merging]
         return select_merges(candidates, self._settings, running=running, bytes_max=self._room())
 
-    def _bytes(self, sources: Iterable[Part]) -> int:
-        sizes = [self._size(source) for source in sources]
-        return sum(size.bytes for size in sizes if size is not None)
+    def _merge_size(self, sources: Iterable[Part]) -> int:
+        sizes = [size for source in sources if (size := self._size(source)) is not None]
+        return self._settings.size(sum(size.rows for size in sizes), sum(size.bytes for size in sizes))
 
     def optimize(self, wish: OptimizeWish) -> tuple[Choice, ...]:
         """Return one merge for each partition, of as much as can be merged."""
