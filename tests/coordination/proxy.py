@@ -16,7 +16,7 @@ from enum import Enum
 from replitree.coordination.embedded import LOCALHOST
 
 MULTI = 14
-KINDS = {3: "exists", 4: "get", 8: "children", 9: "sync", 12: "children", MULTI: "commit"}
+KINDS = {3: "exists", 4: "get", 22: "get", 8: "children", 9: "sync", 12: "children", MULTI: "commit"}
 """Types of the requests that count.  Pings (11), authentication (100) and the end of a session (-11) don't."""
 
 
@@ -27,6 +27,7 @@ class Fault(Enum):
     CUT_BEFORE_REQUEST = "the connection is cut; the server never sees the request"
     CUT_BEFORE_ANSWER = "the server answers, then the connection is cut; the client never sees the answer"
     SWALLOW_ANSWER = "the server answers; the client sees neither the answer nor anything after it, and no end either"
+    SKIP_ANSWER = "the server answers; the client does not see the answer, and sees what comes after it"
     FORGET_SESSION = "the next connection begins a new session, although the client asked for its old one"
 
 
@@ -35,6 +36,7 @@ class Proxy:
 
     def __init__(self, target_port: int) -> None:
         self.requests: Counter[str] = Counter()
+        self.numbers: list[int] = []
         self.fault = Fault.NONE
         self._target_port = target_port
         self._cut = False
@@ -110,9 +112,10 @@ class Proxy:
                     fault, self.fault = self.fault, Fault.NONE
                     if fault is Fault.CUT_BEFORE_REQUEST:
                         break
-                    lost.number, lost.cut = number, fault is Fault.CUT_BEFORE_ANSWER
+                    lost.number, lost.fault = number, fault
                 if kind in KINDS:
                     self.requests[KINDS[kind]] += 1
+                    self.numbers.append(number)
                 server.sendall(frame)
         self._end(client, server)
 
@@ -130,8 +133,10 @@ class Proxy:
             while frame := _frame(server):
                 (number,) = struct.unpack_from(">i", frame, 4)
                 if lost.number is not None and number == lost.number:
-                    if lost.cut:
+                    if lost.fault is Fault.CUT_BEFORE_ANSWER:
                         break
+                    if lost.fault is Fault.SKIP_ANSWER:
+                        continue
                     silent = True
                 if not silent:
                     client.sendall(frame)
@@ -143,7 +148,7 @@ class _LostAnswer:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self.cut = False
+        self.fault = Fault.NONE
 
 
 def _frame(end: socket.socket) -> bytes:

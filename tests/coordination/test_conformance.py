@@ -484,7 +484,7 @@ def test_requests_are_counted_exactly(zk: Coordination, root: str) -> None:
     zk.perform(Children(root))
     zk.perform(Sync(root))
     made = {kind: count - before[kind] for kind, count in zk.requests.items()}
-    assert made == {"get": 6, "exists": 2, "children": 1, "sync": 1, "commit": 2}
+    assert made == {"get": 3, "exists": 2, "children": 1, "sync": 1, "commit": 2}
 
 
 def test_make_root_creates_what_is_missing(zk: Coordination, root: str) -> None:

@@ -47,7 +47,7 @@ LOCK_S_MAX = 5.0
 PACKET_BYTES_MAX = 16 << 20
 """Largest request; ZooKeeper's own limit of 1 MiB is too small for the lists of a table with many parts."""
 
-HEAP_MIB_MAX = 256
+HEAP_MIB_MAX = 512
 
 _LOOK_S = 0.01
 _ASK_S_MAX = 2.0
@@ -63,6 +63,7 @@ _JAVA_FLAGS = (
     "-XX:-UsePerfData",
     "-Djava.net.preferIPv4Stack=true",
     f"-Djute.maxbuffer={PACKET_BYTES_MAX}",
+    "-Dzookeeper.fastleader.maxNotificationInterval=1000",  # by default servers may look for each other once a minute only
 )
 _SETTINGS = """\
 tickTime=500
@@ -170,6 +171,11 @@ class EmbeddedZooKeeper:
         """Return the process id of a running server's Java, or None."""
         return self._servers[index].pid
 
+    def port_between(self, source: int, target: int, port: int) -> int:
+        """Return where one server reaches a port of another: the port itself, unless tests put a link in between."""
+        del source, target
+        return port
+
     def leader(self) -> int | None:
         """Return the index of the server that leads (the only one leads), or None while there is none."""
         for index, server in enumerate(self._servers):
@@ -202,12 +208,18 @@ class EmbeddedZooKeeper:
     def _write_configuration(self) -> None:
         count = len(self._servers)
         ports = free_ports(3 * count)
-        members = "" if count == 1 else "".join(
-            f"server.{i + 1}={LOCALHOST}:{ports[count + i]}:{ports[2 * count + i]}\n" for i in range(count)
-        )  # fmt: skip
+        own = [(ports[count + index], ports[2 * count + index]) for index in range(count)]
         for index, server in enumerate(self._servers):
             server.lock()
-            server.configure(ports[index], members, index + 1)
+            server.configure(ports[index], self._members(index, own) if count > 1 else "", index + 1)
+
+    def _members(self, seen_by: int, ports: list[tuple[int, int]]) -> str:
+        """Return the ensemble as one of its servers is to see it, by each server's ports for followers and for elections."""
+        lines: list[str] = []
+        for index, own in enumerate(ports):
+            seen = own if index == seen_by else [self.port_between(seen_by, index, port) for port in own]
+            lines.append(f"server.{index + 1}={LOCALHOST}:{seen[0]}:{seen[1]}\n")
+        return "".join(lines)
 
     def _wait_ready(self, indexes: Iterable[int]) -> None:
         deadline = time.monotonic() + START_S_MAX

@@ -14,11 +14,13 @@ Absent on purpose: random faults and virtual time (the simulator has its own int
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Mapping
 from typing import overload
 
 from replitree.coordination.port import (
+    READS_MAX,
     Connected,
     Dispatcher,
     Listener,
@@ -233,7 +235,7 @@ class MemoryCoordination:
             case Get():
                 self._requests.add("get")
             case GetMany(paths, watch):
-                self._requests.add("get", len(paths))
+                self._requests.add("get", math.ceil(len(paths) / READS_MAX))
                 self._requests.add("exists", watch is not None)
             case Exists():
                 self._requests.add("exists")

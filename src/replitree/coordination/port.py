@@ -12,7 +12,7 @@
 * Listeners hear, from one thread and in order: `Watched` for a watch that fired, `Suspended` when the connection is gone,
   `Connected` when it is back, `SessionLost` when the session ended.  A watch fires once.  `Suspended` and `SessionLost` make
   all watches void: look again after `Connected`.
-* `requests` counts what was sent to the server: one per commit, one per node of a pipelined read, none for pings.
+* `requests` counts what was sent to the server: one per commit, one for each `READS_MAX` nodes of a `GetMany`, none for pings.
 
 Absent on purpose: retries, caches, locks, recipes.
 """
@@ -46,6 +46,9 @@ from replitree.protocol.effects import (
 )
 
 log = logging.getLogger(__name__)
+
+READS_MAX = 64
+"""Nodes of a `GetMany` that are read in one request: its answer is one message, which both sides hold as a whole."""
 
 # --- events ---------------------------------------------------------------------------------------------------------------
 

@@ -2,12 +2,15 @@
 
 What is different from kazoo's `transaction()` and `get_async`, and nothing else is:
 
+* Reads of several nodes are one request, ZooKeeper's ``multiRead``: the server does a quarter of the work.
+
 * A transaction becomes bytes once, in the thread that wants it, from our own operations; kazoo makes an object of each, several
   buffers of each object, and again tuples of the answer, in the one thread that all requests share.
 * A path that is plain, as all of ours are, is taken as it is.  Any other goes through kazoo's own check.
 * A `Reply` is one lock; kazoo's result has a condition, callbacks and a handler.
 
-The format is that of ZooKeeper's ``MultiTransactionRecord`` and ``MultiResponse``, which no version has changed since 3.4.
+The format is that of ZooKeeper's ``MultiTransactionRecord`` and ``MultiResponse``, which no version has changed since 3.4, and
+since 3.6 also for reads.
 
 Absent on purpose: sessions, connections, watches.  Those are kazoo's, and so is the queue that the requests go through.
 """
@@ -25,16 +28,19 @@ from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.serialization import Exists, GetData
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from replitree.protocol.effects import Check, Create, Delete, Operation, Set
+from replitree.protocol.effects import Check, Create, Delete, Node, Operation, Set, Version
 
-_CREATE, _DELETE, _SET, _CHECK, _MULTI, _ERROR = 1, 2, 5, 13, 14, -1
+_CREATE, _DELETE, _GET, _SET, _CHECK, _MULTI, _MULTI_READ, _ERROR = 1, 2, 4, 5, 13, 14, 22, -1
 _EPHEMERAL, _SEQUENTIAL = 1, 2
 _STAT_BYTES = 68
+_stat = struct.Struct(
+    "!24xqi"
+).unpack_from  # time and version of the last change; what comes before and after is not needed
 
 _int = struct.Struct("!i").pack
 _read_int = struct.Struct("!i").unpack_from
 _header = struct.Struct("!iBi")
-_HEADERS = {kind: _header.pack(kind, 0, -1) for kind in (_CREATE, _DELETE, _SET, _CHECK)}
+_HEADERS = {kind: _header.pack(kind, 0, -1) for kind in (_CREATE, _DELETE, _GET, _SET, _CHECK)}
 _END = _header.pack(-1, 1, -1)
 
 
@@ -116,6 +122,37 @@ class _Transaction:
                 offset += _STAT_BYTES if kind == _SET else 0
 
 
+class _Reads:
+    """Reads of several nodes, as kazoo's connection wants a request to be."""
+
+    type = _MULTI_READ
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def serialize(self) -> bytes:
+        """Return the request's bytes."""
+        return self._data
+
+    def deserialize(self, data: bytes, offset: int) -> list[Node | Exception]:
+        """Return a node, or why it could not be read, for each path."""
+        results: list[Node | Exception] = []
+        while True:
+            kind, done, _ = _header.unpack_from(data, offset)
+            offset += _header.size
+            if done:
+                return results
+            number = _read_int(data, offset)[0]
+            offset += 4
+            if kind == _ERROR:
+                results.append(EXCEPTIONS[number]())
+                continue
+            size = max(0, number)  # -1: created with no value at all
+            changed, version = _stat(data, offset + size)
+            results.append(Node(bytes(data[offset : offset + size]), Version(version), changed))
+            offset += size + _STAT_BYTES
+
+
 def encode_transaction(client: Any, operations: Sequence[Operation]) -> bytes:
     """Return the bytes of a transaction.
 
@@ -136,6 +173,15 @@ def send_transaction(client: Any, data: bytes) -> Reply:
 def send_get(client: Any, path: str) -> Reply:
     """Ask for a node; the answer is its value and its stat."""
     return _send(client, GetData(_path(client, path), None))
+
+
+def send_get_many(client: Any, paths: Sequence[str]) -> Reply:
+    """Ask for several nodes at once; the answer is a list with a node, or why it could not be read, for each path, in order."""
+    pieces: list[bytes] = []
+    for path in paths:
+        text = _path(client, path).encode()
+        pieces += (_HEADERS[_GET], _int(len(text)), text, b"\0")  # no watch
+    return _send(client, _Reads(b"".join((*pieces, _END))))
 
 
 def send_exists(client: Any, path: str, watch: Callable[[Any], None] | None) -> Reply:

@@ -35,8 +35,14 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from replitree.coordination.port import Dispatcher, Event, Listener, Outcome, RequestCounts
-from replitree.coordination.requests import encode_transaction, send_exists, send_get, send_transaction
+from replitree.coordination.port import READS_MAX, Dispatcher, Event, Listener, Outcome, RequestCounts
+from replitree.coordination.requests import (
+    encode_transaction,
+    send_exists,
+    send_get,
+    send_get_many,
+    send_transaction,
+)
 from replitree.coordination.session import ZooKeeperSession
 from replitree.coordination.url import CoordinationUrl, parse_url
 from replitree.errors import BadInput, CoordinationUnavailable, NotAuthorized
@@ -68,9 +74,8 @@ CLOSE_S_MAX = 5.0
 REQUEST_BYTES_MAX = 1_000_000
 """Largest commit.  A server cuts the connection on requests larger than its ``jute.maxbuffer``, 1 MiB unless configured."""
 
-PIPELINE_MAX = 1_000
+PIPELINE_MAX = 1_024
 """Reads that one `GetMany` has on the way at once: a bound on what both sides hold."""
-
 _Result: TypeAlias = Any  # a `Reply`, or kazoo's AsyncResult; kazoo ships no types
 
 _REASONS: dict[type[Exception], Reason] = {
@@ -265,8 +270,9 @@ class ZooKeeperCoordination:
             )  # of many reads, each pipeline has its own
             client = session.client(deadline)
             some = paths[start : start + PIPELINE_MAX]
-            self._requests.add("get", len(some))
-            results = [send_get(client, path) for path in some]
+            pieces = [some[first : first + READS_MAX] for first in range(0, len(some), READS_MAX)]
+            self._requests.add("get", len(pieces))
+            results = [send_get_many(client, piece) for piece in pieces]
             if watch is not None and start + PIPELINE_MAX >= len(paths):
                 self._requests.add("exists")
                 watched = send_exists(client, watch, session.on_watch)
@@ -322,7 +328,15 @@ def _node(result: _Result, deadline: float) -> Node | None:
 def _nodes(results: list[_Result], deadline: float) -> list[Node | None]:
     if results:  # answers come in the order of the requests: whoever waits for the last one wakes up once
         results[-1].wait(max(0.0, deadline - time.monotonic()))
-    return [_node(result, deadline) for result in results]
+    return [_node_or_none(node) for result in results for node in _wait(result, deadline)]
+
+
+def _node_or_none(node: Node | Exception) -> Node | None:
+    if isinstance(node, Node):
+        return node
+    if isinstance(node, NoNodeError):
+        return None
+    raise node
 
 
 def _children(result: _Result, deadline: float) -> tuple[str, ...] | None:
