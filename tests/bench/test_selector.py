@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from replitree.bench.selector import (
+    COMPRESSED,
     DAY_S,
     STEADY_MACHINE,
     Comparison,
@@ -158,6 +159,15 @@ def test_ours_writes_no_more_than_the_peer_at_a_hundred_inserts_a_second() -> No
     assert steady(ours=True).write_amplification <= steady(ours=False).write_amplification
 
 
+def test_rows_that_compress_well_are_not_rewritten_again_and_again() -> None:
+    ours, peer = (
+        simulate(selector, steady_stream(60, 100, 100), 60, STEADY_MACHINE, samples=10, shape=COMPRESSED)
+        for selector in (our_selector(STEADY_MACHINE), clickhouse_selector(STEADY_MACHINE))
+    )
+    assert ours.write_amplification <= min(12, peer.write_amplification)
+    assert ours.partition_parts_max < 100
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_ours_writes_no_more_than_the_peer_in_a_year(seed: int) -> None:
@@ -171,5 +181,5 @@ def test_ours_writes_no_more_than_the_peer_in_a_year(seed: int) -> None:
 
 def test_comparison_is_drawn_as_xml() -> None:
     result = simulate(our_selector(Machine()), year_stream(1, 5), 5 * DAY_S, samples=5)
-    document = ET.fromstring(draw_comparison(Comparison(result, result, result, result)))
+    document = ET.fromstring(draw_comparison(Comparison(*[result] * 6)))
     assert len(document.findall(".//{http://www.w3.org/2000/svg}polyline")) == 6

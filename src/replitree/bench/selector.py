@@ -2,9 +2,9 @@
 
 The simulation is one of events in virtual time: inserts come from a stream, the selector is asked about the partitions in which
 something has changed (and four times a day about all of them), and a merge takes a slot and a time that depends on its
-bytes.  Parts have sizes and no rows.
+bytes and rows.  What is in the rows does not matter, only how many bytes they and the files around them take (`Shape`).
 
-* *Write amplification*: bytes written by inserts and merges, divided by bytes inserted; 1 without merges.
+* *Write amplification*: bytes of rows written by inserts and merges, divided by those inserted; 1 without merges.
 * *Parts*: of the whole table, and of the partition that has the most; while a merge runs its sources count and its result does
   not.
 
@@ -42,11 +42,25 @@ MONTH_S = YEAR_S / 12
 SWEEP_S = 6 * 3_600
 """Between two looks at partitions in which nothing has happened, for their age."""
 
-ROW_BYTES = 100
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What rows and files take.
+
+    Attributes
+    ----------
+    row_bytes
+        Of each row.
+    file_bytes
+        Of each part, beside its rows: the footer.
+    """
+
+    row_bytes: int = 100
+    file_bytes: int = 0
 
 
 class Insert(NamedTuple):
-    """One insert of a stream: when, into which partition, how much."""
+    """One insert of a stream: when, into which partition, how many bytes of rows."""
 
     time_s: float
     partition: str
@@ -61,8 +75,8 @@ class Machine:
     ----------
     slots
         Merges at once.
-    bytes_per_s
-        Speed of one merge.
+    bytes_per_s, rows_per_s
+        Speed of one merge, whichever takes longer.
     merge_s, source_s
         What a merge takes beside its bytes: the log entry, the commit; and for each of its sources, the opening of files.
     select_every_s
@@ -71,13 +85,15 @@ class Machine:
 
     slots: int = 8
     bytes_per_s: float = 50 * MIB
+    rows_per_s: float = 4e6
     merge_s: float = 0.1
     source_s: float = 0.003
     select_every_s: float = 5.0
 
     def merge_time_s(self, choice: Choice) -> float:
         """Seconds from the choice to the result."""
-        return self.merge_s + self.source_s * len(choice.sources) + choice.bytes / self.bytes_per_s
+        moving_s = max(choice.bytes / self.bytes_per_s, choice.rows / self.rows_per_s)
+        return self.merge_s + self.source_s * len(choice.sources) + moving_s
 
 
 @dataclass(slots=True)
@@ -122,13 +138,13 @@ class SimulationResult:
 
     @property
     def write_amplification(self) -> float:
-        """Bytes written for each byte inserted."""
+        """Bytes of rows written for each that was inserted."""
         return (self.inserted_bytes + self.merged_bytes) / self.inserted_bytes
 
 
 @dataclass(slots=True)
 class _Held:
-    """A part of the simulated table."""
+    """A part of the simulated table: `bytes` are those of its rows."""
 
     part: Part
     bytes: int
@@ -140,6 +156,7 @@ class _Held:
 class _Table:
     """Parts by partition, ascending, and how many of which partition there are."""
 
+    shape: Shape
     partitions: dict[str, list[_Held]] = field(default_factory=dict)
     parts: int = 0
 
@@ -162,14 +179,23 @@ class _Table:
             assert each.free
             each.free = False
 
-    def finish(self, choice: Choice, now_s: float) -> None:
-        result = _Held(merged_part(choice.sources), choice.bytes, now_s)
-        self.partitions[result.part.partition][self.find(choice)] = [result]
+    def finish(self, choice: Choice, now_s: float) -> int:
+        """Put the result in the place of its sources; return the bytes of its rows."""
+        held, found = self.partitions[choice.sources[0].partition], self.find(choice)
+        result = _Held(merged_part(choice.sources), sum(each.bytes for each in held[found]), now_s)
+        held[found] = [result]
         self.parts -= len(choice.sources) - 1
+        return result.bytes
 
     def candidates(self, partitions: Iterable[str], now_s: float) -> list[Candidate]:
         return [
-            Candidate(each.part, each.bytes // ROW_BYTES, each.bytes, int(now_s - each.born_s), each.free)
+            Candidate(
+                each.part,
+                each.bytes // self.shape.row_bytes,
+                each.bytes + self.shape.file_bytes,
+                int(now_s - each.born_s),
+                each.free,
+            )
             for partition in sorted(partitions)
             for each in self.partitions[partition]
         ]
@@ -220,11 +246,11 @@ class _Account:
 class _Simulation:
     """One run: events in the order of their times."""
 
-    def __init__(self, selector: Selector, machine: Machine, seconds: float, samples: int) -> None:
+    def __init__(self, selector: Selector, machine: Machine, seconds: float, samples: int, shape: Shape) -> None:
         self.selector = selector
         self.machine = machine
         self.seconds = seconds
-        self.table = _Table()
+        self.table = _Table(shape)
         self.account = _Account(seconds, samples)
         self.changed: dict[str, None] = {}  # partitions to look at, in the order of the changes
         self.running: list[int] = []
@@ -261,9 +287,8 @@ class _Simulation:
             self._advance(now_s)
             if isinstance(what, Choice):
                 self.running.remove(what.bytes)
-                self.table.finish(what, now_s)
                 self.account.merges += 1
-                self.account.merged_bytes += what.bytes
+                self.account.merged_bytes += self.table.finish(what, now_s)
                 self.changed[what.sources[0].partition] = None
             elif what == "sweep":
                 several = (name for name, held in self.table.partitions.items() if len(held) > 1)
@@ -293,7 +318,13 @@ class _Simulation:
 
 
 def simulate(
-    selector: Selector, stream: Iterable[Insert], seconds: float, machine: Machine | None = None, *, samples: int = 365
+    selector: Selector,
+    stream: Iterable[Insert],
+    seconds: float,
+    machine: Machine | None = None,
+    *,
+    samples: int = 365,
+    shape: Shape | None = None,
 ) -> SimulationResult:
     """Let a selector work on a stream of inserts.
 
@@ -309,8 +340,10 @@ def simulate(
         What merges run on.
     samples
         Points of the series.
+    shape
+        Of rows and files; rows of 100 bytes and nothing around them by default.
     """
-    return _Simulation(selector, machine or Machine(), seconds, samples).run(stream)
+    return _Simulation(selector, machine or Machine(), seconds, samples, shape or Shape()).run(stream)
 
 
 # --- selectors ------------------------------------------------------------------------------------------------------------
@@ -373,7 +406,7 @@ def steady_stream(seconds: float, inserts_per_s: float, insert_bytes: int) -> It
     inserts_per_s
         How many.
     insert_bytes
-        Size of each.
+        Bytes of the rows of each.
     """
     for number in range(int(seconds * inserts_per_s)):
         yield Insert(number / inserts_per_s, "all", insert_bytes)
@@ -391,15 +424,22 @@ STEADY_S = 600
 STEADY_INSERTS_PER_S = 100
 STEADY_INSERT_BYTES = 20_000
 
+COMPRESSED = Shape(row_bytes=1, file_bytes=1_000)
+"""Rows that compress very well: those of `bench steady`."""
+
+COMPRESSED_INSERT_BYTES = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Both selectors on the same streams: a year, and ten minutes of a hundred inserts a second."""
+    """Both selectors on the same streams: a year, and ten minutes of a hundred inserts a second, twice."""
 
     our_year: SimulationResult
     their_year: SimulationResult
     our_steady: SimulationResult
     their_steady: SimulationResult
+    our_compressed: SimulationResult
+    their_compressed: SimulationResult
 
 
 def compare(seed: int = 1, days: int = 365) -> Comparison:
@@ -414,6 +454,7 @@ def compare(seed: int = 1, days: int = 365) -> Comparison:
     """
     year = list(year_stream(seed, days))
     steady = list(steady_stream(STEADY_S, STEADY_INSERTS_PER_S, STEADY_INSERT_BYTES))
+    compressed = list(steady_stream(STEADY_S, STEADY_INSERTS_PER_S, COMPRESSED_INSERT_BYTES))
 
     def year_of(selector: Selector) -> SimulationResult:
         return simulate(selector, year, days * DAY_S, YEAR_MACHINE, samples=days)
@@ -421,11 +462,16 @@ def compare(seed: int = 1, days: int = 365) -> Comparison:
     def steady_of(selector: Selector) -> SimulationResult:
         return simulate(selector, steady, STEADY_S, STEADY_MACHINE, samples=STEADY_S // 5)
 
+    def compressed_of(selector: Selector) -> SimulationResult:
+        return simulate(selector, compressed, STEADY_S, STEADY_MACHINE, samples=STEADY_S // 5, shape=COMPRESSED)
+
     return Comparison(
         our_year=year_of(our_selector(YEAR_MACHINE)),
         their_year=year_of(clickhouse_selector(YEAR_MACHINE)),
         our_steady=steady_of(our_selector(STEADY_MACHINE)),
         their_steady=steady_of(clickhouse_selector(STEADY_MACHINE)),
+        our_compressed=compressed_of(our_selector(STEADY_MACHINE)),
+        their_compressed=compressed_of(clickhouse_selector(STEADY_MACHINE)),
     )
 
 
@@ -433,7 +479,7 @@ def measure_amplification(days: int = 365) -> dict[str, dict[str, float]]:
     """Return what `bench merges` reports of the selectors, under ``ours`` and ``peer``; deterministic, some seconds of CPU.
 
     Keys: `write_amplification`, `parts_mean`, `partition_parts_max` of the year; `steady_write_amplification`,
-    `steady_parts_max` of ten minutes of a hundred inserts a second.
+    `steady_parts_max` of ten minutes of a hundred inserts a second; `compressed_…` the same of rows that compress very well.
 
     Parameters
     ----------
@@ -442,18 +488,20 @@ def measure_amplification(days: int = 365) -> dict[str, dict[str, float]]:
     """
     found = compare(days=days)
     return {
-        "ours": _measured(found.our_year, found.our_steady),
-        "peer": _measured(found.their_year, found.their_steady),
+        "ours": _measured(found.our_year, found.our_steady, found.our_compressed),
+        "peer": _measured(found.their_year, found.their_steady, found.their_compressed),
     }
 
 
-def _measured(year: SimulationResult, steady: SimulationResult) -> dict[str, float]:
+def _measured(year: SimulationResult, steady: SimulationResult, compressed: SimulationResult) -> dict[str, float]:
     return {
         "write_amplification": round(year.write_amplification, 3),
         "parts_mean": round(year.parts_mean, 1),
         "partition_parts_max": float(year.partition_parts_max),
         "steady_write_amplification": round(steady.write_amplification, 3),
         "steady_parts_max": float(steady.partition_parts_max),
+        "compressed_write_amplification": round(compressed.write_amplification, 3),
+        "compressed_parts_max": float(compressed.partition_parts_max),
     }
 
 
@@ -490,6 +538,8 @@ def _report(found: Comparison) -> str:
         "year, ClickHouse's": found.their_year,
         "ten minutes, ours": found.our_steady,
         "ten minutes, ClickHouse's": found.their_steady,
+        "compressed, ours": found.our_compressed,
+        "compressed, ClickHouse's": found.their_compressed,
     }
     for name, row in rows.items():
         lines.append(
