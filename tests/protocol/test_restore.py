@@ -37,6 +37,7 @@ from replitree.protocol.restore import (
     first_parent,
     restore,
 )
+from replitree.protocol.run import run
 from replitree.protocol.table import (
     NOT_LOST,
     Outcome,
@@ -75,12 +76,7 @@ class World:
 
     def run(self, procedure: Procedure[T]) -> T:
         """Run any procedure to its end."""
-        outcome: object = None
-        try:
-            while True:
-                outcome = self.perform(procedure.send(outcome))
-        except StopIteration as stop:
-            return cast("T", stop.value)
+        return run(procedure, self.perform)
 
     def perform(self, effect: Effect) -> object:
         return self.session.perform(cast("CoordinationEffect", effect))

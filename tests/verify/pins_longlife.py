@@ -31,7 +31,7 @@ PINNED = {
 
 NIGHTLY = {
     "clean_return": (222984, 731904, 71, 18),
-    "clean_insert": (922753, 3209335, 107, 66),
+    "clean_insert": (938575, 3254869, 107, 66),
     "recover_doubt": (530895, 1671735, 95, 30),
     "recover_session": (1123871, 3328910, 80, 46),
     "recover_mutate": (497083, 1356120, 78, 20),

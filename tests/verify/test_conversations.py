@@ -28,6 +28,9 @@ def test_the_conversations_that_matter_are_there() -> None:
         "merge_of_two_parts.txt",
         "mutation_of_one_part.txt",
         "drop_during_a_merge.txt",
+        "ids_forgotten_by_two_leaders.txt",
+        "insert_beside_a_roll_over.txt",
+        "restore_is_cut_off.txt",
     } <= set(CONVERSATIONS)
 
 

@@ -8,28 +8,28 @@ import pytest
 
 from replitree.verify.explore import explore
 from replitree.verify.models import MODELS
-from tests.verify import pins_longlife, pins_lost
+from tests.verify import pins_longlife, pins_lost, pins_upkeep
 
 PINNED = {
-    "insert_one_token": (242885, 548678, 38, 702),
-    "insert_two_tokens": (67394, 143408, 35, 276),
-    "insert_two_lanes": (8857, 15683, 107, 244),
-    "insert_groups": (108005, 230728, 42, 296),
-    "insert_session": (156780, 325207, 106, 76),
-    "insert_in_doubt": (2892, 3858, 34, 57),
-    "pull_and_execute": (317209, 1060854, 64, 24),
+    "insert_one_token": (260207, 587150, 38, 702),
+    "insert_two_tokens": (72985, 155290, 35, 276),
+    "insert_two_lanes": (9087, 16193, 108, 244),
+    "insert_groups": (119925, 255981, 42, 296),
+    "insert_session": (166245, 345580, 106, 76),
+    "insert_in_doubt": (3083, 4049, 37, 57),
+    "pull_and_execute": (317232, 1060899, 64, 24),
     "pull_gap": (4042, 8838, 29, 28),
     "pull_batch": (122580, 452032, 50, 12),
     "fetch_partitions": (5292, 12869, 32, 11),
     "disk_fails": (8769, 22139, 42, 20),
-    "restart_anywhere": (12603, 30028, 56, 50),
-    "session_ends": (160048, 432525, 122, 15),
+    "restart_anywhere": (12607, 30034, 56, 50),
+    "session_ends": (160318, 433048, 122, 15),
     "reads_fail": (38216, 87072, 132, 75),
     "session_ends_two": (44163, 129705, 95, 7),
     "session_ends_pulling": (3618, 7079, 115, 8),
-    "replaced_insert": (235093, 671605, 71, 36),
+    "replaced_insert": (242650, 693335, 71, 36),
     "replaced_worker": (84338, 291204, 90, 13),
-    "replaced_after_crash": (18108, 36716, 43, 34),
+    "replaced_after_crash": (18148, 36816, 43, 34),
     "combined": (48476, 155240, 38, 12),
     "merge_merge": (45176, 152622, 35, 32),
     "merge_one": (2065, 4279, 34, 4),
@@ -39,7 +39,7 @@ PINNED = {
     "merge_insert": (22408, 68087, 81, 9),
     "merge_behind": (11892, 32290, 69, 2),
     "mutate_insert": (120591, 412836, 60, 2),
-    "mutate_twice": (23430, 50794, 30, 150),
+    "mutate_twice": (24431, 52932, 30, 150),
     "mutate_merge": (56201, 182267, 53, 4),
     "mutate_merging": (513, 649, 36, 6),
     "mutate_kill": (390466, 1310788, 79, 18),
@@ -48,7 +48,7 @@ PINNED = {
     "mutate_then_merge": (1878, 3934, 32, 3),
     "drop_insert": (364565, 1146375, 101, 8),
     "drop_merge": (1614, 2832, 33, 19),
-    "drop_merge_pulled": (186481, 505793, 352, 58),
+    "drop_merge_pulled": (186553, 505960, 353, 58),
     "drop_behind": (590380, 1702922, 98, 12),
     "drop_covered": (122888, 390240, 88, 10),
     "drop_range": (8172, 25738, 35, 4),
@@ -63,21 +63,25 @@ PINNED = {
     "election_merges": (47668, 140680, 87, 17),
     "leader_replaced": (15658, 36590, 64, 28),
 }
-PINNED |= pins_longlife.PINNED | pins_lost.PINNED
+PINNED |= pins_longlife.PINNED | pins_lost.PINNED | pins_upkeep.PINNED
 """States, transitions, depth, quiet states.  A number that changes although nothing in the protocol did is a finding."""
 
 NIGHTLY = {
     **pins_longlife.NIGHTLY,
-    "insert_in_doubt_again": (168405, 355114, 41, 214),
+    **pins_lost.NIGHTLY,
+    **pins_upkeep.NIGHTLY,
+    "insert_in_doubt_again": (242558, 502544, 44, 214),
     "combined_tokens": (483542, 1744908, 53, 42),
-    "combined_doubt": (1930768, 7239436, 286, 42),
-    "drop_merge_doubt": (893663, 2790170, 363, 371),
+    "combined_doubt": (1934860, 7252660, 286, 42),
+    "drop_merge_doubt": (896427, 2797073, 364, 371),
     "forget_running": (611585, 2048250, 108, 21),
     "drop_overtakes": (132245, 444165, 83, 14),
 }
 
 SLOW = (
     *pins_longlife.SLOW,
+    *pins_lost.SLOW,
+    *pins_upkeep.SLOW,
     *("insert_two_tokens", "session_ends", "pull_batch", "merge_crash", "mutate_kill", "mutate_later"),
     *("drop_insert", "drop_merge_pulled", "drop_behind"),
 )

@@ -12,14 +12,14 @@ from replitree.verify.model import Model
 from replitree.verify.models import MODELS
 from replitree.verify.mutants import MUTANTS
 from replitree.verify.registry import counterexample
-from tests.verify import pins_longlife, pins_lost
+from tests.verify import pins_longlife, pins_lost, pins_upkeep
 
 STEPS = {
     "no-epoch-check": 6,
     "pointer-and-queue-not-atomic": 5,
     "acknowledge-before-commit": 1,
     "blind-retry-after-unknown": 5,
-    "look-without-new-epoch": 8,
+    "look-without-new-epoch": 9,
     "node-before-file": 8,
     "staging-swept-too-early": 7,
     "deduplication-in-two-steps": 6,
@@ -32,7 +32,7 @@ STEPS = {
     "staging-listed-after-activation": 28,
     "sweep-without-looking": 10,
     "unpulled-parts-set-aside": 25,
-    "new-session-with-old-epoch": 32,
+    "new-session-with-old-epoch": 34,
     "older-reload-wins": 25,
     "executed-unnoticed": 27,
     "merge-of-what-is-left": 24,
@@ -64,7 +64,7 @@ STEPS = {
     "forgets-too-early": 27,
     "older-pull-wins": 32,
 }
-STEPS |= pins_longlife.STEPS | pins_lost.STEPS
+STEPS |= pins_longlife.STEPS | pins_lost.STEPS | pins_upkeep.STEPS
 """Steps of the shortest counterexample."""
 
 
@@ -77,7 +77,7 @@ def test_every_invariant_that_a_bug_could_break_has_a_mutant() -> None:
     assert set(NAMES) - broken == {"I7", "STOP"}  # I7: I1 notices first; STOP: nothing but a take-over sets it
 
 
-LONG = (*pins_longlife.LONG, "drop-before-covered-insert", "forgets-too-early")
+LONG = (*pins_longlife.LONG, *pins_upkeep.LONG, "drop-before-covered-insert", "forgets-too-early")
 """Caught only after seconds of exploring."""
 
 

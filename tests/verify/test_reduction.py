@@ -24,6 +24,9 @@ SMALL: dict[str, dict[Fault, int]] = {
     "replaced_insert": {Fault.EXPIRY: 1},
     "merge_differs": {Fault.DIFFERS: 1},
     "mutate_merging": {Fault.DISK: 1, Fault.CRASH: 1},
+    "ids_clean_clean": {Fault.UNKNOWN: 1},
+    "results_killed": {},
+    "restore_join": {},
 }
 """Fewer faults than in the models, so that the full space stays small."""
 

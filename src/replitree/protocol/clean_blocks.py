@@ -169,6 +169,9 @@ def _mark_dropped(
             indexes[entry.insert] = index
 
     yield from search_log(table, begins.first, note, READ_BATCH)
+    begins = yield from read_start(table)  # after the search: what it did not find was below, whoever cleans meanwhile
+    if begins is None:
+        return
     dropped: list[BlockId] = []
     for block, each in open_ones.items():
         # An entry that is gone was below the first one; when the drop is too, nobody can tell any more which came first.

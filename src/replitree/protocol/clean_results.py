@@ -5,12 +5,15 @@ each replica has pulled the entry by which it left and has executed all that cam
 make it differently, or do what a killed mutation was kept from.
 
 A replica that is lost and inactive makes nothing any more: when it comes back it takes over what another one has, and needs
-what that one needs.  So one that never comes back keeps no node for longer than the log keeps entries for it.
+what that one needs.  So one that never comes back keeps no node for longer than the log keeps entries for it.  One that joins
+while the log is whole pulls it from the beginning, and may make everything: the commit proves that none was added since.
 
 Only the leader cleans; two at once are harmless.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from replitree.protocol import layout
 from replitree.protocol.effects import (
@@ -21,25 +24,39 @@ from replitree.protocol.effects import (
     Commit,
     Delete,
     Epoch,
+    Get,
     GetMany,
     LogIndex,
     Many,
+    Node,
     Procedure,
+    Version,
 )
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.parts import Part
+from replitree.protocol.pull import Place
 from replitree.protocol.table import NOT_LOST
 
 CLEAN_BATCH = 100
 """Nodes deleted in one commit."""
 
 
-def lowest_need(table: Table) -> Procedure[LogIndex | None]:
-    """Return the lowest index that some replica has not pulled or not executed; None while a replica is added or removed.
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The lowest index that some replica has not pulled or not executed, when the version of `replicas` was `added`."""
+
+    lowest: LogIndex
+    added: Version
+
+
+def lowest_need(table: Table) -> Procedure[Need | None]:
+    """Find out what replicas may still make; None while one is added or removed.
 
     The pointers are read before the queues: an entry that is pulled in between is then still counted.  Whether a replica is
     active is read after them, and then whether it is lost: one that is passed over takes over a later state of another replica
     than the one that was read.
     """
+    added: Node | None = yield Get(layout.replicas(table))
     names = (yield Children(layout.replicas(table))) or ()
     replicas = tuple(Replica(table, name) for name in names)
     many: Many = yield GetMany(tuple(layout.log_pointer(replica) for replica in replicas))
@@ -56,17 +73,34 @@ def lowest_need(table: Table) -> Procedure[LogIndex | None]:
         for need, is_active, mark in zip(needs, active.nodes, lost.nodes, strict=True)
         if is_active is not None or mark is None or mark.value == NOT_LOST
     )
-    return LogIndex(min(counting)) if counting else None
+    return Need(LogIndex(min(counting)), added.version) if counting and added is not None else None
 
 
-def clean_results(replica: Replica, epoch: Epoch, results: tuple[str, ...]) -> Procedure[int]:
-    """Delete the nodes of results; return how many.  Those of a batch of which one is gone already stay for the next time."""
+def clean_results(replica: Replica, epoch: Epoch, results: tuple[str, ...], added: Version) -> Procedure[int]:
+    """Delete the nodes of results that nobody needs, if no replica was added since the look (`Need.added`).
+
+    Returns
+    -------
+    How many; those of a batch of which one is gone already stay for the next time.
+    """
     cleaned = 0
     for first in range(0, len(results), CLEAN_BATCH):
         batch = results[first : first + CLEAN_BATCH]
         committed = yield Commit(
             Check(layout.host(replica), epoch),
+            Check(layout.replicas(replica.table), added),
             *(Delete(layout.result(replica.table, name), ANY_VERSION) for name in batch),
         )
         cleaned += len(batch) if isinstance(committed, Applied) else 0
     return cleaned
+
+
+def has_left(part: Part, place: Place) -> bool:
+    """Whether a part was in the table and is not any more, in the log up to a place; False also when it is to come.
+
+    What is to come has sources, and those are there.  What left is covered by a later form, or nothing is left in its place.
+    """
+    if part.block_max >= place.pointer.index or part in place.parts:
+        return False
+    around = place.parts.between(part.partition, part.block_min, part.block_max)
+    return not around or place.parts.covering(part) is not None

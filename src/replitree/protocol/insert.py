@@ -15,8 +15,9 @@ whose block ids exist, and those are answered with the index of the insert that 
 wrote to was dropped since, its block id is free again: the next try takes it over.
 
 *Unknown.*  A look proves nothing while the lost request may still be on its way, so the epoch is renewed first: then the commit
-took place already or never will, and what the look shows is final.  When no new epoch can be had, the clients hear
-"outcome unknown", never "failed".
+took place already or never will, and what the look shows is final.  That no block id is there proves nothing either, because
+ids are forgotten (`protocol.clean_blocks`): then the log is searched.  When no new epoch can be had, or the log does not reach
+back, the clients hear "outcome unknown", never "failed".
 
 Absent on purpose: locks, clocks, and retries of anything that was not certainly refused.
 """
@@ -75,7 +76,7 @@ from replitree.protocol.entries import (
     encode_entry,
 )
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.log import ROLLED, read_start, search_log
+from replitree.protocol.log import ROLLED, reaches_back, read_start, search_log
 from replitree.protocol.parts import inserted_part
 
 SEARCH_WINDOW = 16
@@ -278,11 +279,16 @@ def _settle(
     yield Sync(layout.block(table, blocks[0]))
     many = yield GetMany((layout.block(table, blocks[0]),))
     found = many.nodes[0]
-    if found is not None:
-        value = decode_block(found.value, layout.block(table, blocks[0]))
-        if value.insert == staging:
-            entry = yield from find_insert(table, value)
-            return InDoubt() if entry is None else InLog(entry.index)
+    own = BlockValue(staging, inserter.log_from)
+    value = own if found is None else decode_block(found.value, layout.block(table, blocks[0]))
+    if (
+        value.insert == staging
+    ):  # no id: it never came, or was forgotten since; then the log has the entry, or it had it
+        entry = yield from find_insert(table, value)
+        if entry is not None:
+            return InLog(entry.index)
+        if found is not None or not (yield from reaches_back(table, inserter.log_from)):
+            return InDoubt()
     if isinstance(renewed, Replaced):
         return Gone("another process took over this replica; ask that one")
     return renewed

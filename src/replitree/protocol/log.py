@@ -99,6 +99,12 @@ def read_start(table: Table) -> Procedure[LogStart | None]:
     return None if node is None else log_start(table, node)
 
 
+def reaches_back(table: Table, index: LogIndex) -> Procedure[bool]:
+    """Whether no entry from `index` on was removed: what a search from there has not found was never in the log."""
+    begins = yield from read_start(table)
+    return begins is not None and begins.first <= index
+
+
 def next_index(index: LogIndex, entry: Entry) -> LogIndex:
     """Return the index of the entry that follows one."""
     if isinstance(entry, RollEntry):

@@ -20,7 +20,9 @@ What a fetch or a merge that was fenced has left on a disk counts for nothing an
 nothing is made of the part (`registration.to_be_kept`), and its execution sets aside what reaches over it and is not
 registered.
 
-The block ids of an insert go with its only part, so that a client that repeats the insert inserts it again.
+The block ids of an insert go with its only part, so that a client that repeats the insert inserts it again.  That is counted in
+the node `blocks`, as every removal of ids is (`protocol.clean_blocks`): an id that was removed and taken anew looks like the
+old one.
 
 (Spec 6.9, 9.6: ClickHouse's "lost forever" replaces the part by an empty one, decided by each replica for itself.)
 """
@@ -84,6 +86,9 @@ from replitree.protocol.registration import (
     postpone,
     register,
 )
+
+READ_BATCH = 1000
+"""Registrations read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +242,17 @@ def _freed_blocks(replica: Replica, insert: GetEntry | None) -> Procedure[tuple[
     """Return what deletes the block ids of an insert whose only part is lost."""
     if insert is None or len(insert.parts) > 1:
         return ()
+    parent: Node | None = yield Get(layout.blocks(replica.table))
     paths = tuple(layout.block(replica.table, block) for block in insert.blocks)
     many: Many = yield GetMany(paths)
-    return tuple(
+    deletes = tuple(
         Delete(path, node.version)
         for path, node in zip(paths, many.nodes, strict=True)
         if node is not None and decode_block(node.value, path).insert == insert.insert
     )
+    if parent is None or not deletes:
+        return ()
+    return Set(layout.blocks(replica.table), parent.value, parent.version), *deletes
 
 
 # --- a part that is broken here ----------------------------------------------------------------------------------------------
@@ -261,13 +270,24 @@ def note_broken(replica: Replica, epoch: Epoch, part: Part) -> Procedure[bool]:
 
 
 def note_whole(replica: Replica, epoch: Epoch, part: Part) -> Procedure[bool]:
-    """Say that they are whole again; False when that is not certain."""
+    """Say that they are whole again, unless nothing says otherwise; False when that is not certain."""
     node = yield Get(layout.part(replica, part.name))
-    if node is None:
-        return False
-    return not is_broken(node.value) or (
-        yield from _set_part(replica, epoch, part, content_of(node.value).encode(), node)
-    )
+    if node is None or not is_broken(node.value):
+        return True
+    return (yield from _set_part(replica, epoch, part, content_of(node.value).encode(), node))
+
+
+def noted_broken(replica: Replica) -> Procedure[tuple[str, ...]]:
+    """Return the registered parts whose registration says that they are broken here."""
+    names: tuple[str, ...] = (yield Children(layout.parts(replica))) or ()
+    found: list[str] = []
+    for first in range(0, len(names), READ_BATCH):
+        batch = names[first : first + READ_BATCH]
+        values: Many = yield GetMany(tuple(layout.part(replica, name) for name in batch))
+        found += [
+            name for name, node in zip(batch, values.nodes, strict=True) if node is not None and is_broken(node.value)
+        ]
+    return tuple(found)
 
 
 def _set_part(replica: Replica, epoch: Epoch, part: Part, value: bytes, node: Node) -> Procedure[bool]:

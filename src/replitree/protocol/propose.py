@@ -51,7 +51,7 @@ from replitree.protocol.entries import (
     encode_entry,
 )
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.log import ROLLED, search_log
+from replitree.protocol.log import ROLLED, reaches_back, search_log
 
 EPOCHS_MAX = 8
 
@@ -181,7 +181,12 @@ def _settle(proposer: Proposer, epoch: Epoch, command: Command) -> Procedure[Act
     if not isinstance(renewed, Activated | Replaced):
         return InDoubt()
     yield Sync(layout.blocks(proposer.replica.table))
-    known = yield from find_command(proposer.replica.table, command.id)
+    table = proposer.replica.table
+    known: Proposed | Forgotten | None = yield from find_command(table, command.id)
+    if known is None:  # it never came, or its node was cleaned since; then the log has the entry, or it had it
+        known = yield from _search(table, command.id, proposer.log_from)
+        if known is None and not (yield from reaches_back(table, proposer.log_from)):
+            return InDoubt()
     if known is not None:
         return known
     if isinstance(renewed, Replaced):
@@ -197,9 +202,15 @@ def find_command(table: Table, command: EntryId) -> Procedure[Proposed | Forgott
     if node is None:
         return None
 
+    proposed = yield from _search(table, command, LogIndex(decode_block(node.value, path).log_from))
+    return Forgotten() if proposed is None else proposed
+
+
+def _search(table: Table, command: EntryId, log_from: LogIndex) -> Procedure[Proposed | None]:
+    """Search the log for a command, from `log_from` on."""
+
     def is_it(index: LogIndex, entry: Entry) -> Proposed | None:
         named = isinstance(entry, MutateEntry | DropEntry | AlterEntry) and entry.id == command
         return Proposed(index) if named else None
 
-    proposed = yield from search_log(table, LogIndex(decode_block(node.value, path).log_from), is_it)
-    return Forgotten() if proposed is None else proposed
+    return (yield from search_log(table, log_from, is_it))

@@ -18,7 +18,8 @@ nothing (`protocol.fold`); so the state of the source may be read again as often
 Until step 6 the replica is both lost and active: nobody copies from it (I6), and the log is kept for it.  A crash anywhere
 repeats it from step 1.  Parts that are on disk with the right content are not fetched again, so a repetition is cheap.
 
-What is set aside is never deleted: it may be rows that only this replica had.
+What is set aside is never deleted: it may be rows that only this replica had.  A part that is broken at the source and whole
+here stays as it is: nobody else need have it.
 
 (Spec 9.3 and 9.4; of ClickHouse's defects there: a queue that was not emptied #24777, parts that were dropped meanwhile and
 came back #6522, parts kept because a bigger part reaches over them #42134.)
@@ -311,7 +312,7 @@ def _read_source(recovery: _Recovery) -> Procedure[_SourceState | None]:
 def _bring(recovery: _Recovery, state: _SourceState) -> Procedure[tuple[Part, ...] | NotYet | Fenced]:
     """Fetch and register what is not registered here with the same content; return what nobody could send."""
     own = yield from _own_parts(recovery.replica)
-    wanted = tuple((part, value) for part, value in state.registered.items() if own.get(part) != value)
+    wanted = tuple((part, value) for part, value in state.registered.items() if not _is_as_good(own.get(part), value))
     other = tuple(part for part, _ in wanted if part in own)
     trouble = yield from _take_back(recovery, other)
     if trouble is not None:
@@ -340,6 +341,11 @@ def _bring(recovery: _Recovery, state: _SourceState) -> Procedure[tuple[Part, ..
             if not isinstance(committed, Applied):
                 return _refused(committed, recovery.replica)
     return tuple(missing)
+
+
+def _is_as_good(own: bytes | None, theirs: bytes) -> bool:
+    """Whether a registration says what the source's says, or that the part is whole here and broken there."""
+    return own is not None and own in (theirs, content_of(theirs).encode())
 
 
 def _own_parts(replica: Replica) -> Procedure[dict[Part, bytes]]:

@@ -51,7 +51,6 @@ from replitree.protocol.effects import (
     Refused,
     Set,
     Sync,
-    Unknown,
     Version,
 )
 from replitree.protocol.fold import maximal
@@ -252,8 +251,8 @@ def _register(run: _Run, parts: Mapping[Part, str]) -> Procedure[bool | None]:
     ]
     for first in range(0, len(operations), BATCH):
         committed = yield Commit(*run.proof, *operations[first : first + BATCH])
-        if not isinstance(committed, Applied):
-            return isinstance(committed, Unknown)
+        if not isinstance(committed, Applied):  # a part that is there, or gone: an own commit that was thought lost
+            return not (isinstance(committed, Refused) and committed.operation in run.proof)
     return True if operations else None
 
 

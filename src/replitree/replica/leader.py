@@ -16,13 +16,11 @@ from typing import Protocol
 
 from replitree.errors import ReplitreeError
 from replitree.protocol import layout
-from replitree.protocol.clean_results import clean_results, lowest_need
+from replitree.protocol.clean_results import clean_results, has_left, lowest_need
 from replitree.protocol.effects import Children, Epoch, LogIndex
 from replitree.protocol.layout import Replica
 from replitree.protocol.leader import Follows, InDoubt, Leads, look, resign, stand
-from replitree.protocol.part_set import PartSet
-from replitree.protocol.parts import Part, parse_part
-from replitree.protocol.pull import Place
+from replitree.protocol.parts import parse_part
 from replitree.protocol.roll_over import is_due, roll_over
 from replitree.protocol.select_merges import Choice
 from replitree.replica.config import ServerConfig
@@ -75,6 +73,33 @@ class Host(Protocol):
         """Report that the replica must activate again."""
 
 
+class Pace:
+    """How often to ask the selector: soon again while parts come in, less and less often while nothing changes.
+
+    Attributes
+    ----------
+    pause_s
+        Seconds to wait now.
+    """
+
+    def __init__(self) -> None:
+        self.pause_s = IDLE_S_MIN
+        self._nothing_for: object = None
+        self._look_at = 0.0
+
+    def may_rest(self, state: object, now_s: float) -> bool:
+        """Say whether the selector would find nothing in a table in this state, as it did before."""
+        if self._nothing_for != state or now_s >= self._look_at:
+            return False
+        self.pause_s = min(IDLE_S_MAX, self.pause_s * 2)
+        return True
+
+    def looked(self, state: object, began_s: float, ended_s: float, *, found: bool) -> None:
+        """Take note of what the selector found in a table in this state, and when it was asked and answered."""
+        self.pause_s = min(IDLE_S_MAX, max(IDLE_S_MIN, (ended_s - began_s) / CHOOSING_SHARE))
+        self._nothing_for, self._look_at = (None, 0.0) if found else (state, began_s + AGE_S)
+
+
 class Leader:
     """Leads, or waits to lead."""
 
@@ -83,11 +108,9 @@ class Leader:
         self._stopping = stopping
         self._wake = threading.Event()
         self._path: str | None = None
-        self._idle_s = IDLE_S_MIN
+        self._pace = Pace()
         self._cleaned_at = time.monotonic()
         self._leaving: tuple[LogIndex, tuple[str, ...]] | None = None
-        self._nothing_for: tuple[Place | None, PartSet] | None = None
-        self._look_at = 0.0
         self.leader: str | None = None
         self._thread = threading.Thread(target=self._run, name=f"lead-{host.replica.table.name}", daemon=True)
 
@@ -97,7 +120,7 @@ class Leader:
 
     def wake(self) -> None:
         """Look now who leads, and what there is to merge."""
-        self._idle_s = IDLE_S_MIN
+        self._pace.pause_s = IDLE_S_MIN
         self._wake.set()
 
     def join(self, timeout_s: float) -> None:
@@ -166,14 +189,14 @@ class Leader:
         self._roll_over(epoch)
         choices = self._choose()
         if not choices:
-            return self._idle_s
+            return self._pace.pause_s
         indexes = host.merges.propose(epoch, choices)
         host.metrics.merges.labels(host.replica.table.name).inc(len(indexes))
         if not indexes:
             return IDLE_S_MAX
         host.pull_now()
         self._wait_pulled(indexes[-1])
-        return self._idle_s
+        return self._pace.pause_s
 
     def _roll_over(self, epoch: Epoch) -> None:
         """Let the log go on below a fresh parent when the numbers of the present one are nearly used up."""
@@ -183,19 +206,13 @@ class Leader:
             host.pull_now()
 
     def _choose(self) -> tuple[Choice, ...]:
-        """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older.
-
-        Sets how long to wait when it finds nothing: longer and longer while nothing changes, not while parts come in.
-        """
+        """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older."""
         progress, now = self._host.progress, time.monotonic()
         state = (progress.place, progress.held)
-        if self._nothing_for == state and now < self._look_at:
-            self._idle_s = min(IDLE_S_MAX, self._idle_s * 2)
+        if self._pace.may_rest(state, now):
             return ()
         choices = self._host.merges.choose()
-        took = time.monotonic() - now
-        self._idle_s = min(IDLE_S_MAX, max(IDLE_S_MIN, took / CHOOSING_SHARE))
-        self._nothing_for, self._look_at = (None, now) if choices else (state, now + AGE_S)
+        self._pace.looked(state, now, time.monotonic(), found=bool(choices))
         return choices
 
     def _wait_pulled(self, index: LogIndex) -> None:
@@ -216,24 +233,13 @@ class Leader:
         table = host.replica.table
         if self._leaving is not None:
             pointer, names = self._leaving
-            lowest = host.performer.run(lowest_need(table))
-            if lowest is None or lowest < pointer:
+            need = host.performer.run(lowest_need(table))
+            if need is None or need.lowest < pointer:
                 return 0
-            cleaned = host.performer.run(clean_results(host.replica, epoch, names))
+            cleaned = host.performer.run(clean_results(host.replica, epoch, names, need.added))
         place = host.progress.place
         assert place is not None
         names = tuple(host.performer.perform(Children(layout.results(table))) or ())
         left = tuple(name for name in names if has_left(parse_part(name), place))
         self._leaving = (place.pointer.index, left) if left else None
         return cleaned
-
-
-def has_left(part: Part, place: Place) -> bool:
-    """Whether a part was in the table and is not any more, in the log up to a place; False also when it is to come.
-
-    What is to come has sources, and those are there.  What left is covered by a later form, or nothing is left in its place.
-    """
-    if part.block_max >= place.pointer.index or part in place.parts:
-        return False
-    around = place.parts.between(part.partition, part.block_min, part.block_max)
-    return not around or place.parts.covering(part) is not None

@@ -60,9 +60,11 @@ from replitree.protocol.table import DROPPED_HOST
 from replitree.verify.disk import Disk, Folder
 from replitree.verify.local import Here, cancelled, perform_local
 from replitree.verify.losing import declared_part, kept_rows
-from replitree.verify.memory import Memory
+from replitree.verify.memory import Memory, State
 from replitree.verify.model import Budget, Fault, seat_of
 from replitree.verify.past import half_way, recovers, remember
+from replitree.verify.restoring import LockDisk, OpenTable, UnlockDisk, chosen_parts, lock, locked_by, wrongly_ended
+from replitree.verify.windows import timed
 
 NOTHING = Budget(0)
 
@@ -162,11 +164,11 @@ def branches(effect: Any, scene: Scene) -> Iterator[Branch]:
 
 def _read(effect: Get | GetMany | Exists | Children | Sync, scene: Scene) -> Iterator[Branch]:
     here, view = scene.here, scene.view
-    now = answer(here.tree, effect)
+    now = timed(here.tree, effect, answer(here.tree, effect))
     if isinstance(effect, Sync) or view is None:
         yield Branch(now, here, fresh=True)
     else:
-        seen = answer(view, effect)
+        seen = timed(view, effect, answer(view, effect))
         if seen == now:
             yield Branch(seen, here)
         else:
@@ -194,6 +196,8 @@ def _commit(effect: Commit, scene: Scene) -> Iterator[Branch]:
     lost = declared_part(effect) if isinstance(outcome, Applied) else None
     if lost is not None and breach is None:
         breach = kept_rows(lost, here.replica, here.tree, here.disks)
+    if isinstance(outcome, Applied) and breach is None:
+        breach = wrongly_ended(effect, here.memory, here.replica, tree)
     after = replace(here, tree=tree)
     yield Branch(outcome, after, fresh=True, breach=breach)
     if Fault.UNKNOWN not in scene.faults:
@@ -243,7 +247,7 @@ def can_apply_later(request: Request, tree: Tree) -> bool:
     """Whether some later state might apply a request.
 
     Versions only grow; block ids and results stay; an entry that has left the queue below the pointer never comes back, unless
-    the replica recovers.
+    the replica recovers; a parent of the log that is closed is not opened again, and a table is restored once.
     """
     pointer = tree.get(layout.log_pointer(request.replica))
     for operation in request.operations:
@@ -254,10 +258,14 @@ def can_apply_later(request: Request, tree: Tree) -> bool:
             )
             if leaves and pointer is not None and layout.queue_index(operation.path) < int(pointer.value):
                 return False
+            ends = "/open/" in operation.path or operation.path.endswith("/restoring")
+            if ends and isinstance(operation, Check | Delete):
+                return False
             continue
         if isinstance(operation, Check | Set) and node.version > operation.version >= 0:
             return False
-        if isinstance(operation, Create) and ("/blocks/" in operation.path or "/results/" in operation.path):
+        stays = "/blocks/" in operation.path or "/results/" in operation.path or operation.path.endswith("/metadata")
+        if isinstance(operation, Create) and stays:
             return False
     return True
 
@@ -267,6 +275,26 @@ def _probe_owner(effect: ProbeOwner, scene: Scene) -> Iterator[Branch]:
     memory = scene.memories[seat]
     dead = memory.incarnation > incarnation or not memory.is_there
     yield Branch(Owner.DEAD if dead else Owner.UNCLEAR, scene.here)
+
+
+def _lock_disk(effect: LockDisk, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    found = lock(effect, seat_of(here.me)[0], scene.memories, here.disks[effect.replica], here.tree)
+    if found is not None:
+        held = (effect.replica, chosen_parts(here.disks[effect.replica]))
+        yield Branch(found, replace(here, memory=replace(here.memory, lock=held)))
+
+
+def _open_table(effect: OpenTable, scene: Scene) -> Iterator[Branch]:
+    del effect
+    here = scene.here
+    if here.tree.exists(layout.metadata(here.replica.table)) and not locked_by(scene.memories, here.replica.name):
+        yield Branch(None, replace(here, memory=replace(here.memory, state=State.STARTING)))
+
+
+def _unlock_disk(effect: UnlockDisk, scene: Scene) -> Iterator[Branch]:
+    del effect
+    yield Branch(None, replace(scene.here, memory=replace(scene.here.memory, lock=None)))
 
 
 def _answer(effect: Answer, scene: Scene) -> Iterator[Branch]:
@@ -382,6 +410,9 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
     Sync: _read,
     Commit: _commit,
     ProbeOwner: _probe_owner,
+    LockDisk: _lock_disk,
+    UnlockDisk: _unlock_disk,
+    OpenTable: _open_table,
     Answer: _answer,
     Stage: _stage,
     Publish: _publish,

@@ -21,6 +21,10 @@ What can happen::
     new r3                               a replica that has not joined the table; its process is not started yet
     clean r1 keep=A,B [until=V]          r1 cleans the log: A entries stay, who is inactive may be B behind
     drop-replica r1 [until=V]            an operator takes a replica out of the table, or does what is left of it
+    roll r1                              r1 lets the log go on below a fresh parent
+    forget-ids r1 count=N [until=V]      r1 forgets deduplication ids: the newest N stay
+    wipe                                 every process dies, and coordination loses everything
+    restore r1 [until=V]                 an operator makes the parts on r1's disk the table (kill op: the run is cut off)
     lose r1                              somebody writes that a replica is lost
     survive r1                           an operator declares a replica's state the table's
     end-session r1                       coordination gives the session of r1's process up
@@ -41,7 +45,7 @@ from replitree.protocol.effects import ANY_VERSION, ClientAnswer, Commit, Create
 from replitree.protocol.entries import EVERY_PARTITION, Command, DropEntry, MutateEntry
 from replitree.protocol.layout import Replica
 from replitree.protocol.table import LOST
-from replitree.verify import life, longlife
+from replitree.verify import life, longlife, restoring, upkeep
 from replitree.verify.branches import Branch, Request, Scene, branches, deliver
 from replitree.verify.disk import Disk
 from replitree.verify.history import Log
@@ -50,8 +54,9 @@ from replitree.verify.invariants import Look
 from replitree.verify.kernel import Stage
 from replitree.verify.life import Then
 from replitree.verify.local import Here
-from replitree.verify.memory import Memory
+from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, Ask, Fault, Insert, Model, first_session, me_of
+from replitree.verify.restoring import wiped
 from replitree.verify.steps import Turn
 from replitree.verify.trace import line_of, state_of
 
@@ -104,7 +109,8 @@ class Conversation:
             "merge": self._merge, "mutate": self._mutate, "drop": self._drop, "make": self._make,
             "end-session": self._end_session, "late": self._late, "state": self._state, "stop": self._stop,
             "new": self._new, "clean": self._clean, "drop-replica": self._drop_replica, "lose": self._lose,
-            "survive": self._survive,
+            "survive": self._survive, "roll": self._roll, "forget-ids": self._forget_ids, "wipe": self._wipe,
+            "restore": self._restore,
         }  # fmt: skip
         if verb not in known:
             raise BadInput(f"{command!r}: use one of {', '.join(known)}")
@@ -168,6 +174,8 @@ class Conversation:
         self._stopped.pop(seat, None)
 
     def _start(self, seat: str, until: str | None = None) -> None:
+        if self._memories[seat].state is State.OFF:
+            self._memories[seat] = replace(self._memories[seat], state=State.STARTING)
         self._run(seat, life.become_active, until=until)
 
     def _stop(self, seat: str) -> None:
@@ -188,6 +196,21 @@ class Conversation:
 
     def _survive(self, name: str) -> None:
         self._run(self._operator(), longlife.declare_survivor, name)
+
+    def _roll(self, seat: str) -> None:
+        self._run(seat, upkeep.roll, 0)
+
+    def _forget_ids(self, seat: str, count: str, until: str | None = None) -> None:
+        self._run(seat, upkeep.forget_ids, int(count), 0, until=until)
+
+    def _wipe(self) -> None:
+        self._tree = wiped(self._tree, self._disks)
+        self._flight = []
+        for seat, old in self._memories.items():
+            self._memories[seat] = Memory(old.incarnation + 1, old.session + 1, state=State.OFF)
+
+    def _restore(self, name: str, until: str | None = None) -> None:
+        self._run(self._operator(), restoring.restore_disk, name, until=until)
 
     def _lose(self, name: str) -> None:
         path = layout.is_lost(Replica(TABLE, name))

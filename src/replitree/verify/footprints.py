@@ -28,10 +28,11 @@ from replitree.protocol.effects import (
 )
 from replitree.verify.life import Accept, AwaitPull, AwaitReplica, AwaitWork
 from replitree.verify.longlife import AwaitSource
-from replitree.verify.losing import AwaitDamage, AwaitLoss, Break, declared_part
+from replitree.verify.losing import AwaitDamage, AwaitLoss, Break, Heal, declared_part
+from replitree.verify.restoring import LockDisk, OpenTable
 from replitree.verify.standing import AwaitElection, AwaitStrays
 
-MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS = range(7)
+MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING = range(8)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
 
 Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and
@@ -42,10 +43,12 @@ the disk.
 def footprint_of(effect: Any) -> int:
     """Return the kind of footprint of an effect."""
     match effect:
-        case AwaitDamage() | AwaitLoss():
+        case AwaitDamage() | AwaitLoss() | Heal():
             return ALL_DISKS
         case Commit() if declared_part(effect) is not None:
             return ALL_DISKS
+        case LockDisk() | OpenTable():
+            return EVERYTHING
         case Get() | GetMany() | Exists() | Children() | Commit():
             return COORDINATION
         case AwaitPull() | AwaitReplica() | AwaitSource() | AwaitStrays() | AwaitElection():

@@ -7,6 +7,7 @@ where the kill came first, that node has the content of the source.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,13 +27,15 @@ from replitree.protocol.entries import (
 )
 from replitree.protocol.fold import NOTHING, apply
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.log import log_start, next_index
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Queued
 from replitree.protocol.table import DROPPED_HOST, NOT_LOST
 from replitree.verify.disk import merged_content, mutated_content, rows_in
 from replitree.verify.model import TABLE
-from replitree.verify.past import PAST, declared
+from replitree.verify.past import declared, past_result
+from replitree.verify.windows import PAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +78,41 @@ class Log:
         """The log, in order: index and entry."""
         past = self.tree.children(PAST) if self.tree.exists(PAST) else ()
         gone = [f"{PAST}/{name}" for name in past or () if name.startswith("log-")]
-        paths = [*gone, *(f"{layout.log(self.table)}/{name}" for name in self.present)]
-        return tuple((_index_of(path), self._entry(path)) for path in paths)
+        paths = [*((int(path.rpartition("-")[2]), path) for path in gone), *self.present]
+        return tuple((index, self._entry(path)) for index, path in sorted(paths))
 
     @cached_property
-    def present(self) -> tuple[str, ...]:
-        """The names of the entries that were not removed."""
-        return self.tree.children(layout.log(self.table)) or ()
+    def present(self) -> tuple[tuple[int, str], ...]:
+        """The entries that were not removed, below all parents of the log: index and path."""
+        found: list[tuple[int, str]] = []
+        for parent in log_parents(self.tree, self.table):
+            folder = layout.log_parent(self.table, parent)
+            paths = (f"{folder}/{name}" for name in self.tree.children(folder) or ())
+            found += ((layout.index_of(self.table, path), path) for path in paths)
+        return tuple(found)
 
     @property
     def first(self) -> int:
         """The lowest index that was not removed, or the one that comes next."""
-        return _index_of(self.present[0]) if self.present else len(self.raw)
+        return self.present[0][0] if self.present else self.end
+
+    @cached_property
+    def end(self) -> int:
+        """The index that comes next: after the last entry, or where a log without entries begins."""
+        node = self.tree.get(layout.log(self.table))
+        begins = 0 if node is None else log_start(self.table, node).first
+        if not self.raw:
+            return begins
+        index, entry = self.raw[-1]
+        return max(begins, next_index(LogIndex(index), entry))
+
+    @cached_property
+    def _indexes(self) -> tuple[int, ...]:
+        return tuple(index for index, _ in self.raw)
+
+    def since(self, index: int) -> tuple[tuple[int, Entry], ...]:
+        """Return the entries from an index on."""
+        return self.raw[bisect_left(self._indexes, index) :]
 
     @cached_property
     def _folded(self) -> tuple[tuple[Queued, ...], tuple[PartSet, ...]]:
@@ -98,7 +124,7 @@ class Log:
             parts, change = apply(parts, LogIndex(index), entry)
             items.append(Queued(LogIndex(index), entry, change))
             folds.append(parts)
-        if since is not None and since.at == len(self.raw):
+        if since is not None and since.at == self.end:
             folds[-1] = PartSet.of(map(parse_part, since.parts))
         return tuple(items), tuple(folds)
 
@@ -119,7 +145,7 @@ class Log:
 
     def parts_at(self, index: int) -> PartSet:
         """Return the parts of the log below an index."""
-        return self._folded[1][index]
+        return self._folded[1][bisect_left(self._indexes, index)]
 
     @cached_property
     def lineage(self) -> dict[Part, Origin]:
@@ -149,18 +175,34 @@ class Log:
         return rows_in(mutated_content("", _content(rows), mutation.command))
 
     def result(self, part: Part) -> str | None:
-        """Return the content that the first publisher of a result claimed for it."""
-        node = self.tree.get(layout.result(self.table, part.name))
+        """Return the content that the first publisher of a result claimed for it, whether or not that was forgotten since."""
+        node = self.tree.get(past_result(part.name)) or self.tree.get(layout.result(self.table, part.name))
         return None if node is None else node.value.decode()
+
+    @property
+    def results(self) -> dict[str, str]:
+        """What the results came to, those that were forgotten too: part and content."""
+        parent = layout.results(self.table)
+        nodes = {name: self.tree.get(f"{parent}/{name}") for name in self.tree.children(parent) or ()}
+        return {name: node.value.decode() for name, node in nodes.items() if node is not None} | self.forgotten_results
+
+    @property
+    def forgotten_results(self) -> dict[str, str]:
+        """The results that were forgotten: part and content."""
+        prefix = past_result("")
+        paths = (f"{PAST}/{name}" for name in self.tree.children(PAST) or ())
+        nodes = {path.removeprefix(prefix): self.tree.get(path) for path in paths if path.startswith(prefix)}
+        return {part: node.value.decode() for part, node in nodes.items() if node is not None}
 
     def dropped_between(self, partition: str, first: int, last: int) -> bool:
         """Whether a whole partition was dropped or replaced by an entry after `first` and before `last`."""
-        for index, entry in self.raw[first + 1 : last]:
+        for index, entry in self.since(first + 1):
+            if index >= last:
+                break
             scopes = dropped_partitions(entry) if isinstance(entry, GetEntry) else ()
             if isinstance(entry, DropEntry) and entry.block_min is None:
                 scopes = (entry.partition,)
             if EVERY_PARTITION in scopes or partition in scopes:
-                assert first < index < last
                 return True
         return False
 
@@ -202,9 +244,11 @@ class Log:
         return decode_entry(node.value, path)
 
 
-def _index_of(path: str) -> int:
-    """Return the index of an entry, kept or gone: in the worlds that are checked the log has one parent."""
-    return int(path.rpartition("-")[2])
+def log_parents(tree: Tree, table: Table) -> tuple[int, ...]:
+    """Return the numbers of the parents that a log has, ascending."""
+    names = tree.children(table.path) or ()
+    further = (int(name.removeprefix("log.")) - 1 for name in names if name.startswith("log."))
+    return tuple(sorted((*((0,) if "log" in names else ()), *further)))
 
 
 def _content(rows: tuple[str, ...]) -> str:

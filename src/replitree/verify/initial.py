@@ -25,7 +25,9 @@ from replitree.verify.disk import Disk
 from replitree.verify.kernel import END
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, budget_of, first_session
+from replitree.verify.restoring import SPOILT, wiped
 from replitree.verify.space import LEFT, TREE, Move, Space, Thread, World
+from replitree.verify.windows import with_clock
 
 
 def table_tree(replicas: tuple[str, ...]) -> Tree:
@@ -57,7 +59,8 @@ def first_world(space: Space) -> World:
     """Return the first state: the table is there, every replica has joined, the model's `started` seats are active."""
     model = space.model
     world = [0] * space.size
-    world[TREE] = space.trees.number(table_tree(model.joined))
+    tree = table_tree(model.joined)
+    world[TREE] = space.trees.number(tree if model.window is None else with_clock(tree, *model.window))
     for position in space.disk_at:
         world[position] = space.disks.number(Disk())
     for seat, (name, _) in enumerate(model.seats):
@@ -120,7 +123,28 @@ def _halve(space: Space, world: World, name: str) -> World:
     )
 
 
-HAPPENINGS = {"stop": _stop, "lose": _lose, "forgive": _forgive, "halve": _halve}
+def _wipe(space: Space, world: World, _: str) -> World:
+    """Let coordination lose everything; no process runs."""
+    for number, (seat, _) in enumerate(space.model.seats):
+        if seat not in space.model.operators and space.memories[world[space.memory_at[number]]].is_there:
+            world = _stop(space, world, seat)
+    disks = {n: space.disks[world[at]] for n, at in zip(space.model.replicas, space.disk_at, strict=True)}
+    return (*world[:TREE], space.trees.number(wiped(space.trees[world[TREE]], disks)), *world[TREE + 1 :])
+
+
+def _spoil(space: Space, world: World, what: str) -> World:
+    """Let the files of a part on a replica's disk not be what they were."""
+    name, part = what.split()
+    position = space.disk_at[space.model.replicas.index(name)]
+    disk = space.disks[world[position]]
+    content = disk.content(part)
+    assert content is not None
+    after = list(world)
+    after[position] = space.disks.number(disk.with_part(part, f"{content}{SPOILT}"))
+    return tuple(after)
+
+
+HAPPENINGS = {"stop": _stop, "lose": _lose, "forgive": _forgive, "halve": _halve, "wipe": _wipe, "spoil": _spoil}
 """What a prelude can say besides the names of threads."""
 
 

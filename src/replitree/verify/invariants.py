@@ -15,9 +15,10 @@ from replitree.protocol import layout
 from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, LogIndex
 from replitree.protocol.entries import AlterEntry, DropEntry, GetEntry, MutateEntry
 from replitree.protocol.fold import apply, maximal, restore
-from replitree.protocol.log import log_start
+from replitree.protocol.log import log_start, next_index
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, overlapping, parse_part
+from replitree.protocol.propose import command_block
 from replitree.protocol.registration import content_of, is_broken
 from replitree.protocol.table import NOT_LOST
 from replitree.verify.disk import Disk, requests_in, rows_in
@@ -33,6 +34,9 @@ from replitree.verify.lost_rules import (
 )
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import INCARNATIONS, Model
+from replitree.verify.past import declared
+from replitree.verify.restored_rules import may_come_again, restored_table_is_what_a_disk_had
+from replitree.verify.windows import forgotten_between
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,8 @@ def log_and_queue_give_the_table(look: Look) -> str | None:
         pointer, queue = log.pointer(replica), log.queue(replica)
         if pointer < log.first and name in look.model.forgiven:
             continue
-        if pointer > len(log.entries):
-            return f"I1: {name} has pulled up to {pointer}, the log ends at {len(log.entries)}"
+        if pointer > log.end:
+            return f"I1: {name} has pulled up to {pointer}, the log ends at {log.end}"
         if any(index >= pointer for index, _ in queue):
             return f"I1: {name} has queue entries that are not below its pointer {pointer}"
         registered = tuple(map(parse_part, log.registered(replica)))
@@ -63,7 +67,7 @@ def log_and_queue_give_the_table(look: Look) -> str | None:
         wanted = log.parts_at(pointer)
         if derived != wanted and look.model.is_still:  # otherwise it may have recovered, and be ahead: `AHEAD`
             return f"I1: {name} will never agree with the log about {_difference(derived, wanted)}"
-        for index, entry in log.raw[pointer:]:
+        for index, entry in log.since(pointer):
             derived, _ = apply(derived, LogIndex(index), entry)
         if derived != log.parts:
             return f"I1: {name} will never agree with the rest of the log about {_difference(derived, log.parts)}"
@@ -111,12 +115,17 @@ def somebody_is_good(look: Look) -> str | None:
 
 def log_is_dense(look: Look) -> str | None:
     """DENSE: the log has every entry from the first on, and its parent says which one that is."""
-    log = look.log
-    indexes = [int(name.rpartition("-")[2]) for name in log.present]
-    if indexes != list(range(log.first, log.first + len(indexes))) or log.first + len(indexes) != len(log.raw):
-        return f"DENSE: the log has a hole: {', '.join(map(str, indexes))}"
+    log, comes, since = look.log, 0, declared(look.log.tree)
+    present = {index for index, _ in log.present}
+    for index, entry in log.raw:
+        if since is not None and since.restored and index == since.at:
+            comes = index
+        if index != comes or (index > log.first and index not in present):
+            return f"DENSE: the log has a hole: {comes} should come, or be there, before {index}"
+        comes = next_index(LogIndex(index), entry)
     node = log.tree.get(layout.log(log.table))
-    assert node is not None
+    if node is None:
+        return None if look.model.is_restoring else "DENSE: there is no log"
     first = log_start(log.table, node).first
     return None if first == log.first else f"DENSE: the log says that it begins at {first}, it begins at {log.first}"
 
@@ -137,6 +146,9 @@ def acknowledged_inserts_are_in_the_log(look: Look) -> str | None:
                 index = None
                 gone = (entry for at, entry in look.log.inserts if at < look.log.first)
                 found = any(look.model.tokens[request] in entry.blocks for entry in gone)
+            case Duplicate(index=None):
+                index = None
+                found = any(_carries(entry, request, look) for _, entry in look.log.raw)
             case Duplicate(index):
                 entry = None if index is None else entries.get(index)
                 found = isinstance(entry, GetEntry) and look.model.tokens[request] in entry.blocks
@@ -231,6 +243,7 @@ def inserts_are_applied_once(look: Look) -> str | None:
             if earlier is not None and not all(
                 look.log.dropped_between(part.partition, first, index)
                 or is_lost_with(first, index, part.partition, look.log)
+                or may_come_again(token, earlier, entry, first, index, look)
                 for part in earlier.parts
             ):
                 return f"I3: {token} is in the log twice, the second time at {index}"
@@ -239,17 +252,20 @@ def inserts_are_applied_once(look: Look) -> str | None:
 
 
 def commands_are_given_once(look: Look) -> str | None:
-    """I3 for commands: an id is in the log once."""
-    first: dict[str, int] = {}
+    """I3 for commands: an id is in the log once, or again by another replica after it was forgotten."""
+    first: dict[str, tuple[int, str]] = {}
     for index, entry in look.log.raw:
-        if isinstance(entry, MutateEntry | DropEntry | AlterEntry) and first.setdefault(entry.id, index) != index:
-            return f"I3: command {entry.id} is in the log twice, at {first[entry.id]} and at {index}"
+        if isinstance(entry, MutateEntry | DropEntry | AlterEntry):
+            earlier, by = first.setdefault(entry.id, (index, entry.replica))
+            forgotten = forgotten_between(look.log.tree, command_block(entry.id), earlier, index)
+            if earlier != index and (by == entry.replica or not forgotten):
+                return f"I3: command {entry.id} is in the log twice, at {earlier} and at {index}"
     return None
 
 
 def parts_have_their_rows(look: Look) -> str | None:
     """ROWS: a registered part has the rows that the log gives it, each once; under one name all have the same content."""
-    lineage, agreed = look.log.lineage, dict[str, str]()
+    lineage, agreed = look.log.lineage, look.log.forgotten_results
     for name in look.model.replicas:
         for part, value in look.log.registered(look.model.replica(name)).items():
             origin, content = lineage.get(parse_part(part)), content_of(value.encode())
@@ -345,7 +361,8 @@ def nobody_gives_up(look: Look) -> str | None:
         memory = look.memories[seat]
         if memory.missed is not None and memory.missed >= look.log.first:
             return f"GAP: {seat} believes that entry {memory.missed} is gone"
-        if memory.state is State.STOPPED and not look.model.has_rivals and not look.model.is_dropping:
+        may_stop = look.model.has_rivals or look.model.is_dropping or look.model.is_restoring
+        if memory.state is State.STOPPED and not may_stop:
             return f"STOP: {seat} stopped although nobody replaced it"
     return None
 
@@ -353,8 +370,9 @@ def nobody_gives_up(look: Look) -> str | None:
 def quiet_states_agree(look: Look) -> str | None:
     """CONVERGES: when nothing is left to do, every active replica has and shows exactly the table."""
     log = look.log
-    if log.first < look.model.cleaned_to:
-        return f"CONVERGES: the log still begins at {log.first}, it should begin at {look.model.cleaned_to}"
+    left = _left_to_do(look)
+    if left is not None:
+        return f"CONVERGES: {left}"
     for seat, name in look.model.seats:
         memory, replica = look.memories[seat], look.model.replica(name)
         if memory.state is not State.ACTIVE:
@@ -365,7 +383,7 @@ def quiet_states_agree(look: Look) -> str | None:
         if log.tree.owner(layout.is_active(replica)) != memory.session:
             return f"CONVERGES: {seat} is active, and its session does not hold is_active"
         if look.model.works_to_the_end(seat):
-            if log.queue(replica) or log.pointer(replica) != len(log.entries):
+            if log.queue(replica) or log.pointer(replica) != log.end:
                 return f"CONVERGES: {seat} waits with entries left to pull or to execute"
             if memory.visible != tuple(log.parts):
                 shown = ", ".join(part.name for part in memory.visible) or "nothing"
@@ -382,6 +400,21 @@ def quiet_states_agree(look: Look) -> str | None:
         if garbage:
             return f"CONVERGES: {name} keeps {', '.join(garbage)} in staging, which no insert needs"
     return lost_parts_are_empty(look) if look.model.is_losing else None
+
+
+def _left_to_do(look: Look) -> str | None:
+    """Return what somebody should have done to the table."""
+    first, cleaned_to = look.log.first, look.model.cleaned_to
+    if first < cleaned_to:
+        return f"the log still begins at {first}, it should begin at {cleaned_to}"
+    if look.model.is_restoring and not good_replicas(look) and not any(m.is_there for m in _servers(look)):
+        return "the table is not restored, and nobody goes on with it"
+    return None
+
+
+def _servers(look: Look) -> tuple[Memory, ...]:
+    """Return the memories of the processes of replicas, without those of operators."""
+    return tuple(memory for seat, memory in look.memories.items() if seat not in look.model.operators)
 
 
 def _wrong_leader(look: Look, seat: str, name: str) -> str | None:
@@ -416,6 +449,7 @@ READS: dict[Invariant, tuple[str, ...]] = {
     log_is_dense: (),
     inserts_are_applied_once: (),
     commands_are_given_once: (),
+    restored_table_is_what_a_disk_had: (),
     tokens_go_with_lost_parts: (),
     nothing_is_made_of_lost_rows: (),
     parts_never_overlap: (),
@@ -443,9 +477,12 @@ NAMES: dict[str, str] = {
     "I3": "an insert and a command are applied once",
     "I7": "active parts never overlap",
     "ROWS": "a part has the rows that the log gives it, each once, and the same content on every replica",
+    "WINDOW": "a deduplication id is forgotten only when it is not among the newest, or old",
+    "NOTES": "the note of a drop stays as long as it frees an id",
     "KEPT": "what a detach removes is kept by somebody",
     "I9": "a replaced process changes nothing",
     "LOST": "what is declared lost nobody has, it is empty everywhere, and its token is free",
+    "RESTORED": "a restored table has the parts that were whole on one disk, and all of them",
     "FILES": "a registered part is on disk",
     "SIGHT": "a part that reads show is registered and on disk, and reads show no row twice",
     "FAILED": 'nobody is told "failed" of an insert that is in the log',

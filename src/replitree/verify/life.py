@@ -47,7 +47,7 @@ from replitree.protocol.entries import Command, MergeEntry
 from replitree.protocol.execute import execute
 from replitree.protocol.fetch import refetch
 from replitree.protocol.insert import Inserter, Request, insert
-from replitree.protocol.layout import Replica
+from replitree.protocol.layout import Replica, Table
 from replitree.protocol.leader import Follows, Leads, look, resign, stand
 from replitree.protocol.leader import InDoubt as InDoubtOfElection
 from replitree.protocol.mutate import kill_mutation
@@ -240,10 +240,18 @@ class AcceptCommand:
 class AwaitParts:
     """Wait, while active (and leading, where there are elections), until the table has these parts at the pointer.
 
-    Outcome: the epoch.
+    Outcome: `LeadTurn`.
     """
 
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTurn:
+    """What a leader works with: `pointer` is the next entry that it will pull."""
+
+    epoch: Epoch
+    pointer: LogIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +274,11 @@ class Release:
     """The group's staging folders are not held any more."""
 
     staging: StagingId
+
+
+def following(replica: Replica, pointer: LogIndex) -> Replica:
+    """Return the place of a replica that appends below the parent that it has pulled up to."""
+    return Replica(Table(replica.table.path, layout.parent_of(pointer)), replica.name)
 
 
 # --- the life thread ------------------------------------------------------------------------------------------------------
@@ -486,7 +499,7 @@ def accept_insert(replica: Replica, tokens: tuple[tuple[int, str], ...], drops: 
     """Take a group of requests, given as (request, token), once the process is active."""
     requests = tuple(Request(RequestId(request), BlockId(token)) for request, token in tokens)
     accepted: Accepted = yield Accept(requests)
-    inserter = Inserter(replica, accepted.me, accepted.log_from, drops=drops)
+    inserter = Inserter(following(replica, accepted.log_from), accepted.me, accepted.log_from, drops=drops)
     return Then(insert_group, (inserter, accepted.epoch, accepted.staging, requests))
 
 
@@ -503,7 +516,7 @@ def insert_group(inserter: Inserter, epoch: Epoch, staging: StagingId, requests:
 def accept_command(replica: Replica, request: RequestId, command: Command) -> Stage:
     """Take a user's command once the process is active."""
     accepted: Accepted = yield AcceptCommand(request)
-    proposer = Proposer(replica, accepted.me, accepted.log_from)
+    proposer = Proposer(following(replica, accepted.log_from), accepted.me, accepted.log_from)
     return Then(give_command, (proposer, accepted.epoch, request, command))
 
 
@@ -525,8 +538,9 @@ def give_command(proposer: Proposer, epoch: Epoch, request: RequestId, command: 
 
 def lead(replica: Replica, sources: tuple[str, ...]) -> Stage:
     """Propose one merge once its sources are there.  Every replica may think that it leads, with or without an election."""
-    epoch: Epoch = yield AwaitParts(sources)
-    yield from propose_merges(replica, epoch, (MergeEntry(replica.name, sources),))
+    turn: LeadTurn = yield AwaitParts(sources)
+    proposer = following(replica, turn.pointer)
+    yield from propose_merges(proposer, turn.epoch, (MergeEntry(replica.name, sources),))
     return None
 
 

@@ -47,7 +47,7 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Queued
 from replitree.protocol.registration import View, blockers, to_be_kept
-from replitree.verify import longlife, losing, standing
+from replitree.verify import longlife, losing, standing, upkeep
 from replitree.verify.disk import Disk, Folder, content_of, merged_content, mutated_content, staged_parts
 from replitree.verify.life import (
     Accept,
@@ -66,6 +66,7 @@ from replitree.verify.life import (
     GiveBack,
     KillTurn,
     Lack,
+    LeadTurn,
     Mended,
     PullTurn,
     Quieten,
@@ -466,21 +467,20 @@ def _await_parts(effect: AwaitParts, here: Here) -> Done | None:
     if here.elects and not memory.leads:
         return None
     there = all(parse_part(name) in memory.place.parts for name in effect.names)
-    return _remember(here, memory, memory.epoch) if there else None
+    return _remember(here, memory, LeadTurn(memory.epoch, memory.place.pointer.index)) if there else None
 
 
 def _await_mutation(effect: AwaitMutation, here: Here) -> Done | None:
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
-    found = (item for item in memory.queue if isinstance(item.entry, MutateEntry) and item.entry.id == effect.id)
-    item = next(found, None)
-    return None if item is None else _remember(here, memory, KillTurn(memory.epoch, item))
+    found = [item for item in memory.queue if isinstance(item.entry, MutateEntry) and item.entry.id == effect.id]
+    return _remember(here, memory, KillTurn(memory.epoch, found[0])) if found else None
 
 
 def _long(effect: Any, here: Here) -> Done | None:
-    perform = standing.perform if isinstance(effect, standing.EFFECTS) else longlife.perform
-    done = perform(effect, here.memory, here.tree, here.replica)
+    room = next(each for each in (longlife, standing, upkeep) if isinstance(effect, each.EFFECTS))
+    done = room.perform(effect, here.memory, here.tree, here.replica)
     return None if done is None else Done(done.outcome, done.memory, here.disk)
 
 
@@ -533,6 +533,6 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     AwaitParts: _await_parts,
     AwaitMutation: _await_mutation,
     Release: _release,
-    **dict.fromkeys((*longlife.EFFECTS, *standing.EFFECTS), _long),
+    **dict.fromkeys((*longlife.EFFECTS, *standing.EFFECTS, *upkeep.EFFECTS), _long),
     **dict.fromkeys(losing.EFFECTS, _losing),
 }

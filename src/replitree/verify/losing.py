@@ -1,9 +1,9 @@
 """Lost parts: files that break, the search for parts that can't be had, and what is declared.
 
-Three duties stand in for fate and for the threads around `protocol.lost` (`replica.mending`, `replica.lost_parts`).  What
-breaks is named by the model: a part of one replica, or all that is staged there.  Patience is left out: whoever misses a part
-may ask at any moment, once; after that he asks again when what the others have registered, queued and pulled would let him
-declare it lost.  So a state in which nobody goes on is one in which nobody could.
+Four duties stand in for fate and for the threads around `protocol.lost` (`replica.mending`, `replica.lost_parts`).  What
+breaks is named by the model: a part of one replica, or all that is staged there; so is what turns up again (`heals`).
+Patience is left out: whoever misses a part may ask at any moment, once; after that he asks again when what the others have
+registered, queued and pulled would let him declare it lost.  So a state in which nobody goes on is one in which nobody could.
 
 `LOST` is checked where the declaring commit takes place (`kept_rows`): no replica, active or not, may have the part's rows,
 whole on its disk and registered, or written for an insert of its own that it has not executed.
@@ -17,11 +17,22 @@ from typing import Any
 
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Children, Commit, Create, Epoch, Get, GetMany, StagingId, Sync
+from replitree.protocol.effects import (
+    Applied,
+    Children,
+    Commit,
+    Create,
+    Epoch,
+    Get,
+    GetMany,
+    Procedure,
+    StagingId,
+    Sync,
+)
 from replitree.protocol.entries import GetEntry, LostEntry, decode_entry
 from replitree.protocol.fetch import refetch
 from replitree.protocol.layout import Replica
-from replitree.protocol.lost import Declared, declare_lost, note_broken, note_whole
+from replitree.protocol.lost import Declared, LostOutcome, declare_lost, note_broken, note_whole
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.registration import content_of as registered_content
 from replitree.protocol.registration import is_broken
@@ -44,6 +55,13 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True)
+class Heal:
+    """Wait until a part's registration says that it is broken; then its files are on the disk again."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitDamage:
     """Wait, while active, until a part's registration and its files do not agree.  Outcome: `Damage`."""
 
@@ -52,24 +70,26 @@ class AwaitDamage:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A registered part: the epoch of the process, and the content that the part should have."""
+    """A registered part: the epoch of the process, the content that it should have, whether only its registration is broken."""
 
     epoch: Epoch
     content_hash: str
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitLoss:
     """Wait, while active, until a part can't be had here.  Outcome: the epoch.
 
-    `certain`: until declaring it would succeed, too.
+    `certain`: until declaring it (`declares`) would succeed, too.
     """
 
     part: str
     certain: bool
+    declares: Callable[..., Procedure[LostOutcome]] = declare_lost
 
 
-EFFECTS = (Break, AwaitDamage, AwaitLoss)
+EFFECTS = (Break, Heal, AwaitDamage, AwaitLoss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +108,19 @@ def perform(effect: Any, replica: Replica, memory: Memory, tree: Tree, disks: Ma
         case Break(what):
             after = _without(disk, what)
             return None if after == disk else Changed(None, memory, after)
+        case Heal(part):
+            node = tree.get(layout.part(replica, part))
+            if node is None or not is_broken(node.value):
+                return None
+            return Changed(None, memory, disk.with_part(part, registered_content(node.value)))
         case AwaitDamage(part):
             damage = _damage(replica, memory, tree, disks, part)
             return None if damage is None else Changed(damage, memory, disk)
-        case AwaitLoss(part, certain):
-            missed = _is_missed(memory, disk, parse_part(part))
-            if not missed or (certain and not _would_be_declared(replica, memory, tree, parse_part(part))):
-                return None
-            return Changed(memory.epoch, memory, disk)
+        case AwaitLoss():
+            is_due = _is_missed(memory, disk, parse_part(effect.part)) and (
+                not effect.certain or _would_be_declared(effect, replica, memory, tree)
+            )
+            return Changed(memory.epoch, memory, disk) if is_due else None
     raise AssertionError(effect)
 
 
@@ -112,7 +137,9 @@ def _damage(replica: Replica, memory: Memory, tree: Tree, disks: Mapping[str, Di
         return None
     content = registered_content(node.value)
     is_here = disks[replica.name].content(part) == content
-    if is_here and not is_broken(node.value) and part not in dict(memory.lacking):
+    if is_here and is_broken(node.value):
+        return Damage(memory.epoch, content, is_whole=True)
+    if is_here and part not in dict(memory.lacking):
         return None
     if not is_here and is_broken(node.value) and part in dict(memory.lacking):
         others = (name for name, disk in disks.items() if name != replica.name and disk.content(part) == content)
@@ -134,11 +161,12 @@ def _is_missed(memory: Memory, disk: Disk, part: Part) -> bool:
     return memory.held.covering(part) is None and any(isinstance(item.entry, GetEntry) for item in waiting)
 
 
-def _would_be_declared(replica: Replica, memory: Memory, tree: Tree, part: Part) -> bool:
+def _would_be_declared(awaited: AwaitLoss, replica: Replica, memory: Memory, tree: Tree) -> bool:
+    part = parse_part(awaited.part)
     assert memory.epoch is not None
     if _is_declared(tree, replica, part):
         return False
-    procedure = declare_lost(replica, memory.epoch, part, empty_of(part), 0)
+    procedure = awaited.declares(replica, memory.epoch, part, empty_of(part), 0)
     outcome: Any = None
     try:
         while True:
@@ -178,9 +206,19 @@ def breaks(replica: Replica, what: str) -> Generator[Any, Any, None]:
     yield Break(what)
 
 
+def heals(replica: Replica, part: str) -> Generator[Any, Any, None]:
+    """Let files that were noted broken be there again, at any moment: an operator has brought them back."""
+    del replica
+    yield Heal(part)
+
+
 def watch_part(replica: Replica, part: str) -> Stage:
     """Fetch a part again whose files are gone; say so when nobody has it, and when it is whole again."""
     damage: Damage = yield AwaitDamage(part)
+    if damage.is_whole:
+        yield Mended((part,))
+        yield from note_whole(replica, damage.epoch, parse_part(part))
+        return Then(watch_part, (replica, part))
     yield Lack(((part, damage.content_hash),))
     still = yield from refetch(replica, ((part, damage.content_hash),))
     if still:
@@ -208,7 +246,12 @@ def _declare(replica: Replica, part: str, *, certain: bool) -> Generator[Any, An
     yield from declare_lost(replica, epoch, parse_part(part), empty_of(parse_part(part)), 0)
 
 
-DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {"break": breaks, "watch": watch_part, "lose": ask_once}
+DUTIES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
+    "break": breaks,
+    "heal": heals,
+    "watch": watch_part,
+    "lose": ask_once,
+}
 """What a model can ask for, by name; each with the name of a part."""
 
 STAGES = (watch_part, ask_once, ask_again)
@@ -224,9 +267,12 @@ LOST_ENTRY = b'{"kind":"lost"'
 
 
 def declared_part(effect: Any) -> str | None:
-    """Return the part that a commit declares lost."""
-    for each in effect.operations if isinstance(effect, Commit) else ():
-        if isinstance(each, Create) and each.value.startswith(LOST_ENTRY):
+    """Return the part that a commit, or a request, declares lost.
+
+    Whoever pulls the entry later creates it in its queue, under its own number, and declares nothing.
+    """
+    for each in getattr(effect, "operations", ()):
+        if isinstance(each, Create) and each.sequential and each.value.startswith(LOST_ENTRY):
             entry = decode_entry(each.value, each.path)
             return entry.part if isinstance(entry, LostEntry) else None
     return None

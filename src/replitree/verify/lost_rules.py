@@ -11,6 +11,7 @@ from replitree.protocol.parts import Part, inserted_part, parse_part
 from replitree.protocol.registration import is_broken
 from replitree.verify.disk import requests_in, rows_in
 from replitree.verify.history import Log
+from replitree.verify.losing import STAGED
 
 if TYPE_CHECKING:
     from replitree.verify.invariants import Look
@@ -45,21 +46,22 @@ def is_lost_with(first: int, last: int, partition: str, log: Log) -> bool:
 
 
 def tokens_go_with_lost_parts(look: Look) -> str | None:
-    """LOST: the token of an insert is free from the moment that its only part is lost, and not before."""
+    """LOST: the token of an insert is free from the moment that its only part is lost, not before, and no other token is."""
     log, lost = look.log, lost_at(look.log)
     if not lost:
         return None
     for index, entry in log.inserts:
         names = [inserted_part(part.partition, LogIndex(index)).name for part in entry.parts]
         gone = [name for name in names if name in lost]
-        for token in entry.blocks if gone else ():
+        for token in entry.blocks:
             path = layout.block(log.table, token)
             node = log.tree.get(path)
             is_taken = node is not None and decode_block(node.value, path).insert == entry.insert
-            if is_taken and len(names) == 1:
+            if is_taken and len(gone) == len(names) == 1:
                 return f"LOST: {names[0]} is lost, and its token {token} is still taken"
-            if not is_taken and len(gone) < len(names):
-                return f"LOST: only {', '.join(gone)} of entry {index} is lost, and its token {token} is free"
+            if not is_taken and len(gone) < len(names) and look.model.window is None:  # otherwise `WINDOW` tells
+                what = f"only {', '.join(gone)}" if gone else "nothing"
+                return f"LOST: {what} of entry {index} is lost, and its token {token} is free"
     return None
 
 
@@ -105,8 +107,7 @@ def is_fragile(part: Part | str, look: Look) -> bool:
     each = parse_part(part) if isinstance(part, str) else part
     if not look.model.fragile:
         return False
-    names = {name for name in look.model.fragile if name != "staging"}
-    near = [parse_part(name) for name in names]
+    near = [parse_part(name) for name in look.model.fragile if name != STAGED]
     return any(each.partition == one.partition and _shares(each, one) for one in near)
 
 

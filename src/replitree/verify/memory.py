@@ -55,6 +55,8 @@ class Memory:
         The registered parts, with their content hashes, that are not whole on disk and must be fetched again.
     leads
         Whether it believes that it leads.
+    lock
+        Of a run of a restore: the replica whose data folder it holds, and the names of the parts that it has found there.
     """
 
     incarnation: int
@@ -74,6 +76,7 @@ class Memory:
     staging: tuple[StagingId, ...] = ()
     lacking: tuple[tuple[str, str], ...] = ()
     leads: bool = False
+    lock: tuple[str, tuple[str, ...]] | None = None
 
     @property
     def is_there(self) -> bool:

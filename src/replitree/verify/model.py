@@ -103,7 +103,7 @@ class Duty:
     arguments: tuple[str | int, ...] = ()
 
 
-LOSING = ("break", "watch", "lose")
+LOSING = ("break", "heal", "watch", "lose")
 """The duties that have to do with lost parts (`losing.DUTIES`)."""
 
 
@@ -154,6 +154,8 @@ class Model:
         The replicas that somebody declared good although their entries are gone.
     cleaned_to
         Where the log has to begin when nothing is left to do.
+    window
+        How many deduplication ids stay, and for how long; without it they have no times.
     """
 
     name: str
@@ -180,6 +182,7 @@ class Model:
     operators: tuple[str, ...] = ()
     forgiven: tuple[str, ...] = ()
     cleaned_to: int = 0
+    window: tuple[int, int] | None = None
 
     @property
     def joined(self) -> tuple[str, ...]:
@@ -195,7 +198,12 @@ class Model:
     @property
     def is_hopeless(self) -> bool:
         """Whether every replica is lost from the beginning."""
-        return any(duty.name == "survive" for duty in self.duties)
+        return self.is_restoring or any(duty.name == "survive" for duty in self.duties)
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether coordination has lost the table, and it is made anew."""
+        return any(duty.name == "restore" for duty in self.duties)
 
     @property
     def is_losing(self) -> bool:

@@ -10,6 +10,8 @@ from replitree.verify import mutations, mutations_table
 from replitree.verify.mutant import Mutant
 from replitree.verify.mutants_long import LONG_LIFE
 from replitree.verify.mutants_lost import LOST_PARTS
+from replitree.verify.mutants_restore import RESTORING
+from replitree.verify.mutants_upkeep import UPKEEP
 from replitree.verify.mutations import stages_with
 from replitree.verify.mutations_table import patched
 
@@ -358,6 +360,8 @@ MUTANTS: dict[str, Mutant] = {
         ),
         *LONG_LIFE,
         *LOST_PARTS,
+        *UPKEEP,
+        *RESTORING,
     )
 }
 """Every mutant by its name.

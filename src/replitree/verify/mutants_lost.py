@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from replitree.protocol import layout, lost
-from replitree.protocol.effects import Check, Commit, Delete, Epoch, Operation, Procedure, Set
+from replitree.protocol import layout, lost, recover
+from replitree.protocol.effects import Check, Commit, Delete, Epoch, GetMany, Operation, Procedure, Set
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part
 from replitree.protocol.registration import View
@@ -65,10 +66,25 @@ def without_part_checks(replica: Replica, *_: Any) -> Change:
     return _leaving_out(lambda each: isinstance(each, Check) and "/parts/" in each.path)
 
 
+def without_others(replica: Replica, *_: Any) -> Change:
+    """Neither bump the epochs of others nor check their registrations."""
+    own = layout.replica_path(replica)
+    return _leaving_out(lambda each: isinstance(each, Check | Set) and _is_of_another(each.path, own))
+
+
+def _is_of_another(path: str, own: str) -> bool:
+    return "/replicas/" in path and not path.startswith(f"{own}/") and ("/parts/" in path or path.endswith("/host"))
+
+
 def keeping_tokens(replica: Replica, *_: Any) -> Change:
     """Free no token."""
     del replica
     return _leaving_out(lambda each: isinstance(each, Delete) and "/blocks/" in each.path)
+
+
+def uncounted(replica: Replica, *_: Any) -> Change:
+    """Free tokens without counting."""
+    return _leaving_out(lambda each: isinstance(each, Set) and each.path == layout.blocks(replica.table))
 
 
 def _leaving_out(is_left_out: Any) -> Change:
@@ -102,6 +118,15 @@ _PROVE = lost._prove_without
 _FREED = lost._freed_blocks
 
 
+def _freed_whoever_has_it(replica: Replica, insert: Any) -> Procedure[tuple[Operation, ...]]:
+    """Free the token whatever insert has it by now."""
+    if insert is None:
+        return ()
+    paths = tuple(layout.block(replica.table, block) for block in insert.blocks)
+    many = yield GetMany(paths)
+    return tuple(Delete(path, node.version) for path, node in zip(paths, many.nodes, strict=True) if node is not None)
+
+
 def _only_registered(replica: Replica, *arguments: Any, **named: Any) -> Generator[Any, Any, Any]:
     """Take the broken registrations for proof, whatever is on its way."""
     del replica, arguments, named
@@ -112,6 +137,38 @@ def _only_registered(replica: Replica, *arguments: Any, **named: Any) -> Generat
 def _anything_is_broken(value: bytes) -> bool:
     del value
     return True
+
+
+def _nothing_is_broken(value: bytes) -> bool:
+    del value
+    return False
+
+
+def _asking_and_foreseeing(patches: Patches) -> dict[str, StageFunction]:
+    """Ask with functions exchanged, and only when the same functions say that it would succeed."""
+    declares = with_patches(lost.declare_lost, patches)
+
+    def foreseeing(*_: Any) -> Change:
+        def change(effect: Any) -> Asked:
+            if isinstance(effect, losing.AwaitLoss):
+                effect = replace(effect, declares=declares)
+            return (yield effect)
+
+        return change
+
+    return {name: with_patches(changed(getattr(losing, name), foreseeing), patches) for name in ASKING}
+
+
+def _is_the_same(own: bytes | None, theirs: bytes) -> bool:
+    return own == theirs
+
+
+def _is_never(*_: Any) -> bool:
+    return False
+
+
+def _nothing_removed(*_: Any) -> Procedure[None]:
+    yield from ()
 
 
 LOST_PARTS = (
@@ -177,6 +234,55 @@ LOST_PARTS = (
         "lost_again",
         "LOST",
         _asking(keeping_tokens),
+    ),
+    Mutant(
+        "token-of-another-freed",
+        "the token of a lost insert is freed although another insert has taken it since",
+        "lost_both_ask",
+        "LOST",
+        _asking_with({(lost, "_freed_blocks"): _freed_whoever_has_it}),
+    ),
+    Mutant(
+        "token-freed-uncounted",
+        "that a token is freed is not counted in `blocks`: one that was forgotten and taken anew goes with the lost part",
+        "lost_ids",
+        "WINDOW",
+        _asking(uncounted),
+    ),
+    Mutant(
+        "lost-though-returned",
+        "nothing in the commit notices that a holder whose registration was broken has come back, whole",
+        "lost_holder_returns",
+        "LOST",
+        _asking(without_others),
+    ),
+    Mutant(
+        "broken-counts-as-holder",
+        "a replica whose registration says broken is believed to have the part, so it is never declared lost",
+        "lost_everywhere",
+        "CONVERGES",
+        _asking_and_foreseeing({(lost, "is_broken"): _nothing_is_broken}),
+    ),
+    Mutant(
+        "broken-source-believed",
+        "a replica that recovers takes a broken registration of its source for the truth, and gives its own whole part away",
+        "lost_source",
+        "CONVERGES",
+        patched({(recover, "_is_as_good"): _is_the_same}, "recover_state"),
+    ),
+    Mutant(
+        "made-of-lost-rows-kept",
+        "what a fenced merge has published of lost rows is not set aside when the loss is executed",
+        "lost_merging",
+        "LOST",
+        patched({(lost, "_remove_made_of"): _nothing_removed}, "execute_next"),
+    ),
+    Mutant(
+        "lost-while-made",
+        "the loss of a part is executed while something is still being made of it",
+        "lost_while_made",
+        "LOST",
+        patched({(lost, "_is_making"): _is_never}, "execute_next"),
     ),
     Mutant(
         "merge-of-lost-rows",

@@ -1,7 +1,8 @@
 """What the checker remembers of a cleaned log: the entries that are gone, and the state that was declared the table's.
 
 Invariants speak of the whole log.  So whoever delivers a commit keeps what it removes from the log below `PAST`, beside the
-table: no procedure reads it, and since it follows from the history of the tree it makes no two states out of one.
+table: no procedure reads it, and since it follows from the history of the tree it makes no two states out of one.  The same
+with results that are forgotten.  What is remembered of deduplication ids is in `windows`.
 """
 
 from __future__ import annotations
@@ -12,53 +13,96 @@ import msgspec
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
-from replitree.protocol.effects import Check, Create, Delete, LogIndex, Operation, Set
+from replitree.protocol.effects import Applied, Check, Create, Delete, LogIndex, Operation, Set
 from replitree.protocol.entries import decode_entry
 from replitree.protocol.fold import restore
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import parse_part
 from replitree.protocol.table import DROPPED_HOST, NOT_LOST
+from replitree.verify import windows
+from replitree.verify.windows import PAST
 
-PAST = "/past"
 SURVIVOR = f"{PAST}/survivor"
 """Which parts the table has from which index on, since a replica's state was declared the table's."""
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """From index `at` on the table is what follows from `parts`; earlier entries count no more."""
+    """From index `at` on the table is what follows from `parts`; earlier entries count no more.
+
+    `restored`: coordination had lost the table; earlier ids count no more either.
+    """
 
     at: int
     parts: tuple[str, ...]
+    restored: str = ""
 
 
 def remember(operations: Sequence[Operation], before: Tree, after: Tree, table: Table) -> Tree:
     """Return the tree after a commit, with what it has removed from the log kept beside it."""
-    log = f"{layout.log(table)}/"
-    gone = [each.path for each in operations if isinstance(each, Delete) and each.path.startswith(log)]
+    gone = [each.path for each in operations if isinstance(each, Delete) and is_entry(each.path, table)]
     kept: list[Operation] = []
     for path in gone:
         node = before.get(path)
         assert node is not None
-        kept.append(Create(f"{PAST}/{path.rpartition('/')[2]}", node.value))
+        kept.append(Create(f"{PAST}/log-{layout.index_of(table, path):010d}", node.value))
+    kept += _results(operations, before, table)
+    kept += windows.remembered(operations, before, table)
     survivor = _survivor(operations, table)
     if survivor is not None:
-        kept.append(Create(SURVIVOR, _declared(survivor, after)))
+        restored = "" if before.get(layout.restoring(table)) is None else survivor.name
+        kept.append(Create(SURVIVOR, _declared(survivor, after, restored)))
     if not kept:
         return after
-    return after.commit([*(() if after.exists(PAST) else (Create(PAST),)), *kept], session=1)[0]
+    remembered, outcome = after.commit([*(() if after.exists(PAST) else (Create(PAST),)), *kept], session=1)
+    assert isinstance(outcome, Applied), outcome
+    return remembered
+
+
+def _results(operations: Sequence[Operation], before: Tree, table: Table) -> list[Operation]:
+    """Return what keeps the results that a commit forgets; of one part the first that was forgotten counts."""
+    kept: list[Operation] = []
+    for each in operations:
+        name = each.path.rpartition("/")[2]
+        node = before.get(each.path) if isinstance(each, Delete) and each.path == layout.result(table, name) else None
+        if node is not None and not before.exists(past_result(name)):
+            kept.append(Create(past_result(name), node.value))
+    return kept
+
+
+def past_result(part: str) -> str:
+    """Return where a forgotten result is kept."""
+    return f"{PAST}/result-{part}"
+
+
+def past_disk(replica: str) -> str:
+    """Return where it is kept which parts a replica's disk had when coordination lost everything."""
+    return f"{PAST}/disk-{replica}"
+
+
+def is_entry(path: str, table: Table) -> bool:
+    """Whether a path is that of a log entry, below any parent."""
+    return path.startswith(f"{table.path}/log") and "/log-" in path
 
 
 def _survivor(operations: Sequence[Operation], table: Table) -> Replica | None:
-    """Return the replica that a commit declares good while it moves its pointer: nothing but `recover.survive` does both."""
+    """Return the replica whose state a commit makes the table's.
+
+    It declares it good while it moves its pointer, which nothing but `recover.survive` does, or it ends a restore.
+    """
     written = {each.path: each.value for each in operations if isinstance(each, Set)}
+    restored = any(isinstance(each, Delete) and each.path == layout.restoring(table) for each in operations)
     for path, value in written.items():
         replica = Replica(table, path.split("/")[-2])
-        if path == layout.is_lost(replica) and value == NOT_LOST and layout.log_pointer(replica) in written:
+        if (
+            path == layout.is_lost(replica)
+            and value == NOT_LOST
+            and (restored or layout.log_pointer(replica) in written)
+        ):
             return replica
     return None
 
 
-def _declared(replica: Replica, tree: Tree) -> bytes:
+def _declared(replica: Replica, tree: Tree, restored: str) -> bytes:
     """Return the state of a replica: what it has registered, with its queue applied."""
     pointer = tree.get(layout.log_pointer(replica))
     assert pointer is not None
@@ -70,7 +114,7 @@ def _declared(replica: Replica, tree: Tree) -> bytes:
         queue.append((LogIndex(layout.queue_index(name)), decode_entry(node.value, path)))
     registered = map(parse_part, tree.children(layout.parts(replica)) or ())
     parts, _ = restore(registered, queue)
-    return msgspec.json.encode(Declared(int(pointer.value), tuple(part.name for part in parts)))
+    return msgspec.json.encode(Declared(int(pointer.value), tuple(part.name for part in parts), restored))
 
 
 def declared(tree: Tree) -> Declared | None:
@@ -86,8 +130,12 @@ def recovers(tree: Tree, replica: Replica) -> bool:
 
 
 def half_way(operations: Sequence[Operation], before: Tree, table: Table) -> str | None:
-    """Check I6, and that nobody is dropped while it is active, for a commit that took place."""
-    return half_built_source(operations, before, table) or _active_dropped(operations, before, table)
+    """Check I6, DROPPED and WINDOW for a commit that took place."""
+    return (
+        half_built_source(operations, before, table)
+        or _active_dropped(operations, before, table)
+        or windows.forgotten_too_early(operations, before, table)
+    )
 
 
 def _active_dropped(operations: Sequence[Operation], before: Tree, table: Table) -> str | None:

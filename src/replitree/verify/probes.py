@@ -162,6 +162,8 @@ def _of_answer(seen: Seen) -> Iterator[str]:
     match seen.effect.answer:
         case Inserted() if doubted:
             yield "doubt settled: in the log" if isinstance(commits[-1], Unknown) else "doubt settled: committed again"
+        case Duplicate() if seen.stage == "give_command":
+            yield "command of long ago"
         case Duplicate():
             yield "duplicate within a group" if len(seen.told.arguments[-1]) > 1 else "duplicate"
             if doubted:

@@ -5,26 +5,64 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from replitree.protocol.effects import Applied, Commit, Create, Delete, Refused, Set
+from replitree.protocol.effects import Applied, Commit, Create, Delete, Operation, Refused, Set
 from replitree.protocol.registration import is_broken
 from replitree.protocol.table import DROPPED_HOST, HALF_BUILT, LOST, NOT_LOST
 
 _MARKS = {LOST: "marked lost", HALF_BUILT: "recovery begun", NOT_LOST: "recovered"}
 
+_UPKEEP = ("forget_ids", "tidy", "forget_results", "roll")
+_FORGOTTEN = {
+    "/blocks/": "id forgotten",
+    "/drops/": "note forgotten",
+    "/results/": "result forgotten",
+    "/open/": "rolled over",
+}
+
+
+_REFUSED = {
+    "clean": "cleaning",
+    "recover_state": "recovery",
+    "forget_ids": "forgetting ids",
+    "tidy": "forgetting ids",
+    "forget_results": "forgetting results",
+    "restore_disk": "restoring",
+}
+"""What is called refused, by the name of the stage."""
+
 
 def probes_of_long_life(stage: str, commit: Commit, outcome: Any) -> Iterator[str]:
     """Return the rare branches that the outcome of a commit belongs to."""
-    if isinstance(outcome, Refused) and stage == "clean":
-        yield f"cleaning refused by {outcome.operation.path.rpartition('/')[2]}"
-    if isinstance(outcome, Refused) and stage == "recover_state":
-        yield f"recovery refused by {outcome.operation.path.rpartition('/')[2]}"
+    if isinstance(outcome, Refused):
+        yield from _of_refused(stage, outcome.operation)
     if stage in ("ask_once", "ask_again"):
         yield "declared lost" if isinstance(outcome, Applied) else "declaration refused"
     if stage == "watch_part" and isinstance(outcome, Applied):
         broken = any(isinstance(each, Set) and is_broken(each.value) for each in commit.operations)
         yield "noted broken" if broken else "noted whole"
-    if isinstance(outcome, Applied):
+    if isinstance(outcome, Applied) and stage == "restore_disk":
+        yield from _of_restore(commit)
+    elif isinstance(outcome, Applied):
         yield from _of_applied(stage, commit)
+        yield from _of_upkeep(commit) if stage in _UPKEEP else ()
+
+
+def _of_refused(stage: str, operation: Operation) -> Iterator[str]:
+    if stage in _REFUSED:
+        yield f"{_REFUSED[stage]} refused by {operation.path.rpartition('/')[2]}"
+    elif stage == "roll":
+        yield "rolled over already" if isinstance(operation, Delete) else "rolling over fenced"
+    elif "/open/" in operation.path:
+        yield "log has gone on"
+
+
+def _of_upkeep(commit: Commit) -> Iterator[str]:
+    for each in commit.operations:
+        names = (name for folder, name in _FORGOTTEN.items() if folder in each.path)
+        if isinstance(each, Delete):
+            yield from names
+        elif isinstance(each, Set) and "/blocks/" in each.path:
+            yield "id marked dropped"
 
 
 def _of_applied(stage: str, commit: Commit) -> Iterator[str]:
@@ -44,6 +82,17 @@ def _of_applied(stage: str, commit: Commit) -> Iterator[str]:
                 yield "queue taken over"
             case Delete(path) if stage == "recover_state":
                 yield "old queue emptied" if "/queue/" in path else "part let go"
+
+
+def _of_restore(commit: Commit) -> Iterator[str]:
+    for each in commit.operations:
+        match each:
+            case Create(path) if path.endswith("/restoring"):
+                yield "restoring begun"
+            case Set(path, version=version) if path.endswith("/host") and version > 0:
+                yield "earlier run fenced"
+            case Delete(path):
+                yield "restored" if path.endswith("/restoring") else "registration taken back"
 
 
 def _mark(stage: str, value: bytes) -> str:

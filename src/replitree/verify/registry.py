@@ -5,7 +5,7 @@ Results are plain values with the keys that the command prints: `states`, `trans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -19,6 +19,8 @@ from replitree.verify.model import Model
 from replitree.verify.models import MODELS
 from replitree.verify.mutant import Mutant
 from replitree.verify.mutants import MUTANTS
+from replitree.verify.packed.catalog import PACKED
+from replitree.verify.packed.report import explore_packed
 from replitree.verify.simulate import Run, simulate_seed, summed_up
 from replitree.verify.trace import state_of, trace_of
 
@@ -45,6 +47,8 @@ class Result:
         Shortest counterexample, one line for each effect, and the state at its end.
     digest
         Of a simulation: hash of everything that happened.
+    warnings
+        Of a packed model: what proves less than it seems to.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Result:
     missing: tuple[str, ...] = ()
     trace: tuple[str, ...] = ()
     digest: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def list_models() -> list[dict[str, Any]]:
@@ -73,6 +78,47 @@ def list_models() -> list[dict[str, Any]]:
         }
         for model in MODELS.values()
     ]
+
+
+def list_packed() -> list[dict[str, Any]]:
+    """Return the same of each packed model, and its limits as they are by default."""
+    return [
+        {
+            "name": model.name,
+            "description": model.description,
+            "invariants": list(model.asked),
+            "mutants": [mutant.name for mutant in model.mutants],
+            "nightly": False,
+            "limits": model.limits._asdict(),
+        }
+        for model in PACKED.values()
+    ]
+
+
+def explore_published(
+    name: str, mutant: str | None = None, settings: Mapping[str, int] | None = None, *, symmetric: bool = False
+) -> Result:
+    """Search a packed model, or a mutant of it; see `packed.report.explore_packed`.
+
+    Raises
+    ------
+    BadInput
+        There is no such model, mutant or limit, or a limit does not fit.
+    """
+    told = explore_packed(name, mutant, settings, symmetric=symmetric)
+    return Result(
+        name,
+        mutant,
+        told.states,
+        told.generated,
+        round(told.seconds, 3),
+        told.violations,
+        told.depth,
+        told.stuck,
+        tuple(told.probes),
+        trace=told.trace,
+        warnings=told.warnings,
+    )
 
 
 def find_model(name: str) -> Model:

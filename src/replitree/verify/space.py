@@ -20,15 +20,26 @@ from typing import Any, TypeAlias
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import ClientAnswer, RequestId
-from replitree.verify import life, losing
+from replitree.verify import life, longlife, losing, restoring, upkeep
 from replitree.verify.branches import Request, Scene, can_apply_later, deliver
 from replitree.verify.disk import Disk
-from replitree.verify.footprints import ALL_DISKS, ALONE, COORDINATION, DISK, DISKS, MEMORIES, MEMORY, footprint_of
+from replitree.verify.footprints import (
+    ALL_DISKS,
+    ALONE,
+    COORDINATION,
+    DISK,
+    DISKS,
+    EVERYTHING,
+    MEMORIES,
+    MEMORY,
+    footprint_of,
+)
 from replitree.verify.kernel import END, Interner, Kernel
 from replitree.verify.kernel import Stage as StageFunction
 from replitree.verify.life import Accept, AcceptCommand, AwaitMutation, AwaitParts
 from replitree.verify.local import Here
-from replitree.verify.longlife import DUTIES, AwaitTurn
+from replitree.verify.longlife import AwaitTurn
+from replitree.verify.losing import declared_part, kept_rows
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import GUARDS, SESSIONS_PER_SEAT, Fault, Model, me_of, seat_of
 from replitree.verify.steps import Ending, Steps, Turn
@@ -63,7 +74,21 @@ _BEGINNINGS: dict[str, StageFunction] = {
     "leader": life.lead,
     "kill": life.kill,
 }
-_UNTAKEN = (Accept, AcceptCommand, AwaitParts, AwaitMutation, AwaitTurn, losing.Break)
+_DUTIES = longlife.DUTIES | losing.DUTIES | upkeep.DUTIES | restoring.DUTIES
+_GOES_ON = (*losing.GOES_ON, *restoring.DUTIES)
+"""Duties that the next process of a seat does as well."""
+
+_UNTAKEN = (
+    Accept,
+    AcceptCommand,
+    AwaitParts,
+    AwaitMutation,
+    AwaitTurn,
+    losing.Break,
+    losing.Heal,
+    *upkeep.EFFECTS,
+    restoring.LockDisk,
+)
 """Where a request stands that its process has not taken yet."""
 
 
@@ -176,7 +201,7 @@ class Space:
         self._leftover = Move("nobody", "expiry", -1, Fault.EXPIRY.cost)
         self._footprints: list[int] = [0]
         self._alone: list[bool] = []
-        self._late: dict[tuple[int, int], Move | None] = {}
+        self._late: dict[tuple[int, ...], Move | None] = {}
         self._flying: dict[tuple[int, int], int] = {}
         self._pruned: dict[tuple[int, int], int] = {}
         self._killed: dict[tuple[int, World], tuple[tuple[int, int], ...]] = {}
@@ -247,7 +272,7 @@ class Space:
             case "life" if is_there and (incarnation or seat in self.model.started):
                 return self.kernel.begin(life.become_active, replica, me)
             case "life":
-                return self.kernel.begin(life.appear, replica, me)
+                return self.kernel.begin(restoring.open_table if self.model.is_restoring else life.appear, replica, me)
             case "puller":
                 return self.kernel.begin(life.pull_next, replica, self.model.pull_count)
             case "executor":
@@ -260,7 +285,7 @@ class Space:
                 return self.kernel.begin(life.stand_next, replica, None)
             case "duty":
                 name, *arguments = thread.arguments
-                return self.kernel.begin((DUTIES | losing.DUTIES)[name], replica, *arguments)
+                return self.kernel.begin(_DUTIES[name], replica, *arguments)
         return self.kernel.begin(_BEGINNINGS[thread.kind], replica, *thread.arguments)
 
     # --- all moves ----------------------------------------------------------------------------------------------------
@@ -365,7 +390,7 @@ class Space:
     def _after_death(self, thread: Thread, after: list[int], memory: Memory) -> int:
         """Return where a thread is in the next process; a request that was not taken yet may still come."""
         place = after[thread.position]
-        if thread.kind not in _BEGINNINGS and (thread.kind != "duty" or thread.arguments[0] in losing.GOES_ON):
+        if thread.kind not in _BEGINNINGS and (thread.kind != "duty" or thread.arguments[0] in _GOES_ON):
             return self.beginning(thread, memory.incarnation)
         return place if isinstance(self.kernel.effect(place), _UNTAKEN) else END
 
@@ -401,9 +426,11 @@ class Space:
     def _add_late(self, world: World, found: list[Found]) -> None:
         tree, flying = world[TREE], self.flights[world[FLIGHT]]
         for number in flying:
-            key = (number, tree)
+            lost = declared_part(self.requests[number])
+            key = (number, tree) if lost is None else (number, tree, *(world[at] for at in self.disk_at))
             if key not in self._late:
-                self._late[key] = self._late_move(number, tree)
+                move = self._late_move(number, tree)
+                self._late[key] = move if lost is None or move is None else self._checked(move, lost, world)
             move = self._late[key]
             if move is not None:
                 after = list(world)
@@ -423,6 +450,15 @@ class Space:
             name, "late", seat, changes=((TREE, self.trees.number(after)),), moves_tree=True, own_lag=True,
             turns=(Turn(request, outcome),), breach=breach, probes=("late request applied",),
         )  # fmt: skip
+
+    def _checked(self, move: Move, lost: str, world: World) -> Move:
+        """Let a late declaration that a part is lost be judged by what the disks have now."""
+        name = self.model.seats[move.seat][1]
+        breach = kept_rows(lost, self.model.replica(name), self.trees[world[TREE]], self._disks_of(world))
+        return replace(move, breach=move.breach or breach)
+
+    def _disks_of(self, world: World) -> dict[str, Disk]:
+        return {name: self.disks[world[at]] for name, at in zip(self.model.replicas, self.disk_at, strict=True)}
 
     def _with_request(self, flight: int, number: int) -> int:
         key = (flight, number)
@@ -479,6 +515,7 @@ class Space:
             MEMORIES: self.memory_at,
             ALONE: (TREE, self.disk_at[self.replica_of[seat]]),
             ALL_DISKS: (TREE, *self.disk_at),
+            EVERYTHING: (TREE, *self.disk_at, *self.memory_at),
         }
         return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))
 
@@ -486,7 +523,7 @@ class Space:
         model = self.model
         seat, replica = model.seats[thread.seat]
         memories = {name: self.memories[world[at]] for (name, _), at in zip(model.seats, self.memory_at, strict=True)}
-        disks = {name: self.disks[world[at]] for name, at in zip(model.replicas, self.disk_at, strict=True)}
+        disks = self._disks_of(world)
         memory, view = memories[seat], world[self.view_at[thread.seat]]
         here = Here(
             model.replica(replica), me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,

@@ -107,16 +107,19 @@ from replitree.verify.life import (
     TakeOver,
 )
 from replitree.verify.longlife import AwaitIdle, AwaitSource, AwaitTurn, Forget, Missed
-from replitree.verify.losing import AwaitDamage, AwaitLoss, Break
+from replitree.verify.losing import AwaitDamage, AwaitLoss, Break, Heal
 from replitree.verify.memory import State
 from replitree.verify.model import TABLE
+from replitree.verify.restoring import Found as FoundParts
+from replitree.verify.restoring import LockDisk, OpenTable, UnlockDisk
 from replitree.verify.space import Found, Move, Space
 from replitree.verify.standing import AwaitElection, AwaitStrays, Elected
 from replitree.verify.steps import Turn
+from replitree.verify.upkeep import AwaitPlace
 
 HIDDEN = (
-    AdoptEpoch, AskReload, AwaitIdle, AwaitLack, AwaitPull, AwaitTrouble, AwaitTurn, AwaitWork, BeginLoad, CurrentEpoch,
-    Forget, GiveBack, Lack, Mended, Quieten, Release, TakeIn, TakeOver,
+    AdoptEpoch, AskReload, AwaitIdle, AwaitLack, AwaitPlace, AwaitPull, AwaitTrouble, AwaitTurn, AwaitWork, BeginLoad,
+    CurrentEpoch, Forget, GiveBack, Lack, Mended, Quieten, Release, TakeIn, TakeOver,
 )  # fmt: skip
 """Effects on memory that the lines around them tell; a step of a counterexample that has nothing else shows them."""
 
@@ -273,8 +276,13 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     AwaitIdle: lambda _e, _r: ("wakes", "nothing runs"),
     AwaitSource: lambda _e, _r: ("wakes", "there is a good replica"),
     AwaitTurn: lambda _e, _r: ("wakes", "it is its turn"),
+    LockDisk: lambda e, _r: ("lock", f"the data folder of {e.replica}"),
+    UnlockDisk: lambda _e, _r: ("unlock", "the data folder"),
+    OpenTable: lambda _e, _r: ("starts", "coordination has the table"),
+    AwaitPlace: lambda _e, _r: ("wakes", "it is its turn"),
     MakeEmpty: lambda e, _r: ("make", f"{e.result} without rows"),
     Break: lambda e, _r: ("breaks", e.what),
+    Heal: lambda e, _r: ("heals", e.part),
     AwaitDamage: lambda e, _r: ("wakes", f"{e.part} is not as it is registered"),
     AwaitLoss: lambda e, _r: ("wakes", f"{e.part} can't be had here"),
     ReportTrouble: lambda _e, _r: ("trouble", "must activate again"),
@@ -311,8 +319,8 @@ def _outcome(turn: Turn, replica: str) -> str:
     effect, outcome = turn.effect, turn.outcome
     match outcome:
         case Applied(created=created):
-            numbered = [_path(path, replica).rpartition("/")[2] for path in created if "/log/" in path]
-            return f"applied as {numbered[0]}" if numbered else "applied"
+            numbered = [short for path in created if "/log-" in (short := _path(path, replica))]
+            return f"applied as {numbered[0].removeprefix('log/')}" if numbered else "applied"
         case Refused(operation, reason):
             return f"refused: {_path(operation.path, replica)}, {reason.value}"
         case Node():
@@ -326,6 +334,8 @@ def _outcome(turn: Turn, replica: str) -> str:
             return ""
         case Published(missing):
             return f"missing: {', '.join(missing)}" if missing else ""
+        case FoundParts(parts=parts):
+            return ", ".join(part for part, _ in parts) or "nothing"
         case Made(content_hash):
             return content_hash
         case StoreFailed(reason) | NotFetched(_, reason) | Cancelled(reason):

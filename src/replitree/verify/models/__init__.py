@@ -7,6 +7,7 @@ from replitree.verify.models import (
     clean,
     combined,
     drop,
+    ids,
     insert,
     leader,
     leave,
@@ -17,6 +18,9 @@ from replitree.verify.models import (
     recover,
     replaced,
     restart,
+    restore,
+    results,
+    roll,
 )
 
 MODELS: dict[str, Model] = {
@@ -34,6 +38,10 @@ MODELS: dict[str, Model] = {
         *recover.MODELS,
         *leave.MODELS,
         *lost.MODELS,
+        *ids.MODELS,
+        *results.MODELS,
+        *roll.MODELS,
+        *restore.MODELS,
         *leader.MODELS,
     )
 }

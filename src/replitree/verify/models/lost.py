@@ -1,13 +1,18 @@
 """Lost parts: what nobody has is declared lost, becomes empty everywhere, and may be inserted again.
 
 The first insert is what breaks.  Its client may repeat it at any moment: it hears "duplicate", or inserts its rows again.
+
+In `CALM` nothing else goes wrong; `HARD` are the same worlds, and some smaller ones, with processes that die, answers that are
+lost and views that lag.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from replitree.verify.model import Duty, Fault, Insert, Model, Proposal
 from replitree.verify.models.clean import THREE
-from replitree.verify.models.insert import TWO
+from replitree.verify.models.insert import ONE, TWO
 
 BOTH = ("r1", "r2")
 PART = "all_0_0_0"
@@ -30,7 +35,7 @@ def _both(what: str) -> tuple[Duty, ...]:
     return tuple(Duty(seat, name, (what,)) for seat in BOTH for name in ("break", "watch"))
 
 
-MODELS = (
+CALM = (
     Model(
         "lost_everywhere",
         "a part is broken on both replicas; the one that asks has said so, the other one is about to find out",
@@ -163,4 +168,142 @@ MODELS = (
         duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
         probes=(*ASKED, "merged", "execution fenced"),
     ),
+    Model(
+        "lost_alone",
+        "a part is broken on the only replica, which declares it lost",
+        ONE,
+        (FIRST,),
+        {},
+        workers=("r1",),
+        started=("r1",),
+        prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2"),
+        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        probes=ASKED,
+    ),
 )
+"""Nothing goes wrong but what breaks."""
+
+
+def _harder(name: str, than: str, fault: Fault, what: str, *probes: str, nightly: bool = False) -> Model:
+    """Return a calm model with one more fault."""
+    model = next(each for each in CALM if each.name == than)
+    description = f"{model.description}; {what}"
+    faults = {**model.faults, fault: 1}
+    return replace(
+        model, name=name, description=description, faults=faults, probes=(*model.probes, *probes), nightly=nightly
+    )
+
+
+CRASH, UNKNOWN, STALE = "a process dies", "an answer is lost", "a view lags"
+LATE = ("late request applied", "unknown: applied, answer lost")
+
+HARD = (
+    _harder("lost_writer_dies", "lost_writer_away", Fault.CRASH, CRASH, "crash"),
+    _harder("lost_fetched_stale", "lost_fetched", Fault.STALE, STALE, "stale read"),
+    _harder("lost_again_stale", "lost_again", Fault.STALE, STALE, "stale read"),
+    _harder("lost_mended_stale", "lost_mended", Fault.STALE, STALE, "stale read"),
+    _harder("lost_merging_doubt", "lost_merging", Fault.UNKNOWN, UNKNOWN, *LATE),
+    _harder("lost_alone_crash", "lost_alone", Fault.CRASH, CRASH, "crash"),
+    _harder("lost_alone_doubt", "lost_alone", Fault.UNKNOWN, UNKNOWN, *LATE),
+    _harder("lost_partitions_doubt", "lost_partitions", Fault.UNKNOWN, UNKNOWN, *LATE, nightly=True),
+    _harder("lost_fetched_doubt", "lost_fetched", Fault.UNKNOWN, UNKNOWN, *LATE, nightly=True),
+    _harder("lost_mended_doubt", "lost_mended", Fault.UNKNOWN, UNKNOWN, *LATE, nightly=True),
+    _harder("lost_unpulled_stale", "lost_unpulled", Fault.STALE, STALE, "stale read", nightly=True),
+    _harder("lost_staged_crash", "lost_staged", Fault.CRASH, CRASH, "crash", nightly=True),
+    Model(
+        "lost_while_made",
+        "a part breaks on the replica that merges it, declares it lost, and executes that while the merge still runs",
+        TWO,
+        (FIRST, OTHER),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        merges=MERGE,
+        prelude=("r1 ins 1", "r1 ins 3", "r1", "r2 pull", "r1 lead1", "r1 pull"),
+        resting=("r2", "r2 life"),
+        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        probes=(*ASKED, "merged", "execution fenced", "executed later"),
+    ),
+    Model(
+        "lost_both_ask",
+        "a part is broken everywhere; both replicas declare it lost at once, while its client inserts again, and again",
+        TWO,
+        (FIRST, AGAIN, Insert("r1", ((4, "a"),))),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        resting=(*BOTH, "r1 life", "r1 watch2", "r2 watch4"),
+        duties=(*_both(PART), *_all("lose", *BOTH)),
+        probes=("declared lost", "declaration refused", "duplicate"),
+    ),
+    Model(
+        "lost_ids",
+        "a part is broken everywhere; it is declared lost while its id is forgotten, and its client inserts again",
+        TWO,
+        (FIRST, OTHER, AGAIN),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", "r1 ins 3", *BOTH, *NOTED),
+        resting=(*BOTH, "r1 life", "r2 life", "r1 watch2", "r2 watch4"),
+        duties=(*_both(PART), *_all("lose", "r1"), Duty("r2", "ids", (1, 100))),
+        window=(1, 100),
+        probes=("declared lost", "declaration refused", "duplicate"),
+    ),
+    Model(
+        "lost_holder_returns",
+        "a part is broken on both replicas; one is away, its files are brought back, and it returns while the other one asks",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED, "stop r2", "r2 heal5"),
+        resting=BOTH,
+        duties=(*_both(PART), *_all("heal", "r2"), *_all("lose", "r1")),
+        probes=("declared lost", "declaration refused", "noted whole"),
+    ),
+    Model(
+        "lost_crash",
+        "a part is broken on both replicas and is declared lost; a process dies at any step, of the execution too",
+        TWO,
+        (FIRST,),
+        {Fault.CRASH: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        resting=("r2",),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        probes=(*ASKED, "crash"),
+        nightly=True,
+    ),
+    Model(
+        "lost_doubt",
+        "a part is broken on both replicas and is declared lost; an answer is lost, of the declaration too",
+        TWO,
+        (FIRST,),
+        {Fault.UNKNOWN: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        resting=("r2",),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        probes=(*ASKED, *LATE),
+    ),
+    Model(
+        "lost_source",
+        "a lost replica that has a part whole recovers from one where it is broken",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED, "r2 heal5", "r2 watch4", "stop r2", "lose r2"),
+        duties=(*_both(PART), *_all("heal", "r2")),
+        probes=("recovery begun", "recovered", "noted whole"),
+    ),
+)
+"""With processes that die, answers that are lost, views that lag; and what returns at the wrong moment."""
+
+MODELS = (*CALM, *HARD)
