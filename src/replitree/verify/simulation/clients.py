@@ -16,6 +16,9 @@ from replitree.verify.simulation.options import MS
 from replitree.verify.simulation.process import Process
 
 BACKOFF = 200 * MS
+BACKOFFS = 5_000
+"""A client tries at most about so often in a run: in one of many hours it becomes patient when no replica takes its rows."""
+
 LANES = 2
 """Groups of one replica that may be on their way at once (rows and uploads)."""
 
@@ -127,11 +130,16 @@ class Client:
         committer = self._committers[self._cluster.random.choice(list(self._committers))]
         request = self._new_request()
         self._observer.asked(request, token)
-        return request if committer.submit(request, token) else -1
+        if committer.submit(request, token):
+            return request
+        self._observer.not_taken(request)
+        return -1
 
     def _again(self, attempt: _Attempt) -> None:
         attempt.request = -1
-        self._cluster.after(self._cluster.spread(BACKOFF), lambda: self._retry(attempt))
+        longest = max(BACKOFF, self._cluster.options.duration // BACKOFFS)
+        pause = min(longest, BACKOFF << min(attempt.tries, 16))
+        self._cluster.after(self._cluster.spread(pause), lambda: self._retry(attempt))
 
     def _retry(self, attempt: _Attempt) -> None:
         if attempt is self._attempt and attempt.request < 0:

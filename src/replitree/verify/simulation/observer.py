@@ -185,6 +185,10 @@ class Observer:
         """Note a client's request."""
         self.tokens[request] = token
 
+    def not_taken(self, request: int) -> None:
+        """Forget a request that no replica takes: in a long run there are a great many."""
+        del self.tokens[request]
+
     def commanded(self, request: int, command: Command) -> None:
         """Note a client's command."""
         self.commands[request] = command

@@ -64,6 +64,9 @@ from replitree.verify.simulation.options import MS, SECOND
 from replitree.verify.steps import Turn
 
 RETRY = 300 * MS
+RETRIES = 20_000
+"""A process tries at most about so often in a run: in one of many hours, where a fault lasts hours, it is slower."""
+
 POLL = 10 * SECOND
 FETCH_TIMEOUT = 2 * SECOND
 
@@ -341,7 +344,8 @@ class Process:
                 self._over(thread)
             else:
                 self._continue(thread, closed.then)
-        self.cluster.after(RETRY, lambda: self._resume(thread, None))
+        pause = max(RETRY, self.cluster.options.duration // RETRIES)
+        self.cluster.after(pause, lambda: self._resume(thread, None))
 
     def _told(self, thread: Thread, effect: Any, outcome: Any, fate: str = "", *, disk_changed: bool = False) -> None:
         for probe in probes_of(Seen(thread.told, effect, outcome, fate, disk_changed)):
