@@ -113,7 +113,7 @@ def test_range_that_drops_nothing_says_why(run: Run, r1: FakeReplica) -> None:
         (("drop-blocks", "t", "5", "3", "--yes"), "blocks 5 to 3 are no range: the lower index comes first"),
         (("drop-blocks", "t", "3", "5"), "nothing was removed: say --yes"),
         (("drop-blocks", "t", "-3", "5", "--yes"), "No such option"),
-        (("drop-blocks", "t", "three", "5", "--yes"), "valid integer"),
+        (("drop-blocks", "t", "three", "5", "--yes"), "whole number"),
         (("remove-detached", "t", "d", "--replica", "r1"), "nothing was removed: say --yes"),
         (("remove-detached", "t", "e", "--yes"), "there is no detached part 'e' of t: r1 has d"),
         (("remove-frozen", "t", "d", "--yes"), "there is no frozen snapshot 'd' of t: r1 has none"),
@@ -223,6 +223,13 @@ def test_optimize_tells_merges(run: Run, r1: FakeReplica) -> None:
     assert (ran.status, ran.json["finished"], ran.json["merges"][0]["result"]) == (3, False, "d")
     r1.answers["POST optimize"] = {"merges": [], "finished": True, "reason": "one part is left"}
     assert run("optimize", "t", *URL).out == "nothing to merge in t: one part is left\n"
+    late = "partition 1: its parts were dropped; say optimize again"
+    r1.answers["POST optimize"] = {"merges": [], "finished": False, "reason": late}
+    ran = run("optimize", "t", *URL)
+    assert (ran.status, ran.out) == (3, f"nothing was merged in t: {late}\n")
+    r1.answers["POST optimize"] = {"merges": [{**merge, "finished": True}], "finished": False, "reason": late}
+    ran = run("optimize", "t", *URL)
+    assert (ran.status, ran.out) == (3, f"1 merge of 3 parts of t, and not all that was to be merged: {late}\n")
 
 
 def test_mutations_partitions_and_what_lies_aside_are_shown(run: Run, r1: FakeReplica) -> None:
@@ -272,6 +279,17 @@ def test_status_shows_what_a_replica_works_at(run: Run, r1: FakeReplica) -> None
     assert ran.status == 0
     assert "r1 makes all_0_9_1 (merge at 5): 1,000 of 8,000 rows" in ran.out
     assert "r1 merges nothing by itself" in ran.out
-    assert "r1 keeps 3 parts that left the table (2.0 KiB), under 1 leases" in ran.out
+    assert "r1 keeps 3 parts that left the table (2.0 KiB), under 1 lease" in ran.out
+    assert "lacks" not in ran.out
     (replica,) = run("status", "t", *URL, "--json").json["tables"][0]["replicas"]
     assert {"leader": "r1", "merges_paused": True, "running": [making], **old}.items() <= replica.items()
+
+
+def test_status_shows_which_parts_reads_do_not_show(run: Run, r1: FakeReplica) -> None:
+    said = {"state": "active", "index": 4, "parts": 2, "rows": 8, "bytes": 100}
+    r1.answers["GET status"] = {**said, "lacking": ["all_0_0_0"]}
+    assert "r1 lacks 1 part, broken or gone (all_0_0_0): `replitree doctor`" in run("status", "t", *URL).out
+    r1.answers["GET status"] = {**said, "lacking": [f"all_{number}_{number}_0" for number in range(5)]}
+    ran = run("status", "t", *URL)
+    assert "r1 lacks 5 parts, broken or gone (all_0_0_0, all_1_1_0, all_2_2_0, …)" in ran.out
+    assert len(run("status", "t", *URL, "--json").json["tables"][0]["replicas"][0]["lacking"]) == 5

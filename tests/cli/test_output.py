@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.console import Console
 
+from replitree.cli import output
 from replitree.cli.output import Output, byte_size, cell, print_error
 from replitree.cli.sql import unique
 from replitree.cli.table import _split, parse_settings
@@ -22,6 +24,25 @@ def test_table_shows_every_value(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "1,234,567" in out
     assert "numbers" in out
+
+
+def test_table_without_room_becomes_paragraphs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = ("replica", "address", "pointer", "reason")
+    row = ("r1", "127.0.0.1:37167", 1234, "a part that nobody has, and nobody can make")
+    terminals = [Console(width=width, force_terminal=True, color_system=None) for width in (80, 36)]
+    monkeypatch.setattr(output, "console", lambda: terminals.pop(0))
+    Output().table("replicas", columns, [row])
+    assert "┃ replica ┃ address " in capsys.readouterr().out
+    Output().table("replicas", columns, [row])
+    assert capsys.readouterr().out.splitlines() == [
+        "replicas",
+        "r1",
+        "  address 127.0.0.1:37167",
+        "  pointer 1,234  reason a part that",
+        "  nobody has, and nobody can make",
+    ]
 
 
 def test_error_is_one_line_even_when_its_message_is_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from replitree.protocol.effects import ANY_VERSION, Applied, Commit, Set
 from replitree.protocol.layout import Replica
 from replitree.protocol.table import LOST
 from tests.cli.conftest import Ran, Run
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
-
-WAIT_S_MAX = 60.0
 
 
 @pytest.fixture
@@ -34,15 +32,6 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 def ask(run: Run, cluster: LocalCluster) -> Run:
     """Run a command against the cluster."""
     return lambda *arguments: run(*arguments, "--dir", str(cluster.folder))
-
-
-def eventually(look: Callable[[], Any]) -> Any:
-    """Look until there is something to see; return it."""
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not (found := look()):
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
-    return found
 
 
 def findings(ran: Ran) -> dict[str, dict[str, Any]]:
@@ -81,10 +70,10 @@ class LocalSession:
 
 
 def test_a_killed_replica_is_told_then_dropped_then_welcome_again(cluster: LocalCluster, ask: Run) -> None:
-    eventually(is_well(ask))
+    wait_for(is_well(ask))
     cluster.kill("r2")
     assert ask("doctor").status == 1
-    away = eventually(finds(ask, "inactive"))  # when its session has ended
+    away = wait_for(finds(ask, "inactive"))  # when its session has ended
     assert (away["replica"], away["severity"]) == ("r2", "warning")
     cluster.table("events").insert({"id": [3]})
     cluster.table("events").insert({"id": [4]})
@@ -95,14 +84,14 @@ def test_a_killed_replica_is_told_then_dropped_then_welcome_again(cluster: Local
     assert ask(*command).status == 0
     assert "r2" not in ask("status", "events").out
     cluster.start("r2")
-    eventually(lambda: [r["rows"] for r in ask("status", "events", "--json").json["tables"][0]["replicas"]] == [4, 4])
-    eventually(is_well(ask))
+    wait_for(lambda: [r["rows"] for r in ask("status", "events", "--json").json["tables"][0]["replicas"]] == [4, 4])
+    wait_for(is_well(ask))
 
 
 def test_when_all_replicas_are_lost_the_advice_leads_back(cluster: LocalCluster, ask: Run) -> None:
     for name in cluster.names:
         cluster.kill(name)
-    eventually(lambda: not any(replica.active for replica in cluster.catalog.replicas("events")))
+    wait_for(lambda: not any(replica.active for replica in cluster.catalog.replicas("events")))
     mark_lost(cluster, "r1", "r2")
     assert "r1 is marked lost" in ask("status").out
     ran = ask("doctor", "--json")
@@ -113,12 +102,12 @@ def test_when_all_replicas_are_lost_the_advice_leads_back(cluster: LocalCluster,
     assert ask(*shlex.split(command)).status == 0
     for name in cluster.names:
         cluster.start(name)
-    eventually(is_well(ask))
+    wait_for(is_well(ask))
     assert cluster.table("events").to_arrow()["id"].to_pylist() == [1, 2]
 
 
 def test_check_finds_a_broken_part_and_it_is_fetched_again(cluster: LocalCluster, ask: Run) -> None:
-    eventually(is_well(ask))
+    wait_for(is_well(ask))
     assert ask("check", "events").status == 0
     (file,) = (cluster.folder / "r2" / "data" / "tables").glob("events-*/parts/all_0_0_0/data-0.parquet")
     content = file.read_bytes()
@@ -129,9 +118,9 @@ def test_check_finds_a_broken_part_and_it_is_fetched_again(cluster: LocalCluster
         ("r1", []),
         ("r2", ["all_0_0_0"]),
     ]
-    eventually(lambda: ask("check", "events", "--replica", "r2").status == 0)
+    wait_for(lambda: ask("check", "events", "--replica", "r2").status == 0)
     assert file.read_bytes() == content
-    eventually(is_well(ask))
+    wait_for(is_well(ask))
 
 
 def test_wrong_names_are_told_with_the_right_ones_and_no_zookeeper_is_critical(cluster: LocalCluster, ask: Run) -> None:

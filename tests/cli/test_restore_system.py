@@ -12,7 +12,8 @@ from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.protocol import layout
 from replitree.protocol.effects import ANY_VERSION, Applied, Children, Commit, Delete, Exists
 from tests.cli.conftest import Run
-from tests.cli.test_repair_system import eventually, findings, is_well
+from tests.cli.test_repair_system import findings, is_well
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -61,7 +62,7 @@ ROWS = [(1, 7), (2, 7), (3, 7), (4, 7), (5, 8), (6, 8)]
 
 
 def test_a_table_that_coordination_lost_is_restored_from_one_disk(cluster: LocalCluster, run: Run) -> None:
-    eventually(lambda: rows(cluster, "r1") == rows(cluster, "r2") == ROWS)
+    wait_for(lambda: rows(cluster, "r1") == rows(cluster, "r2") == ROWS)
     cluster.stop("r2")
     cluster.table("events").insert({"id": [7], "x": [9]})  # only r1 has it
     cluster.stop("r1")
@@ -69,7 +70,7 @@ def test_a_table_that_coordination_lost_is_restored_from_one_disk(cluster: Local
     (file,) = (cluster.folder / "r2" / "data" / "tables").glob("events-*/parts/0_0_0_0/data-0.parquet")
     inode = file.stat().st_ino
     forget(cluster, layout.tables("/replitree"))
-    eventually(lambda: "events" not in cluster.tables())
+    wait_for(lambda: "events" not in cluster.tables())
     config = str(cluster.folder / "r1" / "server.toml")
     dry = run("restore", "events", "--config", config, "--dry-run", "--json")
     assert (dry.status, dry.json["rows"], dry.json["first"]) == (0, 7, None)
@@ -79,11 +80,11 @@ def test_a_table_that_coordination_lost_is_restored_from_one_disk(cluster: Local
     assert ran.status == 0, ran.err
     assert (ran.json["rows"], ran.json["broken"], ran.json["overlapping"]) == (7, {}, [])
     cluster.start("r1")
-    eventually(lambda: serving(cluster) == ["r1", "r2"])
-    eventually(lambda: run("doctor", "--dir", str(cluster.folder)).status == 0)
+    wait_for(lambda: serving(cluster) == ["r1", "r2"])
+    wait_for(lambda: run("doctor", "--dir", str(cluster.folder)).status == 0)
     assert rows(cluster, "r1") == rows(cluster, "r2") == [*ROWS, (7, 9)]
     cluster.table("events").insert({"id": [8]})
-    eventually(lambda: rows(cluster, "r1") == rows(cluster, "r2") == [*ROWS, (7, 9), (8, 7)])
+    wait_for(lambda: rows(cluster, "r1") == rows(cluster, "r2") == [*ROWS, (7, 9), (8, 7)])
     assert file.stat().st_ino == inode, "r2 kept what it had, and did not fetch it"
     again = run("restore", "events", "--config", config, "--yes")
     assert again.status == 1
@@ -91,7 +92,7 @@ def test_a_table_that_coordination_lost_is_restored_from_one_disk(cluster: Local
 
 
 def test_what_only_another_replica_had_is_set_aside_there(cluster: LocalCluster, run: Run) -> None:
-    eventually(lambda: rows(cluster, "r1") == rows(cluster, "r2") == ROWS)
+    wait_for(lambda: rows(cluster, "r1") == rows(cluster, "r2") == ROWS)
     cluster.stop("r1")
     cluster.table("events").insert({"id": [7], "x": [9]})  # only r2 has it
     cluster.stop("r2")
@@ -103,8 +104,8 @@ def test_what_only_another_replica_had_is_set_aside_there(cluster: LocalCluster,
     assert list(ran.json["broken"]) == ["0_0_0_0"]
     for name in cluster.names:
         cluster.start(name)
-    eventually(lambda: serving(cluster) == ["r1", "r2"])
-    eventually(lambda: run("doctor", "--dir", str(cluster.folder)).status == 0)
+    wait_for(lambda: serving(cluster) == ["r1", "r2"])
+    wait_for(lambda: run("doctor", "--dir", str(cluster.folder)).status == 0)
     kept = rows(cluster, "r1")
     assert kept == rows(cluster, "r2")
     assert len(kept) == ran.json["rows"]
@@ -125,18 +126,18 @@ def test_wrong_input_changes_nothing(cluster: LocalCluster, run: Run) -> None:
     assert "is not being restored" in there.err
     assert findings(run("doctor", "--dir", str(cluster.folder), "--json")).keys() <= {"unreachable", "inactive", "well"}
     cluster.start("r1")
-    eventually(is_well(lambda *words: run(*words, "--dir", str(cluster.folder))))
+    wait_for(is_well(lambda *words: run(*words, "--dir", str(cluster.folder))))
     assert rows(cluster, "r1") == ROWS
 
 
 def test_a_server_whose_table_vanishes_keeps_its_rows_and_the_doctor_says_so(cluster: LocalCluster, run: Run) -> None:
-    eventually(lambda: rows(cluster, "r1") == rows(cluster, "r2") == ROWS)
+    wait_for(lambda: rows(cluster, "r1") == rows(cluster, "r2") == ROWS)
     cluster.create_table("other", "id bigint")
     forget(cluster, layout.table_path("/replitree", "events"))
-    told = eventually(lambda: findings(run("doctor", "--dir", str(cluster.folder), "--json")).get("kept-table"))
+    told = wait_for(lambda: findings(run("doctor", "--dir", str(cluster.folder), "--json")).get("kept-table"))
     assert told["severity"] == "warning"
     assert "replitree restore events" in told["advice"]
     for name in cluster.names:
         assert list((cluster.folder / name / "data" / "tables").glob("events-*/parts/*/data-0.parquet"))
     cluster.drop_table("other")
-    eventually(lambda: not list(cluster.folder.glob("*/data/tables/other-*")))
+    wait_for(lambda: not list(cluster.folder.glob("*/data/tables/other-*")))

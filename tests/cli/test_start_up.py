@@ -31,6 +31,7 @@ COMMANDS = [
     ("bench", "bulk"),
     ("bench", "read"),
     ("bench", "steady"),
+    ("bench", "verify"),
     ("demo",),
     ("version",),
 ]

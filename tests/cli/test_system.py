@@ -7,18 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import wait_for
+
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 COMMAND = [sys.executable, "-m", "replitree.cli.main"]
-READY_S_MAX = 60.0
 STOP_S_MAX = 60.0
 
 
@@ -58,13 +58,6 @@ def stop(cluster: Cluster) -> None:
     cluster.process.communicate(timeout=STOP_S_MAX)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = READY_S_MAX) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
-
-
 def runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -94,7 +87,7 @@ def rows(cluster: Cluster, table: str) -> list[int | None]:
     def status() -> Any:
         return cluster.json("status", table)["tables"][0]
 
-    eventually(lambda: all(replica["index"] == status()["log_tail"] for replica in status()["replicas"]))
+    wait_for(lambda: all(replica["index"] == status()["log_tail"] for replica in status()["replicas"]))
     return [replica["rows"] for replica in status()["replicas"]]
 
 
@@ -144,7 +137,7 @@ def test_insert_of_every_format_and_again(cluster: Cluster, table: str, tmp_path
     assert (again["inserted"], again["duplicates"], again["token"]) == (0, 2, first["token"])
     assert cluster.json("insert", table, str(tmp_path / "b.jsonl"))["inserted"] == 1
     assert cluster.json("insert", table, "-", "--format", "csv", stdin="id\n4\n")["inserted"] == 1
-    assert "1 rows inserted" in cluster.run("insert", table, "-", "--format", "jsonl", stdin='{"id": 5}\n')
+    assert "1 row inserted" in cluster.run("insert", table, "-", "--format", "jsonl", stdin='{"id": 5}\n')
     assert rows(cluster, table) == [5, 5]
 
 
@@ -186,7 +179,7 @@ def test_interrupted_insert_is_repeated_without_duplicates(cluster: Cluster, tab
         file.writelines(f"{i},row\n" for i in range(count))
     command = [*COMMAND, "insert", table, str(tmp_path / "many.csv"), "--dir", str(cluster.folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    eventually(lambda: cluster.json("status", table)["tables"][0]["log_tail"] > 0)
+    wait_for(lambda: cluster.json("status", table)["tables"][0]["log_tail"] > 0)
     process.kill()
     process.wait(STOP_S_MAX)
     done = cluster.json("insert", table, str(tmp_path / "many.csv"))
@@ -227,6 +220,8 @@ def test_sql_sees_all_tables(cluster: Cluster, table: str) -> None:
     assert [column["name"] for column in found["columns"]] == ["id", "s", "at", "n", "n_2"]
     error = cluster.run("sql", "select nonsense from nowhere", status=2)
     assert "nowhere" in error
+    assert "The tables are" in error
+    assert table in error
     assert error.count("\n") == 1
 
 
@@ -256,7 +251,7 @@ def test_nothing_outlives_an_up_that_was_killed(tmp_path: Path) -> None:
     pids = [replica["pid"] for replica in cluster.ready["replicas"]]
     cluster.process.kill()
     cluster.process.communicate(timeout=STOP_S_MAX)
-    eventually(lambda: not any(runs(pid) for pid in pids))
+    wait_for(lambda: not any(runs(pid) for pid in pids))
 
 
 def test_demo_holds_on_a_small_repository(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ import pyarrow as pa
 from typing_extensions import override
 
 from replitree.client.catalog import this_machine
+from replitree.replica.block_ids import token_block
 from replitree.replica.identity import Identity
-from replitree.replica.inserts import token_block
 from replitree.storage.manifest import PartManifest
 
 SERVE = "serve"

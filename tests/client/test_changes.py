@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from replitree.client.change_results import Merged, OptimizeResult
 from replitree.client.command import CommandResult
+from replitree.client.planned import published
 from replitree.client.table import Table
 from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplicaUnavailable, SchemaMismatch
 from replitree.protocol import layout
@@ -209,6 +211,19 @@ def test_optimize_tells_what_it_began(table: Table, r1: FakeReplica) -> None:
     assert bodies(r1) == [{"partition": "all", "final": True}]
 
 
+def test_a_published_merge_that_came_too_late_is_not_told_as_made() -> None:
+    made = Merged(7, "0", ("0_0_0_0", "0_1_1_0"), "0_0_1_1", applied=True, finished=True)
+    late = Merged(8, "1", ("1_0_0_0", "1_1_1_0"), "1_0_1_1", applied=False, finished=True)
+    assert published([made], []) == OptimizeResult((made,), finished=True)
+    result = published([made, late], ["partition 2: no room"])
+    assert (result.merges, result.finished) == ((made,), False)
+    assert result.reason.startswith("partition 1: its parts were dropped")
+    assert result.reason.endswith("say optimize again")
+    assert published([made], ["partition 2: no room"]) == OptimizeResult(
+        (made,), finished=False, reason="partition 2: no room"
+    )
+
+
 def test_mutations_are_listed_and_killed(table: Table, r1: FakeReplica) -> None:
     found = {"index": 7, "id": "x", "replica": "r1", "partition": "*", "command": "{}", "parts_done": 3}
     r1.answers["GET mutations"] = {"mutations": [{**found, "parts_left": 2, "reason": "all_0_0_0: bad", "tries": 2}]}
@@ -251,7 +266,7 @@ def test_what_lies_aside_is_named_with_its_replica(table: Table, r1: FakeReplica
     (found,) = table.detached()
     assert (found.name, found.rows, found.replica) == ("detached_all_0_3_1_0", 10, "r1")
     assert table.attach(found.name).index == 20
-    table.freeze("before", "n")
+    assert table.freeze("before", "n").replica == "r1"
     assert r1.seen[-1].query["min_index"] == "21"
     assert [(each.name, each.replica) for each in table.frozen()] == [("before", "r1")]
     table.remove_detached(found.name)

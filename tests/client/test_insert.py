@@ -19,7 +19,7 @@ from replitree.errors import (
     SchemaMismatch,
     TooManyParts,
 )
-from replitree.replica.inserts import token_block
+from replitree.replica.block_ids import token_block
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 

@@ -7,7 +7,6 @@ import http.client
 import io
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -27,21 +26,13 @@ from replitree.replica.http_api import HttpApi
 from replitree.replica.server import Server
 from replitree.replica.table_replica import State, TableReplica
 from replitree.storage.definition import TableDefinition, TableSettings, define_table
+from tests import waiting
 
 T = TypeVar("T")
+wait_for = waiting.wait_for
 ROOT = "/replitree"
 TOKEN = "0123456789abcdef0123456789abcdef"
 SCHEMA = "k bigint not null, v double, s string"
-
-
-def wait_for(condition: Callable[[], object], what: str, deadline_s: float = 20.0) -> None:
-    """Wait until a condition holds; fail with `what` when it does not in time."""
-    end = time.monotonic() + deadline_s
-    changed = threading.Event()
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"not in {deadline_s:g} s: {what}")
-        changed.wait(0.01)
 
 
 def rows(first: int, count: int = 10) -> pa.Table:

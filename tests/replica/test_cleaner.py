@@ -72,7 +72,7 @@ def test_results_are_not_kept_for_a_replica_that_was_given_up(cluster: InProcess
     leader.clean(epoch)
     leader.clean(epoch)
     left = first.coordination.perform(Children(layout.results(TABLE))) or ()
-    assert len(left) < len(kept)
+    assert set(kept) - set(left)  # merges of what was inserted just now may have made others meanwhile
     second.restart()
     wait_active(second)
     cluster.wait_equal([10, 11, 15, 16, *range(100, 220)])

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-import threading
-from types import SimpleNamespace
-from typing import Any
-
-from replitree.protocol.layout import Replica, Table
-from replitree.replica.leader import IDLE_S_MAX, IDLE_S_MIN, Leader
+from replitree.replica.leader import AGE_S, CHOOSING_SHARE, IDLE_S_MAX, IDLE_S_MIN, Pace
 
 
-def leader_of(progress: Any, choices: list[Any]) -> tuple[Leader, list[object]]:
-    """A leader that is not started, and what it asked the selector about."""
-    asked: list[object] = []
-
-    def choose() -> list[Any]:
-        asked.append(progress.place)
-        return choices
-
-    host: Any = SimpleNamespace(
-        replica=Replica(Table("/t"), "r1"), progress=progress, merges=SimpleNamespace(choose=choose)
-    )
-    return Leader(host, threading.Event().is_set), asked
-
-
-def pauses(leader: Leader, times: int) -> list[float]:
-    found = []
-    for _ in range(times):
-        leader._choose()
-        found.append(leader._idle_s)
-    return found
+def look(pace: Pace, state: object, now_s: float = 0.0, *, took_s: float = 0.0, found: bool = False) -> float | None:
+    """Ask the selector if that is not pointless; return the pause after it."""
+    if pace.may_rest(state, now_s):
+        return None
+    pace.looked(state, now_s, now_s + took_s, found=found)
+    return pace.pause_s
 
 
 def test_it_looks_less_and_less_often_while_nothing_changes() -> None:
-    leader, asked = leader_of(SimpleNamespace(place=1, held=()), [])
-    assert pauses(leader, 5) == [IDLE_S_MIN, 2 * IDLE_S_MIN, IDLE_S_MAX, IDLE_S_MAX, IDLE_S_MAX]
-    assert asked == [1]
+    pace = Pace()
+    assert look(pace, "a") == IDLE_S_MIN
+    pauses = []
+    for _ in range(4):
+        assert look(pace, "a", AGE_S / 2) is None
+        pauses.append(pace.pause_s)
+    assert pauses == [2 * IDLE_S_MIN, IDLE_S_MAX, IDLE_S_MAX, IDLE_S_MAX]
+
+
+def test_parts_that_have_grown_older_are_looked_at_again() -> None:
+    pace = Pace()
+    look(pace, "a")
+    assert look(pace, "a", AGE_S) == IDLE_S_MIN
 
 
 def test_it_looks_soon_again_while_parts_come_in() -> None:
     """A selector that has just found nothing finds something a moment later, at a hundred inserts a second."""
-    progress = SimpleNamespace(place=1, held=())
-    leader, asked = leader_of(progress, [])
-    for place in range(1, 6):
-        progress.place = place
-        assert pauses(leader, 1) == [IDLE_S_MIN]
-    assert asked == [1, 2, 3, 4, 5]
+    pace = Pace()
+    assert [look(pace, state) for state in range(5)] == [IDLE_S_MIN] * 5
 
 
-def test_it_asks_again_at_once_as_long_as_there_is_something_to_merge() -> None:
-    leader, asked = leader_of(SimpleNamespace(place=1, held=()), ["a merge"])
-    assert pauses(leader, 3) == [IDLE_S_MIN] * 3
-    assert asked == [1, 1, 1]
+def test_it_asks_again_as_long_as_there_is_something_to_merge() -> None:
+    pace = Pace()
+    assert [look(pace, "a", found=True) for _ in range(3)] == [IDLE_S_MIN] * 3
+
+
+def test_a_large_table_is_not_looked_at_all_the_time() -> None:
+    assert look(Pace(), "a", took_s=0.04) == 0.04 / CHOOSING_SHARE
+    assert look(Pace(), "a", took_s=10) == IDLE_S_MAX

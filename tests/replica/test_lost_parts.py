@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from replitree.protocol.parts import inserted_part
+from replitree.protocol import effects, layout
+from replitree.protocol.effects import Children, FetchPart, Get, NotFetched
+from replitree.protocol.parts import inserted_part, parse_part
+from replitree.protocol.registration import is_broken
 from replitree.protocol.table import Outcome, drop_replica
-from replitree.replica.table_replica import State
+from replitree.replica import http_exchange
+from replitree.replica.exchange import FRAME, BundleHeader
+from replitree.replica.table_replica import State, TableReplica
 from replitree.storage.empty import empty_content
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 
@@ -33,9 +41,126 @@ def break_part(node: Node, part: str) -> None:
     assert not node.table().suspect(part)
 
 
+def registered(node: Node, part: str) -> bytes:
+    """Return the value with which a replica has registered a part."""
+    found = node.coordination.perform(Get(layout.part(node.table().replica, part)))
+    assert isinstance(found, effects.Node)
+    return found.value
+
+
 def lost_count(node: Node) -> float:
     value = node.server.metrics.registry.get_sample_value("replitree_lost_parts_total", {"table": "t"})  # type: ignore[union-attr]
     return value or 0.0
+
+
+def no_sends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SYSTEM STOP REPLICATED SENDS: whoever asks this replica for a part hears that it is not there."""
+    send = http_exchange._bundle_piece  # noqa: SLF001 - there is no such command
+    stopped = node.table()
+
+    def not_here(table: TableReplica, part: str) -> bytes:
+        header = msgspec.json.encode(BundleHeader(part, 0, inline=False))
+        return FRAME.pack(len(header)) + header if table is stopped else send(table, part)
+
+    monkeypatch.setattr(http_exchange, "_bundle_piece", not_here)
+
+
+def no_fetches(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SYSTEM STOP FETCHES."""
+
+    def none(fetches: Sequence[FetchPart]) -> tuple[NotFetched, ...]:
+        return tuple(NotFetched(fetch.part, "fetches are stopped") for fetch in fetches)
+
+    monkeypatch.setattr(node.table()._exchange, "fetch", none)  # noqa: SLF001 - there is no such command
+
+
+def remove_files(node: Node, part: str) -> None:
+    """Remove a part's files; who reads it then is told what to do, and the replica goes on."""
+    store = node.table().store
+    path = f"/v1/tables/t/parts/{part}/files/{store.manifest(part).files[0].name}"
+    assert node.request("GET", path)[0] == 200
+    shutil.rmtree(store.part_path(part))
+    status, answer = node.request("GET", path)
+    assert (status, answer["error"]) == (410, "SnapshotExpired")
+
+
+def merged(node: Node) -> str:
+    """Merge everything that is free, by this replica; return the name of the result when it is there."""
+    node.post("optimize", {"final": True}, wait_s=20)
+    wait_for(lambda: [name for name in node.contents() if parse_part(name).level], f"{node.name} has a merged part")
+    (name,) = (name for name in node.contents() if parse_part(name).level)
+    return name
+
+
+def assert_nothing_intersects(node: Node) -> None:
+    """Of any two parts that the replica has registered, none shares blocks with another."""
+    replica = node.table().replica
+    names = node.coordination.perform(Children(layout.parts(replica))) or ()
+    pairs = itertools.combinations(map(parse_part, names), 2)
+    assert not [pair for pair in pairs if pair[0].intersects(pair[1]) or pair[0].covers(pair[1])], names
+
+
+def test_02369_a_merged_part_that_is_gone_while_the_other_replica_has_still_to_merge(
+    impatient: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = impatient.nodes
+    for key in (1, 2):
+        assert first.insert(rows(key, 1))[0] == 200
+    impatient.wait_equal([1, 2])
+    second.post("merges/pause")
+    with monkeypatch.context() as stopped:
+        no_fetches(second, stopped)
+        gone = merged(first)
+        assert (first.keys(), list(first.contents())) == ([1, 2], [gone])
+        assert second.keys() == [1, 2]
+        assert len(second.contents()) == 2
+        remove_files(first, gone)
+        first.restart()
+        wait_for(lambda: first.insert(rows(3, 1))[0] == 200, "the first takes inserts again")
+        wait_for(lambda: first.table().lost_parts.reasons.get(gone), "the first asks whether the part is lost")
+        assert "r2 has" in first.table().lost_parts.reasons[gone]
+    second.post("merges/resume")
+    impatient.wait_equal([1, 2, 3])
+    whole = merged(first)
+    assert parse_part(whole).covers(parse_part(gone))
+    impatient.wait_equal([1, 2, 3])
+    assert list(impatient.wait_alike()) == [whole]
+    assert lost_count(first) + lost_count(second) == 0
+    for node in impatient.nodes:
+        assert_nothing_intersects(node)
+    assert second.insert(rows(4, 1))[0] == 200
+    impatient.wait_equal([1, 2, 3, 4])
+    impatient.close()
+
+
+@pytest.mark.parametrize("sends_before", [True, False])
+def test_02370_a_merged_part_that_is_gone_beside_a_part_that_nobody_sends(
+    impatient: InProcessCluster, monkeypatch: pytest.MonkeyPatch, *, sends_before: bool
+) -> None:
+    first, second = impatient.nodes
+    with monkeypatch.context() as stopped:
+        no_sends(second, stopped)
+        assert second.insert(rows(0, 1))[0] == 200
+        for key in (1, 2):
+            assert first.insert(rows(key, 1))[0] == 200
+        wait_for(lambda: first.keys() == [1, 2], "the first has what it wrote")
+        first.post("optimize", {}, wait_s=0)
+        wait_for(lambda: len(first.contents()) == 1, "the first has merged it")
+        (gone,) = first.contents()
+        if sends_before:
+            stopped.undo()
+            impatient.wait_equal([0, 1, 2])
+        remove_files(first, gone)
+        first.restart()
+        wait_for(lambda: first.insert(rows(3, 1))[0] == 200, "the first takes inserts again")
+    impatient.wait_equal([0, 1, 2, 3])
+    whole = merged(first)
+    impatient.wait_equal([0, 1, 2, 3])
+    assert list(impatient.wait_alike()) == [whole]
+    assert lost_count(first) + lost_count(second) == 0
+    for node in impatient.nodes:
+        assert_nothing_intersects(node)
+    impatient.close()
 
 
 def test_a_part_that_one_replica_still_has_is_fetched_again_and_never_lost(impatient: InProcessCluster) -> None:
@@ -43,6 +168,28 @@ def test_a_part_that_one_replica_still_has_is_fetched_again_and_never_lost(impat
     index = first.insert(rows(0))[1]["index"]
     impatient.wait_equal(list(range(10)))
     break_part(second, inserted_part("all", index).name)
+    impatient.wait_equal(list(range(10)))
+    assert lost_count(first) + lost_count(second) == 0
+    impatient.close()
+
+
+def test_a_part_that_was_noted_broken_and_brought_back_by_hand_is_said_to_be_whole(
+    impatient: InProcessCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = impatient.nodes
+    index = first.insert(rows(0))[1]["index"]
+    impatient.wait_equal(list(range(10)))
+    part = inserted_part("all", index).name
+    path, kept = second.table().store.part_path(part), tmp_path / "kept"
+    whole = registered(second, part)
+    shutil.copytree(path, kept)
+    no_sends(first, monkeypatch)
+    break_part(second, part)
+    wait_for(lambda: is_broken(registered(second, part)), "the second says that it is broken")
+    second.stop()
+    shutil.copytree(kept, path)
+    second.restart()
+    wait_for(lambda: registered(second, part) == whole, "the second says that it is whole again")
     impatient.wait_equal(list(range(10)))
     assert lost_count(first) + lost_count(second) == 0
     impatient.close()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from replitree.protocol import layout
+from replitree.protocol.clean_results import has_left
 from replitree.protocol.effects import (
     Children,
     Commit,
     CoordinationEffect,
     Create,
+    Epoch,
     GetMany,
     LogIndex,
     Refused,
@@ -24,8 +26,7 @@ from replitree.protocol.entries import MergeEntry, encode_entry
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import Place, Pointer
-from replitree.replica import making
-from replitree.replica.leader import has_left
+from replitree.replica import history, making
 from replitree.storage.definition import TableSettings
 from replitree.storage.merge import MergeCancelled, merge_parts
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
@@ -348,9 +349,73 @@ def test_an_optimize_of_one_partition_leaves_the_others(tmp_path: Path) -> None:
         assert [merge["result"] for merge in answer["merges"]] == ["10_2_3_1"]
         assert sorted(node.contents()) == ["0_0_0_0", "0_1_1_0", "10_2_3_1"]
         again = node.post("optimize", {"partition": "nothing"})
-        assert again == {"merges": [], "finished": True, "reason": ""}
+        assert (again["merges"], again["finished"]) == ([], True)
+        assert "no partition 'nothing'" in again["reason"]
     finally:
         cluster.close()
+
+
+def test_an_optimize_of_more_merges_than_are_remembered_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "COMMANDS_MAX", 1)
+    cluster = InProcessCluster(tmp_path, replicas=1)
+    try:
+        cluster.create_table(partition_by="truncate(10, k)")
+        (node,) = cluster.nodes
+        for number in (0, 5, 10, 15, 20, 25):
+            node.insert(rows(number, 5))
+        answer = node.post("optimize", {"final": True})
+        assert (answer["finished"], len(answer["merges"])) == (True, 3)
+        assert sorted(node.contents()) == ["0_0_1_1", "10_2_3_1", "20_4_5_1"]
+    finally:
+        cluster.close()
+
+
+def test_an_optimize_that_comes_too_late_for_its_parts_looks_again(
+    paused: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = paused.nodes
+    for number in range(3):
+        first.insert(rows(10 * number))
+    wait_for(lambda: len(first.table().progress.held) == 3, "it has the parts")
+    merges = first.table().merges
+    propose, tries = merges.propose_entries, list[int]()
+
+    def after_a_drop(epoch: Epoch, entries: Sequence[MergeEntry]) -> tuple[LogIndex, ...]:
+        tries.append(len(entries))
+        if len(tries) == 1:
+            second.post("drop", {"all": True})
+        return propose(epoch, entries)
+
+    monkeypatch.setattr(merges, "propose_entries", after_a_drop)
+    answer = first.post("optimize", {"final": True})
+    assert (answer["merges"], answer["finished"], tries[0]) == ([], True, 1)
+    assert len(tries) > 1
+    paused.wait_equal([])
+
+
+def test_an_optimize_without_time_tells_for_which_parts_it_came_too_late(
+    paused: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = paused.nodes
+    for number in range(3):
+        first.insert(rows(10 * number))
+    wait_for(lambda: len(first.table().progress.held) == 3, "it has the parts")
+    merges = first.table().merges
+    propose = merges.propose_entries
+
+    def after_a_drop(epoch: Epoch, entries: Sequence[MergeEntry]) -> tuple[LogIndex, ...]:
+        second.post("drop", {"all": True})
+        indexes = propose(epoch, entries)
+        first.table().pull_now()
+        wait_for(lambda: first.table().progress.is_executed(indexes[-1]), "the merge is seen")
+        return indexes
+
+    monkeypatch.setattr(merges, "propose_entries", after_a_drop)
+    answer = first.post("optimize", {"final": True}, wait_s=0)
+    assert (answer["merges"], answer["finished"]) == ([], False)
+    assert "partition all" in answer["reason"]
 
 
 @pytest.fixture

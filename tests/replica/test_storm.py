@@ -14,7 +14,7 @@ from replitree.protocol import layout
 from replitree.protocol.effects import Children, GetMany, LogIndex
 from replitree.protocol.entries import decode_entry
 from replitree.protocol.fold import fold
-from replitree.replica import table_replica
+from replitree.replica import maintenance
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
 
 TABLE = "/v1/tables/t"
@@ -105,7 +105,7 @@ def fold_of(cluster: InProcessCluster) -> tuple[str, ...]:
 def test_every_replica_ends_with_the_fold_of_the_log(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_replica, "ORPHANS_S", 0.0)
+    monkeypatch.setattr(maintenance, "ORPHANS_S", 0.0)
     cluster = InProcessCluster(tmp_path, replicas=3, old_parts_lifetime_s=0.0, merge_threads=2)
     try:
         cluster.create_table(partition_by="truncate(10, k)")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from replitree.errors import BadInput, CorruptPart, InvalidName, StoreError, UnsupportedFormat
-from replitree.storage import disk
+from replitree.storage import disk_folders
 from replitree.storage.disk import PartStore
 from replitree.storage.encode import stage_table
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest
@@ -349,7 +349,7 @@ def test_parts_taken_out_again_and_again_are_all_kept_until_deleted(store: PartS
 
 
 def test_manifests_in_memory_are_bounded(store: PartStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "MANIFESTS_CACHED_MAX", 1)
+    monkeypatch.setattr(disk_folders, "MANIFESTS_CACHED_MAX", 1)
     stage(store)
     store.publish("s1", NAMES)
     for _ in range(2):
@@ -384,7 +384,7 @@ def test_a_failing_disk_is_a_store_error_and_publish_goes_on_later(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "sync_folder", refuse)
+        patch.setattr(disk_folders, "sync_folder", refuse)
         with pytest.raises(StoreError, match="failing"):
             store.publish("s1", NAMES)
     assert store.publish("s1", NAMES) == ()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import CorruptPart, StoreError
-from replitree.storage import disk
+from replitree.storage import disk_folders
 from replitree.storage.disk import PartStore
 from replitree.storage.disk_fetch import ReceivedPart
 from tests.storage.crashing import Crash, CrashingDisk
@@ -111,7 +111,7 @@ def test_names_are_synced_once_and_again_after_a_failure(store: PartStore, monke
     stage(store)
     store.publish("s1", NAMES, sync_names=False)
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "sync_folder", refuse)
+        patch.setattr(disk_folders, "sync_folder", refuse)
         with pytest.raises(StoreError, match="no"):
             store.sync_names()
     with monkeypatch.context() as patch:
@@ -135,7 +135,7 @@ def test_a_name_that_is_given_during_a_sync_is_synced_by_the_next_one(
             if len(synced) == 1:
                 store.publish("s1", {"2": "2_7_7_0"}, sync_names=False)
 
-    monkeypatch.setattr(disk, "sync_folder", sync)
+    monkeypatch.setattr(disk_folders, "sync_folder", sync)
     store.publish_received(batch)
     store.sync_names()
     store.sync_names()

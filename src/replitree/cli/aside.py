@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.change import Name, Partition, Yes, check_name, parts_text, show
-from replitree.cli.options import WAIT_S, CommandId, Folder, Json, Url, Wait, connect
-from replitree.cli.output import Output, byte_size, confirm
+from replitree.cli.change import Partition, show
+from replitree.cli.options import Change, Cluster, Name, Yes, check_name, on_cluster
+from replitree.cli.output import byte_size, confirm, counted
 from replitree.errors import BadInput, ReplicaUnavailable, Unavailable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from replitree.client import Table
 
 At = Annotated[
@@ -31,104 +29,78 @@ OldFrozenName = Annotated[str, typer.Argument(metavar="NAME", help="As `table fr
 Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Who froze it, and why.")]
 
 
-def detach(
-    table: Name,
-    partition: Partition,
-    wait: Wait = WAIT_S,
-    command_id: CommandId = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def detach(table: Name, partition: Partition, how: Change) -> None:
     """Take a partition out of the table, and keep its parts aside on every replica."""
     check_name(table)
-    with connect(url, folder) as connection:
-        result = connection.table(table).detach_partition(partition, command_id=command_id, timeout_s=wait)
-    show(Output(as_json), table, result, f"partition {partition} detached: {parts_text(result.removed)}")
+    with how.connect() as connection:
+        result = connection.table(table).detach_partition(partition, command_id=how.command_id, timeout_s=how.wait)
+    show(how.out, table, result, f"partition {partition} detached: {counted(result.removed, 'part')}")
 
 
-def detached(table: Name, replica: At = None, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+@on_cluster
+def detached(table: Name, at: Cluster, replica: At = None) -> None:
     """Show the parts that lie aside and can be attached."""
     import msgspec
 
-    with _table(table, replica, url, folder) as found:
+    with _table(table, replica, at) as found:
         parts = found.detached()
     value = {"table": table, "detached": msgspec.to_builtins(parts)}
     columns = ("name", "partition", "rows", "bytes", "replica")
     rows = [(part.name, part.partition, part.rows, byte_size(part.bytes), part.replica) for part in parts]
-    Output(as_json).listing(value, f"detached parts of {table}", columns, rows)
+    at.out.listing(value, f"detached parts of {table}", columns, rows)
 
 
-def attach(
-    table: Name, name: PartName, replica: At = None, url: Url = None, folder: Folder = None, as_json: Json = False
-) -> None:
+@on_cluster
+def attach(table: Name, name: PartName, at: Cluster, replica: At = None) -> None:
     """Insert the rows of a detached part again."""
-    with _table(table, replica, url, folder) as found:
+    with _table(table, replica, at) as found:
         result = found.attach(name)
     value = {"table": table, "outcome": result.outcome, "index": result.index, "rows": result.rows}
-    Output(as_json).result(value, f"{result.rows:,} rows of {name} attached to {table}")
+    at.out.result(value, f"{counted(result.rows, 'row')} of {name} attached to {table}")
 
 
-def remove_detached(
-    table: Name,
-    name: PartName,
-    replica: At = None,
-    yes: Yes = False,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def remove_detached(table: Name, name: PartName, at: Cluster, replica: At = None, yes: Yes = False) -> None:
     """Delete a detached part for good, on one replica's disk."""
-    with _holder(table, "detached part", name, replica, url, folder, _detached_names) as (found, who):
-        confirm(f"Delete {name} on {who} for good?", yes=yes, as_json=as_json)
+    with _holder(table, "detached part", name, replica, at, _detached_names) as (found, who):
+        confirm(f"Delete {name} on {who} for good?", yes=yes, as_json=at.as_json)
         found.remove_detached(name)
-    Output(as_json).result({"table": table, "removed": name, "replica": who}, f"{name} of {table} deleted on {who}")
+    at.out.result({"table": table, "removed": name, "replica": who}, f"{name} of {table} deleted on {who}")
 
 
-def freeze(
-    table: Name,
-    name: FrozenName,
-    note: Note = "",
-    replica: At = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def freeze(table: Name, name: FrozenName, at: Cluster, note: Note = "", replica: At = None) -> None:
     """Keep the table as it is now under a name, as hard links on one replica's disk."""
     import msgspec
 
-    with _table(table, replica, url, folder) as found:
+    with _table(table, replica, at) as found:
         made = found.freeze(name, note)
-    text = f"{table} frozen as {name}: {parts_text(made.parts)}, {made.rows:,} rows, {byte_size(made.bytes)} in {made.path}"
-    Output(as_json).result({"table": table, **msgspec.to_builtins(made)}, text)
+    what = f"{counted(made.parts, 'part')}, {counted(made.rows, 'row')}, {byte_size(made.bytes)}"
+    text = f"{table} frozen as {name}: {what} in {made.path} on {made.replica}"
+    at.out.result({"table": table, **msgspec.to_builtins(made)}, text)
 
 
-def frozen(table: Name, replica: At = None, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+@on_cluster
+def frozen(table: Name, at: Cluster, replica: At = None) -> None:
     """Show what was frozen."""
     import msgspec
 
-    with _table(table, replica, url, folder) as found:
+    with _table(table, replica, at) as found:
         snapshots = found.frozen()
     value = {"table": table, "frozen": msgspec.to_builtins(snapshots)}
     columns = ("name", "index", "parts", "rows", "bytes", "replica", "note")
     rows = [(s.name, s.index, s.parts, s.rows, byte_size(s.bytes), s.replica, s.note) for s in snapshots]
-    Output(as_json).listing(value, f"frozen snapshots of {table}", columns, rows)
+    at.out.listing(value, f"frozen snapshots of {table}", columns, rows)
 
 
-def remove_frozen(
-    table: Name,
-    name: OldFrozenName,
-    replica: At = None,
-    yes: Yes = False,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def remove_frozen(table: Name, name: OldFrozenName, at: Cluster, replica: At = None, yes: Yes = False) -> None:
     """Delete a frozen snapshot, on one replica's disk; the table keeps its parts."""
-    with _holder(table, "frozen snapshot", name, replica, url, folder, _frozen_names) as (found, who):
-        confirm(f"Delete the frozen snapshot {name} on {who}?", yes=yes, as_json=as_json)
+    with _holder(table, "frozen snapshot", name, replica, at, _frozen_names) as (found, who):
+        confirm(f"Delete the frozen snapshot {name} on {who}?", yes=yes, as_json=at.as_json)
         found.remove_frozen(name)
-    Output(as_json).result({"table": table, "removed": name, "replica": who}, f"{name} of {table} deleted on {who}")
+    at.out.result({"table": table, "removed": name, "replica": who}, f"{name} of {table} deleted on {who}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -143,22 +115,16 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 @contextmanager
-def _table(name: str, replica: str | None, url: str | None, folder: Path | None) -> Iterator[Table]:
+def _table(name: str, replica: str | None, at: Cluster) -> Iterator[Table]:
     check_name(name)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         table = connection.table(name)
         yield table if replica is None else table.replica(replica)
 
 
 @contextmanager
 def _holder(
-    name: str,
-    kind: str,
-    wanted: str,
-    replica: str | None,
-    url: str | None,
-    folder: Path | None,
-    names: Callable[[Table], list[str]],
+    name: str, kind: str, wanted: str, replica: str | None, at: Cluster, names: Callable[[Table], list[str]]
 ) -> Iterator[tuple[Table, str]]:
     """Give the table at the one replica that has something aside, and the replica's name.
 
@@ -169,7 +135,7 @@ def _holder(
     ReplicaUnavailable
         A replica that may have it can't be asked.
     """
-    with _table(name, None, url, folder) as table:
+    with _table(name, None, at) as table:
         asked = [replica] if replica is not None else [each.name for each in table.replicas()]
         there = {each: _names_at(table, each, names) for each in asked}
         holders = [each for each, found in there.items() if wanted in found]

@@ -108,6 +108,29 @@ def longlife(peer: Peer = None, rounds: Rounds = 3, folder: Folder = None, as_js
     _print(run.run_longlife(peer=peer is not None, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+class Checker(StrEnum):
+    """Whom to measure beside the packed models."""
+
+    TLC = "tlc"
+
+
+@app.command("verify")
+def verify(
+    peer: Annotated[
+        Checker | None, typer.Option("--peer", help="Let this one search the same models.", show_default=False)
+    ] = None,
+    rounds: Rounds = 3,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Workers of the peer.")] = 1,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the search of the published models, alone or beside TLC."""
+    from replitree.bench.verify import run_verify
+
+    report = run_verify(peer=peer is not None, rounds=rounds, say=_say, folder=_made(folder), workers=workers)
+    _print(report, as_json=as_json)
+
+
 def _made(folder: Path | None) -> Path | None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replitree.cli.options import WAIT_S, CommandId, Folder, Json, Url, Wait, connect
-from replitree.cli.output import Output, byte_size, confirm
+from replitree.cli.options import WAIT_S, Change, Cluster, Name, Wait, Yes, check_name, on_cluster
+from replitree.cli.output import Output, byte_size, confirm, counted
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
     from replitree.client import CommandResult
 
-Name = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
 Partition = Annotated[
     str, typer.Argument(metavar="PARTITION", help="Id of the partition, as `table partitions` shows it.")
 ]
@@ -31,71 +30,48 @@ Last = Annotated[int, typer.Argument(metavar="LAST", min=0, help="Log index of t
 OnlyPartition = Annotated[
     str | None, typer.Option("--partition", metavar="PARTITION", help="Only there.", show_default="all")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-def alter(
-    table: Name,
-    statement: Statement,
-    wait: Wait = WAIT_S,
-    command_id: CommandId = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def alter(table: Name, statement: Statement, how: Change) -> None:
     """Change the columns: add, drop, rename, widen, defaults."""
     check_name(table)
     if not statement.strip():
         raise BadInput('the statement is empty: replitree table alter events "ADD COLUMN x int DEFAULT 0"')
-    with connect(url, folder) as connection:
-        result = connection.table(table).alter(statement, command_id=command_id, timeout_s=wait)
-    show(Output(as_json), table, result, f"columns changed, now version {result.schema_version}")
+    with how.connect() as connection:
+        result = connection.table(table).alter(statement, command_id=how.command_id, timeout_s=how.wait)
+    show(how.out, table, result, f"columns changed, now version {result.schema_version}")
 
 
-def partitions(table: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+@on_cluster
+def partitions(table: Name, at: Cluster) -> None:
     """Show the partitions: parts, rows, bytes, merges behind them."""
     import msgspec
 
     check_name(table)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         found = connection.table(table).partitions()
     value = {"table": table, "partitions": [_jsonable(msgspec.structs.asdict(each)) for each in found]}
     columns = ("partition", "parts", "rows", "bytes", "level", "blocks")
     rows = [
         (p.partition, p.parts, p.rows, byte_size(p.bytes), p.level, f"{p.block_min} to {p.block_max}") for p in found
     ]
-    Output(as_json).listing(value, f"partitions of {table}", columns, rows)
+    at.out.listing(value, f"partitions of {table}", columns, rows)
 
 
-def drop_partition(
-    table: Name,
-    partition: Partition,
-    yes: Yes = False,
-    wait: Wait = WAIT_S,
-    command_id: CommandId = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def drop_partition(table: Name, partition: Partition, how: Change, yes: Yes = False) -> None:
     """Remove everything that is in a partition."""
     check_name(table)
-    with connect(url, folder) as connection:
-        confirm(f"Remove all rows of partition {partition} of {table}?", yes=yes, as_json=as_json)
-        result = connection.table(table).drop_partition(partition, command_id=command_id, timeout_s=wait)
-    show(Output(as_json), table, result, f"partition {partition} dropped: {parts_text(result.removed)}")
+    with how.connect() as connection:
+        confirm(f"Remove all rows of partition {partition} of {table}?", yes=yes, as_json=how.as_json)
+        result = connection.table(table).drop_partition(partition, command_id=how.command_id, timeout_s=how.wait)
+    show(how.out, table, result, f"partition {partition} dropped: {counted(result.removed, 'part')}")
 
 
-def drop_blocks(  # noqa: PLR0913, PLR0917 - the options of a command are its arguments
-    table: Name,
-    first: First,
-    last: Last,
-    partition: OnlyPartition = None,
-    yes: Yes = False,
-    wait: Wait = WAIT_S,
-    command_id: CommandId = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
+@on_cluster
+def drop_blocks(
+    table: Name, first: First, last: Last, how: Change, partition: OnlyPartition = None, yes: Yes = False
 ) -> None:
     """Remove the rows of a range of inserts, by their log indexes; all of them, or none when a part has others' rows too.
 
@@ -105,39 +81,35 @@ def drop_blocks(  # noqa: PLR0913, PLR0917 - the options of a command are its ar
     if last < first:
         raise BadInput(f"blocks {first} to {last} are no range: the lower index comes first")
     where = "" if partition is None else f" in partition {partition}"
-    with connect(url, folder) as connection:
-        confirm(f"Remove the rows of inserts {first} to {last} of {table}{where}?", yes=yes, as_json=as_json)
-        result = connection.table(table).drop_blocks(first, last, partition, command_id=command_id, timeout_s=wait)
+    with how.connect() as connection:
+        confirm(f"Remove the rows of inserts {first} to {last} of {table}{where}?", yes=yes, as_json=how.as_json)
+        result = connection.table(table).drop_blocks(
+            first, last, partition, command_id=how.command_id, timeout_s=how.wait
+        )
     nothing = (
         f"nothing was dropped{where}: inserts {first} to {last} have no rows there, or a part has rows of other inserts too; "
         f"`replitree table partitions {table}` shows the blocks"
     )
-    show(Output(as_json), table, result, f"blocks {first} to {last} dropped: {parts_text(result.removed)}", nothing)
+    show(how.out, table, result, f"blocks {first} to {last} dropped: {counted(result.removed, 'part')}", nothing)
 
 
-def truncate(
-    table: Name,
-    yes: Yes = False,
-    wait: Wait = WAIT_S,
-    command_id: CommandId = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def truncate(table: Name, how: Change, yes: Yes = False) -> None:
     """Remove everything that is in the table."""
     check_name(table)
-    with connect(url, folder) as connection:
-        confirm(f"Remove all rows of {table}?", yes=yes, as_json=as_json)
-        result = connection.table(table).truncate(command_id=command_id, timeout_s=wait)
-    show(Output(as_json), table, result, f"emptied: {parts_text(result.removed)}")
+    with how.connect() as connection:
+        confirm(f"Remove all rows of {table}?", yes=yes, as_json=how.as_json)
+        result = connection.table(table).truncate(command_id=how.command_id, timeout_s=how.wait)
+    show(how.out, table, result, f"emptied: {counted(result.removed, 'part')}")
 
 
-def mutations(table: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+@on_cluster
+def mutations(table: Name, at: Cluster) -> None:
     """Show the mutations that are not finished, and the last ones that are."""
     import msgspec
 
     check_name(table)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         found = connection.table(table).mutations()
     value = {"table": table, "mutations": msgspec.to_builtins(found)}
     columns = ("index", "partition", "command", "done", "left", "tries", "finished", "reason")
@@ -145,36 +117,37 @@ def mutations(table: Name, url: Url = None, folder: Folder = None, as_json: Json
         (f"{m.index}", m.partition, m.command, m.parts_done, m.parts_left, m.tries, m.finished, m.reason or "-")
         for m in found
     ]
-    Output(as_json).listing(value, f"mutations of {table}", columns, rows)
+    at.out.listing(value, f"mutations of {table}", columns, rows)
 
 
-def kill_mutation(
-    table: Name, index: Index, wait: Wait = WAIT_S, url: Url = None, folder: Folder = None, as_json: Json = False
-) -> None:
+@on_cluster
+def kill_mutation(table: Name, index: Index, at: Cluster, wait: Wait = WAIT_S) -> None:
     """Let the parts that a mutation has not reached stay as they are."""
     check_name(table)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         killed = connection.table(table).kill_mutation(index, timeout_s=wait)
     state = "" if killed.finished else "; not finished yet"
-    text = f"mutation {index} of {table} killed: {parts_text(killed.killed)} left as they were{state}"
+    text = f"mutation {index} of {table} killed: {counted(killed.killed, 'part')} left as they were{state}"
     value = {"table": table, "index": killed.index, "killed": killed.killed, "finished": killed.finished}
-    Output(as_json).done(value, text, finished=killed.finished)
+    at.out.done(value, text, finished=killed.finished)
 
 
-def pause_merges(table: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+@on_cluster
+def pause_merges(table: Name, at: Cluster) -> None:
     """Stop merging by itself, on every replica, until `resume-merges` or a restart."""
     check_name(table)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         names = connection.table(table).pause_merges()
-    Output(as_json).result({"table": table, "paused": list(names)}, f"merges of {table} paused on {_listed(names)}")
+    at.out.result({"table": table, "paused": list(names)}, f"merges of {table} paused on {_listed(names)}")
 
 
-def resume_merges(table: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+@on_cluster
+def resume_merges(table: Name, at: Cluster) -> None:
     """Merge again."""
     check_name(table)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         names = connection.table(table).resume_merges()
-    Output(as_json).result({"table": table, "resumed": list(names)}, f"merges of {table} resumed on {_listed(names)}")
+    at.out.result({"table": table, "resumed": list(names)}, f"merges of {table} resumed on {_listed(names)}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -188,19 +161,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "pause-merges": pause_merges,
     "resume-merges": resume_merges,
 }
-
-
-def check_name(table: str) -> None:
-    """Do nothing when a table can have this name.
-
-    Raises
-    ------
-    InvalidName
-        It can't.
-    """
-    from replitree.protocol.layout import check_table_name
-
-    check_table_name(table)
 
 
 def show(out: Output, table: str, result: CommandResult, what: str, nothing: str = "nothing to change") -> None:
@@ -224,15 +184,6 @@ def show(out: Output, table: str, result: CommandResult, what: str, nothing: str
         text = f"{table}: {nothing} (log index {result.index})"
     value = {name: found for name, found in asdict(result).items() if found is not None or name == "applied"}
     out.done({"table": table, **value}, text, finished=result.finished)
-
-
-def parts_text(count: int | None) -> str:
-    """Return a number of parts in words.
-
-    >>> parts_text(1)
-    '1 part'
-    """
-    return f"{count or 0:,} {'part' if count == 1 else 'parts'}"
 
 
 def _listed(names: tuple[str, ...]) -> str:

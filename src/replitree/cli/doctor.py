@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replitree.cli.options import Folder, Json, Url, connect
-from replitree.cli.output import Output
+from replitree.cli.options import Cluster, on_cluster
 
 if TYPE_CHECKING:
     from replitree.client.doctor_finding import Finding
@@ -23,16 +22,17 @@ EXIT_UNKNOWN = 3
 _MARKS = {"ok": "ok", "notice": "NOTICE", "warning": "WARNING", "critical": "CRITICAL"}
 
 
-def doctor(url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+@on_cluster
+def doctor(at: Cluster) -> None:
     """Say what is wrong and what to do; status 0: well, 1: warnings, 2: critical, 3: the doctor failed."""
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         from replitree.client.doctor import examine, worst
 
         state = connection.look_over()
     findings = examine(state)
     severity = worst(findings).value
-    out = Output(as_json)
-    if as_json:
+    out = at.out
+    if at.as_json:
         import msgspec
 
         out.json({"url": state.url, "severity": severity, "findings": msgspec.to_builtins(findings)})

@@ -12,10 +12,9 @@ import typer
 
 from replitree.cli.files import FileFormat, Source, find_source
 from replitree.cli.load import Progress, load
-from replitree.cli.options import Folder, Json, Url, connect
-from replitree.cli.output import Output, console
+from replitree.cli.options import Cluster, Name, check_name, on_cluster
+from replitree.cli.output import console, counted
 
-Name = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="CSV with a header, JSON lines, Parquet or Arrow; - reads standard input.")
 ]
@@ -57,32 +56,29 @@ Overwrite = Annotated[
 ]
 
 
-def insert(  # noqa: PLR0913, PLR0917 - the options of a command are its arguments
+@on_cluster
+def insert(
     table: Name,
     file: File,
+    at: Cluster,
     file_format: Format = None,
     token: Token = None,
     overwrite: Overwrite = None,
     merge_schema: MergeSchema = False,
     replica: Replica = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
 ) -> None:
     """Insert the rows of a file.
 
     Interrupted? Run the same command again: what is in the table already is not inserted twice.  With --overwrite, all rows
     are in the table in the end or none; say --token to make it certain that it happens once.
     """
-    from replitree.protocol.layout import check_table_name
-
-    check_table_name(table)
+    check_name(table)
     source = find_source(file, file_format)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         target = connection.table(table)
         pinned = target if replica is None else target.replica(replica)
         begin = time.monotonic()
-        with _progress(source, quiet=as_json) as report:
+        with _progress(source, quiet=at.as_json) as report:
             named, done = load(
                 pinned,
                 source,
@@ -100,10 +96,10 @@ def insert(  # noqa: PLR0913, PLR0917 - the options of a command are its argumen
         "token": named,
         "seconds": round(seconds, 3),
     }
-    text = f"{done.rows_inserted:,} rows inserted into {table} in {seconds:.1f} s"
+    text = f"{counted(done.rows_inserted, 'row')} inserted into {table} in {seconds:.1f} s"
     if done.rows_duplicate:
-        text += f"; {done.rows_duplicate:,} rows were there already"
-    Output(as_json).result(value, text)
+        text += f"; {counted(done.rows_duplicate, 'row')} there already"
+    at.out.result(value, text)
 
 
 @contextmanager

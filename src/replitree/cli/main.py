@@ -39,6 +39,7 @@ from replitree.cli import (
     version,
 )
 from replitree.cli.output import print_error
+from replitree.cli.usage import help_text, usage_message
 from replitree.errors import BadInput, ReplitreeError
 
 EXIT_FAILED = 1
@@ -149,12 +150,13 @@ def _is_output_closed(error: Exception) -> bool:
 
 def _show(error: Exception, *, as_json: bool, debug: bool) -> int:
     """Print an error as one line; return the exit status."""
-    usage = getattr(error, "format_message", None)
-    if callable(usage) and str(usage()).startswith("Usage:") and not as_json:
-        print(usage(), file=sys.stderr)  # a command without arguments shows its help
+    shown = help_text(error)
+    if shown is not None and not as_json:
+        print(shown, file=sys.stderr)  # a command without arguments shows its help
         return EXIT_BAD_INPUT
-    if callable(usage):
-        print_error("UsageError", f"{usage()} (replitree --help shows how)", as_json=as_json)
+    usage = usage_message(error)
+    if usage is not None:
+        print_error("UsageError", usage, as_json=as_json)
         return EXIT_BAD_INPUT
     if isinstance(error, ReplitreeError):
         print_error(type(error).__name__, str(error), as_json=as_json)

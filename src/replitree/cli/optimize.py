@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.options import WAIT_S, Folder, Json, Url, Wait, connect
-from replitree.cli.output import Output
+from replitree.cli.options import WAIT_S, Cluster, Name, Wait, check_name, on_cluster
+from replitree.cli.output import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,6 @@ EngineOption = Annotated[
     Engine, typer.Option("--engine", help="Who makes the merged parts: each replica, or Spark, for very large ones.")
 ]
 
-Name = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
 Partition = Annotated[
     str | None, typer.Option("--partition", metavar="ID", help="Only this partition.", show_default="all")
 ]
@@ -39,15 +38,14 @@ Final = Annotated[
 ]
 
 
+@on_cluster
 def optimize(
     table: Name,
+    at: Cluster,
     partition: Partition = None,
     final: Final = False,
     engine: EngineOption = Engine.REPLICA,
     wait: Wait = WAIT_S,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
 ) -> None:
     """Merge parts now, and wait for it; the exit status is 3 when it takes longer.
 
@@ -55,10 +53,8 @@ def optimize(
     """
     import msgspec
 
-    from replitree.protocol.layout import check_table_name
-
-    check_table_name(table)
-    with connect(url, folder) as connection:
+    check_name(table)
+    with at.connect() as connection:
         known = connection.table(table)  # asks ZooKeeper before Spark is started
         if engine is Engine.SPARK:
             with _spark() as spark:
@@ -66,7 +62,7 @@ def optimize(
         else:
             result = known.optimize(partition, final=final, timeout_s=wait)
     value = {"table": table, **msgspec.to_builtins(result)}
-    Output(as_json).done(value, _text(table, result), finished=result.finished)
+    at.out.done(value, _text(table, result), finished=result.finished)
 
 
 @contextmanager
@@ -86,12 +82,14 @@ def _spark() -> Iterator[SparkSession]:
 
 
 def _text(table: str, result: OptimizeResult) -> str:
+    why = f": {result.reason}" if result.reason else ""
     if not result.merges:
-        return f"nothing to merge in {table}" + (f": {result.reason}" if result.reason else "")
-    count = len(result.merges)
+        return f"{'nothing to merge' if result.finished else 'nothing was merged'} in {table}{why}"
     sources = sum(len(merge.sources) for merge in result.merges)
-    what = f"{count:,} {'merge' if count == 1 else 'merges'} of {sources:,} parts of {table}"
+    what = f"{counted(len(result.merges), 'merge')} of {counted(sources, 'part')} of {table}"
     if result.finished:
         return what
     left = sum(not merge.finished for merge in result.merges)
-    return f"{what} in the log, {left:,} not finished yet" + (f": {result.reason}" if result.reason else "")
+    if left:
+        return f"{what} in the log, {left:,} not finished yet{why}"
+    return f"{what}, and not all that was to be merged{why}"

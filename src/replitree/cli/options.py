@@ -1,13 +1,22 @@
-"""Options that several commands share, and how a command finds its cluster."""
+"""Options that several commands share, and how a command finds its cluster.
+
+A command that works on a cluster takes a `Cluster`, or a `Change` if it is one, and is decorated with `on_cluster`: on the
+command line each of their fields is an option of its own.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from replitree.cli.output import Output
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
@@ -16,6 +25,8 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("replitree-data")
 """Folder that `replitree up` makes in the current folder when it is not told another."""
 
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Json = Annotated[bool, typer.Option("--json", help="Print pure JSON on standard output.")]
 Url = Annotated[
     str | None,
@@ -38,6 +49,83 @@ CommandId = Annotated[
 ]
 WAIT_S = 60.0
 """How long a command waits by default, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Which cluster a command means, and how it answers."""
+
+    url: Url = None
+    folder: Folder = None
+    as_json: Json = False
+
+    @property
+    def out(self) -> Output:
+        """Where the result goes."""
+        return Output(self.as_json)
+
+    def connect(self) -> Connection:
+        """Connect to the cluster.
+
+        Raises
+        ------
+        BadInput
+            Two clusters are named, or none is there; says what to do.
+        """
+        cluster = find_cluster(self.url, self.folder)
+        import replitree.client
+
+        return replitree.client.connect(cluster)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Cluster):
+    """What a command that becomes an entry of the log needs besides: how long to wait, and its id when it is repeated."""
+
+    wait: Wait = WAIT_S
+    command_id: CommandId = None
+
+
+def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of its `Cluster` or `Change`, after its own."""
+    own, groups, shared = list[Parameter](), dict[str, type[Cluster]](), list[Parameter]()
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in signature(command).parameters.items():
+        kind = hints[name]
+        if isinstance(kind, type) and issubclass(kind, Cluster):
+            groups[name] = kind
+            options = get_type_hints(kind, include_extras=True)
+            shared += [
+                Parameter(
+                    each.name, Parameter.POSITIONAL_OR_KEYWORD, default=each.default, annotation=options[each.name]
+                )
+                for each in fields(kind)
+            ]
+        else:
+            own.append(parameter.replace(annotation=kind))
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+        command(**given)
+
+    run.__annotations__ = {each.name: each.annotation for each in (*own, *shared)}
+    vars(run)["__signature__"] = Signature([*own, *shared])
+    return run
+
+
+def check_name(table: str) -> None:
+    """Do nothing when a table can have this name.
+
+    Raises
+    ------
+    InvalidName
+        It can't.
+    """
+    from replitree.protocol.layout import check_table_name
+
+    check_table_name(table)
 
 
 def find_cluster(url: str | None, folder: Path | None) -> str:
@@ -68,11 +156,3 @@ def find_cluster(url: str | None, folder: Path | None) -> str:
 def _folder_of_environment() -> Path | None:
     value = os.environ.get("REPLITREE_DIR")
     return Path(value) if value else None
-
-
-def connect(url: str | None, folder: Path | None) -> Connection:
-    """Connect to the cluster that a command means."""
-    cluster = find_cluster(url, folder)
-    import replitree.client
-
-    return replitree.client.connect(cluster)

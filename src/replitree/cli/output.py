@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from replitree.errors import BadInput
 if TYPE_CHECKING:
     from rich.console import Console
 
+
+FOLDED_FROM = 24
+"""Characters from which on a value may be folded inside of its column."""
 
 EXIT_UNFINISHED = 3
 """It is in the log and will be done, but nobody waited long enough to see it."""
@@ -68,16 +72,20 @@ class Output:
             self.table(title, columns, rows)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Print a table for people; numbers stand to the right."""
+        """Print a table for people; numbers stand to the right.  Where it has no room, each row becomes a paragraph."""
         from rich.table import Table
 
+        screen = console()
+        if screen.is_terminal and _width(columns, rows) > screen.width:
+            print("\n".join((title, *(_paragraph(columns, row, screen.width) for row in rows))))
+            return
         grid = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
         for i, column in enumerate(columns):
             numbers = bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows)
             grid.add_column(column, justify="right" if numbers else "left", overflow="fold")
         for row in rows:
             grid.add_row(*(cell(value) for value in row))
-        console().print(grid)
+        screen.print(grid)
 
     def fields(self, title: str, fields: Mapping[str, object]) -> None:
         """Print names with their values for people."""
@@ -85,6 +93,19 @@ class Output:
         print(title)
         for name, value in fields.items():
             print(f"  {name:<{width}}  {cell(value)}")
+
+
+def _width(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
+    """Return the width from which on a table can be read: long values are folded, names and short values are not."""
+    longest = (max((len(cell(row[i])) for row in rows), default=0) for i in range(len(columns)))
+    return 1 + sum(3 + max(len(name), min(most, FOLDED_FROM)) for name, most in zip(columns, longest, strict=True))
+
+
+def _paragraph(columns: Sequence[str], row: Sequence[object], width: int) -> str:
+    """Return a row as its first value and, below it, the others with their names."""
+    pairs = [f"{name}\N{NO-BREAK SPACE}{cell(value)}" for name, value in zip(columns[1:], row[1:], strict=True)]
+    lines = textwrap.wrap("  ".join(pairs), width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join((cell(row[0]), *lines)).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def cell(value: object) -> str:
@@ -124,6 +145,17 @@ def confirm(question: str, *, yes: bool, as_json: bool, otherwise: str = "nothin
     if yes or (not as_json and sys.stdin.isatty() and typer.confirm(question)):
         return
     raise BadInput(f"{otherwise}: say --yes to do it without a question")
+
+
+def counted(count: int | None, noun: str) -> str:
+    """Return a number of things in words; None counts as 0.
+
+    >>> counted(1, "part")
+    '1 part'
+    >>> counted(1200, "row")
+    '1,200 rows'
+    """
+    return f"{count or 0:,} {noun if count == 1 else noun + 's'}"
 
 
 def byte_size(count: int) -> str:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.change import Name, Yes, check_name, parts_text
-from replitree.cli.options import Folder, Json, Url, connect
-from replitree.cli.output import Output, confirm
+from replitree.cli.options import Cluster, Name, Yes, check_name, on_cluster
+from replitree.cli.output import confirm, counted
 from replitree.errors import BadInput, ReplitreeError
 
 if TYPE_CHECKING:
@@ -39,39 +38,27 @@ MaybeTable = Annotated[str | None, typer.Argument(metavar="TABLE", help="Only th
 At = Annotated[str | None, typer.Option("--replica", metavar="NAME", help="Only there.", show_default="all replicas")]
 
 
+@on_cluster
 def recover(
-    table: Name,
-    source: From,
-    half_built: HalfBuilt = False,
-    behind: Behind = False,
-    yes: Yes = False,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
+    table: Name, source: From, at: Cluster, half_built: HalfBuilt = False, behind: Behind = False, yes: Yes = False
 ) -> None:
     """When all replicas are lost: let the table go on from one of them."""
     check_name(table)
     _check_replica_name(source)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         question = f"Let {table} go on from the state of {source}? What only others have is set aside there."
-        confirm(question, yes=yes, as_json=as_json, otherwise="nothing was changed")
+        confirm(question, yes=yes, as_json=at.as_json, otherwise="nothing was changed")
         done = connection.recover_from(table, source, half_built=half_built, behind=behind)
     missed = done.missed_to - done.missed_from
     entries = f"{missed:,} {'entry' if missed == 1 else 'entries'}"
     lost = f"{entries} from index {done.missed_from:,} on are missing for good" if missed else "it has missed no entry"
     value = {"table": table, "from": source, "missed_from": done.missed_from, "missed_to": done.missed_to}
     text = f"{table} goes on from {source}: {lost}; start its server, and the others recover from it by themselves"
-    Output(as_json).result(value, text)
+    at.out.result(value, text)
 
 
-def drop_replica(
-    words: TableAndReplica,
-    all_tables: AllTables = False,
-    yes: Yes = False,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def drop_replica(words: TableAndReplica, at: Cluster, all_tables: AllTables = False, yes: Yes = False) -> None:
     """Take a replica that will not come back out of a table."""
     if len(words) != (1 if all_tables else 2):
         raise BadInput("say which replica of which table: drop-replica TABLE REPLICA, or --all-tables REPLICA")
@@ -79,29 +66,24 @@ def drop_replica(
     _check_replica_name(name)
     if not all_tables:
         check_name(words[0])
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         tables = _tables_with(connection, name) if all_tables else (words[0],)
-        confirm(f"Drop replica {name} of {', '.join(tables)} for good?", yes=yes, as_json=as_json)
+        confirm(f"Drop replica {name} of {', '.join(tables)} for good?", yes=yes, as_json=at.as_json)
         if not all_tables:
             connection.drop_replica(words[0], name)
-            Output(as_json).result({"table": words[0], "dropped": name}, f"replica {name} of {words[0]} dropped")
+            at.out.result({"table": words[0], "dropped": name}, f"replica {name} of {words[0]} dropped")
             return
         failed = _drop_everywhere(connection, tables, name)
     done = [table for table in tables if table not in failed]
     text = [f"replica {name} of {table} dropped" for table in done]
     text += [f"replica {name} of {table} was not dropped: {problem}" for table, problem in failed.items()]
-    Output(as_json).result({"dropped": name, "tables": done, "failed": failed}, "\n".join(text))
+    at.out.result({"dropped": name, "tables": done, "failed": failed}, "\n".join(text))
     if failed:
         raise typer.Exit(EXIT_BROKEN)
 
 
-def check(
-    table: MaybeTable = None,
-    replica: At = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def check(at: Cluster, table: MaybeTable = None, replica: At = None) -> None:
     """Read every part and compare it with its checksums; broken ones are fetched again."""
     import msgspec
 
@@ -109,7 +91,7 @@ def check(
         check_name(table)
     if replica is not None:
         _check_replica_name(replica)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         if table is not None:
             checks = connection.check_parts(table, replica)
         else:
@@ -117,7 +99,7 @@ def check(
             checks = tuple(found for name in names for found in connection.check_parts(name, replica))
     well = all(found.is_well for found in checks)
     text = "\n".join(map(_check_text, checks)) or "there is nothing to check"
-    Output(as_json).result({"whole": well, "checks": msgspec.to_builtins(checks)}, text)
+    at.out.result({"whole": well, "checks": msgspec.to_builtins(checks)}, text)
     if not well:
         raise typer.Exit(EXIT_BROKEN)
 
@@ -163,6 +145,7 @@ def _check_text(found: PartCheck) -> str:
     if found.problem:
         return f"{where}: not checked: {found.problem}"
     if not found.broken:
-        return f"{where}: {parts_text(found.parts)}, all whole"
-    lines = [f"{where}: {len(found.broken):,} of {parts_text(found.parts)} broken, set aside and fetched again"]
+        return f"{where}: {counted(found.parts, 'part')}, all whole"
+    what = f"{len(found.broken):,} of {counted(found.parts, 'part')} broken"
+    lines = [f"{where}: {what}: set aside, and fetched from others if they have it"]
     return "\n".join([*lines, *(f"  {each.part}: {each.problem}" for each in found.broken)])

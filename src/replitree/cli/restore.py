@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.change import Name, Yes, check_name, parts_text
-from replitree.cli.options import Json
-from replitree.cli.output import Output, byte_size, confirm
+from replitree.cli.options import Json, Name, Yes, check_name
+from replitree.cli.output import Output, byte_size, confirm, counted
 
 if TYPE_CHECKING:
     from replitree.replica.restore import RestoreReport
@@ -60,7 +59,7 @@ def _told(done: int, total: int) -> None:
 
 
 def _text(done: RestoreReport) -> str:
-    what = f"{parts_text(done.parts)}, {done.rows:,} rows, {byte_size(done.bytes)} in {done.folder}"
+    what = f"{counted(done.parts, 'part')}, {counted(done.rows, 'row')}, {byte_size(done.bytes)} in {done.folder}"
     if done.first is None:
         lines = [f"{done.table} would be restored from {done.replica}: {what}"]
     else:

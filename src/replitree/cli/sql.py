@@ -1,7 +1,7 @@
 """`replitree sql`: Spark SQL over the tables, each at one snapshot; and the statements that change a table.
 
 ``DELETE FROM``, ``UPDATE``, ``ALTER TABLE`` and ``TRUNCATE TABLE`` become entries of the table's log; Spark, which could not
-do them, is not even started.  Everything else is Spark's.
+do them, is not even started.  Queries are Spark's; anything else is refused, see `replitree.cli.statements`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.change import check_name, parts_text, show
-from replitree.cli.options import WAIT_S, CommandId, Folder, Json, Url, Wait, connect
-from replitree.cli.output import Output
+from replitree.cli.change import show
+from replitree.cli.options import Change, check_name, on_cluster
+from replitree.cli.output import Output, counted
+from replitree.cli.statements import change_of, without_comments
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
 
 SHOWN_ROWS_MAX = 1000
 """Rows that are shown as a table; csv and json give all of them."""
-
-
-_CHANGE = re.compile(
-    r"\s*(?P<verb>delete\s+from|update|alter\s+table|truncate\s+table)\s+(?P<table>`[^`]*`|[^\s`(;]+)", re.IGNORECASE
-)
 
 
 class SqlFormat(StrEnum):
@@ -52,32 +48,25 @@ Query = Annotated[
 Format = Annotated[SqlFormat, typer.Option("--output", help="How to print the rows; json is one object per line.")]
 
 
-def sql(
-    query: Query,
-    output: Format = SqlFormat.TABLE,
-    wait: Wait = WAIT_S,
-    command_id: CommandId = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def sql(query: Query, how: Change, output: Format = SqlFormat.TABLE) -> None:
     """Ask with Spark SQL, every table at one position of its number line; or change one table.
 
     DELETE FROM, UPDATE, ALTER TABLE and TRUNCATE TABLE change it; when they take longer than --wait, the exit status is 3.
     """
-    text = sys.stdin.read() if query == "-" else query
-    if not text.strip():
+    text = without_comments(sys.stdin.read() if query == "-" else query)
+    if not text:
         raise BadInput('the query is empty: replitree sql "select count(*) from events"')
-    change = _CHANGE.match(text)
+    change = change_of(text)
     if change is not None:
         check_name(change["table"].strip("`"))
-    with connect(url, folder) as connection:
+    with how.connect() as connection:
         if change is not None:
-            _change(_Change(text.strip(), change, command_id, wait), connection, Output(as_json))
-        elif command_id is not None:
+            _change(_Change(text, change, how.command_id, how.wait), connection, how.out)
+        elif how.command_id is not None:
             raise BadInput("--id repeats a change; a query has no id: leave it out")
         else:
-            _ask(connection, text, SqlFormat.JSON if as_json else output, as_json=as_json)
+            _ask(connection, text, SqlFormat.JSON if how.as_json else output, as_json=how.as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +90,13 @@ def _change(change: _Change, connection: Connection, out: Output) -> None:
                 "TRUNCATE TABLE takes a table and nothing else; `replitree table drop-partition` drops one partition"
             )
         result = table.truncate(command_id=change.command_id, timeout_s=change.wait_s)
-        show(out, name, result, f"emptied: {parts_text(result.removed)}")
+        show(out, name, result, f"emptied: {counted(result.removed, 'part')}")
     elif verb == "alter":
         result = table.alter(text, command_id=change.command_id, timeout_s=change.wait_s)
         show(out, name, result, f"columns changed, now version {result.schema_version}")
     else:
         result = table.mutate(text, command_id=change.command_id, timeout_s=change.wait_s)
-        show(out, name, result, f"{parts_text(result.removed)} replaced")
+        show(out, name, result, f"{counted(result.removed, 'part')} replaced")
 
 
 def _ask(connection: Connection, text: str, output: SqlFormat, *, as_json: bool) -> None:
@@ -124,19 +113,22 @@ def _ask(connection: Connection, text: str, output: SqlFormat, *, as_json: bool)
     try:
         spark.sparkContext.setLogLevel("ERROR")
         with ExitStack() as held:
-            sql_views(spark, connection, held=held)
-            _answer(spark, text, output, as_json=as_json)
+            tables = sql_views(spark, connection, held=held)
+            _answer(spark, text, output, tables, as_json=as_json)
     finally:
         spark.stop()
 
 
-def _answer(spark: SparkSession, text: str, output: SqlFormat, *, as_json: bool) -> None:
+def _answer(spark: SparkSession, text: str, output: SqlFormat, tables: Sequence[str], *, as_json: bool) -> None:
     from pyspark.errors import PySparkException
 
     try:
         _print(spark.sql(text), output, as_json=as_json)
     except PySparkException as error:
-        raise BadInput(f"Spark can't answer this query: {_first_line(error)}") from error
+        known = ""
+        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            known = f" The tables are {', '.join(tables)}." if tables else " There are no tables yet."
+        raise BadInput(f"Spark can't answer this query: {_first_line(error)}{known}") from error
 
 
 def _first_line(error: Exception) -> str:

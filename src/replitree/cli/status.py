@@ -6,34 +6,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.options import Folder, Json, Url, connect
-from replitree.cli.output import Output, byte_size
+from replitree.cli.options import Cluster, check_name, on_cluster
+from replitree.cli.output import Output, byte_size, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from replitree.client.status import ClusterStatus, ReplicaStatus, TableStatus
 
+LACKING_SHOWN_MAX = 3
+"""Parts that are named; the doctor names more."""
+
 _COLUMNS = ("replica", "address", "state", "pointer", "queue", "lag", "index", "parts", "rows", "bytes")
 
 
+@on_cluster
 def status(
-    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Only this table.")] = None,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
+    at: Cluster, table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Only this table.")] = None
 ) -> None:
     """Show replicas, pointers, queues, parts and lag."""
     import msgspec
 
     if table is not None:
-        from replitree.protocol.layout import check_table_name
-
-        check_table_name(table)
-    with connect(url, folder) as connection:
+        check_name(table)
+    with at.connect() as connection:
         found = connection.status(table)
-    out = Output(as_json)
-    if as_json:
+    out = at.out
+    if at.as_json:
         out.json(msgspec.to_builtins(found))
         return
     _print(found, out)
@@ -49,7 +48,7 @@ def _print(found: ClusterStatus, out: Output) -> None:
         for replica in table.replicas:
             if replica.state != "active" and replica.reason:
                 print(f"  {replica.name} is {replica.state}: {replica.reason}")
-            for line in (*_place(table, replica), *_work(replica), *_waits(replica)):
+            for line in (*_place(table, replica), *_lacks(replica), *_work(replica), *_waits(replica)):
                 print(f"  {replica.name} {line}")
 
 
@@ -68,6 +67,15 @@ def _place(table: TableStatus, replica: ReplicaStatus) -> Iterator[str]:
         yield f"has not pulled {behind:,} {'entry that is' if behind == 1 else 'entries that are'} gone from the log"
 
 
+def _lacks(replica: ReplicaStatus) -> Iterator[str]:
+    """Say which parts reads do not show."""
+    if replica.lacking:
+        more = ", …" if len(replica.lacking) > LACKING_SHOWN_MAX else ""
+        names = ", ".join(replica.lacking[:LACKING_SHOWN_MAX])
+        count = counted(len(replica.lacking), "part")
+        yield f"lacks {count}, broken or gone ({names}{more}): `replitree doctor` says what to do"
+
+
 def _waits(replica: ReplicaStatus) -> Iterator[str]:
     """Say what could not be executed yet, and why."""
     for waiting in replica.postponed:
@@ -84,11 +92,14 @@ def _work(replica: ReplicaStatus) -> Iterator[str]:
         yield "merges nothing by itself: `replitree table resume-merges` lets it go on"
     if replica.old_parts:
         size = byte_size(replica.old_bytes or 0)
-        yield f"keeps {replica.old_parts:,} parts that left the table ({size}), under {replica.leases or 0:,} leases"
+        left = f"{counted(replica.old_parts, 'part')} that left the table ({size})"
+        yield f"keeps {left}, under {counted(replica.leases, 'lease')}"
 
 
 def _title(table: TableStatus) -> str:
-    rows = "no replica says how many rows" if table.rows is None else f"{table.rows:,} rows in {table.parts:,} parts"
+    rows = "no replica says how many rows"
+    if table.rows is not None:
+        rows = f"{counted(table.rows, 'row')} in {counted(table.parts, 'part')}"
     return f"table {table.name}: log from {table.log_first:,} up to {table.log_tail:,}, {rows}"
 
 

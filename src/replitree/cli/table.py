@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from replitree.cli.files import find_source, open_rows
-from replitree.cli.options import Folder, Json, Url, connect
-from replitree.cli.output import Output
+from replitree.cli.options import Cluster, Yes, check_name, on_cluster
+from replitree.cli.output import confirm
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
@@ -46,17 +46,16 @@ Policy = Annotated[
 
 
 @app.command("create")
-def create(  # noqa: PLR0913, PLR0917 - the options of a command are its arguments
+@on_cluster
+def create(
     name: Name,
+    at: Cluster,
     schema: Schema = None,
     like: Like = None,
     order_by: OrderBy = None,
     partition_by: PartitionBy = None,
     settings: Settings = None,
     policy: Policy = "plain",
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
 ) -> None:
     """Create a table."""
     from replitree.storage.definition import define_table
@@ -66,32 +65,32 @@ def create(  # noqa: PLR0913, PLR0917 - the options of a command are its argumen
     columns: Any = schema if schema is not None else open_rows(find_source(like or "", None)).schema
     order, partition, chosen = _split(order_by), _split(partition_by), parse_settings(settings or [])
     define_table(name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy)
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         made = connection.create_table(
             name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy
         )
         value = describe(made.definition)
-    Output(as_json).result(value, f"table {name} created: {len(value['columns'])} columns")
+    at.out.result(value, f"table {name} created: {len(value['columns'])} columns")
 
 
 @app.command("list")
-def list_tables(url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+@on_cluster
+def list_tables(at: Cluster) -> None:
     """List the tables."""
-    with connect(url, folder) as connection:
+    with at.connect() as connection:
         names = sorted(connection.tables())
-    Output(as_json).result({"tables": names}, "\n".join(names) or "no tables yet: replitree table create makes one")
+    at.out.result({"tables": names}, "\n".join(names) or "no tables yet: replitree table create makes one")
 
 
 @app.command("show")
-def show(name: Name, url: Url = None, folder: Folder = None, as_json: Json = False) -> None:
+@on_cluster
+def show(name: Name, at: Cluster) -> None:
     """Show a table's columns, keys and settings."""
-    from replitree.protocol.layout import check_table_name
-
-    check_table_name(name)
-    with connect(url, folder) as connection:
+    check_name(name)
+    with at.connect() as connection:
         value = describe(connection.table(name).definition)
-    out = Output(as_json)
-    if as_json:
+    out = at.out
+    if at.as_json:
         out.json(value)
         return
     order, partition = ", ".join(value["order_by"]), ", ".join(value["partition_by"])
@@ -102,31 +101,15 @@ def show(name: Name, url: Url = None, folder: Folder = None, as_json: Json = Fal
 
 
 @app.command("drop")
-def drop(
-    name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    url: Url = None,
-    folder: Folder = None,
-    as_json: Json = False,
-) -> None:
+@on_cluster
+def drop(name: Name, at: Cluster, yes: Yes = False) -> None:
     """Drop a table with all its rows."""
-    from replitree.protocol.layout import check_table_name
-
-    check_table_name(name)
-    with connect(url, folder) as connection:
-        if not yes and not _confirmed(name, as_json=as_json):
-            raise BadInput(f"table {name} was not dropped: say --yes to drop it without a question")
+    check_name(name)
+    with at.connect() as connection:
+        question = f"Drop table {name} with all its rows?"
+        confirm(question, yes=yes, as_json=at.as_json, otherwise=f"table {name} was not dropped")
         connection.drop_table(name)
-    Output(as_json).result({"dropped": name}, f"table {name} dropped")
-
-
-def _confirmed(name: str, *, as_json: bool) -> bool:
-    """Ask on a terminal; a program that does not say --yes did not mean it."""
-    import sys
-
-    if as_json or not sys.stdin.isatty():
-        return False
-    return typer.confirm(f"Drop table {name} with all its rows?")
+    at.out.result({"dropped": name}, f"table {name} dropped")
 
 
 def _split(given: Sequence[str] | None) -> list[str]:

@@ -16,7 +16,7 @@ import typer
 from typing_extensions import override
 
 from replitree.cli.options import DEFAULT_FOLDER
-from replitree.cli.output import Output, console
+from replitree.cli.output import Output, console, counted
 from replitree.errors import ReplitreeError
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class ReplicaLine:
     @override
     def __str__(self) -> str:
         where = f"http://{self.address}" if self.address else "not serving"
-        return f"{self.name}  {self.state:<9}  {where}  process {self.pid or '-'}  {self.tables} tables  {self.rows:,} rows"
+        what = f"{counted(self.tables, 'table')}  {counted(self.rows, 'row')}"
+        return f"{self.name}  {self.state:<9}  {where}  process {self.pid or '-'}  {what}"
 
 
 def up(

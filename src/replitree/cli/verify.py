@@ -10,11 +10,13 @@ import typer
 
 from replitree.cli.options import Json
 from replitree.cli.output import Output
+from replitree.cli.verify_history import history
 from replitree.errors import BadInput
 
 app = typer.Typer(
     help="Check the protocol: every order of events, or many random ones.", no_args_is_help=True, rich_markup_mode=None
 )
+app.command("history")(history)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model; `replitree verify list` shows them.")]
 Mutant = Annotated[
@@ -25,6 +27,13 @@ Seeds = Annotated[str, typer.Option("--seeds", metavar="A:B", help="Seeds from A
 Workers = Annotated[
     int, typer.Option("--workers", metavar="N", min=1, help="Processes that share the seeds; the result is the same.")
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=N", help="Of a packed model: another limit, such as replicas=5. Repeat it."),
+]
+Symmetry = Annotated[
+    bool, typer.Option("--symmetry", help="Of a packed model: count states that differ by replicas' names only once.")
+]
 Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch each run to so many virtual hours.")]
 
 
@@ -33,7 +42,7 @@ def list_models(as_json: Json = False) -> None:
     """List the models with their invariants and mutants."""
     from replitree.verify import registry
 
-    models = registry.list_models()
+    models = [*registry.list_models(), *registry.list_packed()]
     out = Output(as_json)
     if as_json:
         out.json(models)
@@ -43,12 +52,24 @@ def list_models(as_json: Json = False) -> None:
 
 
 @app.command("explore")
-def explore(model: Model, mutant: Mutant = None, as_json: Json = False) -> int:
+def explore(
+    model: Model,
+    mutant: Mutant = None,
+    settings: Settings = None,
+    symmetry: Symmetry = False,
+    as_json: Json = False,
+) -> int:
     """Explore every order of events of a model; exit 0 when nothing is violated, or when the mutant is caught."""
     from replitree.verify import registry
 
-    _check_names(model, mutant)
-    result = _plain(registry.explore(model, mutant))
+    limits = parse_settings(settings or [])
+    if model in [packed["name"] for packed in registry.list_packed()]:
+        result = _plain(registry.explore_published(model, mutant, limits, symmetric=symmetry))
+    elif limits or symmetry:
+        raise BadInput(f"model {model} takes no --set and no --symmetry; packed models do")
+    else:
+        _check_names(model, mutant)
+        result = _plain(registry.explore(model, mutant))
     if as_json:
         Output(as_json).json(result)
     else:
@@ -70,6 +91,24 @@ def simulate(
     else:
         _print_simulated(end - first, mutant, result)
     return _status(result, mutant)
+
+
+def parse_settings(texts: list[str]) -> dict[str, int]:
+    """Read ``NAME=N``, any number of them.
+
+    Raises
+    ------
+    BadInput
+        One is not of that form.
+
+    >>> parse_settings(["replicas=5", "records=7"])
+    {'replicas': 5, 'records': 7}
+    """
+    found = [re.fullmatch(r"([a-z_]+)=(\d{1,9})", text.strip()) for text in texts]
+    for text, match in zip(texts, found, strict=True):
+        if match is None:
+            raise BadInput(f"--set {text}: expected a name and a number, such as replicas=5")
+    return {match[1]: int(match[2]) for match in found if match}
 
 
 def parse_seeds(text: str) -> tuple[int, int]:
@@ -120,6 +159,8 @@ def _print_explored(name: str, mutant: str | None, result: Mapping[str, Any]) ->
         print("\nshortest counterexample:\n")
         print("\n".join(result["trace"]))
         print()
+    for warning in result["warnings"]:
+        print(f"warning: {warning}")
     _print_verdict(mutant, result)
 
 

@@ -117,7 +117,7 @@ def read_cluster_file(folder: Path) -> ClusterFile:
     except FileNotFoundError as error:
         raise BadInput(f"there is no cluster in {folder}: start one with `replitree up --dir {folder}`") from error
     except (OSError, msgspec.DecodeError) as error:
-        raise BadInput(f"can't read {path}: {error}") from error
+        raise BadInput(f"can't read {path}: {_reason(error)}") from error
 
 
 def read_secret(path: Path) -> str:
@@ -131,10 +131,17 @@ def read_secret(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise NotAuthorized(f"can't read the token file {path}: {error}; set {TOKEN_VARIABLE} instead") from error
+        raise NotAuthorized(
+            f"can't read the token file {path}: {_reason(error)}; set {TOKEN_VARIABLE} instead"
+        ) from error
     if not token:
         raise NotAuthorized(f"the token file {path} is empty; copy the cluster's token into it")
     return token
+
+
+def _reason(error: Exception) -> str:
+    """Say what is wrong with a file, without its name."""
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
 def _found_token(token: str | None) -> str:

@@ -28,6 +28,7 @@ from replitree.protocol.entries import decode_block
 from replitree.protocol.insert import find_insert
 from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as TablePlace
+from replitree.protocol.run import run
 from replitree.protocol.table import Outcome, create_table, leave_table, mark_dropped, remove_table
 from replitree.replica.identity import decode_identity, machine_id
 from replitree.storage.definition import TableDefinition, decode_definition
@@ -108,14 +109,7 @@ class Session:
 
     def run(self, procedure: Procedure[T]) -> T:
         """Run a procedure that asks for nothing but coordination, and return its value."""
-        outcome: object = None
-        try:
-            while True:
-                outcome = self.perform(procedure.send(outcome))
-        except StopIteration as stop:
-            return cast("T", stop.value)
-        finally:
-            procedure.close()
+        return run(procedure, self.perform)
 
     def perform(self, effect: Effect) -> Any:
         """Perform one effect; a read is repeated once when the session turns out to have ended."""
@@ -263,8 +257,11 @@ class Catalog:
             raise CoordinationUnavailable(
                 f"the answer to the creation of {definition.name!r} was lost; create it again"
             )
-        state = "is being dropped: drop it again to finish" if self._is_dropped(place) else "exists already"
-        raise TableExists(f"table {definition.name!r} {state}; or choose another name")
+        if self._is_dropped(place):
+            raise TableExists(
+                f"table {definition.name!r} is being dropped: drop it again to finish, or choose another name"
+            )
+        raise TableExists(f"table {definition.name!r} exists already: choose another name, or drop that one first")
 
     def drop(self, name: str, timeout_s: float) -> None:
         """Drop a table and everything in it: mark it, let its replicas leave, remove its nodes.

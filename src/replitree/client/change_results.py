@@ -29,7 +29,7 @@ class Merged(msgspec.Struct, frozen=True):
 
 
 class OptimizeResult(msgspec.Struct, frozen=True):
-    """What `optimize` began: its merges, whether all of them are finished, and if not, why."""
+    """What `optimize` began: its merges, whether all that was asked for is finished, and if not, why."""
 
     merges: tuple[Merged, ...]
     finished: bool

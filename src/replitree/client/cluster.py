@@ -77,6 +77,8 @@ def local(replicas: int = 3, folder: str | os.PathLike[str] | None = None) -> Lo
         ZooKeeper needs Java 17 or newer.
     ReplicaUnavailable
         A replica did not start; the message has its last words.
+    BadInput
+        `folder` is a file.
 
     Examples
     --------
@@ -172,7 +174,10 @@ class LocalCluster(Connection):
         """
         if any(process.pid for process in self._processes.values()):
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise BadInput(f"{self._folder} is not a folder: name one that can be made, or that is there") from error
         try:
             token = make_token(self._folder / TOKEN_FILE)
             if self._zookeeper is not None:
@@ -323,7 +328,10 @@ class _Process:
             return log.read().decode("utf-8", "replace").splitlines()
 
     def _last_words(self) -> str:
-        return " | ".join(self._lines()[-LAST_LINES:]) or "(nothing)"
+        """Return what it said to people, or else the end of its log."""
+        lines = self._lines()
+        plain = [line for line in lines if line.strip() and not line.startswith("{")]
+        return " | ".join((plain or lines)[-LAST_LINES:]) or "(nothing)"
 
 
 def make_token(path: Path) -> str:

@@ -144,7 +144,9 @@ class Commander:
 
         return self._certain(send, known_as, timeout_s)
 
-    def once(self, verb: str, body: dict[str, Any], kind: type[_T], hint: str, *, timeout_s: float, **query: str) -> _T:
+    def once(
+        self, verb: str, body: dict[str, Any], kind: type[_T], hint: str, *, timeout_s: float, **query: str
+    ) -> tuple[str, _T]:
         """Ask one replica for something that it must not do twice.
 
         Parameters
@@ -158,16 +160,21 @@ class Commander:
         timeout_s
             How long the replica may take, in seconds.
 
+        Returns
+        -------
+        tuple
+            Who answered, and what.
+
         Raises
         ------
         OutcomeUnknown
             It may have happened.
         """
 
-        def send(replica: ReplicaInfo, seconds: float) -> _T:
+        def send(replica: ReplicaInfo, seconds: float) -> tuple[str, _T]:
             path = self._path(verb, wait_s=f"{_wait_s(seconds):.1f}", **query)
             try:
-                return self._request(replica, "POST", path, body, seconds, kind)
+                return replica.name, self._request(replica, "POST", path, body, seconds, kind)
             except (AnswerLost, OutcomeUnknown) as error:
                 raise _InDoubt(replica, error) from error
 

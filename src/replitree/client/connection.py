@@ -26,6 +26,7 @@ from replitree.client.doctor_gather import gather
 from replitree.client.doctor_state import ClusterState
 from replitree.client.http import HttpClient
 from replitree.client.insert import Written
+from replitree.client.recorded import RecordedTable
 from replitree.client.repair import PartCheck, check_parts, drop_replica, recover_from
 from replitree.client.status import ClusterStatus, ServerStatus, server_statuses, table_status
 from replitree.client.table import Table
@@ -35,6 +36,7 @@ from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
 from replitree.protocol.recover import Survivor
 from replitree.storage.definition import TableDefinition, TableSettings, Transform, define_table
 from replitree.storage.merge_policy import PLAIN, MergePolicy
+from replitree.verify.histories.recorder import Recorder
 
 CREATE_S = 30.0
 """How long to wait for replicas to join a new table, in seconds."""
@@ -48,7 +50,13 @@ DROP_S = 60.0
 _Settings = TableSettings | Mapping[str, Any] | None
 
 
-def connect(url: str | os.PathLike[str], token: str | None = None, *, token_file: str | None = None) -> Connection:
+def connect(
+    url: str | os.PathLike[str],
+    token: str | None = None,
+    *,
+    token_file: str | None = None,
+    record: str | os.PathLike[str] | Recorder | None = None,
+) -> Connection:
     """Connect to a cluster.
 
     Parameters
@@ -58,13 +66,18 @@ def connect(url: str | os.PathLike[str], token: str | None = None, *, token_file
     token, token_file
         The cluster's shared secret, or a file that holds it; by default ``REPLITREE_TOKEN``, the file in
         ``REPLITREE_TOKEN_FILE``, or the folder's own.
+    record
+        A new file for the history of what is inserted and read through this connection, or a `Recorder`:
+        `replitree verify history` judges it.
 
     Raises
     ------
     BadInput
-        The url is wrong, or there is no cluster in the folder.
+        The url is wrong, or there is no cluster in the folder, or the file is there already.
     """
-    return Connection(find_access(url, token, token_file))
+    access = find_access(url, token, token_file)
+    recorder = record if record is None or isinstance(record, Recorder) else Recorder(record)
+    return Connection(access, recorder=recorder)
 
 
 class Connection:
@@ -76,10 +89,19 @@ class Connection:
         How to reach it.
     open_session
         Opens a coordination session; by default one with the ZooKeeper that the url names.
+    recorder
+        Takes down what is inserted and read.
     """
 
-    def __init__(self, access: Access, open_session: Callable[[], Coordination] | None = None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        open_session: Callable[[], Coordination] | None = None,
+        *,
+        recorder: Recorder | None = None,
+    ) -> None:
         self._access = access
+        self._recorder = recorder
         self._session = Session(open_session or self._open_session)
         self._http: HttpClient | None = None
         self._written: dict[str, Written] = {}
@@ -289,6 +311,8 @@ class Connection:
         self._session.close()
         if self._http is not None:
             self._http.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -312,6 +336,8 @@ class Connection:
         http = self._http_client()
         with self._lock:
             written = self._written.setdefault(definition.table_id, Written())
+        if self._recorder is not None:
+            return RecordedTable(definition, self.catalog, http, written, recorder=self._recorder)
         return Table(definition, self.catalog, http, written)
 
     def _wait_for_replicas(self, definition: TableDefinition, wanted: int, timeout_s: float) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from replitree.client.change_results import Merged
+from replitree.client.change_results import Merged, OptimizeResult
 from replitree.client.command import Commander
 from replitree.client.lease import Lease, LeaseHandle, hold
 from replitree.client.snapshot import SnapshotPart
@@ -197,3 +197,24 @@ def publish_result(
     wait_s = timeout_s + sum(file.bytes for file in files) / READ_BYTES_PER_S
     _, merged = plan.table.commander.ask("POST", "merges/result", Merged, body, timeout_s=wait_s)
     return merged
+
+
+def published(outcomes: Sequence[Merged], reasons: Sequence[str]) -> OptimizeResult:
+    """Tell what became of all merges of a plan; one that came too late for its parts was not made.
+
+    Parameters
+    ----------
+    outcomes
+        What `publish_result` returned.
+    reasons
+        Why other merges of the plan were not published.
+    """
+    late = [
+        f"partition {merge.partition}: its parts were dropped, changed or merged by others before this merge was in the log, "
+        "so it was not made; say optimize again"
+        for merge in outcomes
+        if merge.applied is False
+    ]
+    merged = tuple(merge for merge in outcomes if merge.applied is not False)
+    why = [*late, *reasons]
+    return OptimizeResult(merged, not why and all(merge.finished for merge in merged), why[0] if why else "")

@@ -89,6 +89,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         ``half-built`` while it takes over another one's state; ``half-dropped`` when a drop of it was cut off.
     postponed
         The first entries of its queue that could not be executed yet, and why.
+    lacking
+        Parts of the table whose files are broken or gone on its disk: reads there do not show them.
     leader
         Who proposes merges, as far as it knows.
     merges_paused
@@ -120,6 +122,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     leases: int | None = None
     mark: str = Mark.GOOD.value
     postponed: tuple[Waiting, ...] = ()
+    lacking: tuple[str, ...] = ()
 
 
 class TableStatus(msgspec.Struct, frozen=True):
@@ -244,6 +247,7 @@ def _replica_status(
         leases=said.get("leases"),
         mark=standing.mark.value if standing else Mark.GOOD.value,
         postponed=_convert(said.get("postponed"), tuple[Waiting, ...], ()),
+        lacking=_convert(said.get("lacking"), tuple[str, ...], ()),
     )
 
 

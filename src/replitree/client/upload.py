@@ -276,7 +276,7 @@ def discard_upload(upload: Upload, http: HttpClient) -> None:
 
 def block_of(manifests: Sequence[PartManifest], token: str | None) -> BlockId:
     """Return the deduplication id that a replica gives an upload."""
-    from replitree.replica.inserts import content_block, token_block
+    from replitree.replica.block_ids import content_block, token_block
 
     if token is not None:
         return token_block(token)

@@ -34,9 +34,9 @@ from replitree.protocol.parts import Part, merged_part, parse_part
 from replitree.protocol.propose import Forgotten, NotProposed, Proposed, Proposer, find_command, propose
 from replitree.protocol.pull import Queued
 from replitree.replica.definitions import Definitions
-from replitree.replica.inserts import Detached
 from replitree.replica.making import Maker
 from replitree.replica.merges import Merges, OptimizeWish
+from replitree.replica.payloads import Detached
 from replitree.replica.progress import Progress
 from replitree.replica.runner import Performer
 from replitree.storage.alter_parser import parse_alter
@@ -187,7 +187,9 @@ class Commands:
         host = self._host
         item = host.progress.queued(index)
         if item is None and host.progress.history.command(index) is None:
-            raise BadInput(f"there is no mutation at {index} that this replica knows; `GET mutations` lists them")
+            raise BadInput(
+                f"there is no mutation at {index} that this replica knows; `replitree table mutations` lists them"
+            )
         known = item or host.progress.history.command(index)
         if known is None or not isinstance(known.entry, MutateEntry):
             raise BadInput(f"the entry at {index} is not a mutation")
@@ -209,7 +211,12 @@ class Commands:
         host = self._host
         found = {each.name: each for each in host.store.attachable()}
         if name not in found:
-            raise BadInput(f"{name!r} can't be attached; what can be: {', '.join(found) or 'nothing'}")
+            known = (
+                f"it has {', '.join(found)}"
+                if found
+                else "it has none; `replitree table detached --replica` looks elsewhere"
+            )
+            raise BadInput(f"no part {name!r} that can be attached lies aside on replica {host.replica.name}: {known}")
         detached = found[name]
         written = host.definitions.at(detached.manifest.schema_version).stored
         for file in detached.manifest.files:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from replitree.coordination.port import Coordination
-from replitree.errors import CoordinationUnavailable, Unavailable
+from replitree.errors import CoordinationUnavailable, ReadOnly, StoreError, Unavailable
 from replitree.protocol import layout
 from replitree.protocol.effects import GetMany, Version
 from replitree.protocol.layout import Table
@@ -60,6 +60,8 @@ class Definitions:
             The table is being dropped.
         CoordinationUnavailable
             Coordination does not answer.
+        ReadOnly
+            The disk does not keep a newer definition; nothing was changed.
         """
         paths = (layout.metadata(self._table), layout.columns(self._table))
         metadata, columns = self._coordination().perform(GetMany(paths)).nodes
@@ -69,9 +71,16 @@ class Definitions:
         with self._lock:
             if found.schema_version > self.current.schema_version:
                 if self._root is not None:
-                    keep_definition(self._root, found)
+                    self._keep(self._root, found)
                 self.current = found
         return found, columns.version
+
+    @staticmethod
+    def _keep(root: Path, found: TableDefinition) -> None:
+        try:
+            keep_definition(root, found)
+        except StoreError as error:
+            raise ReadOnly(f"{error}; nothing was changed") from error
 
     def refresh(self) -> TableDefinition:
         """Read the definition again and return it.  Raises as `read`."""
@@ -84,11 +93,11 @@ class Definitions:
             self._wanted = max(self._wanted, version)
 
     def catch_up(self) -> None:
-        """Read the definition again if a newer version is known to be there; what can't be read now is read later."""
+        """Read the definition again if a newer version is known to be there; what can't be read or kept now is read later."""
         if self.current.schema_version < self._wanted:
             try:
                 self.refresh()
-            except CoordinationUnavailable:
+            except (CoordinationUnavailable, ReadOnly):
                 return
 
     def at(self, version: int) -> TableDefinition:
@@ -98,8 +107,8 @@ class Definitions:
         ------
         BadInput
             There is no such version.
-        CoordinationUnavailable
-            It is newer than what is known here, and coordination does not answer.
+        CoordinationUnavailable, ReadOnly
+            It is newer than what is known here, and can't be read or kept now.
         """
         known = self.current
         if version > known.schema_version:

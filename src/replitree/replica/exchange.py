@@ -2,8 +2,9 @@
 
 Small parts come several to an answer (a *bundle*), are checked in memory and made durable together; of a large part the bundle
 holds only the manifest, and its files follow in ranges, in parallel, each range written where it belongs and resumed after an
-interruption.  Memory is bounded by one small part, or `CHUNK_BYTES`, per thread.  What arrives counts only after every file has
-the checksum of its manifest and the manifest has the content hash that the log says.
+interruption.  Memory is bounded by one small part, or `CHUNK_BYTES`, per thread.  A source that is silent holds nobody up for
+long: it is given up, avoided for a while, and whoever else has the part is asked.  What arrives counts only after every file
+has the checksum of its manifest and the manifest has the content hash that the log says.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import http.client
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -41,7 +43,12 @@ SOURCES_AT_ONCE = 4
 INCOMING = "incoming-"
 """Begins the name of a file that is not complete, and of the marks of its ranges."""
 
-TIMEOUT_S = 20.0
+SILENCE_S_MAX = 5.0
+"""A source that sends nothing for so long is given up: its process may be stopped, and others may have the part."""
+
+AVOIDED_S = 10.0
+"""… and it is not asked again for so long: whatever is fetched together waits for all its sources."""
+
 FRAME = struct.Struct("<I")
 
 
@@ -108,6 +115,7 @@ class Exchange:
         self._sources = ThreadPoolExecutor(SOURCES_AT_ONCE, thread_name_prefix="fetch-from")
         self._connections = _Connections()
         self._opened: set[http.client.HTTPConnection] = set()
+        self._avoided: dict[str, float] = {}
 
     def close(self) -> None:
         """Stop fetching and close every connection, whichever thread opened it."""
@@ -169,7 +177,7 @@ class Exchange:
                     if isinstance(error, OSError) and error.errno is not None and _is_disk_error(error):
                         raise
                     problem = f"{source} at {peer.address}: {str(error) or type(error).__name__}"
-                    self._drop(peer.address)
+                    self._give_up(peer.address, error)
         except StoreError as error:
             return {fetch.part: outcomes.get(fetch.part, StoreFailed(str(error))) for fetch in fetches}
         except OSError as error:
@@ -191,8 +199,15 @@ class Exchange:
             outcomes.update({each.part: Fetched(each.part) for each in bundle.received})
         for part, problem in bundle.damaged.items():
             outcomes[part] = NotFetched(part, problem)
-            self._request(peer, "POST", f"/parts/{quote(part)}/check").read()  # the source's own copy may be broken
+            self._have_checked(peer, part)
         return outcomes
+
+    def _have_checked(self, peer: Peer, part: str) -> None:
+        """Let a source check its own copy, which may be broken.  It need not answer: reading a large part takes long."""
+        try:
+            self._request(peer, "POST", f"/parts/{quote(part)}/check").read()
+        except (OSError, http.client.HTTPException):
+            self._drop(peer.address)
 
     def _read_bundle(self, answer: http.client.HTTPResponse, wanted: dict[str, FetchPart]) -> _Bundle:
         """Read a bundle to its end; small parts are checked and written as they come."""
@@ -264,8 +279,8 @@ class Exchange:
         try:
             answer = self._request(peer, "GET", f"/parts/{quote(part)}/files/{quote(file.name)}", headers)
             self._write_range(answer, target, first, size)
-        except BaseException:
-            self._drop(peer.address)
+        except BaseException as error:
+            self._give_up(peer.address, error)
             raise
         done.touch()
 
@@ -286,9 +301,11 @@ class Exchange:
         self, peer: Peer, method: str, path: str, headers: dict[str, str] | None = None
     ) -> http.client.HTTPResponse:
         """Send one request on this thread's kept connection and return the answer, unread."""
+        if time.monotonic() < self._avoided.get(peer.address, 0.0):
+            raise http.client.HTTPException("it was silent a moment ago")
         connection = self._connections.open.get(peer.address)
         if connection is None:
-            connection = http.client.HTTPConnection(peer.address, timeout=TIMEOUT_S)
+            connection = http.client.HTTPConnection(peer.address, timeout=SILENCE_S_MAX)
             self._connections.open[peer.address] = connection
             self._opened.add(connection)
         all_headers = {"Authorization": f"Bearer {peer.token}", **(headers or {})}
@@ -298,6 +315,12 @@ class Exchange:
             text = answer.read(2000).decode(errors="replace")
             raise http.client.HTTPException(f"HTTP {answer.status}: {text}")
         return answer
+
+    def _give_up(self, address: str, error: BaseException) -> None:
+        """End this thread's connection to a source; one that was silent is avoided for a while."""
+        if isinstance(error, TimeoutError):
+            self._avoided[address] = time.monotonic() + AVOIDED_S
+        self._drop(address)
 
     def _drop(self, address: str) -> None:
         connection = self._connections.open.pop(address, None)

@@ -7,7 +7,7 @@ and not finished yet.  What went into the log is never called failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -164,15 +164,17 @@ class CommandHandlers(Handlers):
             indexes += await asyncio.to_thread(table.commands.optimize, wish)
             finished = await _all_executed(table, indexes, max(0.0, deadline - loop.time()))
             merges = [merge_outcome(table.progress, index) for index in indexes]
-            wish = replace(wish, done=frozenset(str(merge["partition"]) for merge in merges if merge["applied"]))
+            made, late = _made_and_late(merges)
+            indexes = tuple(
+                index for index, merge in zip(indexes, merges, strict=True) if merge["applied"] is not False
+            )
+            wish = replace(wish, done=_partitions(merge for merge in made if merge["applied"]))
             busy = await asyncio.to_thread(table.merges.busy, wish)
-            if not busy or loop.time() >= deadline:
+            if not (busy or late) or loop.time() >= deadline:
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
-        reasons = [str(merge["reason"]) for merge in merges if merge["reason"]]
-        reasons += [f"parts of partition {name} are busy" for name in sorted(busy)]
-        answer = {"merges": merges, "finished": finished and not busy, "reason": reasons[0] if reasons else ""}
-        return json_response(answer)
+        reason = _why_unfinished(made, busy, late) or ("" if made else _why_nothing(table, body.partition))
+        return json_response({"merges": made, "finished": finished and not (busy or late), "reason": reason})
 
     async def _pause(self, request: web.Request) -> web.Response:
         self._table(request).pause_merges(paused=True)
@@ -227,6 +229,31 @@ async def _outcome(table: TableReplica, index: LogIndex, wait_s: float) -> dict[
 
 async def _all_executed(table: TableReplica, indexes: Sequence[LogIndex], wait_s: float) -> bool:
     return await wait_until(table, lambda: all(map(table.progress.is_executed, indexes)), wait_s)
+
+
+def _made_and_late(merges: Sequence[dict[str, object]]) -> tuple[list[dict[str, object]], list[str]]:
+    """Tell merges that the table has, or will have, from the partitions of those that came too late for their parts."""
+    made = [merge for merge in merges if merge["applied"] is not False]
+    return made, sorted(_partitions(merge for merge in merges if merge["applied"] is False))
+
+
+def _partitions(merges: Iterable[dict[str, object]]) -> frozenset[str]:
+    """Return the partitions of merges, as far as it is remembered which they are of: of thousands, only of the last."""
+    return frozenset(str(merge["partition"]) for merge in merges if "partition" in merge)
+
+
+def _why_unfinished(made: Sequence[dict[str, object]], busy: Iterable[str], late: Iterable[str]) -> str:
+    reasons = [str(merge["reason"]) for merge in made if merge["reason"]]
+    reasons += [f"parts of partition {name} are busy" for name in sorted(busy)]
+    reasons += [f"others changed the parts of partition {name} before they were merged" for name in late]
+    return reasons[0] if reasons else ""
+
+
+def _why_nothing(table: TableReplica, partition: str | None) -> str:
+    place = table.progress.place
+    if partition is None or place is None or place.parts.in_partition(partition):
+        return ""
+    return f"it has no partition {partition!r}; `replitree table partitions` lists them"
 
 
 def _freeze(table: TableReplica, body: FreezeBody) -> dict[str, object]:

@@ -16,8 +16,9 @@ from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
 from replitree.replica.group_commit import Pending
 from replitree.replica.http_base import CHUNK_BYTES, Handlers, Tables, json_response, read_body
 from replitree.replica.identity import machine_id
-from replitree.replica.inserts import Deliver, Overwrite, Upload, result_of
+from replitree.replica.inserts import Deliver, result_of
 from replitree.replica.mailbox import Mailbox, Waiter
+from replitree.replica.payloads import Overwrite, Upload
 from replitree.replica.table_replica import TableReplica
 from replitree.replica.upload_commits import Commits
 from replitree.replica.upload_life import Writer

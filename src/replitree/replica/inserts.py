@@ -1,11 +1,7 @@
 """Taking inserts: checks before anything is written, groups, and the answer to each client.
 
-Every insert has one block id: of its token when it has one, else of its content.  So the same rows sent twice are inserted
-once, unless each time has a token of its own.
-
-An insert that overwrites goes alone.  Without a token it is never a duplicate: to write the same again over something else is
-meant.  A detached part that is attached has the block id of its name and content, so it is attached once, whichever replica is
-asked.
+Every insert has one block id (`replitree.replica.block_ids`).  An insert that overwrites goes alone.  A detached part that is
+attached has the block id of its name and content, so it is attached once, whichever replica is asked.
 
 Rows keep the schema version that they were checked against; when the columns change meanwhile they become a part of the older
 version, which is read as any other.
@@ -14,17 +10,12 @@ version, which is read as any other.
 from __future__ import annotations
 
 import itertools
-import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
-from typing import Protocol, TypeAlias, assert_never
+from typing import Protocol, assert_never
 
 import pyarrow as pa
-import xxhash
 
 from replitree.errors import BadInput, CorruptPart, OutcomeUnknown, ReadOnly, SchemaMismatch, StoreError, TooManyParts
 from replitree.protocol import layout
@@ -45,10 +36,12 @@ from replitree.protocol.effects import OutcomeUnknown as UnknownAnswer
 from replitree.protocol.entries import EVERY_PARTITION, decode_block
 from replitree.protocol.insert import Inserter, Request, find_insert, insert
 from replitree.protocol.layout import Replica
+from replitree.replica.block_ids import block_of, content_block, token_block
 from replitree.replica.definitions import Definitions
 from replitree.replica.group_commit import GroupCommitter, Pending
 from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
+from replitree.replica.payloads import Detached, Overwrite, Payload, Rows, Upload
 from replitree.replica.progress import Progress
 from replitree.replica.runner import Performer
 from replitree.replica.store_performer import StorePerformer
@@ -60,48 +53,11 @@ from replitree.storage.encode import stage_table
 from replitree.storage.manifest import PartManifest
 from replitree.storage.partition import split_by_partition
 
-TOKEN_LENGTH_MAX = 1024
 COUNT_CACHE_S = 0.1
 DELAY_S_MAX = 1.0
 
 Deliver = Callable[[Pending], None]
 """Tells the one who asked that a request has its answer."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Upload:
-    """Part files that a client staged: their folder, checked and synced, and their manifests."""
-
-    folder: Path
-    manifests: tuple[PartManifest, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Rows in the schema of a version of the table."""
-
-    table: pa.Table
-    definition: TableDefinition
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Detached:
-    """A detached part that is to be attached: its name, and what it was as a part."""
-
-    name: str
-    part: str
-    manifest: PartManifest
-
-
-Payload: TypeAlias = Rows | Upload | Detached
-
-
-class Overwrite(Enum):
-    """What an insert replaces."""
-
-    NOTHING = ""
-    ALL = "all"
-    PARTITIONS = "partitions"
 
 
 class Host(Protocol):
@@ -133,26 +89,6 @@ class Host(Protocol):
 
     def disk_failed(self, reason: str) -> None:
         """Report that the disk took no more."""
-
-
-def token_block(token: str) -> BlockId:
-    """Return the block id of a client's token.
-
-    Raises
-    ------
-    BadInput
-        The token is empty or longer than `TOKEN_LENGTH_MAX` characters.
-    """
-    if not 1 <= len(token) <= TOKEN_LENGTH_MAX:
-        raise BadInput(f"the token has {len(token)} characters: use 1 to {TOKEN_LENGTH_MAX}")
-    return BlockId(f"t-{xxhash.xxh3_128_hexdigest(token.encode())}")
-
-
-def content_block(hashes: Sequence[str]) -> BlockId:
-    """Return the block id of rows from the content hashes of their parts."""
-    return BlockId(
-        f"c-{hashes[0] if len(hashes) == 1 else xxhash.xxh3_128_hexdigest(','.join(sorted(hashes)).encode())}"
-    )
 
 
 class Inserts:
@@ -224,7 +160,7 @@ class Inserts:
             drops = (EVERY_PARTITION,)
         elif overwrite is Overwrite.PARTITIONS:
             drops = tuple(sorted(piece.partition for piece in split_by_partition(table, definition)))
-        block = _block(token, drops, lambda: (content_hash(table, definition.arrow_schema),))
+        block = block_of(token, drops, lambda: (content_hash(table, definition.arrow_schema),))
         return self._submit(
             self._committer,
             Pending(
@@ -260,7 +196,7 @@ class Inserts:
             drops = (EVERY_PARTITION,)
         elif overwrite is Overwrite.PARTITIONS:
             drops = tuple(sorted(manifest.partition for manifest in upload.manifests))
-        block = _block(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
+        block = block_of(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
         rows = sum(manifest.rows for manifest in upload.manifests)
         return self._submit_alone(upload, block, rows, version, deliver, drops)
 
@@ -399,13 +335,6 @@ class Inserts:
                 store.note_staged(staging, manifests)
                 return manifests
         assert_never(first)
-
-
-def _block(token: str | None, drops: tuple[str, ...], hashes: Callable[[], Sequence[str]]) -> BlockId:
-    """Return an insert's block id; see the module's description."""
-    if token is not None:
-        return token_block(token)
-    return token_block(secrets.token_hex(16)) if drops else content_block(hashes())
 
 
 def result_of(answer: ClientAnswer, rows: int, token: str) -> dict[str, object]:

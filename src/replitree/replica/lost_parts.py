@@ -17,7 +17,7 @@ from typing import Protocol
 from replitree.protocol.effects import Epoch
 from replitree.protocol.entries import GetEntry, inserted_parts
 from replitree.protocol.layout import Replica
-from replitree.protocol.lost import Declared, NotLost, declare_lost, note_broken, note_whole
+from replitree.protocol.lost import Declared, NotLost, declare_lost, note_broken, note_whole, noted_broken
 from replitree.protocol.parts import Part, parse_part
 from replitree.replica.config import ServerConfig
 from replitree.replica.logs import Log
@@ -64,7 +64,7 @@ class LostParts:
         self._host = host
         self._clock = clock
         self._since: dict[str, float] = {}
-        self._broken: set[str] = set()
+        self._broken: set[str] | None = None
         self.reasons: dict[str, str] = {}
         self.declared: dict[str, int] = {}
 
@@ -72,6 +72,8 @@ class LostParts:
         """Look once; return the parts that were declared lost."""
         host = self._host
         lacking = frozenset(host.lacking)
+        if self._broken is None:  # what an earlier process has noted may be whole by now
+            self._broken = set(host.performer.run(noted_broken(host.replica)))
         for name in sorted(self._broken - lacking):
             if host.performer.run(note_whole(host.replica, epoch, parse_part(name))):
                 self._broken.discard(name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from replitree.coordination.port import Coordination
 from replitree.protocol.effects import (
@@ -28,6 +28,7 @@ from replitree.protocol.effects import (
     StoreEffect,
     Sync,
 )
+from replitree.protocol.run import run
 from replitree.replica.identity import probe_owner
 
 T = TypeVar("T")
@@ -89,14 +90,7 @@ class Performer:
         CoordinationUnavailable
             A read could not be had; the procedure was closed, as a crash would.
         """
-        outcome: object = None
-        try:
-            while True:
-                outcome = self.perform(procedure.send(outcome))
-        except StopIteration as stop:
-            return cast("T", stop.value)
-        finally:
-            procedure.close()
+        return run(procedure, self.perform)
 
     def perform(self, effect: Effect) -> Any:
         """Perform one effect and return its outcome."""

@@ -211,7 +211,10 @@ class Server:
 
     def _look_for_tables(self) -> None:
         make_root(self._coordination, layout.tables(self._root))
-        names = self._coordination.perform(Children(layout.tables(self._root), watch=True)) or ()
+        names = self._coordination.perform(Children(layout.tables(self._root), watch=True))
+        if names is None:  # somebody has deleted the node meanwhile: nothing is watched
+            self._wake.set()
+            names = ()
         for name, table in list(self._tables.items()):
             if self._coordination.perform(Exists(layout.dropped(table.replica.table), watch=True)):
                 self._leave(name, table)

@@ -13,7 +13,6 @@ local stays readable all the time.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
@@ -22,7 +21,6 @@ from typing import TypeVar
 from replitree.coordination.port import Coordination
 from replitree.errors import ReplicaBusy, ReplicaReplaced, ReplitreeError, Unavailable
 from replitree.protocol import layout
-from replitree.protocol.activate import Activated, Busy, NotJoined, Replaced, Unsettled, activate, renew_epoch
 from replitree.protocol.effects import (
     Cancelled,
     ClientAnswer,
@@ -32,7 +30,6 @@ from replitree.protocol.effects import (
     MakeEmpty,
     Merge,
     Mutate,
-    Owner,
     Procedure,
     RequestId,
     StagingId,
@@ -41,33 +38,27 @@ from replitree.protocol.effects import (
 from replitree.protocol.entries import MergeEntry
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import Part
-from replitree.protocol.pull import Fenced, Gap, Place, Queued, load
-from replitree.protocol.start import (
-    CaughtUp,
-    catch_up,
-    compare_parts,
-    forget_covered,
-    list_idle_staging,
-    sweep_staging,
-)
-from replitree.protocol.table import Outcome, finish_leaving, join_table, leave_table
+from replitree.protocol.pull import Queued
+from replitree.protocol.table import leave_table
+from replitree.replica.activation import Activation
 from replitree.replica.checker import Checker
 from replitree.replica.cleaner import Cleaner
 from replitree.replica.commands import Commands
 from replitree.replica.config import ServerConfig
 from replitree.replica.definitions import Definitions
 from replitree.replica.exchange import Exchange, Peer
-from replitree.replica.identity import Identity, decode_identity
-from replitree.replica.inserts import Inserts, Payload
+from replitree.replica.identity import Identity
+from replitree.replica.inserts import Inserts
 from replitree.replica.leader import Leader
 from replitree.replica.logs import Log
 from replitree.replica.lost_parts import LostParts
+from replitree.replica.maintenance import Maintenance
 from replitree.replica.making import Maker
 from replitree.replica.mending import Mending
 from replitree.replica.merges import Merges
 from replitree.replica.metrics import Metrics
 from replitree.replica.old_parts import OldParts
-from replitree.replica.orphans import Orphans
+from replitree.replica.payloads import Payload
 from replitree.replica.prepared import Prepared
 from replitree.replica.progress import Lane, Progress
 from replitree.replica.recovery import Recovery
@@ -85,8 +76,6 @@ T = TypeVar("T")
 RETRY_S_MIN = 0.2
 RETRY_S_MAX = 5.0
 MAINTENANCE_S = 1.0
-ORPHANS_S = 30.0
-"""How often the disk is looked through for parts that nobody will register."""
 
 
 class State(Enum):
@@ -144,7 +133,6 @@ class TableReplica:
             self.store, lambda name, fresh: peer(definition.name, name, fresh), config.fetch_threads
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
-        self._orphans, self._looked_at = Orphans(self), time.monotonic()
         self.maker = Maker(self)
         self.lost_parts = LostParts(self)
         self.mending = Mending(self)
@@ -155,7 +143,6 @@ class TableReplica:
         self._changed = threading.Condition()
         self._state, self._reason = State.STARTING, "it has not activated yet"
         self._trouble: str | None = None
-        self._swept = False
         self.on_end: Callable[[], object] = lambda: None
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
         self.puller = Puller(self, self.is_stopping)
@@ -169,8 +156,10 @@ class TableReplica:
         self.cleaner = Cleaner(self, self.is_stopping)
         self.checker = Checker(self, self.is_stopping)
         self.commands = Commands(self)
+        self._maintenance = Maintenance(self)
+        self._activation = Activation(self)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
-        self._maintenance = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
+        self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
 
     # --- what others ask ---
 
@@ -307,7 +296,7 @@ class TableReplica:
 
     def start(self) -> None:
         """Begin to live."""
-        for thread in (self._life, self._maintenance):
+        for thread in (self._life, self._mend):
             thread.start()
         self.puller.start()
         for executor in self._executors:
@@ -365,17 +354,10 @@ class TableReplica:
                 self._changed.wait_for(self.is_interrupted)
 
     def _become_active(self) -> None:
-        """Go through the steps of `protocol.start`; on return the replica is active."""
+        """Activate; on return the replica is active, unless there was trouble meanwhile."""
         self._forget_trouble()
         self.check_disk()
-        idle = self._run(list_idle_staging())
-        epoch = self._own_epoch()
-        if not self._swept:
-            self.store.sweep()  # nobody else acts for this replica from now on
-            self._swept = True
-        self.recovery.stand(epoch)
-        place = self._catch_up(epoch)
-        self._tidy_up(epoch, idle)
+        epoch, place = self._activation.activate()
         self.recovery.finished()
         self.definitions.refresh()
         self.log.info("activated", epoch=epoch, pointer=place.pointer.index, queue=self.progress.queue_length())
@@ -386,81 +368,9 @@ class TableReplica:
         self.puller.wake()
         self.leader.wake()
 
-    def _tidy_up(self, epoch: Epoch, idle: tuple[StagingId, ...]) -> None:
-        """Go through steps 4 to 6 of `protocol.start`, and take over what was loaded."""
-        begun = self.progress.begin_load()
-        loaded = self._run(load(self.replica))
-        swept = self._run(sweep_staging(idle, loaded))
-        if swept:
-            self.log.info("swept", stagings=swept)
-        if not self._run(forget_covered(self.replica, epoch, loaded)):
-            raise Unavailable("the registration of covered parts could not be taken back")
-        on_disk = frozenset(self.store.parts())
-        self.progress.hide(part.name for part in loaded.held if part.name not in on_disk)
-        left = self.progress.take_over(loaded, begun)
-        if left is None:
-            self.puller.reload()
-        self.old_parts.retire(left or ())
-        self.old_parts.revive(part.name for part in loaded.held)
-        missing = dict(self._run(compare_parts(self.replica, loaded)).missing)
-        self.lacking.update(missing)
-        self.progress.has_strays = False
-
     def _forget_trouble(self) -> None:
         with self._changed:
             self._trouble = None
-
-    def _catch_up(self, epoch: Epoch) -> Place:
-        """Pull up to the log's tail."""
-        match self._run(catch_up(self.replica, epoch)):
-            case Fenced():
-                raise Unavailable("the epoch was taken over while catching up")
-            case Gap(index):
-                raise Unavailable(f"log entry {index} is gone although this replica had not pulled it; it starts again")
-            case CaughtUp(place):
-                return place
-
-    def _own_epoch(self) -> Epoch:
-        """Activate for the first time, or renew the epoch that this process has."""
-        known = self.performer.epoch.current
-        outcome = self._run(
-            activate(self.replica, self.me) if known is None else renew_epoch(self.replica, self.me, None)
-        )
-        match outcome:
-            case Activated(epoch):
-                self.metrics.epoch.labels(self.definition.name).set(epoch)
-                return epoch
-            case NotJoined():
-                self._join(is_new=known is None)
-                raise Unavailable("the replica has just been added to the table")
-            case Busy(holder, owner):
-                raise self._busy(holder, owner)
-            case Replaced():
-                raise ReplicaReplaced(f"another process took over replica {self.replica.name}; this one stops")
-            case Unsettled():
-                raise Unavailable("the activation was refused several times")
-
-    def _join(self, *, is_new: bool) -> None:
-        """Add the replica to its table; one that was dropped while this process ran begins anew."""
-        if not is_new:
-            self.log.warning("the replica was dropped, and is added again as a new one")
-            self.recovery.quiesce()
-            self.performer.epoch.forget()
-            self.progress.forget()
-            self.lacking.clear()
-        if self._run(finish_leaving(self.replica)) is not Outcome.DONE:
-            raise Unavailable("the replica was dropped, and its nodes can't be removed now")
-        if self._run(join_table(self.replica)) not in (Outcome.DONE, Outcome.EXISTS):
-            raise Unavailable("the table is being dropped")
-
-    def _busy(self, holder: bytes, owner: Owner) -> ReplitreeError:
-        identity = decode_identity(holder)
-        who = f"process {identity.pid} at {identity.address}" if identity else "another process"
-        if owner is Owner.ALIVE:
-            return ReplicaBusy(
-                f"{who} is running as replica {self.replica.name}: stop it, or give this one another name"
-            )
-        return Unavailable(f"{who} held replica {self.replica.name}; waiting until its session expires")
 
     def _run(self, procedure: Procedure[T]) -> T:
         return self.performer.run(procedure)
@@ -505,35 +415,10 @@ class TableReplica:
                 self._changed.wait_for(self.is_stopping, MAINTENANCE_S)
             if self._state is State.ACTIVE:
                 try:
-                    self.check_disk()
-                    self.mending.mend()
-                    self._look_for_lost()
-                    self._let_go()
-                    self.prepared.sweep()
-                    self.uploads.sweep()
-                    self.definitions.catch_up()
+                    self._maintenance.work()
                 except (ReplitreeError, OSError) as error:
                     self.trouble(str(error))
             measure(self)
-
-    def _look_for_lost(self) -> None:
-        """Declare parts lost that no replica has."""
-        epoch = self.active_epoch()
-        if epoch is not None:
-            self.lost_parts.look(epoch)
-
-    def _let_go(self) -> None:
-        """Take back the registration of parts that others cover, then remove the old parts whose time is over."""
-        epoch = self.active_epoch()
-        if self.progress.has_strays and epoch is not None:
-            self.progress.has_strays = False
-            if not self._run(forget_covered(self.replica, epoch, self._run(load(self.replica)))):
-                self.progress.has_strays = True
-        if time.monotonic() - self._looked_at >= ORPHANS_S:
-            self._looked_at = time.monotonic()
-            self._orphans.look()
-        if not self.progress.has_strays:
-            self.old_parts.remove_due()
 
     def suspect(self, part: str) -> bool:
         """Verify a part that somebody found broken; a broken one is set aside and fetched again.  True: it was whole."""

@@ -32,7 +32,7 @@ import msgspec
 from replitree.client.change_results import Merged, OptimizeResult
 from replitree.client.command import COMMAND_S
 from replitree.client.http import HttpClient
-from replitree.client.planned import MergePlan, PlannedMerge, planned_merges, publish_result
+from replitree.client.planned import MergePlan, PlannedMerge, planned_merges, publish_result, published
 from replitree.client.snapshot import PartCache, SnapshotPart, local_folder
 from replitree.client.upload import Upload, discard_upload, renewed, send_file
 from replitree.errors import BadInput, SnapshotExpired
@@ -129,16 +129,14 @@ def optimize_df(
         results = run_tasks(spark, [task for some in tasks for task in some], _make_encoded)
         made = [msgspec.json.decode(result, type=RangeFile) for result in results]
         plan.check()
-        merged, reasons, done = [], [], 0
+        outcomes, reasons, done = [], [], 0
         for merge, upload, some in zip(plan.merges, uploads, tasks, strict=True):
             ranges, done = made[done : done + len(some)], done + len(some)
             try:
-                merged.append(_publish(plan, merge, upload, ranges, timeout_s))
+                outcomes.append(_publish(plan, merge, upload, ranges, timeout_s))
             except (BadInput, SnapshotExpired) as error:
                 reasons.append(f"partition {merge.partition}: {error}")
-    reasons += [f"parts of partition {name} are busy" for name in plan.busy]
-    finished = not reasons and all(each.finished for each in merged)
-    return OptimizeResult(tuple(merged), finished, reasons[0] if reasons else "")
+    return published(outcomes, [*reasons, *(f"parts of partition {name} are busy" for name in plan.busy)])
 
 
 def _open(plan: MergePlan, stack: ExitStack, timeout_s: float) -> Upload:

@@ -1,12 +1,13 @@
-"""Small parts that come whole from another replica: checked in memory, then made durable together.
+"""Parts that come from another replica: checked, made durable, and published.
 
-Order of a batch (`PartStore.receive` for each part, then `PartStore.publish_received` for all): verify manifest and
-checksums → write files → sync all files → sync the parts' folders → rename each → sync ``parts``.  The disk is waited for once
-for the batch, not once for each part.
+Order of a part that comes piece by piece (`begin_fetch`, `finish_fetch`): verify every checksum → sync files → sync folder →
+rename → sync ``parts``.
 
-What a crash leaves is a begun fetch as any other: the next try starts it anew.
+Order of a batch of small ones, which come whole (`receive` for each, then `publish_received` for all): verify manifest and
+checksums in memory → write files → sync all files → sync the parts' folders → rename each → sync ``parts``.  The disk is waited
+for once for the batch, not once for each part.
 
-Absent on purpose: large parts.  Those are fetched in ranges, piece by piece (`PartStore.begin_fetch`, `finish_fetch`).
+What a crash leaves of either is a begun fetch: the next try goes on with the first, and starts the second anew.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import xxhash
 
 from replitree.errors import CorruptPart
 from replitree.protocol.parts import parse_part
-from replitree.storage.durable import sync_files, sync_folder, write_file
-from replitree.storage.manifest import MANIFEST_FILE, PartManifest
-from replitree.storage.part_folder import remove_folder
+from replitree.storage.disk_folders import PartFolders
+from replitree.storage.durable import is_folder, store_errors, sync_files, sync_folder, write_file
+from replitree.storage.encode import sync_part
+from replitree.storage.manifest import MANIFEST_FILE, PartManifest, decode_manifest, read_manifest
+from replitree.storage.part_folder import DamagedFile, remove_folder, verify_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,109 @@ class ReceivedPart:
     part: str
     manifest: PartManifest
     folder: Path
+
+
+class FetchedParts(PartFolders):
+    """The part store's half that takes parts from other replicas."""
+
+    def begin_fetch(self, part: str) -> Path:
+        """Give the folder into which a part's files are to be fetched; what an earlier try left is still in it."""
+        folder = self._fetch_path(part)
+        with store_errors(f"begin to fetch {part}"):
+            self._make(folder)
+        return folder
+
+    def finish_fetch(self, part: str, content_hash: str | None = None, *, sync_names: bool = True) -> PartManifest:
+        """Verify the fetched files, sync them, and publish the part.  A part that is there already stays.
+
+        Parameters
+        ----------
+        content_hash
+            What the log says of the part.
+        sync_names
+            Whether to sync the folders of parts; with False the caller says `sync_names` after a batch, and the part counts
+            as published only then.
+
+        Raises
+        ------
+        CorruptPart
+            A file is missing, or is not what the manifest or the log says.  The damaged file (or, for a wrong manifest,
+            everything) is removed, so that the next try fetches it again and keeps the rest.
+        """
+        folder, target = self._fetch_path(part), self.part_path(part)
+        with store_errors(f"finish to fetch {part}"):
+            manifest = self._present(target, content_hash)
+            if manifest is not None:
+                remove_folder(folder)
+            else:
+                manifest = self._verified_fetch(folder, part, content_hash)
+                sync_part(folder, manifest)
+                self._name_fetched(folder, part)
+        if sync_names:  # also for a part that is there: an earlier try may have stopped before its sync
+            self.sync_names()
+        self._remember(part, manifest)
+        return manifest
+
+    def receive(self, part: str, raw: bytes, content_hash: str | None, files: Sequence[bytes]) -> ReceivedPart:
+        """Check and write a small part that has arrived whole; `publish_received` makes it durable and publishes it.
+
+        Parameters
+        ----------
+        raw, files
+            The manifest and the data files, in the manifest's order.
+        content_hash
+            What the log says of the part.
+
+        Raises
+        ------
+        CorruptPart
+            It is not what the manifest or the log says; nothing was written.
+        """
+        received = ReceivedPart(part, decode_manifest(raw), self._fetch_path(part))
+        check_expected(received.manifest, part, content_hash)
+        check_received(part, received.manifest, files)
+        with store_errors(f"write the fetched {part}"):
+            write_received(received, raw, files)
+        return received
+
+    def publish_received(self, batch: Sequence[ReceivedPart]) -> None:
+        """Sync what was received, publish it, and sync the names: all at once.  A part that is there already stays."""
+        with store_errors(f"publish {len(batch)} fetched parts"):
+            sync_received(batch)
+            for each in batch:
+                if self._present(self.part_path(each.part), each.manifest.content_hash) is not None:
+                    remove_folder(each.folder)
+                else:
+                    self._name_fetched(each.folder, each.part)
+            self.sync_names()
+        for each in batch:
+            self._remember(each.part, each.manifest)
+
+    def abandon_fetch(self, part: str) -> None:
+        """Delete what was fetched of a part.  Idempotent."""
+        with store_errors(f"abandon the fetch of {part}"):
+            remove_folder(self._fetch_path(part))
+
+    def _name_fetched(self, folder: Path, part: str) -> None:
+        """Give a fetched part its name; one that is there with other content makes way."""
+        target = self.part_path(part)
+        if is_folder(target):
+            self.quarantine(part, "it did not have the content that the log says")
+        self._give_name(folder, target)
+
+    def _verified_fetch(self, folder: Path, part: str, content_hash: str | None) -> PartManifest:
+        try:
+            manifest = read_manifest(folder)
+            check_expected(manifest, part, content_hash)
+        except CorruptPart:
+            remove_folder(folder)
+            raise
+        try:
+            verify_files(folder, manifest)
+        except DamagedFile as error:
+            error.path.unlink(missing_ok=True)
+            raise
+        return manifest
 
 
 def check_expected(manifest: PartManifest, part: str, content_hash: str | None) -> None:

@@ -173,7 +173,11 @@ def file_checksum(path: Path) -> str:
 
 
 class HashingFile:
-    """A new file whose checksum is known when it is written; Arrow writes to it as to any Python file."""
+    """A new file whose checksum is known when it is written; Arrow writes to it as to any Python file.
+
+    Once closed it takes nothing: a Parquet writer whose end has failed tries again when it is collected, and by then the
+    descriptor may be another file's, or a connection's.
+    """
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, _WRITE_FLAGS, 0o644)
@@ -188,6 +192,8 @@ class HashingFile:
 
     def write(self, data: bytes | memoryview) -> int:
         """Append bytes."""
+        if self.closed:
+            raise ValueError("the file is closed")
         view = memoryview(data)
         self._hasher.update(view)
         write_all(self._descriptor, view)

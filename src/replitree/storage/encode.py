@@ -232,5 +232,9 @@ def _encode_in_memory(rows: pa.Table, options: dict[str, Any], group: int) -> pa
 def _encode_into(sink: Any, rows: pa.Table, options: dict[str, Any], group: int) -> None:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(sink, rows.schema, **options) as writer:
+    writer = pq.ParquetWriter(sink, rows.schema, **options)
+    try:
         writer.write_table(rows, row_group_size=group)
+        writer.close()
+    finally:
+        writer.is_open = False  # when it has failed it would try again as soon as it is collected

@@ -117,9 +117,10 @@ class PartWriter:
     def discard(self) -> None:
         """Remove what was written."""
         if self._writer is not None and self._file is not None:
-            with suppress(OSError, pa.ArrowException):
-                self._writer.close()  # or else it would write its footer later, when the file's descriptor is another's
             self._file.close()
+            with suppress(OSError, ValueError, pa.ArrowException):
+                self._writer.close()
+            self._writer.is_open = False  # or else it would try that again when it is collected, and complain
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _flush(self, count: int) -> None:

@@ -100,7 +100,7 @@ def verify_files(folder: Path, manifest: PartManifest) -> None:
         size = file_bytes(path)
         if size != file.bytes:
             found = "is missing" if size is None else f"has {size} bytes"
-            raise DamagedFile(f"{path} {found}, its manifest says {file.bytes}; fetch the part again", path)
+            raise DamagedFile(f"{path} {found}, its manifest says {file.bytes} bytes; fetch the part again", path)
         if file_checksum(path) != file.checksum:
             raise DamagedFile(f"{path} is not what its checksum says; fetch the part again", path)
 

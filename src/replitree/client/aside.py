@@ -1,0 +1,106 @@
+"""What is kept aside: detached parts, out of the table, and frozen snapshots, beside it.
+
+It lies on the disk of one replica, which is named with it; every replica that executes a detach has the parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from replitree.client.change_results import DetachedPart, Frozen
+from replitree.client.changing import LOOK_S, ChangingTable
+from replitree.client.command import COMMAND_S, CommandResult
+from replitree.client.insert import InsertResult
+from replitree.client.upload import Inserted
+
+
+class _Detached(msgspec.Struct, frozen=True):
+    detached: tuple[DetachedPart, ...]
+
+
+class _FrozenList(msgspec.Struct, frozen=True):
+    frozen: tuple[Frozen, ...]
+
+
+class TableAside(ChangingTable):
+    """The half of `replitree.client.table.Table` that keeps parts aside, and takes them back."""
+
+    def detach_partition(
+        self, partition: str, *, command_id: str | None = None, timeout_s: float = COMMAND_S
+    ) -> CommandResult:
+        """Remove everything that is in a partition now, and keep the parts aside on every replica.
+
+        Parameters
+        ----------
+        partition, command_id, timeout_s
+            As `drop_partition`; errors too.
+        """
+        return self._command("drop", {"partition": partition, "detach": True}, command_id, timeout_s)
+
+    def detached(self) -> tuple[DetachedPart, ...]:
+        """Return the parts that lie aside at one replica and can be attached; `Table.replica` says at which."""
+        who, found = self._commander.ask("GET", "detached", _Detached, timeout_s=LOOK_S)
+        return tuple(msgspec.structs.replace(part, replica=who) for part in found.detached)
+
+    def attach(self, name: str, *, timeout_s: float = COMMAND_S) -> InsertResult:
+        """Insert the rows of a detached part again, and remove it from what lies aside.
+
+        Parameters
+        ----------
+        name
+            From `detached`, at the same replica.
+        timeout_s
+            How long the replica may take, in seconds.
+
+        Raises
+        ------
+        BadInput
+            No such part lies aside there, or it does not fit the table any more.
+        OutcomeUnknown
+            It may have been attached; `detached` does not show it any more then.
+        """
+        hint = "look at the table and at detached() there before it is attached again"
+        _, done = self._commander.once("attach", {"name": name}, Inserted, hint, timeout_s=timeout_s)
+        self._written.add(done.index)
+        return InsertResult(done.index, done.rows, done.outcome, None)
+
+    def remove_detached(self, name: str) -> None:
+        """Delete a detached part for good; parameters as `attach`."""
+        self._commander.ask("DELETE", f"detached/{quote(name)}", dict[str, Any], timeout_s=LOOK_S)
+
+    def freeze(self, name: str, note: str = "", *, timeout_s: float = COMMAND_S) -> Frozen:
+        """Keep the parts of the table as they are now under a name, as hard links on one replica's disk.
+
+        Parameters
+        ----------
+        name
+            What to call it; letters, digits, ``_`` and ``-``.
+        note
+            Text for people.
+        timeout_s
+            How long the replica may take, in seconds.
+
+        Raises
+        ------
+        BadInput
+            The name is taken, or is no name.
+        OutcomeUnknown
+            `frozen` tells whether it was made.
+        """
+        hint = "frozen() there tells"
+        body = {"name": name, "note": note}
+        index = str(self._written.index + 1)
+        who, made = self._commander.once("freeze", body, Frozen, hint, timeout_s=timeout_s, min_index=index)
+        return msgspec.structs.replace(made, replica=who)
+
+    def frozen(self) -> tuple[Frozen, ...]:
+        """Return what was frozen at one replica; `Table.replica` says at which."""
+        who, found = self._commander.ask("GET", "frozen", _FrozenList, timeout_s=LOOK_S)
+        return tuple(msgspec.structs.replace(each, replica=who) for each in found.frozen)
+
+    def remove_frozen(self, name: str) -> None:
+        """Delete a frozen snapshot; parameters as `freeze`."""
+        self._commander.ask("DELETE", f"frozen/{quote(name)}", dict[str, Any], timeout_s=LOOK_S)

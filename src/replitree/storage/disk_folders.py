@@ -1,0 +1,246 @@
+"""The folders of one table on one disk: their names, what is in them, and how a part gets a name or loses it.
+
+Everything that stages, fetches, publishes or removes parts is built on these few steps: `replitree.storage.disk_staging`,
+`replitree.storage.disk_fetch`, `replitree.storage.disk`.
+
+Guarantees: no name leaves the root, and symbolic links are not followed; a folder that is to go is renamed first, so nothing
+half-deleted is ever found under a part's name.
+
+Absent on purpose: what the folders are for; see the table at the head of `replitree.storage.disk`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+from replitree.errors import BadInput, InvalidName
+from replitree.storage.disk_detached import BROKEN, DetachedPart, attachable_parts, free_name
+from replitree.storage.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
+from replitree.storage.manifest import PartManifest, is_partition_id, read_manifest
+from replitree.storage.part_folder import (
+    FETCH_PREFIX,
+    FOLDER_NAME,
+    PART_NAME,
+    STAGING_ID,
+    check_file_name,
+    check_part_name,
+    check_staging_id,
+    folders,
+    remove_folder,
+    whole_manifest,
+)
+
+MANIFESTS_CACHED_MAX = 4096
+"""Manifests kept in memory, about 2 kB each."""
+
+_PARTITION_MARK = "@"
+STAGED_NAME = re.compile(rf"{STAGING_ID.pattern}{_PARTITION_MARK}[^/@]+")
+"""What the folder of a staged part may be called."""
+
+
+class PartFolders:
+    """The folders of one table.  May be used by several threads.
+
+    Parameters
+    ----------
+    root
+        The table's folder; made, with its parents, if missing.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._lock = threading.Lock()
+        self._sweeping = threading.Lock()
+        self._naming = threading.Lock()
+        self._names_open = True
+        """Whether a part may have a name that is not durable; an earlier process may have left one."""
+        self._manifests: OrderedDict[str, PartManifest] = OrderedDict()
+        self._staged: dict[Path, PartManifest] = {}
+        with store_errors(f"make the table's folder {root}"):
+            root.mkdir(parents=True, exist_ok=True)
+            self.root = root.resolve()
+            self._parts = self.root / "parts"
+            self._staging = self.root / "staging"
+            self._detached = self.root / "detached"
+            self._removing = self.root / "removing"
+            for folder in (self._parts, self._staging, self._detached, self._removing, self.root / "frozen"):
+                self._make(folder)
+            sync_folder(self.root)
+            sync_folder(self.root.parent)
+
+    def _make(self, folder: Path) -> None:
+        make_folder(folder)
+        if not is_folder(folder):
+            raise BadInput(f"{folder} is not a folder of its own: links out of the table's folder are not followed")
+
+    # --- names to paths -------------------------------------------------------------------------------------------------
+
+    def part_path(self, part: str) -> Path:
+        """Folder of a published part, whether it is there or not.  Raises `BadInput` for what can't be a part's name."""
+        return self._parts / check_part_name(part)
+
+    def file_path(self, part: str, file: str) -> Path:
+        """Path of a file of a published part: its manifest or a data file.  Raises `BadInput` for any other name."""
+        return self.part_path(part) / check_file_name(file)
+
+    @property
+    def staging(self) -> Path:
+        """Folder in which inserts are staged: what `stage_table` is to be given, with a `staging_prefix`."""
+        return self._staging
+
+    def staging_prefix(self, staging: str) -> str:
+        """Begin of the names of what is staged under an id.  Raises `InvalidName` for what can't be an id."""
+        return f"{check_staging_id(staging)}{_PARTITION_MARK}"
+
+    def staged_path(self, staging: str, partition: str) -> Path:
+        """Folder of a staged part, whether it is there or not."""
+        if not is_partition_id(partition):
+            raise InvalidName(f"{partition!r} can't be a partition's id")
+        return self._staging / f"{self.staging_prefix(staging)}{partition}"
+
+    def _fetch_path(self, part: str) -> Path:
+        return self._staging / f"{FETCH_PREFIX}{check_part_name(part)}"
+
+    # --- what is there --------------------------------------------------------------------------------------------------
+
+    def parts(self) -> tuple[str, ...]:
+        """Names of the published parts, ascending."""
+        return folders(self._parts, PART_NAME)
+
+    def stagings(self) -> tuple[str, ...]:
+        """Staging ids on disk, ascending."""
+        return tuple(sorted({n.partition(_PARTITION_MARK)[0] for n in folders(self._staging, STAGED_NAME)}))
+
+    def fetches(self) -> tuple[str, ...]:
+        """Names of the parts whose fetch was begun and not finished, ascending."""
+        names = folders(self._staging, FOLDER_NAME)
+        return tuple(n.removeprefix(FETCH_PREFIX) for n in names if n.startswith(FETCH_PREFIX))
+
+    def detached(self) -> tuple[str, ...]:
+        """Names of the folders that were taken out, ascending."""
+        return folders(self._detached, FOLDER_NAME)
+
+    def attachable(self) -> tuple[DetachedPart, ...]:
+        """Give the detached parts that are whole and were not taken out as wrong, by name."""
+        with store_errors("list what is detached"):
+            return tuple(attachable_parts(self._detached))
+
+    def has_part(self, part: str) -> bool:
+        """Whether a published part is there with every file in its full size."""
+        return whole_manifest(self.part_path(part)) is not None
+
+    def manifest(self, part: str) -> PartManifest:
+        """Manifest of a published part, from memory if it was read lately.
+
+        Raises
+        ------
+        CorruptPart
+            The part is not there, or its manifest is damaged.
+        """
+        with self._lock:
+            if part in self._manifests:
+                self._manifests.move_to_end(part)
+                return self._manifests[part]
+        with store_errors(f"read the manifest of {part}"):
+            manifest = read_manifest(self.part_path(part))
+        self._remember(part, manifest)
+        return manifest
+
+    def manifest_bytes(self, part: str) -> bytes:
+        """Manifest of a published part as it is on disk.  Raises as `manifest`."""
+        return self.manifest(part).encode()
+
+    def free_bytes(self) -> int:
+        """Bytes that may still be written on this disk."""
+        with store_errors(f"ask for the room in {self.root}"):
+            found = os.statvfs(self.root)
+        return found.f_bavail * found.f_frsize
+
+    def probe(self) -> None:
+        """Write and sync a few bytes.  Raises `StoreError` while the disk is full or failing."""
+        path = self._staging / ".probe"
+        with store_errors(f"write in {self._staging}"):
+            path.unlink(missing_ok=True)
+            write_file(path, b"probe")
+            path.unlink()
+
+    def _remember(self, part: str, manifest: PartManifest) -> None:
+        with self._lock:
+            self._manifests[part] = manifest
+            self._manifests.move_to_end(part)
+            while len(self._manifests) > MANIFESTS_CACHED_MAX:
+                self._manifests.popitem(last=False)
+
+    def _present(self, target: Path, content_hash: str | None) -> PartManifest | None:
+        manifest = whole_manifest(target)
+        if manifest is None or content_hash not in (None, manifest.content_hash):
+            return None
+        return manifest
+
+    # --- what gets a name -----------------------------------------------------------------------------------------------
+
+    def _give_name(self, folder: Path, target: Path) -> None:
+        rename(folder, target)
+        self._names_open = True  # after the rename: whoever closes it from now on syncs this name, too
+
+    def sync_names(self) -> None:
+        """Make the names of the published parts durable; when they are already, nothing is left to do."""
+        with self._naming, store_errors("sync the folder of parts"):  # who comes during a sync waits for its end
+            if self._names_open:
+                self._names_open = False
+                try:
+                    sync_folder(self._parts)
+                except BaseException:
+                    self._names_open = True
+                    raise
+
+    # --- what loses it --------------------------------------------------------------------------------------------------
+
+    def quarantine(self, part: str, reason: str) -> Path | None:
+        """Take a damaged part out, for people to look at.  None when it is not there.
+
+        Parameters
+        ----------
+        reason
+            Kept in the folder as ``reason.txt``.
+        """
+        moved = self._take_out((part,), BROKEN)
+        for folder in moved:
+            with store_errors(f"note why {part} was taken out"):
+                (folder / "reason.txt").write_text(f"{reason}\n", encoding="utf-8")
+        return moved[0] if moved else None
+
+    def _take_out(self, parts: Sequence[str], why: str) -> tuple[Path, ...]:
+        sources = [self.part_path(part) for part in parts]
+        with self._lock, store_errors(f"take out {', '.join(parts[:5])}"):
+            for part in parts:
+                self._manifests.pop(part, None)
+            moved = [
+                self._move_out(source, self._detached, f"{why}_{source.name}")
+                for source in sources
+                if is_folder(source)
+            ]
+            sync_folder(self._detached)  # also for what an earlier try has moved already
+            sync_folder(self._parts)
+        return tuple(moved)
+
+    def _delete(self, doomed: Sequence[tuple[Path, str]]) -> tuple[str, ...]:
+        """Delete folders, each first put where nobody looks for it."""
+        with self._sweeping, store_errors(f"delete {', '.join(name for _, name in doomed[:5])}"):
+            there = [(path, name) for path, name in doomed if is_folder(path)]
+            moved = [(path, self._move_out(path, self._removing, name)) for path, name in there]
+            sync_folder(self._removing)
+            for parent in sorted({path.parent for path, _ in doomed}):  # also for what an earlier try has moved already
+                sync_folder(parent)
+            for _, target in moved:
+                remove_folder(target)
+        return tuple(name for _, name in there)
+
+    def _move_out(self, source: Path, folder: Path, stem: str) -> Path:
+        target = free_name(folder, stem)
+        rename(source, target)
+        return target
