@@ -132,7 +132,7 @@ def install_packages() -> None:
     """Install replitree, what it needs and what its development needs, at the pinned versions."""
     print("set-up: installing the packages (Spark alone has 450 MB: the first time takes minutes)")
     pip("pip")  # the pinned one: older ones don't know --build-constraint
-    pip("--build-constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[dev]")
+    pip("--build-constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[dev,verify]")
 
 
 def pip(*arguments: str) -> None:

@@ -4,5 +4,5 @@ Neither has a model of the protocol of its own: both run the generators of `prot
 
 Reading path:  `life` (how threads string procedures together), `kernel` (procedures as values), `branches` (every way in
 which an effect ends), `steps` and `space` (moves of a state), `explore`; `invariants`, `mutants`, `models`; then `simulate`
-and `conversation`.  `registry` is what the command line calls.
+and `conversation`.  `packed` is apart: published models, without our procedures.  `registry` is what the command line calls.
 """

@@ -1,0 +1,27 @@
+"""The packed models by name."""
+
+from __future__ import annotations
+
+from replitree.verify.packed import (
+    quorum,
+    quorum_mended,
+    replication,
+    replication_mended,
+    truncate_log,
+    truncate_log_mended,
+)
+from replitree.verify.packed.model import PackedModel
+
+PACKED: dict[str, PackedModel] = {
+    model.name: model
+    for model in (
+        truncate_log.MODEL,
+        replication.MODEL,
+        quorum.MODEL,
+        truncate_log_mended.MODEL,
+        replication_mended.MODEL,
+        quorum_mended.MODEL,
+        quorum_mended.LAGGING,
+    )
+}
+"""Every packed model, in the order in which they are listed."""

@@ -1,0 +1,1 @@
+"""The judge of histories: files, rules, search, and what each of them must find."""

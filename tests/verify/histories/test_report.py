@@ -1,0 +1,74 @@
+"""A verdict as people, programs and browsers see it."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from replitree.verify.histories.judge import check
+from replitree.verify.histories.reading import parse
+from replitree.verify.histories.report import as_dict, lines
+from replitree.verify.histories.rules import RULES
+from replitree.verify.histories.timeline import draw, page
+from tests.verify.histories.known import KNOWN, A, Known, insert, read
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_a_verdict_says_what_broke_what_and_what_was_kept() -> None:
+    verdict = check(parse(KNOWN["an acknowledged insert is not seen"].operations))
+    text = "\n".join(lines(verdict))
+    assert "L1  stale_read" in text
+    assert "x: insert A  [history, line 2]" in text
+    assert "y: linearizable read = {}  [history, line 3]" in text
+    assert "broken: what linearizable promises; kept: eventual, sequential" in text
+    assert text.endswith("wrong")
+    found = json.loads(json.dumps(as_dict(verdict)))
+    assert (found["verdict"], found["fine"], found["counts"]) == ("wrong", False, {"L1": 1})
+    assert found["levels_kept"] == ["eventual", "sequential"]
+    assert [each["kind"] for each in found["anomalies"][0]["operations"]] == ["insert", "read"]
+
+
+def test_a_fine_history_is_said_to_be() -> None:
+    verdict = check(parse([insert("x", 0, 10, A), read("y", 20, 30, A)]))
+    assert lines(verdict)[-1] == "fine"
+    assert as_dict(verdict)["levels_kept"] == ["eventual", "sequential", "linearizable"]
+    assert "<svg" not in page(verdict, "h")
+
+
+@pytest.mark.parametrize("known", KNOWN.values(), ids=KNOWN)
+def test_every_anomaly_can_be_drawn(known: Known) -> None:
+    (anomaly, *_) = check(parse(known.operations)).anomalies
+    picture = ET.fromstring(draw(anomaly))
+    bars = [each for each in picture.iter(f"{SVG}rect") if each.get("rx")]
+    assert len(bars) == len(anomaly.operations)
+    width = float(picture.attrib["width"])
+    assert all(
+        float(bar.attrib["x"]) >= 0 and float(bar.attrib["x"]) + float(bar.attrib["width"]) <= width for bar in bars
+    )
+    texts = {each.text for each in picture.iter(f"{SVG}text")}
+    assert {operation.client for operation in anomaly.operations} <= texts
+
+
+def test_bars_of_one_client_do_not_lie_on_each_other() -> None:
+    (anomaly,) = check(parse(KNOWN["a client goes back"].operations)).anomalies
+    bars = [each.attrib for each in ET.fromstring(draw(anomaly)).iter(f"{SVG}rect") if each.get("rx")]
+    (one, two) = (bar for bar in bars if bar["y"] == bars[-1]["y"])
+    assert float(one["x"]) + float(one["width"]) <= float(two["x"])
+
+
+def test_a_page_needs_nothing_else_and_quotes_what_it_shows() -> None:
+    client = "<script>"
+    verdict = check(parse([insert(client, 0, 10, A), read("y", 20, 30, ())]))
+    text = page(verdict, "a <b>")
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "src=" not in text
+    assert "href=" not in text
+    assert "stale_read" in text
+
+
+def test_every_rule_has_a_name_and_a_level() -> None:
+    assert all(rule.number == number and rule.anomaly and rule.says for number, rule in RULES.items())
