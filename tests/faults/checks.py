@@ -23,9 +23,10 @@ from replitree.client.snapshot import Snapshot
 from replitree.client.table import Table
 from replitree.errors import ReplitreeError
 from replitree.protocol.fold import fold
-from tests.faults.cluster import FaultCluster, wait_for
+from tests.faults.cluster import FaultCluster
 from tests.faults.scribe import Scribe
 from tests.faults.workload import Account
+from tests.waiting import wait_for
 
 SETTLE_S = 120.0
 LOG_KEPT_SETTING = "min_replicated_logs_to_keep"

@@ -3,10 +3,11 @@
 ::
 
     client ──────────────── front of r1 ── r1 ── r1>zk1, r1>zk2, r1>zk3 ── the ensemble
-      (straight to the          │
+      (straight to the          │                                          zk1>zk2, zk2>zk1, …
        ensemble)          r2>r1, r3>r1, client>r1
 
-Every replica reaches every server of the ensemble through a link of its own.  A replica advertises its front; who calls there
+Every replica reaches every server of the ensemble through a link of its own, and so do the servers each other, for elections
+and for what follows (`tests.faults.ensemble`).  A replica advertises its front; who calls there
 is told apart by the address that the call comes from, so ``r2>r1`` can be cut while ``client>r1`` is not.  The client asks the
 ensemble without a link: what it reads there to keep the account must not lie.
 
@@ -21,27 +22,27 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from replitree.client.cluster import TOKEN_FILE, make_token
 from replitree.client.connection import Connection, connect
-from replitree.coordination.embedded import LOCALHOST, EmbeddedZooKeeper, free_ports
+from replitree.coordination.embedded import LOCALHOST, free_ports
 from replitree.coordination.supervise import Supervised
 from replitree.coordination.url import ROOT_DEFAULT, SCHEME
 from tests.faults.disk import INJECTED, Disk
+from tests.faults.ensemble import LinkedEnsemble
 from tests.faults.proxy import Link, Network
+from tests.waiting import wait_for
 
 CLIENT = "client"
 SESSION_TIMEOUT_S = 4.0
 STOP_S_MAX = 40.0
 KILL_S_MAX = 10.0
 READY_S_MAX = 120.0
-LOOK_S = 0.05
 MAY_END = ("replitree server: no ZooKeeper at", "replitree server: ZooKeeper at", "ZooKeeper session ended", INJECTED)
 """Last words with which a process may end by itself before it was ready: whoever runs it starts it again."""
 
@@ -75,8 +76,8 @@ class FaultCluster:
         self.folder = folder.absolute()
         self.names = tuple(f"r{number}" for number in range(1, replicas + 1))
         self.servers = tuple(f"zk{number}" for number in range(1, servers + 1))
-        self.ensemble = EmbeddedZooKeeper(self.folder / "zookeeper", servers, durable=False)
         self.network = Network()
+        self.ensemble = LinkedEnsemble(self.folder / "zookeeper", servers, self.network, self._between_servers)
         self.disks = {name: Disk(self.folder / name, mounted=mounted) for name in self.names}
         self.session_timeout_s = SESSION_TIMEOUT_S
         self.settings = {"session_timeout_s": SESSION_TIMEOUT_S, **(settings or {})}
@@ -137,14 +138,13 @@ class FaultCluster:
     def _lay_links(self, name: str, ports: list[int]) -> None:
         front, own, *to_ensemble = ports
         callers = {self._processes[other].address: other for other in self.names if other != name}
-        links = {address: self._link(other, name) for address, other in callers.items()}
-        self.network.front({**links, "": self._link(CLIENT, name)}, front, own)
+        links = {address: self.link(other, name) for address, other in callers.items()}
+        self.network.front({**links, "": self.link(CLIENT, name)}, front, own)
         for server, port, target in zip(self.servers, to_ensemble, self.ensemble.ports, strict=True):
-            self.network.front({"": self._link(name, server)}, port, target)
+            self.network.front({"": self.link(name, server)}, port, target)
 
-    def _link(self, source: str, target: str) -> Link:
-        link = self._links[source, target] = self.network.link(source, target)
-        return link
+    def _between_servers(self, source: int, target: int) -> Link:
+        return self.link(self.servers[source], self.servers[target])
 
     def _configuration(self, name: str, ports: list[int]) -> dict[str, object]:
         front, own, *to_ensemble = ports
@@ -178,11 +178,13 @@ class FaultCluster:
         return self._listens[name]
 
     def link(self, source: str, target: str) -> Link:
-        """Return the link from one of the replicas, or the client, to a replica or a server."""
+        """Return the link from a replica, a server or the client to a replica or a server."""
+        if (source, target) not in self._links:
+            self._links[source, target] = self.network.link(source, target)
         return self._links[source, target]
 
     def links(self, name: str, *others: str) -> tuple[Link, ...]:
-        """Return the links of a replica to or from these others; without others, all that it has."""
+        """Return the links of a replica or a server to or from these others; without others, all that it has."""
         return tuple(
             link
             for (source, target), link in sorted(self._links.items())
@@ -316,11 +318,3 @@ def session_in(head: bytes) -> tuple[int, bytes] | None:
         return None
     number = int.from_bytes(head[12:20], "big", signed=True)
     return (number, head[24:40]) if number else None
-
-
-def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], deadline_s: float = 60.0) -> None:
-    """Wait until a condition holds; fail with `what` when it does not in time."""
-    pause, end = threading.Event(), time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, f"not in {deadline_s:g} s: {what if isinstance(what, str) else what()}"
-        pause.wait(LOOK_S)

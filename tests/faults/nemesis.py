@@ -14,19 +14,22 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import TypeAlias
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from tests.faults.cluster import CLIENT, FaultCluster, wait_for
+from tests.faults.cluster import CLIENT, FaultCluster
 from tests.faults.disk import flip
 from tests.faults.proxy import HELD, Condition, Link
-from tests.faults.schedule import DOWN, UP, Round, Scene, Strike
+from tests.faults.schedule import BOTH, DOWN, UP, Round, Scene, Strike
+from tests.waiting import wait_for
 
 READY_S_MAX = 120.0
 EXPIRE_S_MAX = 10.0
+OPPOSITE = {UP: DOWN, DOWN: UP, BOTH: BOTH}
 
 Say: TypeAlias = Callable[[str], object]
 
@@ -156,6 +159,37 @@ class Nemesis:
         pids = [self.cluster.ensemble.pid(index) for index in self._leader()]
         with _stopped([pid for pid in pids if pid]):
             yield
+
+    @contextmanager
+    def _cut_ensemble(self, what: Strike) -> Iterator[None]:
+        with self._cut_between(*what.targets, what=what):
+            yield
+
+    @contextmanager
+    def _isolate_server(self, what: Strike) -> Iterator[None]:
+        """Cut a server from all others; whoever is connected to it stays so."""
+        with ExitStack() as cuts:
+            for other in self._other_servers(what.targets[0]):
+                cuts.enter_context(self._cut_between(what.targets[0], other, what=what))
+            yield
+
+    @contextmanager
+    def _slow_ensemble(self, what: Strike) -> Iterator[None]:
+        (name,), slow = what.targets, Condition(delay_s=what.amount)
+        from_it = [self.cluster.link(name, other) for other in self._other_servers(name)]
+        to_it = [self.cluster.link(other, name) for other in self._other_servers(name)]
+        with changed(from_it, slow, what.way), changed(to_it, slow, OPPOSITE[what.way]):
+            yield
+
+    @contextmanager
+    def _cut_between(self, first: str, second: str, *, what: Strike) -> Iterator[None]:
+        """Cut two servers from each other, whichever of them has begun a connection; ``up``: what the first one sends."""
+        link = self.cluster.link
+        with held((link(first, second),), what), held((link(second, first),), replace(what, way=OPPOSITE[what.way])):
+            yield
+
+    def _other_servers(self, name: str) -> list[str]:
+        return [other for other in self.cluster.servers if other != name]
 
     def _leader(self) -> list[int]:
         leader = self.cluster.ensemble.leader()

@@ -65,12 +65,15 @@ class Link:
         How many connections began, and how many bytes passed upwards and downwards.
     head
         First bytes that the target sent on the last connection.
+    says
+        Bytes that a source may say first on a connection, and what of their length the target hears instead.
     """
 
     def __init__(self, network: Network, source: str, target: str) -> None:
         self.source, self.target = source, target
         self.accepted, self.passed = 0, [0, 0]
         self.head = b""
+        self.says: dict[bytes, bytes] = {}
         self._network = network
         self._refusing = False
         self._up, self._down = _Flow(self.passed, 0), _Flow(self.passed, 1)
@@ -162,7 +165,7 @@ class Link:
         there, pair.target = await asyncio.open_connection(*address, limit=CHUNK_BYTES)
         self.head = b""
         pumps = [
-            asyncio.create_task(self._up.pump(reader, pair.target)),
+            asyncio.create_task(self._up.pump(reader, pair.target, self._say)),
             asyncio.create_task(self._down.pump(there, pair.source, self._remember)),
         ]
         pair.pumps = pumps
@@ -170,9 +173,15 @@ class Link:
             pair.abort()
         await asyncio.gather(*pumps, return_exceptions=True)
 
-    def _remember(self, data: bytes) -> None:
-        if len(self.head) < HEAD_BYTES:
+    def _say(self, place: int, data: bytes) -> bytes:
+        for said, heard in self.says.items() if place == 0 else ():
+            data = data.replace(said, heard)
+        return data
+
+    def _remember(self, place: int, data: bytes) -> bytes:
+        if place < HEAD_BYTES:
             self.head = (self.head + data)[:HEAD_BYTES]
+        return data
 
 
 class _Flow:
@@ -200,15 +209,16 @@ class _Flow:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        look: Callable[[bytes], None] = lambda _: None,
+        heard: Callable[[int, bytes], bytes],
     ) -> None:
-        """Pass on what comes, and the end of it."""
+        """Pass on what comes, and the end of it; `heard` is called with each piece and where in the stream it begins."""
+        place = 0
         try:
             while data := await reader.read(CHUNK_BYTES):
                 await self._slow_down(len(data))
                 await self.gate()
-                look(data)
-                writer.write(data)
+                writer.write(heard(place, data))
+                place += len(data)
                 self._passed[self._place] += len(data)
                 await writer.drain()
             await self.gate()
@@ -275,15 +285,15 @@ class Network:
         """Make a link; it carries nothing until a front leads to it."""
         return Link(self, source, target)
 
-    def front(self, links: Mapping[str, Link], port: int, target_port: int) -> None:
-        """Listen at a port.
+    def front(self, links: Mapping[str, Link], port: int, target_port: int) -> int:
+        """Listen at a port, and return it.
 
         Parameters
         ----------
         links
             By the address that a connection comes from; ``""`` for all others.
         port, target_port
-            On 127.0.0.1.
+            On 127.0.0.1; port 0 takes a free one.
         """
 
         async def arrived(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -296,10 +306,12 @@ class Network:
             with contextlib.suppress(asyncio.CancelledError):  # by `close`; asyncio's streams would report it
                 await link.carry(reader, writer, (LOCALHOST, target_port))
 
-        async def listen() -> None:
-            self._servers.append(await asyncio.start_server(arrived, LOCALHOST, port, limit=CHUNK_BYTES))
+        async def listen() -> int:
+            server = await asyncio.start_server(arrived, LOCALHOST, port, limit=CHUNK_BYTES)
+            self._servers.append(server)
+            return int(server.sockets[0].getsockname()[1])
 
-        self.call(listen)
+        return self.call(listen)
 
     def call(self, what: Callable[[], Awaitable[T]]) -> T:
         """Do something in the links' own thread, and return when it is done."""

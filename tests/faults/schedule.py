@@ -37,7 +37,8 @@ class Strike:
     targets
         Replicas or servers.
     way
-        Of a link: ``up`` (from the source of the link to its target), ``down`` or ``both``.
+        Of a link: ``up`` (from the source of the link to its target), ``down`` or ``both``.  Between two servers: from the
+        first target to the second, or, of one that is isolated or slow, from it to the others.
     amount
         Delay in seconds, or the share of operations that fail.
     drops
@@ -160,6 +161,15 @@ def _cut_peers(chance: random.Random, scene: Scene) -> Fields:
     return {**fields, "targets": tuple(chance.sample(scene.replicas, 2))}
 
 
+def _cut_ensemble(chance: random.Random, scene: Scene) -> Fields:
+    fields = _cut(8.0)(chance, scene)
+    return {**fields, "targets": tuple(chance.sample(scene.servers, min(2, len(scene.servers))))}
+
+
+def _one_server(draw: Draw) -> Draw:
+    return lambda chance, scene: {**draw(chance, scene), "targets": (chance.choice(scene.servers),)}
+
+
 def _slow(delay_s: float) -> Draw:
     def draw(chance: random.Random, scene: Scene) -> Fields:
         return {
@@ -192,6 +202,9 @@ KINDS: Mapping[str, Draw] = {
     "zk-kill-all": _servers(99, 1.0),
     "zk-kill-leader": _leader(0.0, 3.0),
     "zk-pause-leader": _leader(6.0, 8.0),
+    "cut-ensemble": _cut_ensemble,
+    "isolate-server": _one_server(_cut(8.0)),
+    "slow-ensemble": _one_server(_slow(0.3)),
     # links
     "cut-zookeeper": _cut(3.0),
     "long-cut-zookeeper": _long(_cut(0.0)),

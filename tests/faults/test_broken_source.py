@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults import checks
-from tests.faults.cluster import FaultCluster, wait_for
+from tests.faults.cluster import FaultCluster
 from tests.faults.workload import SCHEMA, rows
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
 

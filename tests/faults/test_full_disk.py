@@ -15,7 +15,7 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.errors import ReplitreeError
 from tests.faults.checks import wait_until_equal
-from tests.faults.cluster import wait_for
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

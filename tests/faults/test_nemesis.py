@@ -11,11 +11,12 @@ import pytest
 from replitree.client.table import Table
 from replitree.errors import ReplitreeError
 from tests.faults import checks
-from tests.faults.cluster import CLIENT, FaultCluster, wait_for
+from tests.faults.cluster import CLIENT, FaultCluster
 from tests.faults.disk import can_mount
 from tests.faults.nemesis import Nemesis
 from tests.faults.schedule import DOWN, UP, Round, Strike
 from tests.faults.workload import SCHEMA, rows
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -156,6 +157,43 @@ def test_the_ensemble_without_its_leader_finds_another(cluster: FaultCluster, ne
     wait_for(lambda: all(cluster.ensemble.pid(index) for index in range(3)), "all servers run")
 
 
+@pytest.mark.parametrize("way", ["both", UP, DOWN])
+def test_a_leader_that_is_isolated_is_replaced(
+    cluster: FaultCluster, table: Table, nemesis: Nemesis, fresh: Rows, way: str
+) -> None:
+    wait_for(lambda: cluster.ensemble.leader() is not None, "somebody leads")
+    before = cluster.ensemble.leader()
+    assert before is not None
+    with nemesis.strike(Strike("isolate-server", 0, 0, (cluster.servers[before],), way)):
+        wait_for(lambda: cluster.ensemble.leader() not in (None, before), "somebody else leads")
+        wait_for(lambda: not refuses(table, fresh, "r1"), "r1 serves")
+
+
+def test_servers_that_are_all_cut_from_each_other_have_no_leader_and_find_one_again(
+    cluster: FaultCluster, table: Table, nemesis: Nemesis, fresh: Rows
+) -> None:
+    cuts = [Strike("cut-ensemble", 0, 0, pair) for pair in (("zk1", "zk2"), ("zk2", "zk3"), ("zk1", "zk3"))]
+    with nemesis.strike(cuts[0]), nemesis.strike(cuts[1]), nemesis.strike(cuts[2]):
+        links = [cluster.link(one, other) for one in cluster.servers for other in cluster.servers if one != other]
+        before = [tuple(link.passed) for link in links]
+        wait_for(lambda: cluster.ensemble.leader() is None, "nobody leads")
+        assert refuses(table, fresh, "r1")
+        assert [tuple(link.passed) for link in links] == before
+    wait_for(lambda: cluster.ensemble.leader() is not None, "somebody leads", 30.0)
+
+
+def test_two_servers_that_are_cut_from_each_other_need_the_third(
+    cluster: FaultCluster, table: Table, nemesis: Nemesis, fresh: Rows
+) -> None:
+    with nemesis.strike(Strike("cut-ensemble", 0, 0, ("zk1", "zk2"), drops=True)):
+        wait_for(lambda: not refuses(table, fresh, "r1"), "r1 serves")
+
+
+def test_a_slow_ensemble_serves(cluster: FaultCluster, table: Table, nemesis: Nemesis, fresh: Rows) -> None:
+    with nemesis.strike(Strike("slow-ensemble", 0, 0, ("zk1",), amount=0.1)):
+        wait_for(lambda: not refuses(table, fresh, "r1"), "r1 serves")
+
+
 # --- links --------------------------------------------------------------------------------------------------------------
 
 
@@ -193,6 +231,16 @@ def test_between_peers_that_are_cut_nothing_passes(
         fresh.insert(table, "r2")
         table.replica("r3").snapshot(timeout_s=20.0)
         assert [tuple(link.passed) for link in links] == before
+
+
+def test_whoever_is_cut_from_a_writer_soon_has_its_rows_from_another(
+    cluster: FaultCluster, table: Table, nemesis: Nemesis, fresh: Rows
+) -> None:
+    with nemesis.strike(Strike("cut-peers", 0, 0, ("r1", "r3"))):
+        fresh.insert(table, "r1")
+        index = table.replica("r1").snapshot().index
+        table.replica("r2").snapshot(min_index=index - 1, timeout_s=15.0)
+        table.replica("r3").snapshot(min_index=index - 1, timeout_s=15.0)
 
 
 def test_a_client_that_is_cut_off_reaches_the_other_replicas(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -99,7 +100,7 @@ class Account:
             return token in self.acknowledged
 
 
-class Client:
+class Client(ABC):
     """A thread that does something again and again until it is told to finish."""
 
     def __init__(self, name: str, table: Table, names: tuple[str, ...], account: Account, seed: int) -> None:
@@ -137,8 +138,9 @@ class Client:
         except BaseException as error:  # noqa: BLE001 - reported at the end of the run
             self.failure = error
 
+    @abstractmethod
     def _act(self) -> None:
-        raise NotImplementedError
+        """Do it once."""
 
     def _somewhere(self) -> Table:
         return self._table.replica(self._random.choice(self._names))

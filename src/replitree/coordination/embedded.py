@@ -67,7 +67,7 @@ _JAVA_FLAGS = (
 )
 _SETTINGS = """\
 tickTime=500
-initLimit=20
+initLimit=10
 syncLimit=10
 minSessionTimeout=1000
 maxSessionTimeout=60000

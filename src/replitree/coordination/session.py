@@ -14,6 +14,13 @@ Guarantees:
   280 requests without a connection, and then every caller blocks for good (kazoo issue 577).  Here it is a counter.
 * kazoo builds a selector for every wait, several per request.
 * watches take no detour through a queue and a second thread of kazoo's.
+
+`_Connection` mends two things that kazoo does wrong when a session comes back on another connection:
+
+* kazoo counts requests anew.  ZooKeeper tells the commits of a session apart by these numbers: one that was sent on the last
+  connection and is late would be taken for the one of the same number on this connection, and answer it.
+* kazoo's thread ends with an error of its own when an answer is missing before another one, as when the session has been moved
+  meanwhile: ZooKeeper then does not answer the commits, and hangs up, but what it sends before that may hold later answers.
 """
 
 from __future__ import annotations
@@ -29,7 +36,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import Callback, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
@@ -139,7 +148,7 @@ class ZooKeeperSession:
 def _make_client(url: CoordinationUrl, timeout_s: float) -> Any:
     handler = _Handler()
     who = url.credentials
-    return KazooClient(
+    client = KazooClient(
         hosts=url.servers,
         timeout=timeout_s,
         handler=handler,
@@ -150,6 +159,28 @@ def _make_client(url: CoordinationUrl, timeout_s: float) -> Any:
         default_acl=[make_digest_acl(who.user, who.password, all=True)] if who else None,
         logger=log,
     )
+    client._connection = _Connection(client, client._conn_retry.copy(), log)  # noqa: SLF001 - kazoo lets nobody choose
+    return client
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships no types
+    """kazoo's connection, for all of a session's connections: see the module's docstring."""
+
+    _number = 0
+
+    @property
+    def _xid(self) -> int:
+        return self._number
+
+    @_xid.setter
+    def _xid(self, number: int | None) -> None:
+        self._number = number or self._number
+
+    def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
+        pending = self.client._pending  # noqa: SLF001
+        if pending and pending[0][2] != header.xid:
+            raise ConnectionDropped(f"request {header.xid} was answered, and request {pending[0][2]} before it was not")
+        return super()._read_response(header, buffer, offset)
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types

@@ -1,0 +1,24 @@
+"""Waiting for something to happen, with a deadline: what tests have instead of sleeping."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+DEADLINE_S = 60.0
+LOOK_S = 0.02
+
+
+def wait_for(
+    look: Callable[[], T | None], what: str | Callable[[], str] = "the condition", deadline_s: float = DEADLINE_S
+) -> T:
+    """Look until there is something to see, and return it; fail with `what` when there is nothing in time."""
+    pause, end = threading.Event(), time.monotonic() + deadline_s
+    while not (found := look()):
+        assert time.monotonic() < end, f"not in {deadline_s:g} s: {what if isinstance(what, str) else what()}"
+        pause.wait(LOOK_S)
+    return found
