@@ -279,11 +279,11 @@ def _settle(
     yield Sync(layout.block(table, blocks[0]))
     many = yield GetMany((layout.block(table, blocks[0]),))
     found = many.nodes[0]
-    own = BlockValue(staging, inserter.log_from)
+    own = BlockValue(
+        staging, inserter.log_from
+    )  # no id: it never came, or was forgotten since, and then it was in the log
     value = own if found is None else decode_block(found.value, layout.block(table, blocks[0]))
-    if (
-        value.insert == staging
-    ):  # no id: it never came, or was forgotten since; then the log has the entry, or it had it
+    if value.insert == staging:
         entry = yield from find_insert(table, value)
         if entry is not None:
             return InLog(entry.index)
