@@ -279,9 +279,7 @@ def _settle(
     yield Sync(layout.block(table, blocks[0]))
     many = yield GetMany((layout.block(table, blocks[0]),))
     found = many.nodes[0]
-    own = BlockValue(
-        staging, inserter.log_from
-    )  # no id: it never came, or was forgotten since, and then it was in the log
+    own = BlockValue(staging, inserter.log_from)  # without an id it never came, or the id was forgotten since
     value = own if found is None else decode_block(found.value, layout.block(table, blocks[0]))
     if value.insert == staging:
         entry = yield from find_insert(table, value)
