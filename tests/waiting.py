@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,3 +25,16 @@ def wait_for(
         assert time.monotonic() < end, f"not in {deadline_s:g} s: {what if isinstance(what, str) else what()}"
         pause.wait(LOOK_S)
     return found
+
+
+def stop_process(pid: int) -> None:
+    """Stop a process (SIGSTOP), and wait until none of its threads runs any more: one may still answer for a moment."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    if tasks.exists():
+        wait_for(lambda: all(_state(task) == "T" for task in tasks.iterdir()), f"process {pid} stands still")
+
+
+def _state(task: Path) -> str:
+    """Return the letter that follows the name in parentheses."""
+    return (task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]

@@ -41,6 +41,7 @@ from replitree.protocol.effects import (
 from tests.coordination.conftest import ZooKeeperProvider
 from tests.coordination.proxy import Fault
 from tests.coordination.waiting import Recorder, eventually
+from tests.waiting import stop_process
 
 pytestmark = pytest.mark.system
 
@@ -256,7 +257,7 @@ def test_a_server_that_hangs_blocks_nobody_for_good(tmp_path: Path) -> None:
         zk = ZooKeeperCoordination(server.url, operation_timeout_s=0.3, connect_timeout_s=0.3, session_timeout_s=30.0)
         pid = server.pid(0)
         assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+        stop_process(pid)
         later.callback(os.kill, pid, signal.SIGCONT)
         begun = time.monotonic()
         with pytest.raises(CoordinationUnavailable, match="did not answer"):
