@@ -81,10 +81,11 @@ STEPS = {
 """Steps of the shortest counterexample of each mutant."""
 
 SLOW = (
-    "ids_dropped", "ids_notes", "results_queued", "roll_insert", "roll_crash", "roll_again", "roll_replaced", "roll_command",
-    "roll_session", "restore_two", "restored",
+    "ids_clean_clean", "ids_crash", "ids_dropped", "ids_notes", "results_queued", "results_away", "results_killed",
+    "roll_insert", "roll_two", "roll_crash", "roll_again", "roll_merge", "roll_command", "roll_replaced", "roll_clean",
+    "roll_session", "restore_crash", "restore_join", "restore_session", "restore_start", "restore_two", "restored",
 )  # fmt: skip
-"""Models that take a second each: not in the fast gate, but their mutants are."""
+"""Models that take a second each, or nearly: not in the fast gate, but their mutants are."""
 
 LONG = ("start-of-log-asked-before-the-search", "result-forgotten-for-who-joins")
 """Mutants that are caught only after many thousand states."""

@@ -10,7 +10,7 @@ def size(replicas: int, records: int, **more: int) -> dict[str, int]:
     return {"replicas": replicas, "records": records, **more}
 
 
-GATE = [
+SMALL = [
     (TL, size(3, 4), 25_581, 4_354, 20),
     (TL, size(3, 5), 57_981, 9_772, 24),
     (TL, size(3, 7), 216_305, 35_988, 32),

@@ -15,7 +15,8 @@ def counted(told: Told) -> tuple[int, int, int]:
     return told.generated, told.states, told.depth
 
 
-@pytest.mark.parametrize(("name", "limits", "generated", "states", "depth"), pins.GATE)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "limits", "generated", "states", "depth"), pins.SMALL)
 @needs_numba
 def test_small_models_have_the_known_numbers_of_states(
     name: str, limits: dict[str, int], generated: int, states: int, depth: int
@@ -47,6 +48,7 @@ def test_the_largest_models_have_the_known_numbers_of_states(
     assert (once, told.states, told.depth) == (generated, states, depth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "limits", "states"), pins.SYMMETRIC)
 @needs_numba
 def test_replicas_that_are_alike_are_counted_once(name: str, limits: dict[str, int], states: int) -> None:
