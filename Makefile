@@ -20,7 +20,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/.pycache
 
 # PYTHON3, on the command line or in the environment, names the Python that .venv is made with.
 SET_UP := python3="$${PYTHON3:-$$(tools/find-python)}" && "$$python3" tools/set_up.py
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help setup check test lint types layers unit system demo bench faults nemesis golden nightly format clean
 
@@ -56,12 +56,13 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
+# One worker more than there are cores: a test of replicas waits for half of its time.
 unit: $(READY)
-	$(PYTEST) --doctest-modules -m "not (slow or system or nightly)" src tests
+	$(PYTEST) -n $$(($(WORKERS) + 1)) --doctest-modules -m "not (slow or system or nightly)" src tests
 
 # Two at a time: each of these starts servers of its own on free ports.
 system: $(READY)
-	$(PYTEST) --dist loadfile -m "(slow or system) and not nightly" tests
+	$(PYTEST) -n $(WORKERS) --dist loadfile -m "(slow or system) and not nightly" tests
 
 # --- see it work --------------------------------------------------------------------------------------------------------------
 

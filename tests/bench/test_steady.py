@@ -89,6 +89,7 @@ def test_a_watch_that_fails_is_not_taken_for_one_that_saw_nothing(
         watch.check()
 
 
+@pytest.mark.slow
 def test_a_stream_on_real_replicas_is_counted_to_the_end(tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "cluster", 2, durable=False) as cluster:
         measured = steady.measure(cluster, seconds=1, rate=20, clients=4, say=lambda _: None)

@@ -69,10 +69,14 @@ def test_results_are_not_kept_for_a_replica_that_was_given_up(cluster: InProcess
     assert len(kept) > 1
     clean(first)
     assert is_lost(first, "r2") == LOST
-    leader.clean(epoch)
-    leader.clean(epoch)
-    left = first.coordination.perform(Children(layout.results(TABLE))) or ()
-    assert set(kept) - set(left)  # merges of what was inserted just now may have made others meanwhile
+
+    def some_are_forgotten() -> bool:
+        """Merges of what was inserted just now may make others, and keep these while they wait in the queue."""
+        leader.clean(epoch)
+        left = first.coordination.perform(Children(layout.results(TABLE))) or ()
+        return bool(set(kept) - set(left))
+
+    wait_for(some_are_forgotten, "results are forgotten")
     second.restart()
     wait_active(second)
     cluster.wait_equal([10, 11, 15, 16, *range(100, 220)])

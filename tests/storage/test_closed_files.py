@@ -74,7 +74,9 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int
             opened.append(os.open(tmp_path / f"other-{len(opened)}", os.O_RDWR | os.O_CREAT))
 
     monkeypatch.setattr(HashingFile, "close", close_and_open)
+    gc.freeze()  # so that the test's collection looks at the test's own objects alone
     yield opened
+    gc.unfreeze()
     for descriptor in opened:
         os.close(descriptor)
 

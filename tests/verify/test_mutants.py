@@ -77,7 +77,12 @@ def test_every_invariant_that_a_bug_could_break_has_a_mutant() -> None:
     assert set(NAMES) - broken == {"I7", "STOP"}  # I7: I1 notices first; STOP: nothing but a take-over sets it
 
 
-LONG = (*pins_longlife.LONG, *pins_upkeep.LONG, "drop-before-covered-insert", "forgets-too-early")
+LONG = (
+    *pins_longlife.LONG,
+    *pins_upkeep.LONG,
+    *("drop-before-covered-insert", "drop-of-named-parts", "drop-leaves-covered-parts", "change-of-later-blocks"),
+    *("executed-unnoticed", "forgets-too-early"),
+)
 """Caught only after seconds of exploring."""
 
 
