@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from replitree.replica.leader import AGE_S, CHOOSING_SHARE, IDLE_S_MAX, IDLE_S_MIN, Pace
+from replitree.replica.leader import AGE_S, CHOOSING_SHARE, CROWDED_S, IDLE_S_MAX, IDLE_S_MIN, PARTS_MEANT, Pace
 
 
-def look(pace: Pace, state: object, now_s: float = 0.0, *, took_s: float = 0.0, found: bool = False) -> float | None:
+def look(
+    pace: Pace, state: object, now_s: float = 0.0, *, took_s: float = 0.0, found: bool = False, parts: int = 1
+) -> float | None:
     """Ask the selector if that is not pointless; return the pause after it."""
     if pace.may_rest(state, now_s):
         return None
-    pace.looked(state, now_s, now_s + took_s, found=found)
+    pace.looked(state, now_s, now_s + took_s, found=found, parts=parts)
     return pace.pause_s
 
 
@@ -43,3 +45,22 @@ def test_it_asks_again_as_long_as_there_is_something_to_merge() -> None:
 def test_a_large_table_is_not_looked_at_all_the_time() -> None:
     assert look(Pace(), "a", took_s=0.04) == 0.04 / CHOOSING_SHARE
     assert look(Pace(), "a", took_s=10) == IDLE_S_MAX
+
+
+def test_it_looks_the_earlier_the_more_parts_come_in() -> None:
+    """Where parts come in at a steady rate, it soon finds about as many as are meant to be there."""
+    pace, rate_per_s, kept = Pace(), 200, 10
+    parts, found = kept + rate_per_s * IDLE_S_MIN, []
+    for _ in range(20):
+        found.append(parts)
+        pause = look(pace, object(), found=True, parts=round(parts))
+        assert pause is not None
+        parts = kept + rate_per_s * pause
+    assert found[0] > 2 * PARTS_MEANT
+    assert abs(found[-1] - PARTS_MEANT) < 2
+
+
+def test_it_waits_as_long_as_ever_when_it_is_calm_again() -> None:
+    pace = Pace()
+    assert look(pace, "many", found=True, parts=100 * PARTS_MEANT) == CROWDED_S
+    assert [look(pace, each, parts=PARTS_MEANT // 5) for each in range(2)] == [IDLE_S_MIN] * 2

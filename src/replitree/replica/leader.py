@@ -3,8 +3,9 @@
 Nothing depends on there being one leader.  It resigns when the replica shuts down or is read-only, and does not stand when the
 replica waits for the results of others (``merge = "fetch"``) or merges are paused on it.
 
-After merges were proposed it looks again when they are pulled, `IDLE_S_MIN` later; when there was nothing to do it waits longer
-each time, up to `IDLE_S_MAX`.
+After merges were proposed it looks again when they are pulled, `IDLE_S_MIN` later, or earlier when so many parts come in that
+a partition would have more than `PARTS_MEANT` by then.  When there was nothing to do it waits longer each time, up to
+`IDLE_S_MAX`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ from replitree.replica.progress import Progress
 from replitree.replica.runner import Performer
 
 IDLE_S_MIN = 0.5
-"""Shortest time between two choices: what gathers meanwhile is merged at once, in fewer and wider merges."""
+"""Time between two choices: what gathers meanwhile is merged at once, in fewer and wider merges."""
+
+CROWDED_S = 0.1
+"""The same, at the least, where more parts come in than are meant to be there."""
+
+PARTS_MEANT = 50
+"""Parts of the fullest partition at a choice, above which the next one comes earlier."""
 
 CHOOSING_SHARE = 0.05
 """Of a core, that choosing among the parts of a large table may take."""
@@ -83,7 +90,7 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self.pause_s = IDLE_S_MIN
+        self.pause_s = self._gather_s = IDLE_S_MIN
         self._nothing_for: object = None
         self._look_at = 0.0
 
@@ -94,9 +101,16 @@ class Pace:
         self.pause_s = min(IDLE_S_MAX, self.pause_s * 2)
         return True
 
-    def looked(self, state: object, began_s: float, ended_s: float, *, found: bool) -> None:
-        """Take note of what the selector found in a table in this state, and when it was asked and answered."""
-        self.pause_s = min(IDLE_S_MAX, max(IDLE_S_MIN, (ended_s - began_s) / CHOOSING_SHARE))
+    def looked(self, state: object, began_s: float, ended_s: float, *, found: bool, parts: int) -> None:
+        """Take note of what the selector found in a table in this state, and when it was asked and answered.
+
+        Parameters
+        ----------
+        parts
+            How many parts the fullest partition had then.
+        """
+        self._gather_s = min(IDLE_S_MIN, max(CROWDED_S, self._gather_s * PARTS_MEANT / max(1, parts)))
+        self.pause_s = min(IDLE_S_MAX, max(self._gather_s, (ended_s - began_s) / CHOOSING_SHARE))
         self._nothing_for, self._look_at = (None, 0.0) if found else (state, began_s + AGE_S)
 
 
@@ -211,8 +225,9 @@ class Leader:
         state = (progress.place, progress.held)
         if self._pace.may_rest(state, now):
             return ()
+        parts = progress.partition_parts_max()
         choices = self._host.merges.choose()
-        self._pace.looked(state, now, time.monotonic(), found=bool(choices))
+        self._pace.looked(state, now, time.monotonic(), found=bool(choices), parts=parts)
         return choices
 
     def _wait_pulled(self, index: LogIndex) -> None:
