@@ -3,67 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.started import COMMAND, STOP_S_MAX, Cluster, rows, runs, start_up, stop
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
-
-COMMAND = [sys.executable, "-m", "replitree.cli.main"]
-STOP_S_MAX = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """A running `up`."""
-
-    process: subprocess.Popen[str]
-    folder: Path
-    ready: dict[str, Any]
-
-    def run(self, *arguments: str, status: int = 0, stdin: str | None = None) -> str:
-        """Run a command against it; return standard output."""
-        ran = subprocess.run(
-            [*COMMAND, *arguments, "--dir", str(self.folder)], capture_output=True, text=True, input=stdin, check=False
-        )
-        assert ran.returncode == status, ran.stdout + ran.stderr
-        return str(ran.stdout if status == 0 else ran.stderr)
-
-    def json(self, *arguments: str, stdin: str | None = None) -> Any:
-        return json.loads(self.run(*arguments, "--json", stdin=stdin))
-
-
-def start_up(folder: Path, *arguments: str) -> Cluster:
-    process = subprocess.Popen(
-        [*COMMAND, "up", "--dir", str(folder), "--json", *arguments], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, "up ended"
-    return Cluster(process, folder, json.loads(line))
-
-
-def stop(cluster: Cluster) -> None:
-    if cluster.process.poll() is None:
-        cluster.process.send_signal(signal.SIGTERM)
-    cluster.process.communicate(timeout=STOP_S_MAX)
-
-
-def runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +28,6 @@ def table(cluster: Cluster, request: pytest.FixtureRequest) -> str:
     name: str = "t_" + request.node.name.removeprefix("test_")[:50]
     cluster.run("table", "create", name, "--schema", "id bigint not null, s string, at timestamp", "--order-by", "id")
     return name
-
-
-def rows(cluster: Cluster, table: str) -> list[int | None]:
-    """Return how many rows each replica has, once all have executed the whole log."""
-
-    def status() -> Any:
-        return cluster.json("status", table)["tables"][0]
-
-    wait_for(lambda: all(replica["index"] == status()["log_tail"] for replica in status()["replicas"]))
-    return [replica["rows"] for replica in status()["replicas"]]
 
 
 def test_up_says_on_one_line_what_it_started(cluster: Cluster) -> None:
@@ -228,64 +167,6 @@ def test_sql_sees_all_tables(cluster: Cluster, table: str) -> None:
 def test_sql_prints_csv(cluster: Cluster) -> None:
     out = cluster.run("sql", "select 1 as a, 'b, c' as d, cast(null as int) as e", "--output", "csv")
     assert out == 'a,d,e\n1,"b, c",\n'
-
-
-def test_up_ends_everything_and_comes_back_with_its_rows(tmp_path: Path) -> None:
-    cluster = start_up(tmp_path / "data", "--replicas", "2")
-    try:
-        pids = [replica["pid"] for replica in cluster.ready["replicas"]]
-        cluster.run("table", "create", "kept", "--schema", "id bigint not null")
-        cluster.run("insert", "kept", "-", "--format", "csv", stdin="id\n1\n2\n")
-        cluster.process.send_signal(signal.SIGINT)
-        cluster.process.communicate(timeout=STOP_S_MAX)
-        assert cluster.process.returncode == 0
-        assert not any(runs(pid) for pid in pids)
-        cluster = start_up(tmp_path / "data", "--replicas", "2")
-        assert rows(cluster, "kept") == [2, 2]
-    finally:
-        stop(cluster)
-
-
-def test_nothing_outlives_an_up_that_was_killed(tmp_path: Path) -> None:
-    cluster = start_up(tmp_path / "data", "--replicas", "1")
-    pids = [replica["pid"] for replica in cluster.ready["replicas"]]
-    cluster.process.kill()
-    cluster.process.communicate(timeout=STOP_S_MAX)
-    wait_for(lambda: not any(runs(pid) for pid in pids))
-
-
-def test_demo_holds_on_a_small_repository(tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    git = [
-        "git",
-        "-C",
-        str(repository),
-        "-c",
-        "user.name=A",
-        "-c",
-        "user.email=a@example.org",
-        "-c",
-        "commit.gpgsign=false",
-    ]
-    subprocess.run([*git, "init", "-q"], check=True)
-    for number in range(30):
-        (repository / f"file-{number % 7}").write_text(str(number))
-        subprocess.run([*git, "add", "."], check=True)
-        subprocess.run([*git, "commit", "-q", "-m", str(number)], check=True)
-    ran = subprocess.run(
-        [*COMMAND, "demo", "--git", str(repository), "--blocks", "4", "--dir", str(tmp_path / "demo"), "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    verdict = json.loads(ran.stdout)
-    assert verdict["held"] is True
-    assert verdict["rows"] == 30
-    assert len(verdict["checks"]) == 5
-    assert "SIGKILL for r3" in ran.stderr
-    assert not (tmp_path / "demo").exists()
 
 
 def test_changes_of_a_table(cluster: Cluster, table: str) -> None:

@@ -1,0 +1,73 @@
+"""`replitree up` and `replitree demo` from beginning to end, in folders of their own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.started import COMMAND, STOP_S_MAX, rows, runs, start_up, stop
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+
+def test_up_ends_everything_and_comes_back_with_its_rows(tmp_path: Path) -> None:
+    cluster = start_up(tmp_path / "data", "--replicas", "2")
+    try:
+        pids = [replica["pid"] for replica in cluster.ready["replicas"]]
+        cluster.run("table", "create", "kept", "--schema", "id bigint not null")
+        cluster.run("insert", "kept", "-", "--format", "csv", stdin="id\n1\n2\n")
+        cluster.process.send_signal(signal.SIGINT)
+        cluster.process.communicate(timeout=STOP_S_MAX)
+        assert cluster.process.returncode == 0
+        assert not any(runs(pid) for pid in pids)
+        cluster = start_up(tmp_path / "data", "--replicas", "2")
+        assert rows(cluster, "kept") == [2, 2]
+    finally:
+        stop(cluster)
+
+
+def test_nothing_outlives_an_up_that_was_killed(tmp_path: Path) -> None:
+    cluster = start_up(tmp_path / "data", "--replicas", "1")
+    pids = [replica["pid"] for replica in cluster.ready["replicas"]]
+    cluster.process.kill()
+    cluster.process.communicate(timeout=STOP_S_MAX)
+    wait_for(lambda: not any(runs(pid) for pid in pids))
+
+
+def test_demo_holds_on_a_small_repository(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git = [
+        "git",
+        "-C",
+        str(repository),
+        "-c",
+        "user.name=A",
+        "-c",
+        "user.email=a@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for number in range(30):
+        (repository / f"file-{number % 7}").write_text(str(number))
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", str(number)], check=True)
+    ran = subprocess.run(
+        [*COMMAND, "demo", "--git", str(repository), "--blocks", "4", "--dir", str(tmp_path / "demo"), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    verdict = json.loads(ran.stdout)
+    assert verdict["held"] is True
+    assert verdict["rows"] == 30
+    assert len(verdict["checks"]) == 5
+    assert "SIGKILL for r3" in ran.stderr
+    assert not (tmp_path / "demo").exists()
