@@ -12,7 +12,10 @@
     ├── Unavailable             nothing is wrong with the request; try again, or another replica
     │   ├── CoordinationUnavailable
     │   ├── ReplicaUnavailable
+    │   ├── ReplicaBehind       no replica could show in time what the read must include; nothing older is shown
     │   ├── ReadOnly
+    │   ├── TooFewReplicas
+    │   ├── QuorumNotReached
     │   └── TooManyParts
     ├── OutcomeUnknown          the insert may have happened; repeat it with the same token
     ├── SnapshotExpired         parts of the snapshot are gone; take a new one
@@ -68,8 +71,20 @@ class ReplicaUnavailable(Unavailable):
     """The replica does not answer, or no replica is active."""
 
 
+class ReplicaBehind(Unavailable):
+    """No replica could show in time what the read must include.  Allow more time, or ask for less."""
+
+
 class ReadOnly(Unavailable):
     """The replica takes no inserts now: its session or its disk is gone.  It recovers by itself."""
+
+
+class TooFewReplicas(Unavailable):
+    """Fewer replicas are active than the insert's quorum needs; nothing was inserted."""
+
+
+class QuorumNotReached(Unavailable):
+    """Too few replicas had the insert in time: it was taken back on all of them, for good.  Insert it again."""
 
 
 class TooManyParts(Unavailable):

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from replitree.errors import UnsupportedFormat
+from replitree.protocol import layout
 from replitree.protocol.drop import execute_drop
 from replitree.protocol.effects import (
     BlockId,
+    Check,
     Commit,
     Create,
     EntryId,
@@ -31,11 +33,13 @@ from replitree.protocol.entries import (
     BlockValue,
     DropEntry,
     Entry,
+    FailEntry,
     GetEntry,
     LostEntry,
     MergeEntry,
     MutateEntry,
     RollEntry,
+    SettleEntry,
     decode_block,
     decode_entry,
     dropped_partitions,
@@ -48,6 +52,7 @@ from replitree.protocol.mutate import kill_mutation
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Place, Pointer, Queued, pull_log, read_pointer
+from replitree.protocol.quorum import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.registration import View, broken_value, content_of, is_broken, register
 from replitree.replica.identity import Identity, decode_identity
 
@@ -61,6 +66,9 @@ ENTRIES: dict[str, Entry] = {
     "get-1": GetEntry("r1", StagingId("s1"), PARTS, (BlockId("t-1"), BlockId("c-2")), 3),
     "get-2-partitions": GetEntry("r1", StagingId("s2"), PARTS, (), 1, 2, ("2024-01", "2024-02")),
     "get-2-all": GetEntry("r-2", StagingId("s3"), PARTS[:1], (BlockId("t-2"),), 1, 2, (EVERY_PARTITION,)),
+    "get-3": GetEntry("r1", StagingId("s4"), PARTS, (BlockId("t-3"),), 1, 3, quorum=2),
+    "settle-1": SettleEntry("r2", StagingId("s4"), 2**40, ("r1", "r2")),
+    "fail-1": FailEntry("r1", StagingId("s4"), 7, ("2024-01", "2024-02")),
     "merge-1": MergeEntry("r1", ("2024-01_0_0_0", "2024-01_1_4_2_3"), 2),
     "mutate-1": MutateEntry("r1", COMMAND, "2024-01", '{"format":1,"kind":"delete","where":"k = \'größe\'"}', 2),
     "mutate-1-all": MutateEntry("r1", COMMAND, EVERY_PARTITION, '{"format":1,"kind":"delete","where":"true"}'),
@@ -116,8 +124,8 @@ def test_what_is_no_entry_is_refused(raw: bytes) -> None:
 
 
 def test_unknown_kind_is_refused() -> None:
-    with pytest.raises(UnsupportedFormat, match="kind 'settle' in format 1; this replitree knows 'get' up to format 2"):
-        decode_entry(b'{"kind":"settle","format":1}', "log-7")
+    with pytest.raises(UnsupportedFormat, match="kind 'bless' in format 1; this replitree knows 'get' up to format 3"):
+        decode_entry(b'{"kind":"bless","format":1}', "log-7")
 
 
 # --- small nodes ------------------------------------------------------------------------------------------------------------
@@ -163,11 +171,12 @@ def test_queue_nodes_are_the_entries_of_the_log_and_the_pointer_is_a_number(name
     place = Place(Pointer(LogIndex(41), Version(7)), parts)
     answers = iter([Many((Node(raw, Version(0)),)), False])
     operations = commit_of(pull_log(REPLICA, Epoch(2), place), lambda _: next(answers))
-    moved = Set("/replitree/tables/t/replicas/r1/log_pointer", b"42", 7)
+    value = b"42 41" if name == "get-3" else b"42"
+    moved = Set("/replitree/tables/t/replicas/r1/log_pointer", value, 7)
     queued = Create("/replitree/tables/t/replicas/r1/queue/queue-0000000041", raw)
     applies = not apply(parts, LogIndex(41), ENTRIES[name])[1].is_empty
     assert operations[1:] == ((moved, queued) if applies else (moved,))
-    assert applies == (name not in {"alter-1", "drop-1-blocks"})
+    assert applies == (name not in {"alter-1", "drop-1-blocks", "settle-1", "fail-1"})
 
 
 def test_pointer_is_read() -> None:
@@ -193,7 +202,10 @@ def test_claims_of_results() -> None:
     operations = commit_of(
         kill_mutation(REPLICA, Epoch(2), item), lambda _: Many((Node(HASH.encode(), Version(0)), None))
     )
-    assert operations[1:] == (Create("/replitree/tables/t/results/2024-01_0_0_0_9", HASH.encode()),)
+    assert operations[1:] == (
+        Check("/replitree/tables/t/replicas/r1/parts/2024-01_0_0_0", Version(0)),
+        Create("/replitree/tables/t/results/2024-01_0_0_0_9", HASH.encode()),
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,3 +221,19 @@ def test_notes_of_drops(found: Node | None, written: Create | Set | None) -> Non
     answers = iter([(), Many((found,))])
     operations = commit_of(execute_drop(REPLICA, Epoch(2), View(PartSet(), PartSet()), item), lambda _: next(answers))
     assert [op for op in operations if isinstance(op, Create | Set)] == ([] if written is None else [written])
+
+
+def test_who_has_an_open_insert() -> None:
+    value, frozen = QuorumValue(2, ("r-1", "r2")), (FROZEN / "quorum-1.json").read_bytes()
+    assert decode_quorum(frozen, "here") == value
+    assert encode_quorum(value) == frozen
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1; upgrade it"):
+        decode_quorum(b'{"quorum":2,"replicas":[],"format":2}', "here")
+    with pytest.raises(UnsupportedFormat, match="here can't be read"):
+        decode_quorum(b"{}", "here")
+
+
+def test_pointer_names_the_open_inserts() -> None:
+    assert layout.pointer_value(41) == b"41"
+    assert layout.pointer_value(41, (LogIndex(38), LogIndex(2**40))) == b"41 38,1099511627776"
+    assert layout.pointer_open(b"41 38,1099511627776") == (38, 2**40)

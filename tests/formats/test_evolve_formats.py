@@ -74,7 +74,7 @@ def test_columns_of_format_2_are_those_whose_insides_were_altered() -> None:
     assert decode_definition(metadata, columns) == altered
     assert (altered.encode_metadata(), altered.encode_columns()) == (metadata, columns)
     assert altered.at(1) == DEFINITION
-    with pytest.raises(UnsupportedFormat, match="columns node has format 3, this replitree knows 2: upgrade it"):
+    with pytest.raises(UnsupportedFormat, match="columns node has format 3, this replitree knows up to 2: upgrade it"):
         decode_definition(metadata, columns.replace(b'"format":2', b'"format":3'))
 
 

@@ -33,9 +33,10 @@ NIGHTLY = {
     "clean_return": (222984, 731904, 71, 18),
     "clean_insert": (938575, 3254869, 107, 66),
     "recover_doubt": (530895, 1671735, 95, 30),
-    "recover_session": (1123871, 3328910, 80, 46),
+    "recover_session": (1136777, 3356832, 80, 52),
+    "recover_away": (1564829, 5132050, 97, 27),
     "recover_mutate": (497083, 1356120, 78, 20),
-    "recover_own_insert": (753426, 2568933, 141, 111),
+    "recover_own_insert": (753394, 2568933, 141, 111),
     "recover_two": (428950, 1245470, 69, 1),
     "lost_while_making": (654605, 2165771, 112, 92),
     "recover_source_dropped": (794039, 2244476, 143, 14),
@@ -58,6 +59,7 @@ STEPS: dict[str, int] = {
     "source-unchecked": 27,
     "start-of-log-not-looked-at": 10,
     "pointer-of-source-unversioned": 39,
+    "recovery-ends-away": 38,
     "own-queue-kept": 26,
     "own-parts-kept": 22,
     "parts-before-queue": 32,
@@ -84,6 +86,6 @@ SLOW = (
 
 LONG = (
     "recovers-while-executing", "recovery-goes-on-in-doubt", "source-joined-again", "marked-though-joined-again",
-    "tail-believed", "swept-before-recovery", "drop-goes-on-after-return",
+    "tail-believed", "swept-before-recovery", "drop-goes-on-after-return", "recovery-ends-away",
 )  # fmt: skip
 """Mutants that are caught only after many thousand states."""

@@ -15,7 +15,7 @@ PINNED = {
     "results_queued": (43640, 139070, 45, 6),
     "results_away": (20332, 57414, 49, 6),
     "results_lost": (535, 989, 42, 2),
-    "results_killed": (9748, 29025, 41, 3),
+    "results_killed": (9908, 29569, 41, 3),
     "roll_insert": (33131, 91431, 188, 29),
     "roll_two": (5860, 17724, 19, 32),
     "roll_token": (921, 2202, 15, 9),
@@ -27,13 +27,14 @@ PINNED = {
     "roll_clean": (7156, 14193, 58, 31),
     "roll_session": (33555, 74639, 218, 44),
     "restore_crash": (10142, 17035, 49, 105),
-    "restore_breaks": (1734, 3121, 38, 25),
+    "restore_breaks": (2302, 3914, 37, 42),
     "restore_join": (5374, 10591, 105, 19),
-    "restore_session": (10002, 24835, 170, 9),
-    "restore_start": (14070, 26961, 49, 67),
-    "restore_two": (41792, 112922, 96, 52),
+    "restore_session": (10238, 25221, 170, 11),
+    "restore_start": (1656, 2253, 49, 45),
+    "restore_two": (11564, 24278, 96, 47),
     "restored": (75142, 231342, 97, 6),
     "restore_spoilt": (470, 810, 75, 2),
+    "restore_detached": (232, 277, 47, 9),
 }
 """States, transitions, depth, quiet states."""
 
@@ -73,8 +74,9 @@ STEPS = {
     "restore-taken-over-by-itself": 14,
     "restore-unfenced": 23,
     "restored-good-at-once": 3,
-    "restore-keeps-what-was-registered": 22,
+    "restore-keeps-what-was-registered": 21,
     "restore-takes-what-is-broken": 11,
+    "restore-brings-back-detached": 14,
     "restored-from-two-replicas": 13,
     "restored-log-begins-anew": 3,
 }

@@ -31,6 +31,8 @@ def test_the_conversations_that_matter_are_there() -> None:
         "ids_forgotten_by_two_leaders.txt",
         "insert_beside_a_roll_over.txt",
         "restore_is_cut_off.txt",
+        "quorum_is_reached.txt",
+        "quorum_is_given_up.txt",
     } <= set(CONVERSATIONS)
 
 
@@ -43,6 +45,14 @@ def test_counterexample_is_told_so_that_a_person_can_read_it(golden: Golden) -> 
     found = explore("insert_one_token", "look-without-new-epoch")
     golden(
         "golden/counterexample_look_without_new_epoch.txt",
+        "\n".join([found.violations[0]["what"], "", *found.trace, ""]),
+    )
+
+
+def test_the_stale_read_is_told_so_that_a_person_can_read_it(golden: Golden) -> None:
+    found = explore("read_linearizable", "read-without-sync")
+    golden(
+        "golden/counterexample_read_without_sync.txt",
         "\n".join([found.violations[0]["what"], "", *found.trace, ""]),
     )
 

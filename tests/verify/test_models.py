@@ -8,7 +8,7 @@ import pytest
 
 from replitree.verify.explore import explore
 from replitree.verify.models import MODELS
-from tests.verify import pins_longlife, pins_lost, pins_upkeep
+from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
 PINNED = {
     "insert_one_token": (260207, 587150, 38, 702),
@@ -42,7 +42,7 @@ PINNED = {
     "mutate_twice": (24431, 52932, 30, 150),
     "mutate_merge": (56201, 182267, 53, 4),
     "mutate_merging": (513, 649, 36, 6),
-    "mutate_kill": (390466, 1310788, 79, 18),
+    "mutate_kill": (402974, 1357099, 79, 18),
     "mutate_crash": (101932, 216652, 46, 18),
     "mutate_later": (139676, 498428, 38, 3),
     "mutate_then_merge": (1878, 3934, 32, 3),
@@ -63,12 +63,13 @@ PINNED = {
     "election_merges": (47668, 140680, 87, 17),
     "leader_replaced": (15658, 36590, 64, 28),
 }
-PINNED |= pins_longlife.PINNED | pins_lost.PINNED | pins_upkeep.PINNED
+PINNED |= pins_longlife.PINNED | pins_lost.PINNED | pins_quorum.PINNED | pins_read.PINNED | pins_upkeep.PINNED
 """States, transitions, depth, quiet states.  A number that changes although nothing in the protocol did is a finding."""
 
 NIGHTLY = {
     **pins_longlife.NIGHTLY,
     **pins_lost.NIGHTLY,
+    **pins_quorum.NIGHTLY,
     **pins_upkeep.NIGHTLY,
     "insert_in_doubt_again": (242558, 502544, 44, 214),
     "combined_tokens": (483542, 1744908, 53, 42),
@@ -81,6 +82,8 @@ NIGHTLY = {
 SLOW = (
     *pins_longlife.SLOW,
     *pins_lost.SLOW,
+    *pins_quorum.SLOW,
+    *pins_read.SLOW,
     *pins_upkeep.SLOW,
     *("insert_two_tokens", "session_ends", "pull_batch", "merge_crash", "mutate_kill", "mutate_later"),
     *("drop_insert", "drop_merge_pulled", "drop_behind", "drop_covered", "overwrite", "pull_and_execute"),

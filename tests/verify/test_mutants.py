@@ -12,7 +12,7 @@ from replitree.verify.model import Model
 from replitree.verify.models import MODELS
 from replitree.verify.mutants import MUTANTS
 from replitree.verify.registry import counterexample
-from tests.verify import pins_longlife, pins_lost, pins_upkeep
+from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
 STEPS = {
     "no-epoch-check": 6,
@@ -64,7 +64,7 @@ STEPS = {
     "forgets-too-early": 27,
     "older-pull-wins": 32,
 }
-STEPS |= pins_longlife.STEPS | pins_lost.STEPS | pins_upkeep.STEPS
+STEPS |= pins_longlife.STEPS | pins_lost.STEPS | pins_quorum.STEPS | pins_read.STEPS | pins_upkeep.STEPS
 """Steps of the shortest counterexample."""
 
 
@@ -79,6 +79,8 @@ def test_every_invariant_that_a_bug_could_break_has_a_mutant() -> None:
 
 LONG = (
     *pins_longlife.LONG,
+    *pins_lost.LONG,
+    *pins_quorum.LONG,
     *pins_upkeep.LONG,
     *("drop-before-covered-insert", "drop-of-named-parts", "drop-leaves-covered-parts", "change-of-later-blocks"),
     *("executed-unnoticed", "forgets-too-early"),

@@ -27,6 +27,8 @@ SMALL: dict[str, dict[Fault, int]] = {
     "ids_clean_clean": {Fault.UNKNOWN: 1},
     "results_killed": {},
     "restore_join": {},
+    "read_linearizable": {Fault.STALE: 1},
+    "read_crash": {Fault.CRASH: 1},
 }
 """Fewer faults than in the models, so that the full space stays small."""
 
@@ -61,6 +63,7 @@ def test_verdict_probes_and_ends_are_the_same_without_reduction(name: str) -> No
         "staging-swept-too-early",
         "sweep-without-looking",
         "node-before-file",
+        "read-without-sync",
     ],
 )
 def test_mutant_breaks_the_same_without_reduction(name: str) -> None:

@@ -30,7 +30,7 @@ from replitree.coordination.port import (
     Suspended,
     Watched,
 )
-from replitree.coordination.tree import Session, Tree, answer, woken
+from replitree.coordination.tree import Read, Session, Tree, answer, woken
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.effects import (
     ANY_VERSION,
@@ -44,6 +44,7 @@ from replitree.protocol.effects import (
     Get,
     GetMany,
     Many,
+    NextNumber,
     Node,
     Operation,
     Set,
@@ -106,7 +107,7 @@ class SharedTree:
             if told:
                 owner.tell(SessionLost())
 
-    def read(self, session: Session, effect: Get | GetMany | Exists | Children | Sync) -> Outcome:
+    def read(self, session: Session, effect: Read) -> Outcome:
         """Answer a read and set its watch, in one step."""
         with self._lock:
             if session not in self._sessions:
@@ -132,7 +133,7 @@ class SharedTree:
                 self._fire(commit.operations, outcome)
             return outcome
 
-    def _dated(self, effect: Get | GetMany | Exists | Children | Sync, found: Outcome) -> Outcome:
+    def _dated(self, effect: Read, found: Outcome) -> Outcome:
         """Give the nodes of an answer the time of their last change."""
         if isinstance(found, Node) and isinstance(effect, Get):
             return self._date(effect.path, found)
@@ -213,6 +214,8 @@ class MemoryCoordination:
     @overload
     def perform(self, effect: Children) -> tuple[str, ...] | None: ...
     @overload
+    def perform(self, effect: NextNumber) -> int | None: ...
+    @overload
     def perform(self, effect: Sync) -> None: ...
     @overload
     def perform(self, effect: Commit) -> Committed: ...
@@ -230,9 +233,9 @@ class MemoryCoordination:
         self._count(effect)
         return self.shared.read(self._session, effect)
 
-    def _count(self, effect: Get | GetMany | Exists | Children | Sync) -> None:
+    def _count(self, effect: Read) -> None:
         match effect:
-            case Get():
+            case Get() | NextNumber():
                 self._requests.add("get")
             case GetMany(paths, watch):
                 self._requests.add("get", math.ceil(len(paths) / READS_MAX))

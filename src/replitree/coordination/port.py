@@ -38,6 +38,7 @@ from replitree.protocol.effects import (
     Get,
     GetMany,
     Many,
+    NextNumber,
     Node,
     Reason,
     Refused,
@@ -77,7 +78,7 @@ class SessionLost:
 
 Event: TypeAlias = Watched | Suspended | Connected | SessionLost
 Listener: TypeAlias = Callable[[Event], None]
-Outcome: TypeAlias = Node | Many | bool | tuple[str, ...] | Committed | None
+Outcome: TypeAlias = Node | Many | bool | tuple[str, ...] | int | Committed | None
 
 
 class Coordination(Protocol):
@@ -99,6 +100,8 @@ class Coordination(Protocol):
     def perform(self, effect: Exists) -> bool: ...
     @overload
     def perform(self, effect: Children) -> tuple[str, ...] | None: ...
+    @overload
+    def perform(self, effect: NextNumber) -> int | None: ...
     @overload
     def perform(self, effect: Sync) -> None: ...
     @overload

@@ -38,6 +38,7 @@ from replitree.protocol.effects import (
     Get,
     GetMany,
     Many,
+    NextNumber,
     Node,
     Operation,
     Reason,
@@ -376,7 +377,10 @@ def _path_and_parents(path: str) -> Iterator[str]:
 # --- what the interpreters share --------------------------------------------------------------------------------------
 
 
-def answer(tree: Tree, read: Get | GetMany | Exists | Children | Sync) -> Node | Many | bool | tuple[str, ...] | None:
+Read: TypeAlias = Get | GetMany | Exists | Children | NextNumber | Sync
+
+
+def answer(tree: Tree, read: Read) -> Node | Many | bool | tuple[str, ...] | int | None:
     """Return the outcome of a read effect on a tree.  Watches are the caller's business.
 
     Examples
@@ -393,6 +397,8 @@ def answer(tree: Tree, read: Get | GetMany | Exists | Children | Sync) -> Node |
             return tree.exists(path)
         case Children(path):
             return tree.children(path)
+        case NextNumber(path):
+            return tree.next_sequence(path)
         case Sync():
             return None
 

@@ -57,6 +57,7 @@ from replitree.protocol.effects import (
     Get,
     GetMany,
     Many,
+    NextNumber,
     Node,
     Operation,
     Reason,
@@ -205,6 +206,8 @@ class ZooKeeperCoordination:
     @overload
     def perform(self, effect: Children) -> tuple[str, ...] | None: ...
     @overload
+    def perform(self, effect: NextNumber) -> int | None: ...
+    @overload
     def perform(self, effect: Sync) -> None: ...
     @overload
     def perform(self, effect: Commit) -> Committed: ...
@@ -239,7 +242,10 @@ class ZooKeeperCoordination:
         return outcome
 
     def _read(
-        self, session: ZooKeeperSession, effect: Get | GetMany | Exists | Children | Sync, deadline: float
+        self,
+        session: ZooKeeperSession,
+        effect: Get | GetMany | Exists | Children | NextNumber | Sync,
+        deadline: float,
     ) -> Outcome:
         client = session.client(deadline)
         match effect:
@@ -254,6 +260,9 @@ class ZooKeeperCoordination:
             case Children(path, watch):
                 self._requests.add("children")
                 return _children(client.get_children_async(path, session.on_watch if watch else None), deadline)
+            case NextNumber(path):
+                self._requests.add("get")
+                return _next_number(send_get(client, path), deadline)
             case Sync(path):
                 self._requests.add("sync")
                 _wait(client.sync_async(path), deadline)
@@ -323,6 +332,16 @@ def _node(result: _Result, deadline: float) -> Node | None:
     except NoNodeError:
         return None
     return Node(value or b"", Version(stat.version), stat.mtime)
+
+
+def _next_number(result: _Result, deadline: float) -> int | None:
+    """Return how many children a node has ever had: ZooKeeper tells twice that number, less those that it has now."""
+    try:
+        _, stat = _wait(result, deadline)
+    except NoNodeError:
+        return None
+    number: int = (stat.cversion + stat.numChildren) // 2
+    return number
 
 
 def _nodes(results: list[_Result], deadline: float) -> list[Node | None]:

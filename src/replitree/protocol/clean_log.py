@@ -6,6 +6,8 @@ What is kept, counted in entries back from the cleaner's own pointer, which is n
 * whatever an *active* replica has not pulled, however many;
 * whatever a *recovering* replica (active and lost) has not pulled, and while there is one, whatever a replica has not pulled
   that it may be cloning;
+* whatever comes from the first insert on whose quorum is open at the cleaner's pointer: who joins it, or gives it up, reads
+  its entry (`protocol.quorum`);
 * whatever a *fresh* replica has not pulled: inactive, not lost, and no further behind than `keep_max`.
 
 A replica that is inactive and further behind (*stale*) is marked lost first.  It will recover from another one.
@@ -97,7 +99,10 @@ CleanOutcome: TypeAlias = Cleaned | Moved
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A replica as the cleaner saw it: `pointer` is the next entry that it will pull; it `is_whole` if it is not half-built."""
+    """A replica as the cleaner saw it: `pointer` is the next entry that it will pull; it `is_whole` if it is not half-built.
+
+    `opened` are the inserts that are open at its pointer.
+    """
 
     replica: Replica
     host: Version
@@ -106,6 +111,7 @@ class Seen:
     is_active: bool
     pointer: LogIndex
     is_whole: bool = True
+    opened: tuple[LogIndex, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +183,9 @@ def look(replicas: tuple[Replica, ...]) -> Procedure[tuple[Seen, ...] | None]:
                 mark.version,
                 mark.value != NOT_LOST,
                 is_active is not None,
-                LogIndex(int(pointer.value)),
+                layout.pointer_index(pointer.value),
                 mark.value != HALF_BUILT,
+                layout.pointer_open(pointer.value),
             )
         )
     return (yield from _look_again(tuple(found)))
@@ -194,7 +201,7 @@ def _look_again(replicas: tuple[Seen, ...]) -> Procedure[tuple[Seen, ...] | None
     for seen, node in zip(recovering, again.nodes, strict=True):
         if node is None:
             return None
-        lowest[seen.replica] = min(seen.pointer, LogIndex(int(node.value)))
+        lowest[seen.replica] = min(seen.pointer, layout.pointer_index(node.value))
     return tuple(replace(seen, pointer=lowest.get(seen.replica, seen.pointer)) for seen in replicas)
 
 
@@ -220,7 +227,7 @@ def plan(cleaner: Replica, replicas: tuple[Seen, ...], first: LogIndex, keep: Ke
     )
     if layout.parent_of(first) < layout.parent_of(own.pointer) and own.pointer % layout.PARENT_ENTRIES < keep.at_most:
         return None  # between two parents there are indexes that nobody has used: wait until distances mean something again
-    end = LogIndex(min((*needed, own.pointer - keep.at_least)))
+    end = LogIndex(min((*needed, own.pointer - keep.at_least, *own.opened)))
     if end - first <= keep.at_least // SLACK:
         return None
     return Plan(tuple(seen for seen in stale if seen.pointer < end), end)

@@ -65,7 +65,7 @@ def lowest_need(table: Table) -> Procedure[Need | None]:
         queue = yield Children(layout.queue(replica))
         if pointer is None or queue is None:
             return None
-        needs.append(min((int(pointer.value), *(layout.queue_index(name) for name in queue[:1]))))
+        needs.append(min((layout.pointer_index(pointer.value), *(layout.queue_index(name) for name in queue[:1]))))
     active: Many = yield GetMany(tuple(layout.is_active(replica) for replica in replicas))
     lost: Many = yield GetMany(tuple(layout.is_lost(replica) for replica in replicas))
     counting = tuple(

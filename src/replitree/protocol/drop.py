@@ -1,5 +1,7 @@
 """Drop: earlier parts leave the table, by themselves or because an insert replaces them.
 
+The failure of an insert whose quorum was given up is a drop of its block, in the partitions that it wrote to.
+
 Only a drop removes for good, so it is executed after everything before it in the queue that could bring back what it removes
 (`registration.blockers`).  Such entries have nothing to bring any more and leave the queue at once.
 
@@ -33,7 +35,14 @@ from replitree.protocol.effects import (
     Set,
     StoreFailed,
 )
-from replitree.protocol.entries import EVERY_PARTITION, DropEntry, GetEntry, dropped_partitions, inserted_parts
+from replitree.protocol.entries import (
+    EVERY_PARTITION,
+    DropEntry,
+    FailEntry,
+    GetEntry,
+    dropped_partitions,
+    inserted_parts,
+)
 from replitree.protocol.fetch import fetch_anywhere
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part, parse_part
@@ -45,13 +54,13 @@ DROP_BATCH = 500
 
 
 def execute_drop(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Procedure[ExecuteOutcome]:
-    """Take back the parts that a drop removes."""
+    """Take back the parts that a drop, or the failure of an insert, removes."""
     entry = item.entry
-    assert isinstance(entry, DropEntry)
+    assert isinstance(entry, DropEntry | FailEntry)
     if must_wait(view, item):
         return postpone(item.index, "waits for earlier entries of the same blocks")
     gone = yield from _registered(replica, item)
-    if entry.detach and gone:
+    if isinstance(entry, DropEntry) and entry.detach and gone:
         kept = yield Detach(tuple(part.name for part in gone))
         if isinstance(kept, StoreFailed):
             return postpone(item.index, kept.reason)
@@ -61,7 +70,8 @@ def execute_drop(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Pr
         if not isinstance(committed, Applied):
             return failure(committed)
         yield Reveal((), tuple(part.name for part in batch))
-    notes = () if entry.block_min is not None else (yield from _notes(replica, item.index, (entry.partition,)))
+    is_whole = isinstance(entry, DropEntry) and entry.block_min is None
+    notes = (yield from _notes(replica, item.index, _scope(item)[2])) if is_whole else ()
     operations = (*notes, *(deregister(replica, part) for part in gone))
     return (yield from finish(replica, epoch, (item.index,), operations, (), (*gone, *_still_shown(view, item, gone))))
 
@@ -119,8 +129,8 @@ def must_wait(view: View, item: Queued) -> bool:
 
 
 def removes(item: Queued) -> bool:
-    """Whether an entry is a drop or an overwrite."""
-    return isinstance(item.entry, DropEntry) or (
+    """Whether an entry is a drop, an overwrite, or the failure of an insert."""
+    return isinstance(item.entry, DropEntry | FailEntry) or (
         isinstance(item.entry, GetEntry) and bool(dropped_partitions(item.entry))
     )
 
@@ -142,6 +152,8 @@ def _scope(item: Queued) -> tuple[int, int, tuple[str, ...]]:
     entry, before = item.entry, item.index - 1
     if isinstance(entry, GetEntry):
         return 0, before, dropped_partitions(entry)
+    if isinstance(entry, FailEntry):
+        return entry.index, entry.index, entry.partitions
     assert isinstance(entry, DropEntry)
     if entry.block_min is None or entry.block_max is None:
         return 0, before, (entry.partition,)

@@ -92,6 +92,13 @@ class Children:
 
 
 @dataclass(frozen=True, slots=True)
+class NextNumber:
+    """Outcome: the number that the next sequential child of the node gets, or None when there is no such node."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sync:
     """Later reads of this session are at least as new as this moment.  Outcome: None."""
 
@@ -420,6 +427,14 @@ class CurrentEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class CurrentSession:
+    """Outcome: the number of this process's present session with coordination.
+
+    A new session may begin behind what the one before it has seen, also behind its last `Sync`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class AdoptEpoch:
     """From now on this process acts under `epoch` (if it knows a higher one already, nothing changes).  Outcome: None."""
 
@@ -477,7 +492,7 @@ class OutcomeUnknown:
 
 ClientAnswer: TypeAlias = Inserted | Duplicate | Failed | OutcomeUnknown
 
-CoordinationEffect: TypeAlias = Get | GetMany | Exists | Children | Sync | Commit
+CoordinationEffect: TypeAlias = Get | GetMany | Exists | Children | NextNumber | Sync | Commit
 StoreEffect: TypeAlias = (
     Stage
     | Publish
@@ -495,7 +510,7 @@ StoreEffect: TypeAlias = (
     | FindPart
     | RemovePart
 )
-ProcessEffect: TypeAlias = CurrentEpoch | AdoptEpoch | ProbeOwner | Answer
+ProcessEffect: TypeAlias = CurrentEpoch | CurrentSession | AdoptEpoch | ProbeOwner | Answer
 Effect: TypeAlias = CoordinationEffect | StoreEffect | ProcessEffect
 
 T = TypeVar("T")

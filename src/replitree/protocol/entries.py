@@ -6,16 +6,17 @@ Everything is JSON with a format number.  A reader that meets a newer format or 
 =========  =====================================================================================  ==========================
 kind       what it does to the parts of the table (`replitree.protocol.fold`)                     applies
 =========  =====================================================================================  ==========================
-`get`      adds the parts of one insert; with `drops`, replaces partitions                        always
+`get`      adds the parts of one insert; with `drops`, replaces partitions; with `quorum`, opens  always
+`settle`   changes no part: the quorum of an insert is reached, it is open no more                always
+`fail`     removes the parts of an insert whose quorum was not reached                            always
 `merge`    puts one part in the place of neighbours                                               while they are all there
+                                                                                                  and none of them is open
 `mutate`   puts a mutated part in the place of every earlier part of the table or a partition     always
 `drop`     removes the earlier parts of the table or a partition, or those of a range of blocks   unless one straddles it
 `alter`    changes the columns; the parts stay                                                    always
 `lost`     changes no part, but for its content: nobody has its rows, and it is empty             while it, or a cover, is there
 `roll`     changes nothing; the log goes on below its next parent                                 always
 =========  =====================================================================================  ==========================
-
-`settle` and `fail` are named by the design and not written by this version.
 """
 
 from __future__ import annotations
@@ -32,7 +33,17 @@ from replitree.protocol.parts import Part, inserted_part
 EVERY_PARTITION = "*"
 """Stands for all partitions of the table where a partition is named."""
 
-FORMATS = {"get": 2, "merge": 1, "mutate": 1, "drop": 1, "alter": 1, "lost": 1, "roll": 1}
+FORMATS = {
+    "get": 3,
+    "settle": 1,
+    "fail": 1,
+    "merge": 1,
+    "mutate": 1,
+    "drop": 1,
+    "alter": 1,
+    "lost": 1,
+    "roll": 1,
+}
 """The newest format of each kind that this version knows."""
 
 BLOCK_FORMAT = 1
@@ -53,6 +64,9 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
         Version of the columns that the rows were written with.
     drops
         Partitions, or `EVERY_PARTITION`, whose earlier parts it replaces.  Such an entry has format 2.
+    quorum
+        How many replicas must have its parts before it counts: it is open until `settle` or `fail`.  Such an entry has
+        format 3.
     """
 
     replica: str
@@ -62,6 +76,47 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
     schema_version: int = 1
     format: int = 1
     drops: tuple[str, ...] | UnsetType = UNSET
+    quorum: int | UnsetType = UNSET
+
+
+class SettleEntry(msgspec.Struct, frozen=True, tag="settle", tag_field="kind"):
+    """The quorum of an insert is reached: from here on it is acknowledged, and reads show it.
+
+    Attributes
+    ----------
+    replica
+        Who was the last one that was needed.
+    insert, index
+        The insert, by its staging id and by the index of its entry.
+    holders
+        The replicas that had its parts.
+    """
+
+    replica: str
+    insert: StagingId
+    index: int
+    holders: tuple[str, ...]
+    format: int = 1
+
+
+class FailEntry(msgspec.Struct, frozen=True, tag="fail", tag_field="kind"):
+    """The quorum of an insert was given up: its parts leave the table for good.
+
+    Attributes
+    ----------
+    replica
+        Who gave it up.
+    insert, index
+        The insert, by its staging id and by the index of its entry.
+    partitions
+        What it wrote to.
+    """
+
+    replica: str
+    insert: StagingId
+    index: int
+    partitions: tuple[str, ...]
+    format: int = 1
 
 
 class MergeEntry(msgspec.Struct, frozen=True, tag="merge", tag_field="kind"):
@@ -185,7 +240,10 @@ class RollEntry(msgspec.Struct, frozen=True, tag="roll", tag_field="kind"):
     format: int = 1
 
 
-Entry: TypeAlias = GetEntry | MergeEntry | MutateEntry | DropEntry | AlterEntry | LostEntry | RollEntry
+Verdict: TypeAlias = SettleEntry | FailEntry
+"""Entries that end the quorum of an insert, one of them for each."""
+
+Entry: TypeAlias = GetEntry | Verdict | MergeEntry | MutateEntry | DropEntry | AlterEntry | LostEntry | RollEntry
 Command: TypeAlias = MutateEntry | DropEntry | AlterEntry
 """Entries that a user asks for and that are found again by their id."""
 
@@ -298,3 +356,8 @@ def part_names(entry: GetEntry, index: int) -> tuple[tuple[str, str], ...]:
 def dropped_partitions(entry: GetEntry) -> tuple[str, ...]:
     """Return the partitions that an insert replaces, mostly none."""
     return () if entry.drops is UNSET else entry.drops
+
+
+def quorum_of(entry: Entry) -> int:
+    """Return how many replicas must have an insert's parts before it counts; 0 for one that counts by its own entry."""
+    return 0 if not isinstance(entry, GetEntry) or entry.quorum is UNSET else entry.quorum

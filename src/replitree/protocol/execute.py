@@ -4,6 +4,7 @@
 2. *register*  create the nodes of the new parts, delete those of the parts that they replace, and delete the queue entries,
                one commit for a batch of inserts or for one other entry
 3. *reveal*    local reads show the new parts and no longer the old ones
+4. *join*      of an insert with a quorum: say that this replica has its parts (`protocol.quorum`)
 
 Entries may be executed in any order and at the same time, but a drop only after everything before it that could bring back what
 it removes (`registration.blockers`).  What the table does not have any more at the pointer, because a drop has followed, is not
@@ -29,20 +30,23 @@ from replitree.protocol.effects import (
 from replitree.protocol.entries import (
     AlterEntry,
     DropEntry,
+    FailEntry,
     GetEntry,
     LostEntry,
     MergeEntry,
     MutateEntry,
     RollEntry,
+    SettleEntry,
     dropped_partitions,
 )
+from replitree.protocol.execute_lost import execute_lost
 from replitree.protocol.fetch import fetch_anywhere, sources_of
 from replitree.protocol.layout import Replica
-from replitree.protocol.lost import execute_lost
 from replitree.protocol.merge import execute_merge
 from replitree.protocol.mutate import execute_mutation
 from replitree.protocol.parts import Part, inserted_part, parse_part
 from replitree.protocol.pull import Queued
+from replitree.protocol.quorum import join_all
 from replitree.protocol.registration import (
     Executed,
     ExecuteOutcome,
@@ -86,9 +90,9 @@ def execute(replica: Replica, epoch: Epoch, view: View, batch: tuple[Queued, ...
             return (yield from execute_merge(replica, epoch, view, item))
         case MutateEntry():
             return (yield from execute_mutation(replica, epoch, view, item))
-        case DropEntry():
+        case DropEntry() | FailEntry():
             return (yield from execute_drop(replica, epoch, view, item))
-        case AlterEntry() | RollEntry():
+        case AlterEntry() | RollEntry() | SettleEntry():
             return (yield from finish(replica, epoch, (item.index,)))
         case LostEntry():
             return (yield from execute_lost(replica, epoch, view, item))
@@ -114,7 +118,10 @@ def _execute_inserts(
         return Executed((), postponed)
     brought = tuple(part for item in done for part in _wanted(replica, view, item) if part[0].name not in lost)
     outcome = yield from _register(replica, epoch, view, done, brought, instead)
-    return Executed(outcome.done, postponed) if isinstance(outcome, Executed) else outcome
+    if not isinstance(outcome, Executed):
+        return outcome
+    yield from join_all(replica, epoch, tuple((item.index, item.entry) for item in done))
+    return Executed(outcome.done, postponed)
 
 
 def _fetch_later_forms(replica: Replica, view: View, parts: tuple[str, ...]) -> Procedure[dict[Part, str]]:

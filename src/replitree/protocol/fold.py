@@ -12,6 +12,15 @@ because of two properties that the tests and the checker prove:
 * Applying an entry again changes nothing, and a part that is covered already is not added.  So it does not matter which entries
   were executed early, or that a later form of a part was fetched in its place.
 * Only drops remove for good.  A drop is executed after everything before it in the queue that touches what it removes.
+
+**Open inserts.**  An insert with a quorum is *open* from its own entry on until its `settle` or `fail` entry.  The whole state
+of the table is the parts and the indexes of the open inserts (`open_after`); a replica writes these beside its pointer, in the
+same commit.  What the other entries do with open parts:
+
+* A merge of one is no merge: so a part is open exactly when it is of one block, and that block's insert is open.
+* Drops, overwrites and mutations treat them as any other part.  An insert that was dropped while it was open stays open; when
+  it settles, it was in the table before the drop.
+* `fail` is to the insert's block what a drop of that block is: it finds the part as it was inserted, or mutated, or dropped.
 """
 
 from __future__ import annotations
@@ -25,13 +34,16 @@ from replitree.protocol.entries import (
     AlterEntry,
     DropEntry,
     Entry,
+    FailEntry,
     GetEntry,
     LostEntry,
     MergeEntry,
     MutateEntry,
     RollEntry,
+    SettleEntry,
     dropped_partitions,
     inserted_parts,
+    quorum_of,
 )
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, merged_part, mutated_part, parse_part
@@ -56,7 +68,30 @@ class Change:
 NOTHING = Change()
 
 
-def change_of(parts: PartSet, index: LogIndex, entry: Entry, *, decided: bool = False) -> Change:
+def open_after(opened: tuple[LogIndex, ...], index: LogIndex, entry: Entry) -> tuple[LogIndex, ...]:
+    """Return the indexes of the inserts that are open after the entry at `index`, ascending; `opened` are those before it."""
+    if quorum_of(entry):
+        return (*opened, index)
+    if isinstance(entry, SettleEntry | FailEntry):
+        return tuple(each for each in opened if each != entry.index)
+    return opened
+
+
+def is_open(part: Part, opened: tuple[LogIndex, ...]) -> bool:
+    """Whether a part belongs to an insert that is open."""
+    return part.block_min == part.block_max and part.block_min in opened
+
+
+def settled(parts: PartSet, opened: tuple[LogIndex, ...]) -> PartSet:
+    """Return the parts that do not belong to open inserts: what a read shows that shows nothing which may yet fail."""
+    if not opened:
+        return parts
+    return parts.replace(tuple(part for part in parts if is_open(part, opened)), ())
+
+
+def change_of(
+    parts: PartSet, index: LogIndex, entry: Entry, *, decided: bool = False, opened: tuple[LogIndex, ...] = ()
+) -> Change:
     """Return what the entry at `index` changes in a table that has `parts`.
 
     Parameters
@@ -64,35 +99,42 @@ def change_of(parts: PartSet, index: LogIndex, entry: Entry, *, decided: bool = 
     decided
         Whether the entry is known to apply: it is in a queue.  A drop of a range then removes what lies in it and lets be what
         reaches over it, which can only be the result of a later merge.
+    opened
+        The inserts that are open before the entry.
     """
     match entry:
         case GetEntry():
             return _change_of_get(parts, index, entry)
         case MergeEntry(sources=sources):
-            return _change_of_merge(parts, tuple(parse_part(name) for name in sources))
+            return _change_of_merge(parts, tuple(parse_part(name) for name in sources), opened)
         case MutateEntry(partition=partition):
             earlier = tuple(part for part in _earlier(parts, partition, index) if part.mutation < index)
             return Change(earlier, tuple(mutated_part(part, index) for part in earlier))
         case DropEntry():
             return _change_of_drop(parts, index, entry, decided)
-        case AlterEntry() | RollEntry():
+        case AlterEntry() | RollEntry() | SettleEntry():
             return NOTHING
+        case FailEntry():
+            return _change_of_fail(parts, entry)
         case LostEntry(part=name):
             cover = parts.covering(parse_part(name))
             return NOTHING if cover is None else Change((cover,), (cover,))
 
 
-def apply(parts: PartSet, index: LogIndex, entry: Entry, *, decided: bool = False) -> tuple[PartSet, Change]:
-    """Return the parts after the entry at `index`, and what it has changed; `decided` as in `change_of`."""
-    change = change_of(parts, index, entry, decided=decided)
+def apply(
+    parts: PartSet, index: LogIndex, entry: Entry, *, decided: bool = False, opened: tuple[LogIndex, ...] = ()
+) -> tuple[PartSet, Change]:
+    """Return the parts after the entry at `index`, and what it has changed; `decided` and `opened` as in `change_of`."""
+    change = change_of(parts, index, entry, decided=decided, opened=opened)
     return (parts if change.is_empty else parts.replace(change.removed, change.added)), change
 
 
 def fold(log: Iterable[tuple[LogIndex, Entry]]) -> PartSet:
     """Return the parts that a table has after a log, given in ascending order of index."""
-    parts = PartSet()
+    parts, opened = PartSet(), tuple[LogIndex, ...]()
     for index, entry in log:
-        parts, _ = apply(parts, index, entry)
+        parts, _ = apply(parts, index, entry, opened=opened)
+        opened = open_after(opened, index, entry)
     return parts
 
 
@@ -131,7 +173,14 @@ def _change_of_get(parts: PartSet, index: LogIndex, entry: GetEntry) -> Change:
     return Change(removed, added)
 
 
-def _change_of_merge(parts: PartSet, sources: tuple[Part, ...]) -> Change:
+def _change_of_fail(parts: PartSet, entry: FailEntry) -> Change:
+    found = (part for name in entry.partitions for part in parts.between(name, entry.index, entry.index))
+    return Change(tuple(part for part in found if part.is_within(entry.index, entry.index)))
+
+
+def _change_of_merge(parts: PartSet, sources: tuple[Part, ...], opened: tuple[LogIndex, ...]) -> Change:
+    if any(is_open(source, opened) for source in sources):
+        return NOTHING
     between = parts.between(sources[0].partition, sources[0].block_min, sources[-1].block_max)
     return Change(sources, (merged_part(sources),)) if between == sources else NOTHING
 

@@ -5,19 +5,21 @@ Order of publication.  A crash between any two steps leaves the table without th
 1. *stage*    the rows of the group as part files under a fresh id, synced    before: nothing; after: garbage for the sweep
 2. *commit*   the block ids and the log entry, one transaction                from here on the insert exists, for every replica
 3. *publish*  rename the staged parts to their names                          repeated, and synced, by `execute`
-4. *answer*   every client of the group hears the index
+4. *answer*   every client of the group hears the index; with a quorum, when it is reached or given up (`protocol.quorum`)
 
 The log gives the number: the index of the entry is the block number of its parts.  Nothing is allocated before the commit, so
 there are no numbers in flight that anybody has to wait for.
 
 *Duplicates.*  The commit is refused as a whole when one block id exists.  The group is staged again without the requests
 whose block ids exist, and those are answered with the index of the insert that they repeat.  When all that the earlier insert
-wrote to was dropped since, its block id is free again: the next try takes it over.
+wrote to was dropped since, its block id is free again: the next try takes it over.  Of an insert with a quorum they wait for
+that.
 
 *Unknown.*  A look proves nothing while the lost request may still be on its way, so the epoch is renewed first: then the commit
 took place already or never will, and what the look shows is final.  That no block id is there proves nothing either, because
-ids are forgotten (`protocol.clean_blocks`): then the log is searched.  When no new epoch can be had, or the log does not reach
-back, the clients hear "outcome unknown", never "failed".
+ids are forgotten (`protocol.clean_blocks`): then the log is searched.  It is for every insert with a quorum, which may have
+failed meanwhile and left its ids to another one.  When no new epoch can be had, or the log does not reach back, the clients
+hear "outcome unknown", never "failed".
 
 Absent on purpose: locks, clocks, and retries of anything that was not certainly refused.
 """
@@ -74,10 +76,12 @@ from replitree.protocol.entries import (
     decode_block,
     encode_block,
     encode_entry,
+    part_names,
+    quorum_of,
 )
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.log import ROLLED, reaches_back, read_start, search_log
-from replitree.protocol.parts import inserted_part
+from replitree.protocol.quorum import Awaited, open_quorum
 
 SEARCH_WINDOW = 16
 """Log entries read at once in the search for an insert's index."""
@@ -108,6 +112,8 @@ class Inserter:
         Version of the columns that the rows have.
     drops
         Partitions, or `EVERY_PARTITION`, that the insert replaces.
+    quorum
+        How many replicas must have the rows before the insert counts; 0: it counts at once.  Not together with `drops`.
     """
 
     replica: Replica
@@ -115,6 +121,7 @@ class Inserter:
     log_from: LogIndex
     schema_version: int = 1
     drops: tuple[str, ...] = ()
+    quorum: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +171,22 @@ class Freed:
         return Create(path, value) if version is None else Set(path, value, version)
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What is left of a group after a try: the requests to be staged again, ids that are free again, and who waits."""
+
+    requests: tuple[Request, ...] = ()
+    freed: Freed = Freed()
+    awaited: tuple[Awaited, ...] = ()
+
+
 Logged: TypeAlias = InLog | NotInLog | Gone | InDoubt
 
 
-def insert(inserter: Inserter, epoch: Epoch, staging: StagingId, requests: Sequence[Request]) -> Procedure[None]:
-    """Insert a group of requests as one log entry and answer each of them.
+def insert(
+    inserter: Inserter, epoch: Epoch, staging: StagingId, requests: Sequence[Request]
+) -> Procedure[tuple[Awaited, ...]]:
+    """Insert a group of requests as one log entry and answer each of them, but for those that wait for a quorum.
 
     Parameters
     ----------
@@ -178,33 +196,41 @@ def insert(inserter: Inserter, epoch: Epoch, staging: StagingId, requests: Seque
         Names the group; its n-th staging is ``<staging>.<n>``.
     requests
         At least one; their block ids are all different.
+
+    Returns
+    -------
+    Who is still to be answered (`quorum.answer_awaited`).
     """
     assert requests
+    assert not (inserter.quorum and inserter.drops)
     assert len({request.block for request in requests}) == len(requests)
-    waiting, freed = tuple(requests), Freed()
+    left, awaited = _Left(tuple(requests)), list[Awaited]()
     for attempt in range(
         2 * len(requests) + 1
     ):  # every staging after the first has a request less or an id more that is free
-        if not waiting:
-            return
+        if not left.requests:
+            return tuple(awaited)
         staged_as = StagingId(f"{staging}.{attempt}")
-        staged = yield Stage(staged_as, tuple(request.id for request in waiting))
+        staged = yield Stage(staged_as, tuple(request.id for request in left.requests))
         if isinstance(staged, StoreFailed):
             yield RemoveStaging(staged_as)
-            yield from _answer_all(waiting, Failed(staged.reason))
-            return
-        logged = yield from _put_in_log(inserter, epoch, staged_as, staged.parts, waiting, freed)
-        waiting, freed = yield from _finish(inserter, staged_as, staged.parts, waiting, logged)
-    yield from _answer_all(waiting, Failed("its block ids come and go; try again"))
+            yield from _answer_all(left.requests, Failed(staged.reason))
+            return tuple(awaited)
+        logged = yield from _put_in_log(inserter, epoch, staged_as, staged.parts, left.requests, left.freed)
+        left = yield from _finish(inserter, staged_as, staged.parts, left.requests, logged)
+        awaited += left.awaited
+    yield from _answer_all(left.requests, Failed("its block ids come and go; try again"))
+    return tuple(awaited)
 
 
 def _finish(
     inserter: Inserter, staging: StagingId, parts: tuple[StagedPart, ...], requests: tuple[Request, ...], logged: Logged
-) -> Procedure[tuple[tuple[Request, ...], Freed]]:
-    """Publish or clear away what was staged and answer; return the requests that must be staged again."""
+) -> Procedure[_Left]:
+    """Publish or clear away what was staged and answer; return the requests that must be staged again, or wait."""
     match logged:
         case InLog(index):
-            yield from _publish(staging, parts, requests, index)
+            entry = _entry(inserter, staging, parts, tuple(request.block for request in requests))
+            return _Left(awaited=(yield from _publish(entry, requests, index)))
         case NotInLog(taken):
             yield RemoveStaging(staging)
             return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
@@ -213,7 +239,7 @@ def _finish(
             yield from _answer_all(requests, Failed(reason))
         case InDoubt():
             yield from _answer_all(requests, OutcomeUnknown())
-    return (), Freed()
+    return _Left()
 
 
 def _put_in_log(
@@ -230,11 +256,13 @@ def _put_in_log(
     partitions = tuple(part.partition for part in parts)
     known = partitions if len(partitions) <= BLOCK_PARTITIONS_MAX else UNSET
     value = encode_block(BlockValue(staging, inserter.log_from, partitions=known))
+    entry = _entry(inserter, staging, parts, blocks)
     open_log = Check(layout.open_log(table), ANY_VERSION)
     operations = (
         *(freed.take(table, block, value) for block in blocks),
         open_log,  # after the ids: who repeats an insert must hear that it is there, not that the log has gone on
-        Create(layout.log_create(table), encode_entry(_entry(inserter, staging, parts, blocks)), sequential=True),
+        *open_quorum(replica, entry),
+        Create(layout.log_create(table), encode_entry(entry), sequential=True),
     )
     for _ in range(EPOCHS_MAX):
         fenced: Activated | InLog | Gone | InDoubt
@@ -242,7 +270,7 @@ def _put_in_log(
         match outcome:
             case Applied(created=created):
                 return InLog(layout.index_of(table, created[-1]))
-            case Refused(operation=Create(path=path) | Set(path=path)) if path != layout.log_create(table):
+            case Refused(operation=Create(path=path) | Set(path=path)) if path.startswith(layout.blocks(table)):
                 return (yield from _taken_blocks(table, blocks))
             case Refused(operation=Create()):
                 return Gone("the table is being dropped")
@@ -265,6 +293,8 @@ def _entry(
     name, version = inserter.replica.name, inserter.schema_version
     if inserter.drops:
         return GetEntry(name, staging, parts, blocks, version, format=2, drops=inserter.drops)
+    if inserter.quorum:
+        return GetEntry(name, staging, parts, blocks, version, format=3, quorum=inserter.quorum)
     return GetEntry(name, staging, parts, blocks, version)
 
 
@@ -281,6 +311,8 @@ def _settle(
     found = many.nodes[0]
     own = BlockValue(staging, inserter.log_from)  # without an id it never came, or the id was forgotten since
     value = own if found is None else decode_block(found.value, layout.block(table, blocks[0]))
+    if value.insert != staging and inserter.quorum:
+        found, value = None, own
     if value.insert == staging:
         entry = yield from find_insert(table, value)
         if entry is not None:
@@ -307,11 +339,10 @@ def _taken_blocks(table: Table, blocks: tuple[BlockId, ...]) -> Procedure[NotInL
     return NotInLog(tuple(block for block, node in zip(blocks, many.nodes, strict=True) if node is not None))
 
 
-def _answer_duplicates(
-    table: Table, requests: tuple[Request, ...], taken: tuple[BlockId, ...]
-) -> Procedure[tuple[tuple[Request, ...], Freed]]:
-    """Answer the requests whose block ids are taken; return the others, and the ids that are free again."""
+def _answer_duplicates(table: Table, requests: tuple[Request, ...], taken: tuple[BlockId, ...]) -> Procedure[_Left]:
+    """Answer the requests whose block ids are taken; return the others, the ids that are free again, and those that wait."""
     free: list[tuple[BlockId, Version]] = []
+    awaited: list[Awaited] = []
     answered: list[Request] = []
     for request in requests:
         if request.block in taken:
@@ -323,9 +354,13 @@ def _answer_duplicates(
             if node is not None and value is not None and (yield from _was_dropped(table, value, found)):
                 free.append((request.block, node.version))
             elif node is not None:
-                yield Answer(request.id, Duplicate(None if found is None else found.index))
                 answered.append(request)
-    return tuple(request for request in requests if request not in answered), Freed(tuple(free))
+                if found is not None and quorum_of(found.entry):
+                    awaited.append(Awaited(found.index, found.entry, (request.id,), is_duplicate=True))
+                else:
+                    yield Answer(request.id, Duplicate(None if found is None else found.index))
+    again = tuple(request for request in requests if request not in answered)
+    return _Left(again, Freed(tuple(free)), tuple(awaited))
 
 
 def _was_dropped(table: Table, block: BlockValue, found: Found | None) -> Procedure[bool]:
@@ -348,14 +383,17 @@ def _was_dropped(table: Table, block: BlockValue, found: Found | None) -> Proced
     return all(max(below[0], own) > last for own in below[1:])
 
 
-def _publish(
-    staging: StagingId, parts: tuple[StagedPart, ...], requests: tuple[Request, ...], index: LogIndex
-) -> Procedure[None]:
-    """Give the parts their names and answer.  A failure here is `execute`'s to repeat: the staged files are synced."""
-    names = tuple((part.partition, inserted_part(part.partition, index).name) for part in parts)
-    published = yield Publish(staging, names, synced=False)
+def _publish(entry: GetEntry, requests: tuple[Request, ...], index: LogIndex) -> Procedure[tuple[Awaited, ...]]:
+    """Give the parts their names and answer, unless there is a quorum to wait for.
+
+    A failure here is `execute`'s to repeat: the staged files are synced.
+    """
+    published = yield Publish(entry.insert, part_names(entry, index), synced=False)
     lost = isinstance(published, Published) and published.missing
+    if quorum_of(entry) and not lost:
+        return (Awaited(index, entry, tuple(request.id for request in requests)),)
     yield from _answer_all(requests, OutcomeUnknown() if lost else Inserted(index))
+    return ()
 
 
 def _answer_all(requests: tuple[Request, ...], answer: ClientAnswer) -> Procedure[None]:

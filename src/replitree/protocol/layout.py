@@ -8,14 +8,14 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <table>/log.2/log-NNNNNNNNNN          its second parent, when the numbers of the first were nearly used up; and so on
     <table>/open/log.2                    exists while entries may be appended to a parent
     <table>/blocks/<block id>             one per recent insert request
-    <table>/quorum/status/<insert id>
+    <table>/quorum/status/<insert id>     who has the parts of an insert whose quorum is open (`protocol.quorum`)
     <table>/leader_election/leader-N      ephemeral sequential; the first leads
     <table>/results/<part>                content hash of a merge's or mutation's result, by who published it first
     <table>/drops/<partition>             blocks below this index were dropped, so their rows may be inserted again
     <table>/replicas/<r>/host             its version is the replica's epoch
     <table>/replicas/<r>/is_active        ephemeral
     <table>/replicas/<r>/is_lost
-    <table>/replicas/<r>/log_pointer      index of the next entry to pull
+    <table>/replicas/<r>/log_pointer      index of the next entry to pull, and of the inserts that are open there
     <table>/replicas/<r>/queue/queue-N    pulled and not yet executed, named by index
     <table>/replicas/<r>/parts/<part>     registered parts, value: content hash
     <table>/replicas/<r>/dropped          exists from the moment that the replica is taken out of the table
@@ -27,7 +27,7 @@ import re
 from dataclasses import dataclass
 
 from replitree.errors import InvalidName
-from replitree.protocol.effects import BlockId, LogIndex
+from replitree.protocol.effects import BlockId, LogIndex, StagingId
 
 NAME_LENGTH_MAX = 100
 PARENT_ENTRIES = 1 << 31
@@ -154,6 +154,15 @@ def open_log(table: Table, parent: int | None = None) -> str:
     return f"{table.path}/open/{_parent_name(table.parent if parent is None else parent)}"
 
 
+def parent_named(mark: str) -> int:
+    """Return the number of the parent that a mark's name stands for.
+
+    >>> parent_named("log"), parent_named("log.2")
+    (0, 1)
+    """
+    return int(mark.removeprefix("log.")) - 1 if mark.startswith("log.") else 0
+
+
 def parent_of(index: int) -> int:
     """Return the number of the parent that an index belongs to."""
     return index // PARENT_ENTRIES
@@ -193,6 +202,16 @@ def blocks(table: Table) -> str:
 def block(table: Table, block_id: BlockId) -> str:
     """Return the node of one deduplication id."""
     return f"{table.path}/blocks/{block_id}"
+
+
+def quorum_statuses(table: Table) -> str:
+    """Return the parent of the inserts whose quorum is open."""
+    return f"{table.path}/quorum/status"
+
+
+def quorum_status(table: Table, insert: StagingId) -> str:
+    """Return the node that says who has an insert's parts; it is there exactly as long as its quorum is open."""
+    return f"{table.path}/quorum/status/{insert}"
 
 
 def leader_election(table: Table) -> str:
@@ -251,8 +270,36 @@ def is_lost(replica: Replica) -> str:
 
 
 def log_pointer(replica: Replica) -> str:
-    """Return the node with the index of the next entry to pull."""
+    """Return the node with the index of the next entry to pull, and of the inserts that are open there."""
     return f"{replica_path(replica)}/log_pointer"
+
+
+def pointer_value(index: int, opened: tuple[LogIndex, ...] = ()) -> bytes:
+    """Return the value of a log pointer: where the replica stands, and the inserts whose quorum is open there, ascending.
+
+    >>> pointer_value(41), pointer_value(41, (LogIndex(38), LogIndex(40)))
+    (b'41', b'41 38,40')
+    """
+    text = f"{index} {','.join(map(str, opened))}" if opened else str(index)
+    return text.encode()
+
+
+def pointer_index(value: bytes) -> LogIndex:
+    """Return the index of the next entry to pull from the value of a log pointer.
+
+    >>> pointer_index(b"41"), pointer_index(b"41 38,40")
+    (41, 41)
+    """
+    return LogIndex(int(value.partition(b" ")[0]))
+
+
+def pointer_open(value: bytes) -> tuple[LogIndex, ...]:
+    """Return the inserts whose quorum is open at a log pointer, from its value.
+
+    >>> pointer_open(b"41"), pointer_open(b"41 38,40")
+    ((), (38, 40))
+    """
+    return tuple(LogIndex(int(each)) for each in value.partition(b" ")[2].split(b",") if each)
 
 
 def queue(replica: Replica) -> str:

@@ -11,14 +11,21 @@ Who declares a part lost proves in the commit, for every replica:
 
 * it has registered nothing that holds rows of the part's blocks: what it has registered there is broken, and the version of
   each such node is checked;
+* it is not taking over another one's state, in which nodes are made anew with the version that they had: the version of its
+  `is_lost` is checked;
 * it is not about to: the insert is still in its queue (checked), or not yet pulled (the pointer is checked), and it is not the
   writer whose staged files may still be there;
 * whatever it has under way is fenced: the commit bumps its epoch, so it activates again, and knows the entry before it executes
   anything.  That goes for who declares it, too: it may be merging the part, from a time when it was whole.
 
-What a fetch or a merge that was fenced has left on a disk counts for nothing any more: as long as the entry is in the queue
-nothing is made of the part (`registration.to_be_kept`), and its execution sets aside what reaches over it and is not
-registered.
+What was made of the part is broken everywhere, too.  So the commit deletes what ``results`` say of everything that reaches over
+it: that content nobody has, and whoever makes it of what is left would throw it away, for ever.  They are read after the
+registrations: who would add one has registered something, and so is noticed, or kills a mutation of a part that is whole.
+
+What becomes of the entry: `protocol.execute_lost`.
+
+An insert whose quorum is open is not declared lost: it would be acknowledged as soon as enough replicas have the empty part.
+It is given up in time, or settles.
 
 The block ids of an insert go with its only part, so that a client that repeats the insert inserts it again.  That is counted in
 the node `blocks`, as every removal of ids is (`protocol.clean_blocks`): an id that was removed and taken anew looks like the
@@ -41,54 +48,26 @@ from replitree.protocol.effects import (
     Commit,
     Create,
     Delete,
-    Detach,
     Epoch,
-    FindPart,
     Get,
     GetMany,
-    ListParts,
     LogIndex,
-    Made,
-    MakeEmpty,
     Many,
     Node,
     Operation,
     Procedure,
-    Publish,
-    Published,
-    RemovePart,
-    RemoveStaging,
     Set,
-    StoreFailed,
     Sync,
 )
-from replitree.protocol.entries import (
-    GetEntry,
-    LostEntry,
-    MergeEntry,
-    MutateEntry,
-    decode_block,
-    decode_entry,
-    encode_entry,
-)
+from replitree.protocol.entries import GetEntry, LostEntry, decode_entry, encode_entry, quorum_of
 from replitree.protocol.layout import Replica
-from replitree.protocol.making import staged_result
 from replitree.protocol.parts import Part, parse_part
-from replitree.protocol.pull import Queued
-from replitree.protocol.registration import (
-    ExecuteOutcome,
-    View,
-    broken_value,
-    content_of,
-    deregister,
-    finish,
-    is_broken,
-    postpone,
-    register,
-)
+from replitree.protocol.quorum import free_blocks
+from replitree.protocol.registration import broken_value, content_of, is_broken
+from replitree.protocol.table import HALF_BUILT
 
 READ_BATCH = 1000
-"""Registrations read at once."""
+"""Registrations, or queue entries, read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +113,10 @@ def declare_lost(replica: Replica, epoch: Epoch, part: Part, empty: str, schema_
     if added is None:
         return Undecided()
     insert = yield from _insert_of(replica, part)
+    if insert is not None and quorum_of(insert):
+        opened: Node | None = yield Get(layout.quorum_status(table, insert.insert))
+        if opened is not None:
+            return NotLost("its quorum is open: it is reached or given up first")
     proof: list[Operation] = [Check(layout.replicas(table), added.version)]
     for name in names:
         proven = yield from _prove_without(Replica(table, name), epoch, part, insert, is_self=name == replica.name)
@@ -142,9 +125,10 @@ def declare_lost(replica: Replica, epoch: Epoch, part: Part, empty: str, schema_
         proof += proven
     entry = LostEntry(replica.name, part.name, empty, schema_version)
     blocks = yield from _freed_blocks(replica, insert)
+    results = yield from _forgotten_results(replica, part)
     proof.append(Check(layout.open_log(table), ANY_VERSION))
     create = Create(layout.log_create(table), encode_entry(entry), sequential=True)
-    committed = yield Commit(*proof, *blocks, create)
+    committed = yield Commit(*proof, *blocks, *results, create)
     if isinstance(committed, Applied):
         return Declared(layout.index_of(table, committed.created[-1]))
     return Undecided()
@@ -167,9 +151,10 @@ def _prove_without(
     replica: Replica, epoch: Epoch, part: Part, insert: GetEntry | None, *, is_self: bool
 ) -> Procedure[tuple[Operation, ...] | NotLost | Undecided]:
     """Return the operations that prove that a replica can't have a part's rows, and that fence it."""
-    host: Node | None = yield Get(layout.host(replica))
+    many: Many = yield GetMany((layout.host(replica), layout.is_lost(replica), layout.is_active(replica)))
+    host, lost, active = many.nodes
     registered: tuple[str, ...] | None = yield Children(layout.parts(replica))
-    if host is None or registered is None:
+    if host is None or lost is None or registered is None or _is_taking_over(lost, active):
         return Undecided()
     near = tuple(name for name in registered if _shares_blocks(parse_part(name), part))
     proven: tuple[Operation, ...] | NotLost | Undecided
@@ -186,7 +171,16 @@ def _prove_without(
         proven += more
     if is_self and int(host.version) != int(epoch):
         return Undecided()
-    return (*proven, Set(layout.host(replica), host.value, host.version))
+    return (
+        *proven,
+        Check(layout.is_lost(replica), lost.version),
+        Set(layout.host(replica), host.value, host.version),
+    )
+
+
+def _is_taking_over(lost: Node, active: Node | None) -> bool:
+    """Whether a replica is in the middle of a recovery: what it has registered is a mixture, and changes."""
+    return lost.value == HALF_BUILT and active is not None
 
 
 def _covers(names: tuple[str, ...], part: Part) -> bool:
@@ -215,7 +209,7 @@ def _prove_not_brought(
     if pointer is None or queue is None:
         return Undecided()
     waiting = tuple(index for index in map(layout.queue_index, queue) if part.block_min <= index <= part.block_max)
-    if int(pointer.value) <= part.block_max:
+    if layout.pointer_index(pointer.value) <= part.block_max:
         if insert is None or (insert.replica == replica.name and not is_self):
             return NotLost(
                 f"replica {replica.name} has not read the log up to there, and may have the rows: start it or drop it"
@@ -242,17 +236,15 @@ def _freed_blocks(replica: Replica, insert: GetEntry | None) -> Procedure[tuple[
     """Return what deletes the block ids of an insert whose only part is lost."""
     if insert is None or len(insert.parts) > 1:
         return ()
-    parent: Node | None = yield Get(layout.blocks(replica.table))
-    paths = tuple(layout.block(replica.table, block) for block in insert.blocks)
-    many: Many = yield GetMany(paths)
-    deletes = tuple(
-        Delete(path, node.version)
-        for path, node in zip(paths, many.nodes, strict=True)
-        if node is not None and decode_block(node.value, path).insert == insert.insert
+    return (yield from free_blocks(replica.table, insert))
+
+
+def _forgotten_results(replica: Replica, part: Part) -> Procedure[tuple[Operation, ...]]:
+    """Return what deletes the content that the results had which reach over a lost part."""
+    names: tuple[str, ...] = (yield Children(layout.results(replica.table))) or ()
+    return tuple(
+        Delete(layout.result(replica.table, name), ANY_VERSION) for name in names if parse_part(name).covers(part)
     )
-    if parent is None or not deletes:
-        return ()
-    return Set(layout.blocks(replica.table), parent.value, parent.version), *deletes
 
 
 # --- a part that is broken here ----------------------------------------------------------------------------------------------
@@ -270,11 +262,33 @@ def note_broken(replica: Replica, epoch: Epoch, part: Part) -> Procedure[bool]:
 
 
 def note_whole(replica: Replica, epoch: Epoch, part: Part) -> Procedure[bool]:
-    """Say that they are whole again, unless nothing says otherwise; False when that is not certain."""
+    """Say that they are whole again, unless nothing says otherwise; False when that is not certain.
+
+    What was made of a part that is lost by now is never whole again: its files have rows that were given up.
+    """
     node = yield Get(layout.part(replica, part.name))
     if node is None or not is_broken(node.value):
         return True
+    if (yield from _is_to_be_made_anew(replica, part)):
+        return False
     return (yield from _set_part(replica, epoch, part, content_of(node.value).encode(), node))
+
+
+def _is_to_be_made_anew(replica: Replica, part: Part) -> Procedure[bool]:
+    """Whether the queue says that something is lost of which a part was made.
+
+    Who has not pulled that yet is under an epoch that is over, so nothing comes of what it says.
+    """
+    names: tuple[str, ...] = (yield Children(layout.queue(replica))) or ()
+    later = tuple(layout.queue_entry(replica, i) for i in map(layout.queue_index, names) if i > part.block_max)
+    for first in range(0, len(later), READ_BATCH):
+        batch = later[first : first + READ_BATCH]
+        many: Many = yield GetMany(batch)
+        for path, node in zip(batch, many.nodes, strict=True):
+            entry = None if node is None else decode_entry(node.value, path)
+            if isinstance(entry, LostEntry) and entry.part != part.name and part.covers(parse_part(entry.part)):
+                return True
+    return False
 
 
 def noted_broken(replica: Replica) -> Procedure[tuple[str, ...]]:
@@ -290,73 +304,14 @@ def noted_broken(replica: Replica) -> Procedure[tuple[str, ...]]:
     return tuple(found)
 
 
+def registered_contents(replica: Replica, names: tuple[str, ...]) -> Procedure[dict[str, str]]:
+    """Return the content that parts are registered with, broken or not; those that are not registered are left out."""
+    values: Many = (yield GetMany(tuple(layout.part(replica, name) for name in names))) if names else Many(())
+    return {name: content_of(node.value) for name, node in zip(names, values.nodes, strict=True) if node is not None}
+
+
 def _set_part(replica: Replica, epoch: Epoch, part: Part, value: bytes, node: Node) -> Procedure[bool]:
     committed = yield Commit(
         Check(layout.host(replica), epoch), Set(layout.part(replica, part.name), value, node.version)
     )
     return isinstance(committed, Applied)
-
-
-# --- executing the entry ----------------------------------------------------------------------------------------------------
-
-
-def execute_lost(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Procedure[ExecuteOutcome]:
-    """Make the lost part empty here.  Rows of it that are here all the same are set aside."""
-    entry = item.entry
-    assert isinstance(entry, LostEntry)
-    part = parse_part(entry.part)
-    if any(_is_making(earlier, part) for earlier in view.blockers):
-        return postpone(item.index, "something is still being made of it")
-    own = yield Get(layout.part(replica, part.name))
-    if own is None and not view.wants(part):  # dropped; or it has another name, made of the empty part
-        return (yield from finish(replica, epoch, (item.index,)))
-    if own is not None and own.value == entry.content_hash.encode():
-        return (yield from finish(replica, epoch, (item.index,)))
-    if own is not None and not is_broken(own.value):
-        kept = yield Detach((part.name,))
-        if isinstance(kept, StoreFailed):
-            return postpone(item.index, kept.reason)
-    yield from _remove_made_of(view, part)
-    found = yield FindPart(part.name)
-    if found != entry.content_hash:  # otherwise an earlier try came that far, and reads may show it already
-        trouble = yield from _publish_empty(part, entry)
-        if trouble is not None:
-            return postpone(item.index, trouble)
-    claim = (
-        register(replica, part, entry.content_hash)
-        if own is None
-        else Set(layout.part(replica, part.name), entry.content_hash.encode(), own.version)
-    )
-    inside = view.held.between(part.partition, part.block_min, part.block_max)
-    gone = tuple(each for each in inside if each != part)
-    operations = (claim, *(deregister(replica, each) for each in gone))
-    return (yield from finish(replica, epoch, (item.index,), operations, (part,), gone))
-
-
-def _publish_empty(part: Part, entry: LostEntry) -> Procedure[str | None]:
-    """Put the empty part in the place of what is there; return what is wrong."""
-    staging = staged_result(part)
-    made: Made | StoreFailed = yield MakeEmpty(staging, part.name, entry.schema_version)
-    if not isinstance(made, Made):
-        return made.reason
-    if made.content_hash != entry.content_hash:
-        yield RemoveStaging(staging)
-        return f"the empty part is made differently here: {made.content_hash}"
-    yield RemovePart(part.name)
-    published = yield Publish(staging, ((part.partition, part.name),))
-    whole = isinstance(published, Published) and not published.missing
-    return None if whole else "its files could not be published"
-
-
-def _is_making(item: Queued, part: Part) -> bool:
-    """Whether an entry that is being executed makes something of a part."""
-    is_made = isinstance(item.entry, MergeEntry | MutateEntry)
-    return is_made and any(_shares_blocks(each, part) for each in item.change.added)
-
-
-def _remove_made_of(view: View, part: Part) -> Procedure[None]:
-    """Set aside what an execution that was fenced has published of a part and not registered."""
-    on_disk: tuple[str, ...] = yield ListParts()
-    for each in map(parse_part, on_disk):
-        if each != part and each.covers(part) and each not in view.held and view.held.covering(each) is None:
-            yield RemovePart(each.name)

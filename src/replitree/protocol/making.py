@@ -10,7 +10,8 @@ While it may be, no other content takes the name:
 
 * What is found is used as if it were made now, and both commits say the same; one of them is refused.
 * What contradicts ``results/<part>`` is removed.  The late commit can't take place then: it creates ``results/<part>``, because
-  it would not have been sent if that had been there with other content, and that node is never changed.
+  it would not have been sent if that had been there with other content, and that node is never changed.  The loss of a source
+  deletes it, in a commit that fences everything before (`protocol.lost`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ part on which the mutation fails is left as it is and tried again; the others go
 
 *Killing* a mutation lets everything that nobody has mutated yet be as it was: for each such part it claims the result, as the
 first publisher would, with the content of the source.  So a part is either mutated on every replica or on none.  A replica that
-finds a result with the content of its source only gives the part its new name.
+finds a result with the content of its source only gives the part its new name.  A source that is broken is left out: when it is
+declared lost, nobody may claim that its content is that of a result (`protocol.lost`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from replitree.protocol.effects import (
     Made,
     Many,
     Mutate,
+    Operation,
     Procedure,
     StagingId,
     StoreFailed,
@@ -32,7 +34,7 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.making import Brought, Making, Waits, bring
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
-from replitree.protocol.registration import ExecuteOutcome, View, content_of, finish, postpone
+from replitree.protocol.registration import ExecuteOutcome, View, finish, is_broken, postpone
 
 KILL_BATCH = 100
 """Parts that are let be in one commit."""
@@ -92,9 +94,9 @@ def kill_mutation(replica: Replica, epoch: Epoch, item: Queued) -> Procedure[int
     results = tuple(layout.result(replica.table, part.name) for part in item.change.added)
     many: Many = (yield GetMany((*sources, *results))) if sources else Many(())
     left = tuple(
-        Create(result, content_of(source.value).encode())
-        for result, source, claimed in zip(results, many.nodes, many.nodes[len(sources) :], strict=False)
-        if source is not None and claimed is None
+        (Check(path, source.version), Create(result, source.value))
+        for path, result, source, claimed in zip(sources, results, many.nodes, many.nodes[len(sources) :], strict=False)
+        if source is not None and claimed is None and not is_broken(source.value)
     )
     killed = 0
     for first in range(0, len(left), KILL_BATCH):
@@ -102,12 +104,13 @@ def kill_mutation(replica: Replica, epoch: Epoch, item: Queued) -> Procedure[int
     return killed
 
 
-def _let_be(replica: Replica, epoch: Epoch, claims: tuple[Create, ...]) -> Procedure[int]:
-    """Claim results; when somebody was faster with one of them, one by one."""
+def _let_be(replica: Replica, epoch: Epoch, claims: tuple[tuple[Check, Create], ...]) -> Procedure[int]:
+    """Claim results, of sources that are whole still; when somebody was faster with one of them, one by one."""
     check = Check(layout.host(replica), epoch)
-    if isinstance((yield Commit(check, *claims)), Applied):
+    together: tuple[Operation, ...] = tuple(operation for claim in claims for operation in claim)
+    if isinstance((yield Commit(check, *together)), Applied):
         return len(claims)
     killed = 0
     for claim in claims:
-        killed += isinstance((yield Commit(check, claim)), Applied)
+        killed += isinstance((yield Commit(check, *claim)), Applied)
     return killed

@@ -38,7 +38,7 @@ from replitree.protocol.effects import (
     Version,
 )
 from replitree.protocol.entries import Entry, RollEntry, decode_entry
-from replitree.protocol.fold import Change, apply, maximal, restore
+from replitree.protocol.fold import Change, apply, maximal, open_after, restore
 from replitree.protocol.layout import Replica
 from replitree.protocol.log import next_index
 from replitree.protocol.part_set import PartSet
@@ -50,10 +50,14 @@ PULL_ENTRIES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A replica's log pointer as it was read: the index of the next entry to pull, and the node's version."""
+    """A replica's log pointer as it was read: the index of the next entry to pull, and the node's version.
+
+    `open` are the indexes of the inserts below it whose quorum is neither reached nor given up there, ascending.
+    """
 
     index: LogIndex
     version: Version
+    open: tuple[LogIndex, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,11 @@ class Place:
 
     pointer: Pointer
     parts: PartSet
+
+    @property
+    def open(self) -> tuple[LogIndex, ...]:
+        """The indexes of the inserts that are open there."""
+        return self.pointer.open
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,14 @@ class Loaded:
     held: PartSet
     covered: tuple[str, ...] = ()
 
+    @property
+    def is_torn(self) -> bool:
+        """Whether a pull in doubt took place between the reads: the queue is then that of a later pointer than was read.
+
+        The next pull is refused, and the state read again.  Until then nobody knows at which position the parts are.
+        """
+        return any(item.index >= self.place.pointer.index for item in self.queue)
+
 
 @dataclass(frozen=True, slots=True)
 class PointerMoved:
@@ -133,7 +150,7 @@ def read_pointer(replica: Replica) -> Procedure[Pointer]:
     """Read where the replica stands in the log."""
     node = yield Get(layout.log_pointer(replica))
     assert node is not None, f"{layout.log_pointer(replica)} is missing"
-    return Pointer(LogIndex(int(node.value)), node.version)
+    return Pointer(layout.pointer_index(node.value), node.version, layout.pointer_open(node.value))
 
 
 def pull_log(replica: Replica, epoch: Epoch, place: Place, count: int = 1) -> Procedure[PullOutcome]:
@@ -171,14 +188,15 @@ def _advance(
     replica: Replica, epoch: Epoch, place: Place, raw: tuple[bytes, ...], more: bool
 ) -> Procedure[PullOutcome]:
     """Move the pointer past entries, and those that apply into the queue, in one commit."""
-    pointer, parts = place.pointer, place.parts
+    pointer, parts, opened = place.pointer, place.parts, place.open
     entries: list[Queued] = []
     creates: list[Create] = []
     after = pointer.index
     for value in raw:
         index = after
         entry = decode_entry(value, layout.log_entry(replica.table, index))
-        parts, change = apply(parts, index, entry)
+        parts, change = apply(parts, index, entry, opened=opened)
+        opened = open_after(opened, index, entry)
         entries.append(Queued(index, entry, change))
         if not change.is_empty:
             creates.append(Create(layout.queue_entry(replica, index), value))
@@ -186,12 +204,12 @@ def _advance(
         more = more or isinstance(entry, RollEntry)
     outcome = yield Commit(
         Check(layout.host(replica), epoch),
-        Set(layout.log_pointer(replica), str(after).encode(), pointer.version),
+        Set(layout.log_pointer(replica), layout.pointer_value(after, opened), pointer.version),
         *creates,
     )
     match outcome:
         case Applied():
-            return Pulled(Place(Pointer(after, Version(pointer.version + 1)), parts), tuple(entries), more)
+            return Pulled(Place(Pointer(after, Version(pointer.version + 1), opened), parts), tuple(entries), more)
         case Refused(operation=Check()):
             return Fenced()
         case Refused() | Unknown():

@@ -9,7 +9,8 @@ active first, then:
 3. *bring*   fetch the parts that the source has registered, from anybody who has them, and register them
 4. *let go*  of what the source does not have: set it aside, take its registration back
 5. *queue*   take over the entries below the pointer that the source has not executed
-6. *end*     clear `is_lost`, in one commit that proves that the source was good all the time
+6. *end*     clear `is_lost`, in one commit that proves that the source was good all the time, and that this replica was
+             active: of one that is lost and away the log keeps nothing
 
 The pointer is taken first, the queue is read second and the parts third: whatever the source executes meanwhile moves from its
 queue to its parts and is seen in one of them.  The copy may be ahead of the pointer, because applying an entry again changes
@@ -60,7 +61,7 @@ from replitree.protocol.effects import (
     Sync,
     Version,
 )
-from replitree.protocol.entries import decode_entry
+from replitree.protocol.entries import GetEntry, decode_entry
 from replitree.protocol.fold import maximal, restore
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.log import read_start
@@ -131,7 +132,7 @@ def stand_in_log(replica: Replica, epoch: Epoch) -> Procedure[Standing]:
     pointer = yield Get(layout.log_pointer(replica))
     if pointer is None:
         return NotYet("the replica is being dropped")
-    if int(pointer.value) >= start.first:
+    if layout.pointer_index(pointer.value) >= start.first:
         return Good()
     good = yield from good_replica(table, besides=replica.name)
     if good is None:
@@ -153,7 +154,8 @@ def recover(replica: Replica, epoch: Epoch) -> Procedure[RecoverOutcome]:
     Returns
     -------
     `Fenced`: go on under a new epoch, if the replica is still this process's.  Either the epoch is over, or an answer was
-    lost: a commit that comes late would register parts, or take them back, in the middle of the next attempt.
+    lost: a commit that comes late would register parts, or take them back, in the middle of the next attempt.  Or the session
+    is over.
     """
     lost = yield Get(layout.is_lost(replica))
     if lost is None:
@@ -177,6 +179,7 @@ def recover(replica: Replica, epoch: Epoch) -> Procedure[RecoverOutcome]:
         return trouble
     committed = yield Commit(
         Check(layout.host(replica), epoch),
+        Check(layout.is_active(replica), ANY_VERSION),
         *source.proof,
         Set(layout.is_lost(replica), NOT_LOST, begun.lost),
     )
@@ -249,14 +252,14 @@ def _begin(replica: Replica, epoch: Epoch, source: Source, lost: Version) -> Pro
         Set(layout.is_lost(replica), HALF_BUILT, lost),
     )
     if isinstance(committed, Applied):
-        return _Recovery(replica, epoch, source, LogIndex(int(theirs.value)), Version(lost + 1))
+        return _Recovery(replica, epoch, source, layout.pointer_index(theirs.value), Version(lost + 1))
     return _refused(committed, replica)
 
 
 def _refused(committed: Committed, replica: Replica) -> NotYet | Fenced:
     """Return what a commit that was not applied means; an unknown one may still come, so nothing goes on under its epoch."""
     match committed:
-        case Refused(operation=Check(path=path)) if path == layout.host(replica):
+        case Refused(operation=Check(path=path)) if path in (layout.host(replica), layout.is_active(replica)):
             return Fenced()
         case Refused(operation=operation):
             return NotYet(f"{operation.path} has changed meanwhile")
@@ -492,15 +495,36 @@ def survive(
             f"replica {best.replica.name} has more of the table: it has pulled up to {best.pointer}, {name} only up to"
             f" {one.pointer}; choose {best.replica.name}"
         )
+    opened, still_open = yield from _still_open(chosen, pointer.value)
     first = LogIndex(max(one.pointer, start.first))
     committed = yield Commit(
         *(Check(layout.is_lost(each.replica), each.lost) for each in seen if each != one),
         Check(layout.host(chosen), one.host),
         Check(layout.replicas(table), added.version),
         Check(layout.log(table), start.version),
-        Set(layout.log_pointer(chosen), str(first).encode(), pointer.version),
+        *still_open,
+        Set(layout.log_pointer(chosen), layout.pointer_value(first, opened), pointer.version),
         Set(layout.is_lost(chosen), NOT_LOST, mark.version),
     )
     if isinstance(committed, Applied):
         return Survivor(one.pointer, first)
     return NotSurvivor("something has changed meanwhile; look at `replitree status` and try again")
+
+
+def _still_open(replica: Replica, pointer: bytes) -> Procedure[tuple[tuple[LogIndex, ...], tuple[Check, ...]]]:
+    """Return the inserts that are open at a pointer and ever will be, with what proves it.
+
+    The end of another one's quorum may be among the entries that the survivor misses; what it has of that insert stays.
+    """
+    opened: list[LogIndex] = []
+    proof: list[Check] = []
+    for index in layout.pointer_open(pointer):
+        path = layout.log_entry(replica.table, index)
+        node = yield Get(path)
+        entry = None if node is None else decode_entry(node.value, path)
+        status = layout.quorum_status(replica.table, entry.insert) if isinstance(entry, GetEntry) else path
+        seen = (yield Get(status)) if isinstance(entry, GetEntry) else None
+        if seen is not None:
+            opened.append(index)
+            proof.append(Check(status, seen.version))
+    return tuple(opened), tuple(proof)

@@ -17,6 +17,9 @@ The log goes on below a parent that no entry was ever below, so no index and no 
 replicas have on their disks that this one never had.  They reuse what the restored table has, by content, and set aside the
 rest.
 
+What a detach has kept aside is not restored: a process that died in the middle of it may have left the parts where they were,
+and who attaches what was kept would have its rows twice.
+
 What can't be restored: the ids of earlier inserts (a repeated one is inserted again), entries that this replica had not
 executed, and drops that were executed and whose files were not marked old before a crash.
 
@@ -126,6 +129,21 @@ def choose_parts(parts: Iterable[Part]) -> tuple[tuple[Part, ...], tuple[Part, .
     for part in sorted(candidates, key=lambda each: (-each.mutation, each.block_min - each.block_max, each)):
         (aside if any(part.intersects(other) for other in chosen) else chosen).append(part)
     return tuple(sorted(chosen)), tuple(sorted(aside))
+
+
+def detached_parts(parts: Mapping[Part, str], kept: Mapping[Part, str]) -> frozenset[Part]:
+    """Return the parts that a detach has kept aside with the same content: they had left the table, or were about to.
+
+    Parameters
+    ----------
+    parts, kept
+        What is among the parts of a disk, and what is kept aside there, each with its content hash.
+
+    >>> part = Part("all", 0, 0, 0)
+    >>> detached_parts({part: "ab"}, {part: "ab"}) == {part}, detached_parts({part: "ab"}, {part: "cd"}) == {part}
+    (True, False)
+    """
+    return frozenset(part for part, content in parts.items() if kept.get(part) == content)
 
 
 def restore(

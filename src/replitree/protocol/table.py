@@ -94,7 +94,7 @@ def table_nodes(table: Table, metadata: bytes, columns: bytes, log: bytes) -> tu
         Create(layout.open_log(table)),
         Create(layout.blocks(table)),
         Create(f"{table.path}/quorum"),
-        Create(f"{table.path}/quorum/status"),
+        Create(layout.quorum_statuses(table)),
         Create(layout.leader_election(table)),
         Create(layout.results(table)),
         Create(layout.drops(table)),

@@ -18,19 +18,19 @@ Invariant I9 is checked here, where a commit takes place: whoever has an epoch c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Read, Tree, answer
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     Answer,
     Applied,
     Check,
     Children,
-    ClientAnswer,
     Commit,
     Create,
+    CurrentSession,
     Delete,
     Detach,
     Epoch,
@@ -43,6 +43,7 @@ from replitree.protocol.effects import (
     Many,
     Merge,
     Mutate,
+    NextNumber,
     NotFetched,
     Operation,
     Owner,
@@ -57,12 +58,14 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica
 from replitree.protocol.table import DROPPED_HOST
+from replitree.verify import reading
 from replitree.verify.disk import Disk, Folder
 from replitree.verify.local import Here, cancelled, perform_local
 from replitree.verify.losing import declared_part, kept_rows
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import Budget, Fault, seat_of
 from replitree.verify.past import half_way, recovers, remember
+from replitree.verify.reading import Told
 from replitree.verify.restoring import LockDisk, OpenTable, UnlockDisk, chosen_parts, lock, locked_by, wrongly_ended
 from replitree.verify.windows import timed
 
@@ -94,6 +97,8 @@ class Scene:
         Of all processes, by seat.
     faults
         The kinds of faults that the model has.
+    answers
+        What clients were told so far, by request.
     still, alone
         Whether nobody ever marks a replica, cleans the log or adds and drops replicas; whether nobody writes below another
         one's replica.
@@ -105,6 +110,7 @@ class Scene:
     faults: frozenset[Fault]
     still: bool = False
     alone: bool = True
+    answers: Mapping[int, Told | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -141,7 +147,7 @@ class Branch:
     fate: str = ""
     fresh: bool = False
     doubtful: bool = False
-    answers: tuple[tuple[RequestId, ClientAnswer], ...] = ()
+    answers: tuple[tuple[RequestId, Told], ...] = ()
     sent: Request | None = None
     dies: bool = False
     closes: bool = False
@@ -162,7 +168,7 @@ def branches(effect: Any, scene: Scene) -> Iterator[Branch]:
 # --- coordination -----------------------------------------------------------------------------------------------------------
 
 
-def _read(effect: Get | GetMany | Exists | Children | Sync, scene: Scene) -> Iterator[Branch]:
+def _read(effect: Read, scene: Scene) -> Iterator[Branch]:
     here, view = scene.here, scene.view
     now = timed(here.tree, effect, answer(here.tree, effect))
     if isinstance(effect, Sync) or view is None:
@@ -256,7 +262,11 @@ def can_apply_later(request: Request, tree: Tree) -> bool:
             leaves = (
                 isinstance(operation, Delete) and "/queue/" in operation.path and not recovers(tree, request.replica)
             )
-            if leaves and pointer is not None and layout.queue_index(operation.path) < int(pointer.value):
+            if (
+                leaves
+                and pointer is not None
+                and layout.queue_index(operation.path) < layout.pointer_index(pointer.value)
+            ):
                 return False
             ends = "/open/" in operation.path or operation.path.endswith("/restoring")
             if ends and isinstance(operation, Check | Delete):
@@ -295,6 +305,37 @@ def _open_table(effect: OpenTable, scene: Scene) -> Iterator[Branch]:
 def _unlock_disk(effect: UnlockDisk, scene: Scene) -> Iterator[Branch]:
     del effect
     yield Branch(None, replace(scene.here, memory=replace(scene.here.memory, lock=None)))
+
+
+def _await_answers(effect: reading.AwaitAnswers, scene: Scene) -> Iterator[Branch]:
+    begun = reading.begin(effect, scene.answers)
+    if begun is not None:
+        yield Branch(begun, scene.here)
+
+
+def _await_pointer(effect: reading.AwaitPointer, scene: Scene) -> Iterator[Branch]:
+    del effect
+    pointer = reading.pointer_of(scene.here.memory)
+    if pointer is not None:
+        yield Branch(pointer, scene.here)
+
+
+def _await_readable(effect: reading.AwaitReadable, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    view = reading.look(effect, here.memory, here.tree, here.replica)
+    if view is not None:
+        yield Branch(view, here)
+
+
+def _show_rows(effect: reading.ShowRows, scene: Scene) -> Iterator[Branch]:
+    here = scene.here
+    told, breach = reading.answer_read(effect, here.memory.held, here.disk, here.tree, here.replica)
+    yield Branch(told, here, answers=((RequestId(effect.number), told),), breach=breach)
+
+
+def _current_session(effect: CurrentSession, scene: Scene) -> Iterator[Branch]:
+    del effect
+    yield Branch(scene.here.memory.session, scene.here)
 
 
 def _answer(effect: Answer, scene: Scene) -> Iterator[Branch]:
@@ -407,6 +448,7 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
     GetMany: _read,
     Exists: _read,
     Children: _read,
+    NextNumber: _read,
     Sync: _read,
     Commit: _commit,
     ProbeOwner: _probe_owner,
@@ -414,6 +456,11 @@ _BRANCHES: dict[type, Callable[[Any, Scene], Iterator[Branch]]] = {
     UnlockDisk: _unlock_disk,
     OpenTable: _open_table,
     Answer: _answer,
+    CurrentSession: _current_session,
+    reading.AwaitAnswers: _await_answers,
+    reading.AwaitPointer: _await_pointer,
+    reading.AwaitReadable: _await_readable,
+    reading.ShowRows: _show_rows,
     Stage: _stage,
     Publish: _publish,
     FetchMany: _fetch_many,

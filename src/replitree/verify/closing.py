@@ -55,7 +55,7 @@ def after_close(kind: str, replica: Replica, me: bytes, memory: Memory, told: Co
             return Closed(Then(life.forget_next, (replica,)), memory)
         case "candidate":
             return Closed(Then(life.stand_next, (replica, told.arguments[1])), memory)
-        case "leader" | "kill" | "duty":
+        case "leader" | "kill" | "duty" | "read":
             return Closed(None, memory)
         case "command":
             return Closed(None, memory.with_trouble(), ((told.arguments[2], OutcomeUnknown()),))

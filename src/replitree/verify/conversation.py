@@ -7,13 +7,14 @@ What can happen::
 
     replicas r1 r2                       the table is there, these replicas are active
     rival x1 of r1                       a second process of r1, not started yet
-    insert r1 a,b [fault=F] [until=V]    a group of requests with these tokens; F: answer-lost, in-flight, on its commit;
+    insert r1 a,b [fault=F] [until=V] [quorum=N]
+                                         a group of requests with these tokens; F: answer-lost, in-flight, on its commit;
                                          V: stop after the first effect of that kind (stage, commit, publish), or after
                                          the third (commit:3)
-    go-on r1                             what was stopped goes on
+    go-on r1                             what was stopped goes on; who waits for a quorum in vain loses patience
     merge r1 p,q                         the leader of r1 proposes to merge these parts
     mutate r1 x, drop r1 all             a command
-    pull r1, execute r1                  until there is nothing more to do (execute: but for merges and mutations)
+    pull r1, execute r1 [until=V]        until there is nothing more to do (execute: but for merges and mutations), or V
     make r1 [until=V]                    merges and mutations, until there is nothing more to do, or V (merge, publish)
     kill r1                              the process dies
     start r1 [until=V]                   a process starts, or activates again; V: fetchmany, detach, ...
@@ -41,7 +42,7 @@ from typing import Any
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
 from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, ClientAnswer, Commit, Create, EntryId, Procedure, RequestId, Set
+from replitree.protocol.effects import ANY_VERSION, Commit, Create, EntryId, Procedure, RequestId, Set
 from replitree.protocol.entries import EVERY_PARTITION, Command, DropEntry, MutateEntry
 from replitree.protocol.layout import Replica
 from replitree.protocol.table import LOST
@@ -56,6 +57,8 @@ from replitree.verify.life import Then
 from replitree.verify.local import Here
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, Ask, Fault, Insert, Model, first_session, me_of
+from replitree.verify.quorums import AwaitDecided
+from replitree.verify.reading import Told
 from replitree.verify.restoring import wiped
 from replitree.verify.steps import Turn
 from replitree.verify.trace import line_of, state_of
@@ -68,10 +71,11 @@ _FATES = {"answer-lost": "applied, answer lost", "in-flight": "no answer"}
 
 @dataclass(slots=True)
 class _Stopped:
-    """A procedure that stands still, and the outcome that it will hear next."""
+    """A procedure that stands still, and the outcome that it will hear next; or the effect that it waits for."""
 
     procedure: Procedure[Any]
     outcome: Any
+    effect: Any = None
 
 
 class Conversation:
@@ -84,7 +88,7 @@ class Conversation:
         self._memories: dict[str, Memory] = {}
         self._replica_of: dict[str, str] = {}
         self._flight: list[Request] = []
-        self._answers: dict[int, ClientAnswer | None] = {}
+        self._answers: dict[int, Told | None] = {}
         self._tokens: dict[int, str] = {}
         self._commands: dict[int, Command] = {}
         self._stopped: dict[str, _Stopped] = {}
@@ -131,22 +135,25 @@ class Conversation:
         self._replica_of[seat] = replica
         self._memories[seat] = Memory(0, first_session(len(self._memories)))
 
-    def _insert(self, seat: str, tokens: str, fault: str | None = None, until: str | None = None) -> None:
+    def _insert(
+        self, seat: str, tokens: str, fault: str | None = None, until: str | None = None, quorum: str = "0"
+    ) -> None:
         first = len(self._tokens) + len(self._commands) + 1
         requests = tuple(enumerate(tokens.split(","), first))
         self._tokens.update(requests)
         self._fault = None if fault is None else _FATES[fault]
-        self._run(seat, life.accept_insert, requests, until=until)
+        self._run(seat, life.accept_insert, requests, (), int(quorum), until=until)
 
     def _go_on(self, seat: str) -> None:
         stopped = self._stopped.pop(seat)
-        self._drive(seat, stopped.procedure, stopped.outcome, until=None, shown=True)
+        outcome = stopped.outcome if stopped.effect is None else self._perform(seat, stopped.effect)
+        self._drive(seat, stopped.procedure, outcome, until=None, shown=True)
 
     def _pull(self, seat: str) -> None:
         self._run(seat, life.pull_next, 1)
 
-    def _execute(self, seat: str) -> None:
-        self._run(seat, life.execute_next)
+    def _execute(self, seat: str, until: str | None = None) -> None:
+        self._run(seat, life.execute_next, until=until)
 
     def _make(self, seat: str, until: str | None = None) -> None:
         self._run(seat, life.make_next, until=until)
@@ -261,6 +268,9 @@ class Conversation:
                 procedure, outcome = stop.value.stage(*stop.value.arguments), None
                 continue
             branch = self._choose(effect, self._scene(seat))
+            if isinstance(effect, AwaitDecided) and (branch is None or not branch.outcome.is_decided):
+                self._stopped[seat] = _Stopped(procedure, None, effect)
+                return
             if branch is None:
                 return
             self._take(seat, branch)
@@ -271,6 +281,14 @@ class Conversation:
             if not left:
                 self._stopped[seat] = _Stopped(procedure, outcome)
                 return
+
+    def _perform(self, seat: str, effect: Any) -> Any:
+        """Perform the effect that a procedure waited for; return its outcome."""
+        branch = self._choose(effect, self._scene(seat))
+        assert branch is not None
+        self._take(seat, branch)
+        self._write(seat, Turn(effect, branch.outcome, branch.fate))
+        return branch.outcome
 
     def _choose(self, effect: Any, scene: Scene) -> Branch | None:
         """Return how an effect ends: without a fault, or with the one that was asked for; None while it waits."""

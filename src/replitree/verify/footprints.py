@@ -19,6 +19,7 @@ from replitree.protocol.effects import (
     MakeEmpty,
     Merge,
     Mutate,
+    NextNumber,
     ProbeOwner,
     Publish,
     RemovePart,
@@ -29,27 +30,39 @@ from replitree.protocol.effects import (
 from replitree.verify.life import Accept, AwaitPull, AwaitReplica, AwaitWork
 from replitree.verify.longlife import AwaitSource
 from replitree.verify.losing import AwaitDamage, AwaitLoss, Break, Heal, declared_part
+from replitree.verify.reading import AwaitAnswers, AwaitReadable, ShowRows
 from replitree.verify.restoring import LockDisk, OpenTable
 from replitree.verify.standing import AwaitElection, AwaitStrays
 
-MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING = range(8)
+MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWERED = range(9)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
 
 Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and
 the disk.
 """
 
+WHEN_ALONE = {DISKS: ALL_DISKS, ALL_DISKS: ALL_DISKS, MEMORIES: EVERYTHING, EVERYTHING: EVERYTHING}
+"""What becomes of a footprint when the process is alone; of all others `ALONE`.
 
-def footprint_of(effect: Any) -> int:
-    """Return the kind of footprint of an effect."""
+Asked for in models in which the files of others come and go by themselves: parts that break and are mended, folders that are
+locked.  Elsewhere `ALONE` does for all, and what a lone process fetches is worked out once for each tree.
+"""
+
+
+def footprint_of(effect: Any, *, loses: bool = False) -> int:
+    """Return the kind of footprint of an effect; `loses` as in `local.Here`."""
     match effect:
+        case AwaitWork() if loses:
+            return ALL_DISKS
         case AwaitDamage() | AwaitLoss() | Heal():
             return ALL_DISKS
         case Commit() if declared_part(effect) is not None:
             return ALL_DISKS
-        case LockDisk() | OpenTable():
+        case AwaitAnswers():
+            return ANSWERED
+        case LockDisk() | OpenTable() | AwaitReadable() | ShowRows():
             return EVERYTHING
-        case Get() | GetMany() | Exists() | Children() | Commit():
+        case Get() | GetMany() | Exists() | Children() | NextNumber() | Commit():
             return COORDINATION
         case AwaitPull() | AwaitReplica() | AwaitSource() | AwaitStrays() | AwaitElection():
             return COORDINATION

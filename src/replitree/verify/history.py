@@ -25,7 +25,7 @@ from replitree.protocol.entries import (
     decode_entry,
     dropped_partitions,
 )
-from replitree.protocol.fold import NOTHING, apply
+from replitree.protocol.fold import NOTHING, apply, open_after
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.log import log_start, next_index
 from replitree.protocol.part_set import PartSet
@@ -117,11 +117,13 @@ class Log:
     @cached_property
     def _folded(self) -> tuple[tuple[Queued, ...], tuple[PartSet, ...]]:
         parts, items, folds = PartSet(), list[Queued](), [PartSet()]
+        opened: tuple[LogIndex, ...] = ()
         since = declared(self.tree)
         for index, entry in self.raw:
             if since is not None and index == since.at:
                 parts = folds[-1] = PartSet.of(map(parse_part, since.parts))
-            parts, change = apply(parts, LogIndex(index), entry)
+            parts, change = apply(parts, LogIndex(index), entry, opened=opened)
+            opened = open_after(opened, LogIndex(index), entry)
             items.append(Queued(LogIndex(index), entry, change))
             folds.append(parts)
         if since is not None and since.at == self.end:
@@ -146,6 +148,13 @@ class Log:
     def parts_at(self, index: int) -> PartSet:
         """Return the parts of the log below an index."""
         return self._folded[1][bisect_left(self._indexes, index)]
+
+    def open_at(self, index: int) -> tuple[LogIndex, ...]:
+        """Return the inserts that are open below an index."""
+        opened: tuple[LogIndex, ...] = ()
+        for at, entry in self.raw:
+            opened = open_after(opened, LogIndex(at), entry) if at < index else opened
+        return opened
 
     @cached_property
     def lineage(self) -> dict[Part, Origin]:
@@ -221,7 +230,13 @@ class Log:
         """Return the index of the next entry that a replica pulls."""
         node = self.tree.get(layout.log_pointer(replica))
         assert node is not None
-        return int(node.value)
+        return layout.pointer_index(node.value)
+
+    def opened(self, replica: Replica) -> tuple[LogIndex, ...]:
+        """Return the inserts that are open where a replica stands, as it has written it."""
+        node = self.tree.get(layout.log_pointer(replica))
+        assert node is not None
+        return layout.pointer_open(node.value)
 
     def queue(self, replica: Replica) -> tuple[tuple[int, Entry], ...]:
         """Return the entries that a replica pulled and did not execute: index and entry."""

@@ -25,6 +25,7 @@ from replitree.verify.disk import Disk
 from replitree.verify.kernel import END
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, budget_of, first_session
+from replitree.verify.quorums import AwaitDecided
 from replitree.verify.restoring import SPOILT, wiped
 from replitree.verify.space import LEFT, TREE, Move, Space, Thread, World
 from replitree.verify.windows import with_clock
@@ -144,7 +145,35 @@ def _spoil(space: Space, world: World, what: str) -> World:
     return tuple(after)
 
 
-HAPPENINGS = {"stop": _stop, "lose": _lose, "forgive": _forgive, "halve": _halve, "wipe": _wipe, "spoil": _spoil}
+def _open(space: Space, world: World, name: str) -> World:
+    """Let a thread go on until it waits for a quorum."""
+    thread = next(each for each in space.threads if each.name == name)
+    while not isinstance(space.kernel.effect(world[thread.position]), AwaitDecided):
+        move = _calm(space, thread, world)
+        assert move is not None, f"{name} does not get so far"
+        world = space.after(world, move)
+    return world
+
+
+def _unmark(space: Space, world: World, what: str) -> World:
+    """Let a detached part still be among the parts of a disk: its process died before it could take it out."""
+    name, part = what.split()
+    position = space.disk_at[space.model.replicas.index(name)]
+    disk = space.disks[world[position]]
+    (content,) = disk.aside
+    return (*world[:position], space.disks.number(disk.with_part(part, content)), *world[position + 1 :])
+
+
+HAPPENINGS = {
+    "stop": _stop,
+    "lose": _lose,
+    "forgive": _forgive,
+    "halve": _halve,
+    "wipe": _wipe,
+    "spoil": _spoil,
+    "unmark": _unmark,
+    "open": _open,
+}
 """What a prelude can say besides the names of threads."""
 
 

@@ -8,13 +8,13 @@ on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from replitree.protocol import layout
-from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, LogIndex
+from replitree.protocol.effects import Duplicate, Failed, Inserted, LogIndex
 from replitree.protocol.entries import AlterEntry, DropEntry, GetEntry, MutateEntry
-from replitree.protocol.fold import apply, maximal, restore
+from replitree.protocol.fold import apply, maximal, open_after, restore
 from replitree.protocol.log import log_start, next_index
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, overlapping, parse_part
@@ -35,6 +35,16 @@ from replitree.verify.lost_rules import (
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import INCARNATIONS, Model
 from replitree.verify.past import declared
+from replitree.verify.quorum_rules import (
+    acknowledged_inserts_are_settled,
+    everybody_counts,
+    failed_at,
+    failed_between,
+    failed_inserts_free_their_ids,
+    quorums_end_once,
+    settled_rows_are_on_enough_disks,
+)
+from replitree.verify.reading import Told, unanswered
 from replitree.verify.restored_rules import may_come_again, restored_table_is_what_a_disk_had
 from replitree.verify.windows import forgotten_between
 
@@ -45,7 +55,7 @@ class Look:
 
     model: Model
     log: Log
-    answers: dict[int, ClientAnswer | None]
+    answers: Mapping[int, Told | None]
     disks: dict[str, Disk]
     memories: dict[str, Memory]
 
@@ -67,8 +77,12 @@ def log_and_queue_give_the_table(look: Look) -> str | None:
         wanted = log.parts_at(pointer)
         if derived != wanted and look.model.is_still:  # otherwise it may have recovered, and be ahead: `AHEAD`
             return f"I1: {name} will never agree with the log about {_difference(derived, wanted)}"
+        opened = log.open_at(pointer) if look.model.has_quorums else ()
+        if opened != log.opened(replica):
+            return f"I1: {name} has written that {log.opened(replica)} are open at {pointer}, the log says {opened}"
         for index, entry in log.since(pointer):
-            derived, _ = apply(derived, LogIndex(index), entry)
+            derived, _ = apply(derived, LogIndex(index), entry, opened=opened)
+            opened = open_after(opened, LogIndex(index), entry)
         if derived != log.parts:
             return f"I1: {name} will never agree with the rest of the log about {_difference(derived, log.parts)}"
     return None
@@ -243,6 +257,7 @@ def inserts_are_applied_once(look: Look) -> str | None:
             if earlier is not None and not all(
                 look.log.dropped_between(part.partition, first, index)
                 or is_lost_with(first, index, part.partition, look.log)
+                or failed_between(first, index, look.log)
                 or may_come_again(token, earlier, entry, first, index, look)
                 for part in earlier.parts
             ):
@@ -285,9 +300,12 @@ def parts_have_their_rows(look: Look) -> str | None:
 def failed_inserts_are_not_there(look: Look) -> str | None:
     """Failed means not inserted: nobody is told "failed" of rows, or of a command, that his replica put into the log."""
     asked = {ask.request: ask.command.replica for ask in look.model.commands}
+    given_up = failed_at(look.log) if look.model.has_quorums else {}
     for request, answer in sorted(look.answers.items()):
         if isinstance(answer, Failed):
             for index, entry in look.log.raw:
+                if index in given_up:
+                    continue
                 if asked.get(request, entry.replica) == entry.replica and _carries(entry, request, look):
                     return f"FAILED: request {request} was told that it failed, and is in the log at {index}"
     return None
@@ -399,7 +417,7 @@ def quiet_states_agree(look: Look) -> str | None:
         garbage = _garbage(look, seat, name, memory)
         if garbage:
             return f"CONVERGES: {name} keeps {', '.join(garbage)} in staging, which no insert needs"
-    return lost_parts_are_empty(look) if look.model.is_losing else None
+    return everybody_counts(look) or (lost_parts_are_empty(look) if look.model.is_losing else None)
 
 
 def _left_to_do(look: Look) -> str | None:
@@ -409,7 +427,7 @@ def _left_to_do(look: Look) -> str | None:
         return f"the log still begins at {first}, it should begin at {cleaned_to}"
     if look.model.is_restoring and not good_replicas(look) and not any(m.is_there for m in _servers(look)):
         return "the table is not restored, and nobody goes on with it"
-    return None
+    return unanswered(look.model, look.answers, look.memories)
 
 
 def _servers(look: Look) -> tuple[Memory, ...]:
@@ -462,6 +480,10 @@ READS: dict[Invariant, tuple[str, ...]] = {
     acknowledged_inserts_are_in_the_log: ("answers",),
     inserted_rows_are_there: ("disks",),
     detached_rows_are_kept: ("disks",),
+    quorums_end_once: (),
+    failed_inserts_free_their_ids: (),
+    acknowledged_inserts_are_settled: ("answers",),
+    settled_rows_are_on_enough_disks: ("disks",),
 }
 """The invariants of states, and what each looks at besides the tree."""
 
@@ -480,7 +502,9 @@ NAMES: dict[str, str] = {
     "WINDOW": "a deduplication id is forgotten only when it is not among the newest, or old",
     "NOTES": "the note of a drop stays as long as it frees an id",
     "KEPT": "what a detach removes is kept by somebody",
+    "I8": "a read shows exactly the log below one position, and everything that it was promised to show",
     "I9": "a replaced process changes nothing",
+    "QUORUM": "an insert with a quorum is settled or given up once; settled it is on as many disks, acknowledged it is settled",
     "LOST": "what is declared lost nobody has, it is empty everywhere, and its token is free",
     "RESTORED": "a restored table has the parts that were whole on one disk, and all of them",
     "FILES": "a registered part is on disk",

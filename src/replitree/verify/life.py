@@ -45,12 +45,14 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.entries import Command, MergeEntry
 from replitree.protocol.execute import execute
+from replitree.protocol.execute_lost import later_forms
 from replitree.protocol.fetch import refetch
 from replitree.protocol.insert import Inserter, Request, insert
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.leader import Follows, Leads, look, resign, stand
 from replitree.protocol.leader import InDoubt as InDoubtOfElection
 from replitree.protocol.mutate import kill_mutation
+from replitree.protocol.parts import Part
 from replitree.protocol.propose import (
     Forgotten,
     InDoubt,
@@ -61,6 +63,7 @@ from replitree.protocol.propose import (
     propose_merges,
 )
 from replitree.protocol.pull import Fenced, Gap, Loaded, Place, PointerMoved, Pulled, Queued, load, pull_log
+from replitree.protocol.quorum import Awaited, answer_all, answer_awaited, give_up, rejoin
 from replitree.protocol.recover import Good, Lost, NoSource, NotYet, Recovered, recover, stand_in_log
 from replitree.protocol.registration import Executed, QueueMoved, View
 from replitree.protocol.start import (
@@ -73,6 +76,7 @@ from replitree.protocol.start import (
 )
 from replitree.protocol.table import Outcome, finish_leaving, join_table
 from replitree.verify.longlife import AwaitIdle, AwaitSource, Forget, Missed
+from replitree.verify.quorums import AwaitDecided, QuorumTurn
 from replitree.verify.standing import AwaitElection, AwaitStrays, Elected, ElectionTurn
 
 
@@ -124,10 +128,12 @@ class PullTurn:
 class AwaitWork:
     """Wait, while active, for entries of one lane that can be executed; they are running then.  Outcome: `WorkTurn`.
 
-    `makes`: the lane of merges and mutations; otherwise that of everything else.
+    `makes`: the lane of merges and mutations; otherwise that of everything else.  `later_forms`: what the executor takes for a
+    part that is to be made anew.
     """
 
     makes: bool
+    later_forms: Callable[[View, Queued, Part], tuple[Part, ...]] = later_forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +388,7 @@ def tidy_up(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ..
         yield Lack(compared.missing)
     if not (yield from forget_covered(replica, epoch, loaded)):
         return Then(become_active, (replica, me))
+    yield from rejoin(replica, loaded, tuple(name for name, _ in compared.missing))
     yield Serve()
     return Then(wait_for_trouble, (replica, me))
 
@@ -418,6 +425,8 @@ def reload_state(replica: Replica, count: int) -> Stage:
     yield BeginLoad()
     loaded = yield from load(replica)
     taken: bool = yield TakeOver(loaded)
+    if taken:
+        yield from rejoin(replica, loaded)
     return Then(pull_next if taken else reload_state, (replica, count))
 
 
@@ -495,19 +504,38 @@ def stand_next(replica: Replica, path: str | None) -> Stage:
 # --- an insert --------------------------------------------------------------------------------------------------------------
 
 
-def accept_insert(replica: Replica, tokens: tuple[tuple[int, str], ...], drops: tuple[str, ...] = ()) -> Stage:
+def accept_insert(
+    replica: Replica, tokens: tuple[tuple[int, str], ...], drops: tuple[str, ...] = (), quorum: int = 0
+) -> Stage:
     """Take a group of requests, given as (request, token), once the process is active."""
     requests = tuple(Request(RequestId(request), BlockId(token)) for request, token in tokens)
     accepted: Accepted = yield Accept(requests)
-    inserter = Inserter(following(replica, accepted.log_from), accepted.me, accepted.log_from, drops=drops)
+    place = following(replica, accepted.log_from)
+    inserter = Inserter(place, accepted.me, accepted.log_from, drops=drops, quorum=quorum)
     return Then(insert_group, (inserter, accepted.epoch, accepted.staging, requests))
 
 
 def insert_group(inserter: Inserter, epoch: Epoch, staging: StagingId, requests: tuple[Request, ...]) -> Stage:
     """Insert a group and let go of its staging folders."""
-    yield from insert(inserter, epoch, staging, requests)
+    awaited = yield from insert(inserter, epoch, staging, requests)
     yield Release(staging)
-    return None
+    return Then(await_quorum, (inserter.replica, awaited, staging, requests)) if awaited else None
+
+
+def await_quorum(
+    replica: Replica, awaited: tuple[Awaited, ...], staging: StagingId, requests: tuple[Request, ...]
+) -> Stage:
+    """Answer when it is known what became of the first insert that is waited for; give up an own one that takes too long."""
+    first, left = awaited[0], awaited[1:]
+    turn: QuorumTurn = yield AwaitDecided(first.index, patience=True)
+    gives_up = not turn.is_decided and not first.is_duplicate
+    if gives_up and turn.epoch is not None and (yield from give_up(replica, turn.epoch, first.index, first.entry)):
+        turn = yield AwaitDecided(first.index, patience=False)
+    if turn.is_decided:
+        yield from answer_awaited(replica.table, first)
+    else:
+        yield from answer_all(first, OutcomeUnknown())
+    return Then(await_quorum, (replica, left, staging, requests)) if left else None
 
 
 # --- commands, merges, kills --------------------------------------------------------------------------------------------------

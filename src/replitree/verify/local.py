@@ -12,7 +12,6 @@ from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
-from replitree.protocol.drop import must_wait
 from replitree.protocol.effects import (
     AdoptEpoch,
     Cancelled,
@@ -20,7 +19,6 @@ from replitree.protocol.effects import (
     Detach,
     Fetched,
     FetchMany,
-    FetchPart,
     FindPart,
     Link,
     ListParts,
@@ -41,13 +39,14 @@ from replitree.protocol.effects import (
     StagingId,
     StoreFailed,
 )
-from replitree.protocol.entries import GetEntry, LostEntry, MergeEntry, MutateEntry
+from replitree.protocol.entries import MergeEntry, MutateEntry
 from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, goes_alone
 from replitree.protocol.layout import Replica
-from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import Queued
 from replitree.protocol.registration import View, blockers, to_be_kept
-from replitree.verify import longlife, losing, standing, upkeep
+from replitree.verify import longlife, losing, quorums, standing, upkeep
+from replitree.verify.chances import can_execute, has_source
 from replitree.verify.disk import Disk, Folder, content_of, merged_content, mutated_content, staged_parts
 from replitree.verify.life import (
     Accept,
@@ -104,6 +103,8 @@ class Here:
         Whether the replica merges and mutates by itself.
     elects
         Whether only an elected leader proposes merges.
+    loses
+        Whether parts are declared lost: what a process waits for is looked at closely (`chances`).
     """
 
     replica: Replica
@@ -115,6 +116,7 @@ class Here:
     partitions: tuple[str, ...]
     makes: bool = True
     elects: bool = False
+    loses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +161,6 @@ def _fetch_many(effect: FetchMany, here: Here) -> Done:
             disk = disk.with_part(fetch.part, fetch.content_hash)
         outcomes.append(Fetched(fetch.part) if found else NotFetched(fetch.part, "nobody has it"))
     return Done(tuple(outcomes), here.memory, disk)
-
-
-def has_source(fetch: FetchPart, disks: Mapping[str, Disk]) -> bool:
-    """Whether one of a fetch's sources has the part with the right content."""
-    return any(disks[source].content(fetch.part) == fetch.content_hash for source in fetch.sources if source in disks)
 
 
 def _merge(effect: Merge, here: Here) -> Done:
@@ -297,7 +294,9 @@ def _await_work(effect: AwaitWork, here: Here) -> Done | None:
         return None
     lane = [item for item in memory.queue if is_made(item) is effect.makes and item.index not in memory.running]
     fresh = _batch([item for item in lane if item.index not in memory.waiting])
-    ready = fresh or _batch([item for item in _by_waiting(lane, memory) if _can_execute(item, here)])
+    ready = fresh or _batch(
+        [item for item in _by_waiting(lane, memory) if can_execute(item, _view(item, here), here, effect)]
+    )
     if not ready:
         return None
     running = tuple(sorted((*memory.running, *(item.index for item in ready))))
@@ -353,45 +352,6 @@ def _lack(effect: Lack, here: Here) -> Done:
 def _mended(effect: Mended, here: Here) -> Done:
     lacking = tuple((name, content) for name, content in here.memory.lacking if name not in effect.parts)
     return _remember(here, replace(here.memory, lacking=lacking))
-
-
-def _can_execute(item: Queued, here: Here) -> bool:
-    """Whether trying a postponed entry again has a chance: nothing is before it, and what it needs is somewhere."""
-    view = _view(item, here)
-    if must_wait(view, item):
-        return False
-    if isinstance(item.entry, LostEntry):
-        return True
-    if isinstance(item.entry, GetEntry):
-        folder = here.disk.folder(item.entry.insert)
-        staged = dict(folder.parts) if folder is not None and not folder.torn else {}
-        wanted = tuple(part for part in item.change.added if view.wants(part))
-        return all(part.partition in staged or _is_somewhere(part, view, here) for part in wanted)
-    pairs = _made_of(item)
-    if not any(view.wants(result) for result, _ in pairs):
-        return True
-    return any(_can_bring(result, sources, view, here) for result, sources in pairs if view.wants(result))
-
-
-def _can_bring(result: Part, sources: tuple[Part, ...], view: View, here: Here) -> bool:
-    """Whether a result can be made, or fetched in the place of something."""
-    if here.makes and all(source in view.held and here.disk.content(source.name) is not None for source in sources):
-        return True
-    begun = view.held.between(result.partition, result.block_min, result.block_max)
-    return bool(begun) and any(disk.content(result.name) is not None for disk in here.disks.values())
-
-
-def _made_of(item: Queued) -> tuple[tuple[Part, tuple[Part, ...]], ...]:
-    """Return each result of an entry with what it is made of."""
-    if isinstance(item.entry, MutateEntry):
-        return tuple((result, (source,)) for source, result in zip(item.change.removed, item.change.added, strict=True))
-    return tuple((result, item.change.removed) for result in item.change.added)
-
-
-def _is_somewhere(part: Part, view: View, here: Here) -> bool:
-    """Whether some disk has a part, or what it has become."""
-    forms = {part.name, (view.parts.covering(part) or part).name}
-    return any(disk.content(name) is not None for disk in here.disks.values() for name in forms)
 
 
 def _quieten(effect: Quieten, here: Here) -> Done:
@@ -479,7 +439,7 @@ def _await_mutation(effect: AwaitMutation, here: Here) -> Done | None:
 
 
 def _long(effect: Any, here: Here) -> Done | None:
-    room = next(each for each in (longlife, standing, upkeep) if isinstance(effect, each.EFFECTS))
+    room = next(each for each in (longlife, quorums, standing, upkeep) if isinstance(effect, each.EFFECTS))
     done = room.perform(effect, here.memory, here.tree, here.replica)
     return None if done is None else Done(done.outcome, done.memory, here.disk)
 
@@ -533,6 +493,6 @@ _PERFORM: dict[type, Callable[[Any, Here], Done | None]] = {
     AwaitParts: _await_parts,
     AwaitMutation: _await_mutation,
     Release: _release,
-    **dict.fromkeys((*longlife.EFFECTS, *standing.EFFECTS, *upkeep.EFFECTS), _long),
+    **dict.fromkeys((*longlife.EFFECTS, *quorums.EFFECTS, *standing.EFFECTS, *upkeep.EFFECTS), _long),
     **dict.fromkeys(losing.EFFECTS, _losing),
 }

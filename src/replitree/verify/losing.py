@@ -308,7 +308,7 @@ def _to_be_published(holder: Replica, tree: Tree, part: Part) -> list[StagingId]
     found: list[StagingId] = []
     for index in range(part.block_min, part.block_max + 1):
         log, queued = layout.log_entry(holder.table, index), layout.queue_entry(holder, index)
-        for path in (log,) if index >= int(pointer.value) else (queued,):
+        for path in (log,) if index >= layout.pointer_index(pointer.value) else (queued,):
             node = tree.get(path)
             entry = None if node is None else decode_entry(node.value, path)
             if isinstance(entry, GetEntry) and entry.replica == holder.name:

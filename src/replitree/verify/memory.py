@@ -44,6 +44,8 @@ class Memory:
         that it could not find.
     loading
         Whether no part was shown or hidden since the last loading began.
+    torn
+        Whether what was loaded last was read while a pull in doubt took place.
     place, queue, waiting, running, left
         Where it believes to stand, its queue, and the entries of it that were postponed, that are being executed, and that are
         being executed although they have left the queue already.
@@ -67,6 +69,7 @@ class Memory:
     reload: bool = False
     missed: LogIndex | None = None
     loading: bool = False
+    torn: bool = False
     place: Place | None = None
     queue: tuple[Queued, ...] = ()
     waiting: tuple[LogIndex, ...] = ()
@@ -140,7 +143,7 @@ class Memory:
         ordered = tuple(queue[index] for index in sorted(queue))
         still = {item.index for item in loaded.queue}
         left = tuple(index for index in self.running if index not in still)
-        known = replace(self, place=loaded.place, queue=ordered, waiting=waiting, left=left)
+        known = replace(self, place=loaded.place, torn=loaded.is_torn, queue=ordered, waiting=waiting, left=left)
         held = {part.name for part in loaded.held}
         lacking = tuple(each for each in self.lacking if each[0] in held)
         return replace(known, held=loaded.held, lacking=lacking, loading=False)
@@ -150,7 +153,7 @@ class Memory:
         if self.place is not None and self.place.pointer.version >= place.pointer.version:
             return self
         queue = {item.index: item for item in (*self.queue, *entries)}
-        return replace(self, place=place, queue=tuple(queue[index] for index in sorted(queue)))
+        return replace(self, place=place, torn=False, queue=tuple(queue[index] for index in sorted(queue)))
 
     def executed(
         self, batch: tuple[LogIndex, ...], done: tuple[LogIndex, ...], postponed: tuple[LogIndex, ...]

@@ -13,6 +13,7 @@ from typing import NewType
 
 from replitree.protocol.entries import Command, MutateEntry
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.read import ReadLevel
 
 TABLE = Table("/t")
 
@@ -62,11 +63,15 @@ def budget_of(faults: dict[Fault, int]) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """A group of requests that clients send to one seat, each (number, token); `drops`: the partitions that it replaces."""
+    """A group of requests that clients send to one seat, each (number, token).
+
+    `drops`: the partitions that it replaces; `quorum`: how many replicas must have the rows.
+    """
 
     seat: str
     requests: tuple[tuple[int, str], ...]
     drops: tuple[str, ...] = ()
+    quorum: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,16 @@ class Kill:
 
     seat: str
     mutation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read that a client asks of one seat, after it has its answers to the requests in `known`."""
+
+    seat: str
+    number: int
+    level: ReadLevel
+    known: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +148,7 @@ class Model:
         What must be seen: a model that never gets there proves nothing.
     nightly
         Whether it is too large for `make check`.
-    commands, merges, kills
+    commands, merges, kills, reads
         What else is asked of the table.
     prelude
         What has happened before the exploration begins, without faults: names of threads that run one after the other as long
@@ -183,6 +198,7 @@ class Model:
     forgiven: tuple[str, ...] = ()
     cleaned_to: int = 0
     window: tuple[int, int] | None = None
+    reads: tuple[Read, ...] = ()
 
     @property
     def joined(self) -> tuple[str, ...]:
@@ -211,6 +227,11 @@ class Model:
         return any(duty.name == "lose" for duty in self.duties)
 
     @property
+    def has_quorums(self) -> bool:
+        """Whether an insert has a quorum."""
+        return any(insert.quorum for insert in self.inserts)
+
+    @property
     def fragile(self) -> frozenset[str]:
         """The parts whose files break somewhere; `staging` for whatever is staged."""
         return frozenset(str(duty.arguments[0]) for duty in self.duties if duty.name == "break")
@@ -223,7 +244,7 @@ class Model:
     @property
     def requests(self) -> tuple[int, ...]:
         """The numbers of all requests that are answered, ascending."""
-        return tuple(sorted((*self.tokens, *self.ids)))
+        return tuple(sorted((*self.tokens, *self.ids, *(read.number for read in self.reads))))
 
     @property
     def ids(self) -> dict[int, str]:

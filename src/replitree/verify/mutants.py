@@ -10,6 +10,9 @@ from replitree.verify import mutations, mutations_table
 from replitree.verify.mutant import Mutant
 from replitree.verify.mutants_long import LONG_LIFE
 from replitree.verify.mutants_lost import LOST_PARTS
+from replitree.verify.mutants_lost_results import LOST_RESULTS
+from replitree.verify.mutants_quorum import QUORUMS
+from replitree.verify.mutants_read import READING
 from replitree.verify.mutants_restore import RESTORING
 from replitree.verify.mutants_upkeep import UPKEEP
 from replitree.verify.mutations import stages_with
@@ -360,8 +363,11 @@ MUTANTS: dict[str, Mutant] = {
         ),
         *LONG_LIFE,
         *LOST_PARTS,
+        *QUORUMS,
+        *LOST_RESULTS,
         *UPKEEP,
         *RESTORING,
+        *READING,
     )
 }
 """Every mutant by its name.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replitree.verify import mutations_long as m
 from replitree.verify.mutant import Mutant
-from replitree.verify.mutations_long import with_both, with_change, with_others
+from replitree.verify.mutating import with_both, with_change, with_others
 
 LONG_LIFE = (
     Mutant(
@@ -118,6 +118,13 @@ LONG_LIFE = (
         "recover_pointer",
         "I4",
         with_change(m.without_pointer_check, "recover_state"),
+    ),
+    Mutant(
+        "recovery-ends-away",
+        "a recovery ends although the session is over: nothing was kept for the replica since",
+        "recover_away",
+        "I4",
+        with_change(m.without_activity_check, "recover_state"),
     ),
     Mutant(
         "own-queue-kept",

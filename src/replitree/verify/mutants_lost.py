@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from replitree.protocol import layout, lost, recover
+from replitree.protocol import execute_lost, layout, lost, recover
 from replitree.protocol.effects import Check, Commit, Delete, Epoch, GetMany, Operation, Procedure, Set
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part
@@ -18,6 +18,7 @@ from replitree.protocol.registration import View
 from replitree.verify import losing
 from replitree.verify.kernel import Stage as StageFunction
 from replitree.verify.mutant import Mutant
+from replitree.verify.mutating import leaving_out, with_change, with_others
 from replitree.verify.mutations import Asked, Change, changed
 from replitree.verify.mutations_table import Patches, patched
 from replitree.verify.mutations_table import _with_patches as with_patches
@@ -26,11 +27,11 @@ ASKING = ("ask_once", "ask_again")
 
 
 def _asking(change: Any) -> dict[str, StageFunction]:
-    return {name: changed(getattr(losing, name), change) for name in ASKING}
+    return with_change(change, *ASKING)
 
 
 def _asking_with(patches: Patches) -> dict[str, StageFunction]:
-    return {name: with_patches(getattr(losing, name), patches) for name in ASKING}
+    return with_others(patches, *ASKING)
 
 
 def without_queue_checks(*_: Any) -> Change:
@@ -87,14 +88,8 @@ def uncounted(replica: Replica, *_: Any) -> Change:
     return _leaving_out(lambda each: isinstance(each, Set) and each.path == layout.blocks(replica.table))
 
 
-def _leaving_out(is_left_out: Any) -> Change:
-    def change(effect: Any) -> Asked:
-        if isinstance(effect, Commit):
-            kept: tuple[Operation, ...] = tuple(each for each in effect.operations if not is_left_out(each))
-            effect = Commit(*kept)
-        return (yield effect)
-
-    return change
+def _leaving_out(is_left_out: Callable[[Operation], bool]) -> Change:
+    return leaving_out(lambda operation, _: is_left_out(operation))()
 
 
 def _writer_ignored(
@@ -275,14 +270,14 @@ LOST_PARTS = (
         "what a fenced merge has published of lost rows is not set aside when the loss is executed",
         "lost_merging",
         "LOST",
-        patched({(lost, "_remove_made_of"): _nothing_removed}, "execute_next"),
+        patched({(execute_lost, "_remove_made_of"): _nothing_removed}, "execute_next"),
     ),
     Mutant(
         "lost-while-made",
         "the loss of a part is executed while something is still being made of it",
         "lost_while_made",
         "LOST",
-        patched({(lost, "_is_making"): _is_never}, "execute_next"),
+        patched({(execute_lost, "_is_making"): _is_never}, "execute_next"),
     ),
     Mutant(
         "merge-of-lost-rows",

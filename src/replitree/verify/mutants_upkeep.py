@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replitree.verify import mutations_upkeep as m
 from replitree.verify.mutant import Mutant
-from replitree.verify.mutations_upkeep import with_change, with_others
+from replitree.verify.mutating import with_change, with_others
 
 UPKEEP = (
     Mutant(

@@ -8,9 +8,8 @@ of `is_lost` is taken away too, which ClickHouse does not have.  `docs/known-bug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 from replitree.protocol import clean_log, layout, recover, start, table
@@ -37,54 +36,14 @@ from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import load
 from replitree.protocol.start import sweep_staging
 from replitree.protocol.table import NOT_LOST
-from replitree.verify import life, longlife
-from replitree.verify.kernel import Stage as StageFunction
+from replitree.verify import life
 from replitree.verify.longlife import AwaitIdle
-from replitree.verify.mutations import Asked, changed
+from replitree.verify.mutating import leaving_out
+from replitree.verify.mutations import Asked
 from replitree.verify.mutations import Change as EffectChange
 from replitree.verify.mutations_table import Patches
-from replitree.verify.mutations_table import _with_patches as with_patches
 
 Some = Generator[Any, Any, Any]
-
-
-def stage(name: str) -> StageFunction:
-    """Return a stage of `life` or a duty of `longlife`."""
-    found: StageFunction = getattr(life, name, None) or getattr(longlife, name)
-    return found
-
-
-def with_change(new_change: Callable[..., EffectChange], *names: str) -> dict[str, StageFunction]:
-    """Return stages, changed."""
-    return {name: changed(stage(name), new_change) for name in names}
-
-
-def with_others(patches: Patches, *names: str) -> dict[str, StageFunction]:
-    """Return stages, with functions of the protocol exchanged while they run."""
-    return {name: with_patches(stage(name), patches) for name in names}
-
-
-def with_both(
-    new_change: Callable[..., EffectChange], patches: Mapping[tuple[ModuleType | type, str], Any], *names: str
-) -> dict[str, StageFunction]:
-    """Return stages, changed and with functions exchanged."""
-    return {name: changed(with_patches(stage(name), patches), new_change) for name in names}
-
-
-def _dropping(is_dropped: Callable[[Operation, Commit], bool]) -> Callable[..., EffectChange]:
-    """Return a change that leaves operations out of commits."""
-
-    def new_change(*_: Any) -> EffectChange:
-        def change(effect: Any) -> Asked:
-            if isinstance(effect, Commit):
-                kept = tuple(each for each in effect.operations if not is_dropped(each, effect))
-                effect = Commit(*kept) if kept else effect
-            return (yield effect)
-
-        return change
-
-    return new_change
-
 
 # --- cleaning -----------------------------------------------------------------------------------------------------------------
 
@@ -118,11 +77,11 @@ def _of_added_when_marking(operation: Operation, commit: Commit) -> bool:
     return not _removes(commit) and _is_check(operation, "/replicas")
 
 
-marking_joined = _dropping(_of_added_when_marking)
-without_lost_checks = _dropping(_of_lost)
-without_other_checks = _dropping(_of_others)
-without_added_check = _dropping(_of_replicas)
-without_mark_checks = _dropping(_of_marked)
+marking_joined = leaving_out(_of_added_when_marking)
+without_lost_checks = leaving_out(_of_lost)
+without_other_checks = leaving_out(_of_others)
+without_added_check = leaving_out(_of_replicas)
+without_mark_checks = leaving_out(_of_marked)
 
 
 def _pointers_first(replicas: tuple[Replica, ...]) -> Some:
@@ -131,7 +90,7 @@ def _pointers_first(replicas: tuple[Replica, ...]) -> Some:
     found = yield from LOOK(replicas)
     if found is None or None in early.nodes:
         return None
-    pointers = {r: LogIndex(int(n.value)) for r, n in zip(replicas, early.nodes, strict=True) if n is not None}
+    pointers = {r: layout.pointer_index(n.value) for r, n in zip(replicas, early.nodes, strict=True) if n is not None}
     return tuple(seen if seen.is_lost else replace(seen, pointer=pointers[seen.replica]) for seen in found)
 
 
@@ -229,9 +188,15 @@ def _of_own_queue(operation: Operation, commit: Commit) -> bool:
     return isinstance(operation, Delete) and "/queue/" in operation.path
 
 
-without_source_check = _dropping(_of_source)
-without_pointer_check = _dropping(_of_source_pointer)
-with_own_queue = _dropping(_of_own_queue)
+def _of_own_activity(operation: Operation, commit: Commit) -> bool:
+    del commit
+    return _is_check(operation, "/is_active")
+
+
+without_source_check = leaving_out(_of_source)
+without_pointer_check = leaving_out(_of_source_pointer)
+with_own_queue = leaving_out(_of_own_queue)
+without_activity_check = leaving_out(_of_own_activity)
 
 
 def cleared_first(*_: Any) -> EffectChange:
@@ -366,6 +331,6 @@ JOIN, LEAVE = table._join, table._mark_dropped
 
 JOIN_GOOD: Patches = {(table, "_join"): _join_good}
 LEAVE_ANY_VERSION: Patches = {(table, "_mark_dropped"): _leave_any_version}
-without_drop_mark = _dropping(_of_drop_mark)
-without_good_one = _dropping(_of_good_one)
-unseen_added = _dropping(_of_added_ones)
+without_drop_mark = leaving_out(_of_drop_mark)
+without_good_one = leaving_out(_of_good_one)
+unseen_added = leaving_out(_of_added_ones)

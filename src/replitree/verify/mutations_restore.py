@@ -12,22 +12,10 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.table import NOT_LOST
 from replitree.verify import restoring
-from replitree.verify.kernel import Stage as StageFunction
-from replitree.verify.mutations import Asked, changed
+from replitree.verify.mutating import leaving_out
+from replitree.verify.mutations import Asked
 from replitree.verify.mutations import Change as EffectChange
-from replitree.verify.mutations_long import _dropping as leaving_out
 from replitree.verify.mutations_table import Patches
-from replitree.verify.mutations_table import _with_patches as with_patches
-
-
-def with_others(patches: Patches) -> dict[str, StageFunction]:
-    """Return the duty of an operator, with functions of the protocol exchanged while it runs."""
-    return {"restore_disk": with_patches(restoring.restore_disk, patches)}
-
-
-def with_both(new_change: Any, patches: Patches) -> dict[str, StageFunction]:
-    """Return the duty of an operator, changed and with functions exchanged."""
-    return {"restore_disk": changed(with_patches(restoring.restore_disk, patches), new_change)}
 
 
 def _of_host(operation: Operation, commit: Commit) -> bool:
@@ -63,6 +51,11 @@ def _own_or_not(replica: Replica, metadata: bytes, there: Node, mark: Node | Non
 def _whole_or_not(parts: Iterable[tuple[str, str]]) -> dict[Part, str]:
     """Take every part for what its manifest says."""
     return {parse_part(name): content.removesuffix(restoring.SPOILT) for name, content in parts}
+
+
+def _never_detached(*_: Any) -> frozenset[Part]:
+    """Take what is among the parts for a part of the table, although a detach has kept it aside."""
+    return frozenset()
 
 
 def _first_again(parts: Iterable[Part]) -> int:
@@ -102,3 +95,4 @@ OWN_OR_NOT: Patches = {(procedures, "_problem"): _own_or_not}
 WHOLE_OR_NOT: Patches = {(restoring, "whole_parts"): _whole_or_not}
 FIRST_AGAIN: Patches = {(procedures, "first_parent"): _first_again}
 KEEPING: Patches = {(procedures, "_register"): _keeping}
+NEVER_DETACHED: Patches = {(restoring, "detached_parts"): _never_detached}

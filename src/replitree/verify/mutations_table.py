@@ -88,7 +88,8 @@ def _exchanged(patches: Patches) -> Iterator[None]:
 # --- the fold -----------------------------------------------------------------------------------------------------------------
 
 
-def _merge_what_is_left(parts: PartSet, sources: tuple[Part, ...]) -> Change:
+def _merge_what_is_left(parts: PartSet, sources: tuple[Part, ...], opened: tuple[LogIndex, ...]) -> Change:
+    del opened
     left = tuple(source for source in sources if source in parts)
     return Change(left, (merged_part(sources),)) if left else NOTHING
 

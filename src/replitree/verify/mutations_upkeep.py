@@ -36,33 +36,13 @@ from replitree.protocol.parts import Part
 from replitree.protocol.propose import Proposer
 from replitree.protocol.pull import Place
 from replitree.protocol.table import LOST
-from replitree.verify import life, longlife, upkeep
-from replitree.verify.kernel import Stage as StageFunction
-from replitree.verify.mutations import Asked, changed
+from replitree.verify import upkeep
+from replitree.verify.mutating import leaving_out
+from replitree.verify.mutations import Asked
 from replitree.verify.mutations import Change as EffectChange
-from replitree.verify.mutations_long import _dropping as leaving_out
 from replitree.verify.mutations_table import Patches
-from replitree.verify.mutations_table import _with_patches as with_patches
 
 Some = Generator[Any, Any, Any]
-
-
-def stage(name: str) -> StageFunction:
-    """Return a duty of `upkeep` or of `longlife`, or a stage of `life`."""
-    owner = next(each for each in (upkeep, longlife, life) if hasattr(each, name))
-    found: StageFunction = getattr(owner, name)
-    return found
-
-
-def with_change(new_change: Callable[..., EffectChange], *names: str) -> dict[str, StageFunction]:
-    """Return stages, changed."""
-    return {name: changed(stage(name), new_change) for name in names}
-
-
-def with_others(patches: Patches, *names: str) -> dict[str, StageFunction]:
-    """Return stages, with functions of the protocol exchanged while they run."""
-    return {name: with_patches(stage(name), patches) for name in names}
-
 
 # --- deduplication ids --------------------------------------------------------------------------------------------------------
 

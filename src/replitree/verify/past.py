@@ -114,7 +114,9 @@ def _declared(replica: Replica, tree: Tree, restored: str) -> bytes:
         queue.append((LogIndex(layout.queue_index(name)), decode_entry(node.value, path)))
     registered = map(parse_part, tree.children(layout.parts(replica)) or ())
     parts, _ = restore(registered, queue)
-    return msgspec.json.encode(Declared(int(pointer.value), tuple(part.name for part in parts), restored))
+    return msgspec.json.encode(
+        Declared(layout.pointer_index(pointer.value), tuple(part.name for part in parts), restored)
+    )
 
 
 def declared(tree: Tree) -> Declared | None:

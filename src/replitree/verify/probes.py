@@ -19,6 +19,7 @@ from replitree.protocol.effects import (
     Commit,
     Create,
     CurrentEpoch,
+    CurrentSession,
     Detach,
     Duplicate,
     Failed,
@@ -51,6 +52,8 @@ from replitree.verify.life import AwaitReplica, GiveBack, Stop, TakeOver
 from replitree.verify.longlife import AwaitSource, Missed
 from replitree.verify.model import TABLE
 from replitree.verify.probes_long import probes_of_long_life
+from replitree.verify.probes_quorum import probes_of_answers, probes_of_quorums
+from replitree.verify.reading import Shown, ShowRows
 from replitree.verify.standing import Elected
 
 
@@ -93,6 +96,7 @@ def _of_commit(seen: Seen) -> Iterator[str]:
     if isinstance(seen.outcome, Unknown):
         yield f"unknown: {seen.fate}"
     yield from probes_of_long_life(seen.stage, seen.effect, seen.outcome)
+    yield from probes_of_quorums(seen.stage, seen.effect, seen.outcome)
     fenced = isinstance(seen.outcome, Refused) and isinstance(seen.outcome.operation, Check)
     moved = isinstance(seen.outcome, Refused | Unknown) and not fenced
     if isinstance(seen.outcome, Applied):
@@ -132,6 +136,19 @@ def _of_applied(seen: Seen) -> Iterator[str]:
         yield "parts overwritten"
 
 
+def _of_read(seen: Seen) -> Iterator[str]:
+    if isinstance(seen.outcome, Shown):
+        yield f"{seen.effect.level} read"
+    else:
+        yield "read expired"
+
+
+def _of_session(seen: Seen) -> Iterator[str]:
+    before = [outcome for effect, outcome in seen.told.turns if isinstance(effect, CurrentSession)]
+    if before and before[0] != seen.outcome:
+        yield "session changed under a read"
+
+
 def _of_make(seen: Seen) -> Iterator[str]:
     match seen.outcome:
         case Made():
@@ -157,6 +174,7 @@ def _is_activation(operation: Operation) -> bool:
 
 
 def _of_answer(seen: Seen) -> Iterator[str]:
+    yield from probes_of_answers(seen.stage, seen.effect)
     commits = seen.log_commits()
     doubted = any(isinstance(outcome, Unknown) for outcome in commits)
     match seen.effect.answer:
@@ -253,6 +271,8 @@ _PROBES: dict[type, Callable[[Seen], Iterator[str]]] = {
     Link: _of_make,
     MakeEmpty: _named("made empty"),
     ListParts: _of_list_parts,
+    ShowRows: _of_read,
+    CurrentSession: _of_session,
     FindPart: _of_find,
     Elected: _of_elected,
     Detach: _of_detach,

@@ -37,6 +37,8 @@ def probes_of_long_life(stage: str, commit: Commit, outcome: Any) -> Iterator[st
         yield from _of_refused(stage, outcome.operation)
     if stage in ("ask_once", "ask_again"):
         yield "declared lost" if isinstance(outcome, Applied) else "declaration refused"
+        if isinstance(outcome, Applied) and any("/results/" in each.path for each in commit.operations):
+            yield "result forgotten"
     if stage == "watch_part" and isinstance(outcome, Applied):
         broken = any(isinstance(each, Set) and is_broken(each.value) for each in commit.operations)
         yield "noted broken" if broken else "noted whole"

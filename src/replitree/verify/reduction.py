@@ -3,12 +3,14 @@
 A step may be joined to the one before when taking it *early* loses nothing, that is: for everything that could have happened
 first there is an execution in the reduced space that breaks the same invariants.  Three kinds of steps:
 
-* **Told to nobody who decides** (`Answer`, `Release`).  Nothing that a procedure reads is changed by `Answer`; it can only
-  add to what the invariants demand or forbid (what was acknowledged must be there), and no invariant is mended by an
+* **Told to nobody who decides** (`Answer`, `Release`, `ShowRows`).  Nothing that a procedure reads is changed by `Answer`; it
+  can only add to what the invariants demand or forbid (what was acknowledged must be there), and no invariant is mended by an
   answer.  So a broken state stays broken when it came earlier, and every state of the full space is there with more demands.
   A crash before an `Answer` is covered by the crash after it: the client knows more, the replica does not.  `Release` lets a
   later `ListStaging` see a folder that its procedure has finished with; the last step that used the folder came before, and a
-  list taken before that step is still explored.  (`Reveal` is not of this kind: executors go by what is revealed.)
+  list taken before that step is still explored.  (`Reveal` is not of this kind: executors go by what is revealed.)  `ShowRows`
+  follows the look at what it shows: the running replica keeps these files.  (A read of a model waits for answers, and what was
+  answered when it begins is what it must show: an earlier answer lets it begin earlier, and demands more.)
 * **Own business while alone**.  As long as a process is `STARTING` its life thread is the only thread that runs: the
   others wait for it to be active.  If the replica has one seat and no request is in flight, then nobody else reads or
   writes the process's memory, its disk, and the nodes `queue`, `parts`, `log_pointer` of its replica (others read `parts`
@@ -55,11 +57,12 @@ from replitree.verify.branches import Branch, Scene
 from replitree.verify.life import Accept, BeginLoad, Quieten, Release, Serve, TakeOver
 from replitree.verify.memory import State
 from replitree.verify.model import Fault
+from replitree.verify.reading import ShowRows
 
 CHAIN_MAX = 200
 """Steps joined at most; more would mean that a procedure runs in a circle without asking for anything."""
 
-_TOLD = (Answer, Release)
+_TOLD = (Answer, Release, ShowRows)
 _MEMORY = (CurrentEpoch, AdoptEpoch, ProbeOwner, Quieten, Serve, BeginLoad, TakeOver, ListStaging, ListParts)
 
 

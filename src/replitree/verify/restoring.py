@@ -23,7 +23,7 @@ from replitree.protocol.effects import Commit, Delete
 from replitree.protocol.entries import encode_entry
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part, parse_part
-from replitree.protocol.restore import NotRestored, RestoreOutcome, choose_parts, restore
+from replitree.protocol.restore import NotRestored, RestoreOutcome, choose_parts, detached_parts, restore
 from replitree.verify.disk import Disk
 from replitree.verify.history import Log
 from replitree.verify.life import Stage, Then, become_active
@@ -51,10 +51,11 @@ class LockDisk:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run works with: a value for `host`, and the parts of the disk, whole or not, with their contents."""
+    """What a run works with: a value for `host`; the parts of the disk, whole or not, with their contents; what is aside."""
 
     me: bytes
     parts: tuple[tuple[str, str], ...]
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,15 @@ def whole_parts(parts: Iterable[tuple[str, str]]) -> dict[Part, str]:
 
 def chosen_parts(disk: Disk) -> tuple[str, ...]:
     """Return the names of the parts that a table is made of, ascending."""
-    chosen, _ = choose_parts(whole_parts(disk.parts))
-    return tuple(part.name for part in chosen)
+    return tuple(part.name for part in _chosen(disk.parts, disk.aside))
+
+
+def _chosen(parts: Iterable[tuple[str, str]], aside: tuple[str, ...]) -> dict[Part, str]:
+    """Return what a table is made of: the parts that are whole and were not detached, with their contents."""
+    whole = whole_parts(parts)
+    detached = detached_parts(whole, {part: content for part, content in whole.items() if content in aside})
+    chosen, _ = choose_parts(part for part in whole if part not in detached)
+    return {part: whole[part] for part in chosen}
 
 
 def wiped(tree: Tree, disks: Mapping[str, Disk]) -> Tree:
@@ -100,7 +108,7 @@ def lock(effect: LockDisk, seat: str, memories: Mapping[str, Memory], disk: Disk
     busy = memories[effect.replica].is_there or locked_by(memories, effect.replica)
     if busy or any_good(tree, TABLE):
         return None
-    return Found(me_of(seat, memories[seat].incarnation), disk.parts)
+    return Found(me_of(seat, memories[seat].incarnation), disk.parts, disk.aside)
 
 
 def wrongly_ended(effect: Commit, memory: Memory, replica: Replica, tree: Tree) -> str | None:
@@ -127,9 +135,8 @@ def open_table(replica: Replica, me: bytes) -> Stage:
 def restore_disk(operator: Replica, name: str, attempt: int = 0) -> Stage:
     """Let the parts on a replica's disk be the table; go on until that is done, or somebody says why it can't be."""
     found: Found = yield LockDisk(name)
-    me, whole = found.me + str(attempt).encode(), whole_parts(found.parts)
-    chosen, _ = choose_parts(whole)
-    run = restore(Replica(operator.table, name), me, METADATA, COLUMNS, {part: whole[part] for part in chosen})
+    me, chosen = found.me + str(attempt).encode(), _chosen(found.parts, found.aside)
+    run = restore(Replica(operator.table, name), me, METADATA, COLUMNS, chosen)
     outcome: RestoreOutcome = yield from _one_by_one(run)
     yield UnlockDisk()
     again = isinstance(outcome, NotRestored) and outcome.again

@@ -42,7 +42,7 @@ DETACHES = 0.4
 """Share of the drops that keep aside what they remove."""
 
 EVENTS_MAX = 5_000_000
-"""Events of one run; a healthy one has a few thousand, and some ten thousand for each virtual hour."""
+"""Events in which a healed cluster must agree; it needs a few thousand, and some ten thousand for each virtual hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,11 @@ class Simulation:
         ]
         self.observer.on_answer = self._answered
 
+    @property
+    def names_at_most(self) -> tuple[str, ...]:
+        """The names of the replicas that there are, and of those that may join."""
+        return tuple(f"r{number}" for number in range(1, self.options.replicas + self.options.joins + 1))
+
     # --- the two phases -------------------------------------------------------------------------------------------------
 
     def run(self) -> Run:
@@ -173,12 +178,12 @@ class Simulation:
             if not self._processes[name].alive:
                 self._start(name)
         liveness = max(LIVENESS, SESSIONS * self.options.session_timeout, 2 * self.options.duration)
-        end = self.cluster.now + liveness
+        end, events = self.cluster.now + liveness, self.cluster.events + EVENTS_MAX
         while not self._has_converged():
             if self.cluster.now >= end:
                 raise Violated(f"CONVERGES: not within {liveness // SECOND} virtual seconds; {self._who_lags()}")
             self.cluster.run_until(self.cluster.now + SECOND)
-            if self.cluster.events > EVENTS_MAX:
+            if self.cluster.events > events:
                 raise Violated(f"CONVERGES: not within {EVENTS_MAX} events; {self._who_lags()}")
         self.observer.check_all({name: process.memory for name, process in self._processes.items()})
 

@@ -19,19 +19,21 @@ from typing import Any, TypeAlias
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
-from replitree.protocol.effects import ClientAnswer, RequestId
-from replitree.verify import life, longlife, losing, restoring, upkeep
+from replitree.verify import life, longlife, losing, quorums, reading, restoring, upkeep
+from replitree.verify.asked import asked_of
 from replitree.verify.branches import Request, Scene, can_apply_later, deliver
 from replitree.verify.disk import Disk
 from replitree.verify.footprints import (
     ALL_DISKS,
     ALONE,
+    ANSWERED,
     COORDINATION,
     DISK,
     DISKS,
     EVERYTHING,
     MEMORIES,
     MEMORY,
+    WHEN_ALONE,
     footprint_of,
 )
 from replitree.verify.kernel import END, Interner, Kernel
@@ -42,6 +44,7 @@ from replitree.verify.longlife import AwaitTurn
 from replitree.verify.losing import declared_part, kept_rows
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import GUARDS, SESSIONS_PER_SEAT, Fault, Model, me_of, seat_of
+from replitree.verify.reading import Told
 from replitree.verify.steps import Ending, Steps, Turn
 
 World: TypeAlias = tuple[int, ...]
@@ -64,6 +67,7 @@ TITLES = {
     "command": "ask ",
     "leader": "lead",
     "kill": "kill",
+    "read": "read",
     "duty": "",
 }
 """What threads are called in traces."""
@@ -73,8 +77,9 @@ _BEGINNINGS: dict[str, StageFunction] = {
     "command": life.accept_command,
     "leader": life.lead,
     "kill": life.kill,
+    "read": reading.begin_read,
 }
-_DUTIES = longlife.DUTIES | losing.DUTIES | upkeep.DUTIES | restoring.DUTIES
+_DUTIES = longlife.DUTIES | losing.DUTIES | quorums.DUTIES | upkeep.DUTIES | restoring.DUTIES
 _GOES_ON = (*losing.GOES_ON, *restoring.DUTIES)
 """Duties that the next process of a seat does as well."""
 
@@ -86,6 +91,8 @@ _UNTAKEN = (
     AwaitTurn,
     losing.Break,
     losing.Heal,
+    reading.AwaitAnswers,
+    quorums.AwaitOpen,
     *upkeep.EFFECTS,
     restoring.LockDisk,
 )
@@ -187,7 +194,7 @@ class Space:
         self.memories: Interner[Memory] = Interner()
         self.requests: Interner[Request] = Interner()
         self.flights: Interner[tuple[int, ...]] = Interner()
-        self.replies: Interner[ClientAnswer | None] = Interner()
+        self.replies: Interner[Told | None] = Interner()
         self.trees.number(Tree())  # takes the number `PRESENT`, so no tree in use has it
         self.flights.number(())
         self.replies.number(None)
@@ -200,6 +207,8 @@ class Space:
         self._expiries = [Move(name, "expiry", seat, Fault.EXPIRY.cost) for seat, (name, _) in enumerate(model.seats)]
         self._leftover = Move("nobody", "expiry", -1, Fault.EXPIRY.cost)
         self._footprints: list[int] = [0]
+        self._alone_footprints: list[int] = [ALONE]
+        self._when_alone = WHEN_ALONE if model.fragile or model.is_restoring else {}
         self._alone: list[bool] = []
         self._late: dict[tuple[int, ...], Move | None] = {}
         self._flying: dict[tuple[int, int], int] = {}
@@ -243,26 +252,7 @@ class Space:
         ):
             if is_there:
                 yield kind, "", ()
-        yield from self._asked_of(seat)
-
-    def _asked_of(self, seat: str) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
-        """Return the threads of what a seat is asked for."""
-        model = self.model
-        for insert in model.inserts:
-            if insert.seat == seat:
-                yield "insert", str(insert.requests[0][0]), (insert.requests, insert.drops)
-        for ask in model.commands:
-            if ask.seat == seat:
-                yield "command", str(ask.request), (RequestId(ask.request), ask.command)
-        for number, merge in enumerate(model.merges, 1):
-            if merge.seat == seat:
-                yield "leader", str(number), (merge.sources,)
-        for kill in model.kills:
-            if kill.seat == seat:
-                yield "kill", "", (kill.mutation,)
-        for number, duty in enumerate(model.duties, 1):
-            if duty.seat == seat:
-                yield "duty", f"{duty.name}{number}", (duty.name, *duty.arguments)
+        yield from asked_of(model, seat)
 
     def beginning(self, thread: Thread, incarnation: int, *, is_there: bool = True) -> int:
         """Return the place where a thread begins in the n-th process of its seat; `is_there`: which starts at once."""
@@ -407,11 +397,19 @@ class Space:
                 after[position] = self.memories.number(replace(memory, session=memory.session + 1).with_trouble())
                 after[self.view_at[seat]] = PRESENT
                 self._tree_moved(world, after, self._expiries[seat], found)
+                self._add_late_beginnings(world, after, seat, found)
         tree = self.trees[world[TREE]]
         for replica in self.model.replicas:
             session = tree.owner(layout.is_active(self.model.replica(replica)))
             if session and session not in living:
                 self._tree_moved(world, self._expire(world, session), self._leftover, found)
+
+    def _add_late_beginnings(self, world: World, after: list[int], seat: int, found: list[Found]) -> None:
+        """Add the new sessions that begin at a server which lags: one at which the session of another seat is."""
+        others = sorted({world[at] for at in self.view_at if at != self.view_at[seat]} - {PRESENT})
+        for view in others if self.model.reads else ():
+            behind = (*after[: self.view_at[seat]], view, *after[self.view_at[seat] + 1 :])
+            found.append((behind, self._expiries[seat], seat))
 
     def _expire(self, world: World, session: int) -> list[int]:
         after = list(world)
@@ -483,17 +481,19 @@ class Space:
         try:  # everything about this footprint is known
             if world[FLIGHT] or not self._alone[memory]:
                 return thread.known[thread.parts[self._footprints[place]](world)]
-            return thread.alone[thread.parts[ALONE](world)]
+            return thread.alone[thread.parts[self._alone_footprints[place]](world)]
         except (IndexError, KeyError):
             return self._new_moves(thread, world, place, memory)
 
     def _new_moves(self, thread: Thread, world: World, place: int, memory: int) -> tuple[Move, ...]:
         while place >= len(self._footprints):
-            self._footprints.append(footprint_of(self.kernel.effect(len(self._footprints))))
+            effect = self.kernel.effect(len(self._footprints))
+            self._footprints.append(footprint_of(effect, loses=self.model.is_losing))
+            self._alone_footprints.append(self._when_alone.get(self._footprints[-1], ALONE))
         while memory >= len(self._alone):
             self._alone.append(self._is_alone(len(self._alone)))
         alone = self._alone[memory] and not world[FLIGHT]
-        key = thread.parts[ALONE if alone else self._footprints[place]](world)
+        key = thread.parts[(self._alone_footprints if alone else self._footprints)[place]](world)
         moves = tuple(self._work_out(thread, world, alone=alone))
         (thread.alone if alone else thread.known)[key] = moves
         return moves
@@ -516,6 +516,7 @@ class Space:
             ALONE: (TREE, self.disk_at[self.replica_of[seat]]),
             ALL_DISKS: (TREE, *self.disk_at),
             EVERYTHING: (TREE, *self.disk_at, *self.memory_at),
+            ANSWERED: self.answer_at.values(),
         }
         return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))
 
@@ -527,11 +528,12 @@ class Space:
         memory, view = memories[seat], world[self.view_at[thread.seat]]
         here = Here(
             model.replica(replica), me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
-            model.partitions, replica not in model.fetchers, bool(model.candidates),
+            model.partitions, replica not in model.fetchers, bool(model.candidates), model.is_losing,
         )  # fmt: skip
         scene = Scene(
             here, None if view == PRESENT else self.trees[view], memories, self._faults, model.is_still,
             not (model.is_dropping or model.is_hopeless or model.is_losing),
+            {request: self.replies[world[at]] for request, at in self.answer_at.items()},
         )  # fmt: skip
         endings = self._steps.endings(thread.kind, world[thread.position], scene, alone=alone)
         return (self._move(thread, scene, ending) for ending in endings)

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from replitree.protocol.effects import ClientAnswer, RequestId
+from replitree.protocol.effects import RequestId
 from replitree.verify.branches import Branch, Scene, branches
 from replitree.verify.closing import after_close
 from replitree.verify.kernel import END, Kernel, ProcedureFailed
 from replitree.verify.probes import Seen, probes_of
+from replitree.verify.reading import Told
 from replitree.verify.reduction import CHAIN_MAX, is_joined
 
 
@@ -44,7 +45,7 @@ class Ending:
     place: int
     branch: Branch
     turns: tuple[Turn, ...]
-    answers: tuple[tuple[RequestId, ClientAnswer], ...]
+    answers: tuple[tuple[RequestId, Told], ...]
     probes: tuple[str, ...]
     cost: int
     fresh: bool
@@ -121,9 +122,7 @@ class Steps:
             fresh or branch.fresh,
         )
 
-    def _closed(
-        self, kind: str, place: int, branch: Branch
-    ) -> tuple[int, Branch, tuple[tuple[RequestId, ClientAnswer], ...]]:
+    def _closed(self, kind: str, place: int, branch: Branch) -> tuple[int, Branch, tuple[tuple[RequestId, Told], ...]]:
         """Go on as the running replica does when a read could not be had and the procedure was closed."""
         here = branch.here
         closed = after_close(kind, here.replica, here.me, here.memory, self.kernel.conversation(place))

@@ -22,10 +22,10 @@ from replitree.protocol.effects import (
     Cancelled,
     Check,
     Children,
-    ClientAnswer,
     Commit,
     Create,
     CurrentEpoch,
+    CurrentSession,
     Delete,
     Detach,
     Duplicate,
@@ -45,6 +45,7 @@ from replitree.protocol.effects import (
     Many,
     Merge,
     Mutate,
+    NextNumber,
     Node,
     NotFetched,
     Operation,
@@ -68,16 +69,20 @@ from replitree.protocol.entries import (
     AlterEntry,
     DropEntry,
     Entry,
+    FailEntry,
     GetEntry,
     LostEntry,
     MergeEntry,
     MutateEntry,
     RollEntry,
+    SettleEntry,
     decode_block,
     decode_entry,
     dropped_partitions,
+    quorum_of,
 )
 from replitree.protocol.layout import Replica
+from replitree.protocol.quorum import decode_quorum
 from replitree.protocol.table import HALF_BUILT, LOST
 from replitree.verify.branches import Request
 from replitree.verify.history import Log
@@ -110,6 +115,8 @@ from replitree.verify.longlife import AwaitIdle, AwaitSource, AwaitTurn, Forget,
 from replitree.verify.losing import AwaitDamage, AwaitLoss, Break, Heal
 from replitree.verify.memory import State
 from replitree.verify.model import TABLE
+from replitree.verify.quorums import AwaitDecided, AwaitOpen
+from replitree.verify.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree.verify.restoring import Found as FoundParts
 from replitree.verify.restoring import LockDisk, OpenTable, UnlockDisk
 from replitree.verify.space import Found, Move, Space
@@ -268,6 +275,8 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     ProbeOwner: lambda e, _r: ("probe", f"owner {e.value.decode()}"),
     Answer: lambda e, _r: ("answer", f"request {e.request}: {answer_text(e.answer)}"),
     Appear: lambda _e, _r: ("starts", ""),
+    AwaitDecided: lambda e, _r: ("waits", f"for the quorum of {e.index}"),
+    AwaitOpen: lambda _e, _r: ("wakes", "an insert is open"),
     AwaitReplica: lambda _e, _r: ("wakes", "nobody holds the replica"),
     Serve: lambda _e, _r: ("serve", ""),
     Stop: lambda _e, _r: ("stops", "another process has the replica"),
@@ -288,13 +297,22 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
     ReportTrouble: lambda _e, _r: ("trouble", "must activate again"),
     Accept: lambda e, _r: ("accept", f"request {_requests(e.requests)}"),
     AcceptCommand: lambda e, _r: ("accept", f"request {e.request}"),
+    NextNumber: lambda e, r: ("count", _path(e.path, r)),
+    CurrentSession: lambda _e, _r: ("remember", "the session"),
+    AwaitAnswers: lambda e, _r: ("begins", f"a {e.level} read"),
+    AwaitPointer: lambda _e, _r: ("remember", "the pointer"),
+    AwaitReadable: lambda e, _r: (
+        "wakes",
+        f"all below {e.position} is {'executed' if e.executed else 'pulled'}",
+    ),
+    ShowRows: lambda e, _r: ("shows", ", ".join(part.name for part in e.parts) or "nothing"),
 }
 
 
 # --- outcomes -----------------------------------------------------------------------------------------------------------
 
 
-def answer_text(answer: ClientAnswer) -> str:
+def answer_text(answer: Told) -> str:
     """Return what a client hears."""
     match answer:
         case Inserted(index):
@@ -305,6 +323,10 @@ def answer_text(answer: ClientAnswer) -> str:
             return f"failed: {reason}"
         case OutcomeUnknown():
             return "outcome unknown"
+        case Shown(position, requests):
+            return f"the rows of {list(requests)}, everything below {position}"
+        case NotShown(reason):
+            return f"nothing: {reason}"
 
 
 def _ended(turn: Turn, replica: str) -> str:
@@ -353,8 +375,14 @@ def _plain(effect: Any, outcome: Any, replica: str) -> str:
             return ", ".join(_path(name, replica) for name in outcome) or "nothing"
         case Exists():
             return "there" if outcome else "not there"
-        case CurrentEpoch():
+        case CurrentEpoch() | NextNumber() | CurrentSession() | AwaitPointer():
             return str(outcome)
+        case AwaitDecided():
+            return "it is known" if outcome.is_decided else "no longer"
+        case AwaitAnswers():
+            return f"must show all below {outcome.lowest}"
+        case ShowRows():
+            return answer_text(outcome)
         case FindPart():
             return outcome or "nothing"
         case Get():
@@ -372,6 +400,9 @@ def _node(node: Node) -> str:
         return entry_text(decode_entry(value, ""))
     if value.startswith(b'{"insert"'):
         return decode_block(value, "").insert
+    if value.startswith(b'{"quorum"'):
+        quorum = decode_quorum(value, "")
+        return f"{','.join(quorum.replicas)} of {quorum.quorum}@{node.version}"
     return f"{value.decode()}@{node.version}"
 
 
@@ -381,7 +412,8 @@ def entry_text(entry: Entry) -> str:
         case GetEntry():
             rows = ", ".join(part.content_hash for part in entry.parts)
             drops = f" instead of {', '.join(dropped_partitions(entry))}" if dropped_partitions(entry) else ""
-            return f"get {rows}{drops} ({entry.insert}, tokens {', '.join(entry.blocks)})"
+            quorum = f" quorum {quorum_of(entry)}" if quorum_of(entry) else ""
+            return f"get {rows}{drops}{quorum} ({entry.insert}, tokens {', '.join(entry.blocks)})"
         case MergeEntry(sources=sources):
             return f"merge {', '.join(sources)}"
         case MutateEntry(partition=partition, command=command):
@@ -396,6 +428,10 @@ def entry_text(entry: Entry) -> str:
             return "roll over"
         case LostEntry(part=part):
             return f"lost {part}"
+        case SettleEntry(index=index, holders=holders):
+            return f"settle {index} ({', '.join(holders)})"
+        case FailEntry(index=index):
+            return f"fail {index}"
 
 
 # --- states ---------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-TL, RP, QB = "published/truncate-log", "published/replication", "published/quorum"
+TL, RP, QB, QV = "published/truncate-log", "published/replication", "published/quorum", "published/quorum-views"
+QP, RQ = "mended/quorum-partitions", "mended/replication-queues"
 BOUNDED = {"history": 2, "reads": 2}
+WEAK_KEEPS = ("QuorumSelect", "ReadAfterWrite", "NoReadOfFailed", "AckedDurable")
+"""What also a read without check keeps."""
 
 
 def size(replicas: int, records: int, **more: int) -> dict[str, int]:
@@ -23,10 +26,12 @@ SMALL = [
     (QB, size(3, 4), 2_093_217, 470_072, 28),
     (QB, size(3, 3, **BOUNDED), 1_219_289, 245_232, 24),
     (QB, size(3, 2, **BOUNDED), 94_205, 18_744, 18),
-    ("mended/truncate-log", {}, 403_806, 71_350, 24),
+    ("mended/truncate-log", {}, 1_403_765, 139_184, 28),
     ("mended/replication", {}, 2_189_461, 303_160, 20),
     ("mended/quorum", {}, 3_880_567, 670_624, 22),
     ("mended/quorum-lagging", {}, 5_219_299, 907_000, 22),
+    (QP, {}, 5_790_749, 1_201_472, 29),
+    (RQ, size(2, 3), 9_143, 2_014, 10),
 ]
 """Model, limits, generated, states, depth."""
 
@@ -36,6 +41,12 @@ LARGE = [
     (TL, size(5, 7), 53_870_981, 5_658_180, 48),
     (RP, size(3, 5), 5_438_895, 1_006_512, 27),
 ]
+
+WITH_FRONTIER = (25_475, 29_657)
+"""States of quorum 3 x 2 with at most two reads, and those with one more: the checked read, the weak one."""
+
+VIEWS = [(0, 605_232), (1, 419_976)]
+"""Whether reads sync, states."""
 
 ONCE_FOR_ALL = [
     (TL, size(6, 5), 96_191_964, 9_113_744, 42),
@@ -70,11 +81,18 @@ MUTANTS = {
     (QB, "reads-open-quorum"): ("ReadAfterWrite", 5),
     (QB, "reads-failed"): ("NoReadOfFailed", 6),
     (QB, "no-quorum-fails"): ("NotFailedParts", 4),
-    ("mended/truncate-log", "removed-unchecked"): ("WhoServesIsGood", 9),
-    ("mended/truncate-log", "last-good-marked"): ("OneIsGood", 8),
+    (QB, "failed-although-ended"): ("AckedDurable", 7),
+    (QV, "stale-reads"): ("NoStale", 9),
+    (QV, "reads-elsewhere"): ("MonotonicRead", 12),
+    (QV, "view-goes-back"): ("MonotonicReplica", 12),
+    (QV, "quorum-ends-early"): ("QuorumSelect", 3),
+    ("mended/truncate-log", "removed-unchecked"): ("ValidLogPointer", 9),
+    ("mended/truncate-log", "last-good-marked"): ("OneIsGood", 7),
     ("mended/truncate-log", "clone-from-lost"): ("ValidLogPointer", 11),
-    ("mended/truncate-log", "recovering-not-kept-for"): ("ValidLogPointer", 13),
-    ("mended/truncate-log", "not-marked"): ("ValidLogPointer", 9),
+    ("mended/truncate-log", "recovering-not-kept-for"): ("ValidLogPointer", 10),
+    ("mended/truncate-log", "not-marked"): ("ValidLogPointer", 7),
+    ("mended/truncate-log", "marked-though-back"): ("WhoServesIsGood", 2),
+    ("mended/truncate-log", "clone-forgotten"): ("ValidLogPointer", 10),
     ("mended/replication", "insert-comes-back"): ("NoDup", 7),
     ("mended/replication", "merge-of-taken"): ("Converged", 20),
     ("mended/replication", "merges-that-overlap"): ("NoDup", 11),
@@ -91,6 +109,16 @@ MUTANTS = {
     ("mended/quorum", "majority-of-the-living"): ("QuorumSelect", 5),
     ("mended/quorum", "parts-counted"): ("NoHole", 10),
     ("mended/quorum", "log-loses-its-end"): ("Acknowledged", 6),
+    (RQ, "insert-comes-back"): ("NoDup", 5),
+    (RQ, "merge-of-taken"): ("NoDup", 6),
+    (RQ, "forgotten"): ("TableAtRest", 3),
+    (RQ, "rolled-back"): ("Durable", 2),
+    (RQ, "sources-stay"): ("NoDup", 4),
+    (QP, "merge-of-open"): ("MergeOfCommitted", 5),
+    (QP, "last-kept-by-drop"): ("ReadsGoOn", 6),
+    (QP, "stale-copy-written"): ("ReadsGoOn", 11),
+    (QP, "last-of-table"): ("NoHole", 10),
+    (QP, "behind-inserts"): ("NoHole", 9),
     ("mended/quorum-lagging", "stale-reads"): ("NoStale", 8),
     ("mended/quorum-lagging", "reads-elsewhere"): ("MonotonicRead", 9),
     ("mended/quorum-lagging", "two-sessions"): ("ReadYourWrites", 11),

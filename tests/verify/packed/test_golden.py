@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.packed.compiling import can_compile
 from replitree.verify.packed.report import Told, explore_packed
 from tests.verify.packed import pins
-
-needs_numba = pytest.mark.skipif(not can_compile(), reason="large models are for compiled functions: pip install numba")
 
 
 def counted(told: Told) -> tuple[int, int, int]:
@@ -17,7 +14,6 @@ def counted(told: Told) -> tuple[int, int, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "limits", "generated", "states", "depth"), pins.SMALL)
-@needs_numba
 def test_small_models_have_the_known_numbers_of_states(
     name: str, limits: dict[str, int], generated: int, states: int, depth: int
 ) -> None:
@@ -28,7 +24,6 @@ def test_small_models_have_the_known_numbers_of_states(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "limits", "generated", "states", "depth"), pins.LARGE)
-@needs_numba
 def test_large_models_have_the_known_numbers_of_states(
     name: str, limits: dict[str, int], generated: int, states: int, depth: int
 ) -> None:
@@ -39,7 +34,6 @@ def test_large_models_have_the_known_numbers_of_states(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "limits", "generated", "states", "depth"), pins.ONCE_FOR_ALL)
-@needs_numba
 def test_the_largest_models_have_the_known_numbers_of_states(
     name: str, limits: dict[str, int], generated: int, states: int, depth: int
 ) -> None:
@@ -50,22 +44,39 @@ def test_the_largest_models_have_the_known_numbers_of_states(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "limits", "states"), pins.SYMMETRIC)
-@needs_numba
 def test_replicas_that_are_alike_are_counted_once(name: str, limits: dict[str, int], states: int) -> None:
     told = explore_packed(name, settings=limits, symmetric=True)
     assert told.states == states
     assert told.violations == ()
 
 
-@needs_numba
 def test_a_read_without_check_has_the_known_number_of_states() -> None:
-    told = explore_packed(pins.QB, settings={**pins.BOUNDED, "weak": 1}, asked=("QuorumSelect", "ReadAfterWrite"))
+    told = explore_packed(pins.QB, settings={**pins.BOUNDED, "weak": 1}, asked=pins.WEAK_KEEPS)
     assert counted(told) == (107_205, 20_952, 18)
     assert told.violations == ()
 
 
-@needs_numba
 def test_rare_states_are_first_seen_where_they_are_known_to_be() -> None:
     told = explore_packed(pins.QB, settings={"records": 3})
     rare = [told.probes[probe] for probe in ("failed", "committed after a failure", "two committed after a failure")]
     assert rare == [4, 9, 12]
+
+
+@pytest.mark.parametrize(("weak", "within", "generated"), [(0, 18_744, 94_205), (1, 20_952, 107_205)])
+def test_states_just_outside_the_bound_are_the_known_ones(weak: int, within: int, generated: int) -> None:
+    told = explore_packed(
+        pins.QB, settings={"history": 2, "reads": 3, "frontier": 1, "weak": weak}, asked=pins.WEAK_KEEPS
+    )
+    outside = told.states - within
+    assert told.states == pins.WITH_FRONTIER[weak]
+    assert told.generated - outside == generated, "each state outside has one successor: itself"
+    assert told.violations == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sync", "states"), pins.VIEWS)
+def test_reads_through_views_have_the_known_numbers_of_states(sync: int, states: int) -> None:
+    asked = () if sync else ("MonotonicReplica", "QuorumSelect")
+    told = explore_packed(pins.QV, settings={"sync": sync}, asked=asked)
+    assert told.states == states
+    assert told.violations == ()

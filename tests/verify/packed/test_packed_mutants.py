@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from replitree.verify.packed.catalog import PACKED
-from replitree.verify.packed.compiling import can_compile
 from replitree.verify.packed.report import explore_packed
 from tests.verify.packed import pins
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "mutant"), pins.MUTANTS)
-@pytest.mark.skipif(not can_compile(), reason="some need a million states: pip install numba")
 def test_mutant_is_caught(name: str, mutant: str) -> None:
     told = explore_packed(name, mutant)
     (violation,) = told.violations

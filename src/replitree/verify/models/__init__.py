@@ -12,9 +12,12 @@ from replitree.verify.models import (
     leader,
     leave,
     lost,
+    lost_results,
     merge,
     mutate,
     pull,
+    quorum,
+    read,
     recover,
     replaced,
     restart,
@@ -27,6 +30,7 @@ MODELS: dict[str, Model] = {
     model.name: model
     for model in (
         *insert.MODELS,
+        *quorum.MODELS,
         *pull.MODELS,
         *restart.MODELS,
         *replaced.MODELS,
@@ -38,11 +42,13 @@ MODELS: dict[str, Model] = {
         *recover.MODELS,
         *leave.MODELS,
         *lost.MODELS,
+        *lost_results.MODELS,
         *ids.MODELS,
         *results.MODELS,
         *roll.MODELS,
         *restore.MODELS,
         *leader.MODELS,
+        *read.MODELS,
     )
 }
 """Every model by its name, in the order in which they are listed."""

@@ -18,6 +18,25 @@ ONE_STAYS = (1, 100)
 YOUNG_STAY = (9, 1)
 DROP = Ask("r1", 9, DropEntry("r1", EntryId("d"), "all"))
 
+
+def _in_doubt(name: str, what: str, asked: Insert | Ask) -> Model:
+    """Return a model of what is asked of r1 while r2 inserts and forgets ids; an answer is lost."""
+    return Model(
+        name,
+        f"the answer to {what} is lost, and its id is forgotten before its replica looks for it",
+        TWO,
+        (*((asked,) if isinstance(asked, Insert) else ()), Insert("r2", ((2, "b"),))),
+        {Fault.UNKNOWN: 1},
+        workers=BOTH,
+        started=BOTH,
+        commands=() if isinstance(asked, Insert) else (asked,),
+        resting=BOTH,
+        duties=(Duty("r2", "ids", ONE_STAYS),),
+        window=ONE_STAYS,
+        probes=("id forgotten", "unknown: applied, answer lost"),
+    )
+
+
 MODELS = (
     Model(
         "ids_clean_clean",
@@ -75,33 +94,8 @@ MODELS = (
         window=ONE_STAYS,
         probes=("id forgotten", "duplicate"),
     ),
-    Model(
-        "ids_doubt",
-        "the answer to an insert is lost, and its id is forgotten before its replica looks for it",
-        TWO,
-        (FIRST, Insert("r2", ((2, "b"),))),
-        {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
-        resting=BOTH,
-        duties=(Duty("r2", "ids", ONE_STAYS),),
-        window=ONE_STAYS,
-        probes=("id forgotten", "unknown: applied, answer lost"),
-    ),
-    Model(
-        "ids_command",
-        "the answer to a command is lost, and its id is forgotten before its replica looks for it",
-        TWO,
-        (Insert("r2", ((2, "b"),)),),
-        {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
-        commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "x")),),
-        resting=BOTH,
-        duties=(Duty("r2", "ids", ONE_STAYS),),
-        window=ONE_STAYS,
-        probes=("id forgotten", "unknown: applied, answer lost"),
-    ),
+    _in_doubt("ids_doubt", "an insert", FIRST),
+    _in_doubt("ids_command", "a command", Ask("r1", 9, DropEntry("r1", EntryId("d"), "x"))),
     Model(
         "ids_command_again",
         "a command is asked for again while ids and log are cleaned; answers are lost",

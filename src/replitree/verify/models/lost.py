@@ -194,6 +194,24 @@ def _harder(name: str, than: str, fault: Fault, what: str, *probes: str, nightly
     )
 
 
+def _declared(name: str, what: str, fault: Fault, *probes: str, nightly: bool = False) -> Model:
+    """Return a model of a part that is broken on both replicas and is declared lost, with a fault."""
+    return Model(
+        name,
+        f"a part is broken on both replicas and is declared lost; {what}",
+        TWO,
+        (FIRST,),
+        {fault: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        resting=("r2",),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        probes=(*ASKED, *probes),
+        nightly=nightly,
+    )
+
+
 CRASH, UNKNOWN, STALE = "a process dies", "an answer is lost", "a view lags"
 LATE = ("late request applied", "unknown: applied, answer lost")
 
@@ -264,33 +282,8 @@ HARD = (
         duties=(*_both(PART), *_all("heal", "r2"), *_all("lose", "r1")),
         probes=("declared lost", "declaration refused", "noted whole"),
     ),
-    Model(
-        "lost_crash",
-        "a part is broken on both replicas and is declared lost; a process dies at any step, of the execution too",
-        TWO,
-        (FIRST,),
-        {Fault.CRASH: 1},
-        workers=BOTH,
-        started=BOTH,
-        prelude=("r1 ins 1", *BOTH, *NOTED),
-        resting=("r2",),
-        duties=(*_both(PART), *_all("lose", "r1")),
-        probes=(*ASKED, "crash"),
-        nightly=True,
-    ),
-    Model(
-        "lost_doubt",
-        "a part is broken on both replicas and is declared lost; an answer is lost, of the declaration too",
-        TWO,
-        (FIRST,),
-        {Fault.UNKNOWN: 1},
-        workers=BOTH,
-        started=BOTH,
-        prelude=("r1 ins 1", *BOTH, *NOTED),
-        resting=("r2",),
-        duties=(*_both(PART), *_all("lose", "r1")),
-        probes=(*ASKED, *LATE),
-    ),
+    _declared("lost_crash", "a process dies at any step, of the execution too", Fault.CRASH, "crash", nightly=True),
+    _declared("lost_doubt", "an answer is lost, of the declaration too", Fault.UNKNOWN, *LATE),
     Model(
         "lost_source",
         "a lost replica that has a part whole recovers from one where it is broken",

@@ -37,6 +37,21 @@ def highest(mask: int) -> int:
     return number
 
 
+def blocks_with(state: int, low: int, width: int, blocks: int, mask: int) -> int:
+    """Return how many blocks have all these bits set; parameters as of `sorted_blocks`."""
+    count = 0
+    for number in range(blocks):
+        count += int(get(state, low + number * width, width) & mask == mask)
+    return count
+
+
+def without_in_blocks(state: int, low: int, width: int, blocks: int, mask: int) -> int:
+    """Return the state with these bits cleared in every block; parameters as of `sorted_blocks`."""
+    for number in range(blocks):
+        state &= ~(mask << (low + number * width))
+    return state
+
+
 def sorted_blocks(state: int, low: int, width: int, blocks: int) -> int:
     """Return the state with its blocks in order: the same for all states that differ by names of replicas only.
 

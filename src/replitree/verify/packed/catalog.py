@@ -5,8 +5,11 @@ from __future__ import annotations
 from replitree.verify.packed import (
     quorum,
     quorum_mended,
+    quorum_partitions,
+    quorum_views,
     replication,
     replication_mended,
+    replication_queues,
     truncate_log,
     truncate_log_mended,
 )
@@ -18,10 +21,13 @@ PACKED: dict[str, PackedModel] = {
         truncate_log.MODEL,
         replication.MODEL,
         quorum.MODEL,
+        quorum_views.MODEL,
         truncate_log_mended.MODEL,
         replication_mended.MODEL,
+        replication_queues.MODEL,
         quorum_mended.MODEL,
         quorum_mended.LAGGING,
+        quorum_partitions.MODEL,
     )
 }
 """Every packed model, in the order in which they are listed."""

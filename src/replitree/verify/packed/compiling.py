@@ -31,7 +31,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bound(template: Callable[..., Any], name: str, **functions: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a template compiled with these functions in place of its own of the same names.
+    """Return a template compiled with these functions for its names, whether these have a value or not.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""The inner loops of the compiled search, as templates: `compiling.bound` puts a model's functions in place of the names below.
+"""The inner loops of the compiled search, as templates: they call a model's functions by names that have no value here.
+
+`compiling.bound` gives them their values, in a copy of the template for each model.
 
 The table is open addressing in one array: a slot is 0, or a state plus one.  Successors go through it block by block, and not
 one by one as they are made: the processor then waits for several slots at once.
@@ -6,32 +8,16 @@ one by one as they are made: the processor then waits for several slots at once.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from replitree.verify.packed.model import Limits, Words
+from replitree.verify.packed.bits import sorted_blocks
+from replitree.verify.packed.model import Limits
+
+if TYPE_CHECKING:  # those of every other model have the same shape
+    from replitree.verify.packed.truncate_log import broken, seen, successors
 
 MIX = -7046029254386353131
 """Odd, and without a pattern: 2**64 divided by the golden ratio, as a signed number."""
-
-
-def successors(state: int, limits: Limits, out: Words, by: Words, at: int) -> int:
-    """Stand for the function of the model."""
-    raise NotImplementedError
-
-
-def canonical(state: int, limits: Limits) -> int:
-    """Stand for the function of the model."""
-    raise NotImplementedError
-
-
-def broken(state: int, limits: Limits) -> int:
-    """Stand for the function of the model."""
-    raise NotImplementedError
-
-
-def seen(state: int, limits: Limits) -> int:
-    """Stand for the function of the model."""
-    raise NotImplementedError
 
 
 class Buffers(NamedTuple):
@@ -51,9 +37,12 @@ class Buffers(NamedTuple):
     at: Any
 
 
-def expand(states: Any, first: int, last: int, limits: Limits, symmetric: bool, buffers: Buffers, tally: Any) -> int:
+def expand(
+    states: Any, first: int, last: int, limits: Limits, symmetric: tuple[int, int], buffers: Buffers, tally: Any
+) -> int:
     """Write the successors of the states from `first` up to and without `last`; return how many.
 
+    `symmetric`: where the blocks of replicas begin that are put in order, and how wide they are; 0 if they stay as they are.
     `tally` has three rows: successors of each action; states in which it was enabled; stuck states (the first plus one, and
     how many).
     """
@@ -66,8 +55,8 @@ def expand(states: Any, first: int, last: int, limits: Limits, symmetric: bool, 
             action = by[each] >> 8
             tally[0, action] += 1
             actions |= 1 << action
-            if symmetric and out[each] >= 0:
-                out[each] = canonical(out[each], limits)
+            if symmetric[1] and out[each] >= 0:
+                out[each] = sorted_blocks(out[each], symmetric[0], symmetric[1], limits.replicas)
         action = 0
         while actions:
             tally[1, action] += actions & 1

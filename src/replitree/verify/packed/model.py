@@ -1,11 +1,11 @@
-"""What a packed model is: limits, actions, invariants, probes, and four functions that can be compiled.
+"""What a packed model is: limits, actions, invariants, probes, and three functions that can be compiled.
 
 `successors(state, limits, out, by, at)` writes every successor into `out` from position `at` on, and beside it into `by` which
 action made it (`label`); it returns the position after the last one.  One copy is written for each witness: that is how other
 checkers count.  `DROPPED` stands for a successor outside the model's bound: it is counted, and goes no further.
 
 `broken(state, limits)` returns the invariants that don't hold, `seen(state, limits)` the probes that do, as bits in the order
-in which the model names them.  `canonical(state, limits)` returns the same state for all that differ by names of replicas only.
+in which the model names them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replitree.errors import BadInput
+from replitree.verify.packed.bits import sorted_blocks
 
 Words = MutableSequence[int]
 Limits = Any
@@ -29,6 +30,11 @@ NEVER_NONE = ("replicas", "records", "sessions")
 def label(action: int, first: int, second: int) -> int:
     """Return an action and its witnesses as one number."""
     return (action << 8) | (first << 4) | second
+
+
+def numbers(mask: int) -> str:
+    """Say a mask as a set of numbers."""
+    return "{" + ",".join(str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1) + "}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,8 @@ class PackedModel:
         Probes that must be seen: without them the model proves less than it is there for.
     never
         Actions that only mutants take.
+    blocks
+        Bits below the first replica's block, and of one block.
     describe
         Says a state in words.
     """
@@ -120,7 +128,7 @@ class PackedModel:
     successors: Callable[[int, Limits, Words, Words, int], int]
     broken: Callable[[int, Limits], int]
     seen: Callable[[int, Limits], int]
-    canonical: Callable[[int, Limits], int]
+    blocks: tuple[int, int]
     initial: Callable[[Limits], int]
     describe: Callable[[int, Limits], str]
     mutants: tuple[PackedMutant, ...] = ()
@@ -144,6 +152,11 @@ class PackedModel:
             if not least <= value <= most:
                 raise BadInput(f"model {self.name}: {name}={value} does not fit; use {least} to {most}")
         return self.limits._replace(**settings)
+
+    def canonical(self, state: int, limits: Limits) -> int:
+        """Return the state that stands for all that differ from this one by names of replicas only."""
+        low, width = self.blocks
+        return sorted_blocks(state, low, width, limits.replicas)
 
     def mask(self, names: tuple[str, ...]) -> int:
         """Return the bits of these invariants."""

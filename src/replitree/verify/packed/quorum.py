@@ -4,17 +4,25 @@ A record's id is its place in the log.  Starts, ends and failures come in the or
 given by the log but for its reads: of each read the state has what it saw, and how many events of inserts came before it.
 
 Fields: the log's length (3 bits), which records have failed (4), whether the last one's quorum is open, reads so far (2),
-three reads of 6 bits (events before it 4, what it saw 2); then 9 bits of each replica: its parts (4), entries that it has
-executed (3), active, member of the open quorum.
+three reads of 6 bits (events before it 4, what it saw 2), which records were acknowledged (4); then 9 bits of each replica: its
+parts (4), entries that it has executed (3), active, member of the open quorum.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from replitree.verify.packed.bits import get, highest, ones, put, sorted_blocks
-from replitree.verify.packed.model import DROPPED, Eventually, Invariant, PackedModel, PackedMutant, Words, label
-from replitree.verify.packed.replication import numbers
+from replitree.verify.packed.bits import blocks_with, get, highest, ones, put, without_in_blocks
+from replitree.verify.packed.model import (
+    DROPPED,
+    Eventually,
+    Invariant,
+    PackedModel,
+    PackedMutant,
+    Words,
+    label,
+    numbers,
+)
 
 
 class QuorumLimits(NamedTuple):
@@ -28,6 +36,9 @@ class QuorumLimits(NamedTuple):
         There is no read any more when this many *different* ones were made; reads that are kept at most.
     weak
         1: a read looks at its own parts only; 0: it must have everything that is committed.
+    frontier
+        1: nothing happens after the last read that is kept, so that states just outside a bound of one read less are counted;
+        0: everything but one more read does.
     """
 
     replicas: int = 3
@@ -36,10 +47,11 @@ class QuorumLimits(NamedTuple):
     history: int = 1
     reads: int = 1
     weak: int = 0
+    frontier: int = 0
     mutant: int = 0
 
 
-NO_MUTANT, QUORUM_ENDS_EARLY, READS_OPEN, READS_FAILED = range(4)
+NO_MUTANT, QUORUM_ENDS_EARLY, READS_OPEN, READS_FAILED, FAILED_ALTHOUGH_ENDED = range(5)
 
 ACTIONS = (
     "QuorumInsert", "ExecuteLog", "UpdateQuorum", "EndQuorum", "FailedQuorum", "BecomeInactive", "BecomeActive", "QuorumRead",
@@ -47,7 +59,7 @@ ACTIONS = (
 )  # fmt: skip
 INSERT, EXECUTE, UPDATE, END, FAIL, LEAVE, RETURN, READ, TERMINATE = range(9)
 
-FAILED, OPEN, READS, FIRST_READ, READ_BITS, LOW, BLOCK = 3, 1 << 7, 8, 10, 6, 28, 9
+FAILED, OPEN, READS, FIRST_READ, READ_BITS, ACKED, LOW, BLOCK = 3, 1 << 7, 8, 10, 6, 28, 32, 9
 PARTS, POINTER, ACTIVE, MEMBER = 15, 4, 1 << 7, 1 << 8
 
 
@@ -72,18 +84,12 @@ def settled(state: int) -> int:
 
 def without_members(state: int, limits: QuorumLimits) -> int:
     """Return the state without an open quorum."""
-    state &= ~OPEN
-    for replica in range(limits.replicas):
-        state = with_block(state, replica, block_of(state, replica) & ~MEMBER)
-    return state
+    return without_in_blocks(state & ~OPEN, LOW, BLOCK, limits.replicas, MEMBER)
 
 
 def members(state: int, limits: QuorumLimits, mask: int) -> int:
     """Return how many replicas have all these bits set."""
-    count = 0
-    for replica in range(limits.replicas):
-        count += int(block_of(state, replica) & mask == mask)
-    return count
+    return blocks_with(state, LOW, BLOCK, limits.replicas, mask)
 
 
 def different_reads(state: int) -> int:
@@ -96,6 +102,9 @@ def different_reads(state: int) -> int:
 
 def successors(state: int, limits: QuorumLimits, out: Words, by: Words, at: int) -> int:
     """Write every successor; see `model`."""
+    if limits.frontier and get(state, READS, 2) == limits.reads:
+        out[at], by[at] = state, label(TERMINATE, 0, 0)
+        return at + 1
     at = read_anywhere(state, limits, out, by, inserted(state, limits, out, by, at))
     for replica in range(limits.replicas):
         block = block_of(state, replica)
@@ -145,6 +154,9 @@ def of_replica(state: int, limits: QuorumLimits, replica: int, block: int, out: 
     entry, length = (block >> POINTER) & 7, state & 7
     current = state & OPEN and entry + 1 == length and not block & MEMBER
     source = members(state, limits, MEMBER | ACTIVE) > 0
+    judged = current and not source
+    if limits.mutant == FAILED_ALTHOUGH_ENDED and entry + 1 == length and not state & OPEN:
+        judged = settled(state) >> entry & 1 and not members(state, limits, ACTIVE | 1 << entry)
     fetched = (block | 1 << entry) + (1 << POINTER)
     if entry < length and not current and not state >> (FAILED + entry) & 1:
         out[at], by[at] = with_block(state, replica, fetched), label(EXECUTE, replica, 0)
@@ -157,11 +169,12 @@ def of_replica(state: int, limits: QuorumLimits, replica: int, block: int, out: 
         and block & MEMBER
         and members(state, limits, MEMBER) >= limits.quorum - int(limits.mutant == QUORUM_ENDS_EARLY)
     ):
-        out[at], by[at] = without_members(state, limits), label(END, replica, 0)
+        acknowledged = 1 << (ACKED + length - 1)
+        out[at], by[at] = without_members(state | acknowledged, limits), label(END, replica, 0)
         at += 1
     out[at], by[at] = with_block(state, replica, block & ~ACTIVE), label(LEAVE, replica, 0)
     at += 1
-    if current and not source:
+    if judged:
         out[at] = without_members(state | 1 << (FAILED + entry), limits)
         by[at] = label(FAIL, replica, 0)
         at += 1
@@ -203,7 +216,10 @@ def broken(state: int, limits: QuorumLimits) -> int:
         found |= int(state >> (FAILED + record) & 1) << 4
         before = record
     found |= int(get(state, FAILED, 4) != 0) << 5
-    return found
+    held = 0
+    for replica in range(limits.replicas):
+        held |= block_of(state, replica) & PARTS
+    return found | int(get(state, ACKED, 4) & ~(good & held) != 0) << 6
 
 
 def seen(state: int, limits: QuorumLimits) -> int:
@@ -212,11 +228,6 @@ def seen(state: int, limits: QuorumLimits) -> int:
     after_failure = good & -(failed & -failed) if failed else 0
     found = int(good != 0) | int(get(state, READS, 2) != 0) << 1 | int(different_reads(state) > 1) << 2
     return found | int(failed != 0) << 3 | int(after_failure != 0) << 4 | int(ones(after_failure) > 1) << 5
-
-
-def canonical(state: int, limits: QuorumLimits) -> int:
-    """Return the state that stands for all permutations of the replicas."""
-    return sorted_blocks(state, LOW, BLOCK, limits.replicas)
 
 
 def initial(limits: QuorumLimits) -> int:
@@ -240,8 +251,8 @@ def describe(state: int, limits: QuorumLimits) -> str:
     return "; ".join([*said, f"read {', '.join(map(str, reads)) or 'nothing'}"])
 
 
-SELECT, DIRTY, MONOTONIC, STALE, READ_FAILED, FAILURE = (
-    "QuorumSelect", "ReadAfterWrite", "MonotonicRead", "NoStale", "NoReadOfFailed", "NotFailedParts",
+SELECT, DIRTY, MONOTONIC, STALE, READ_FAILED, FAILURE, DURABLE = (
+    "QuorumSelect", "ReadAfterWrite", "MonotonicRead", "NoStale", "NoReadOfFailed", "NotFailedParts", "AckedDurable",
 )  # fmt: skip
 
 WEAK = {"weak": 1, "history": 2, "reads": 2}
@@ -250,7 +261,7 @@ MODEL = PackedModel(
     name="published/quorum",
     description="the published model of quorum inserts, and of reads that need everything committed",
     limits=QuorumLimits(),
-    most={"replicas": 3, "records": 4, "quorum": 3, "history": 2, "reads": 3, "weak": 1},
+    most={"replicas": 3, "records": 4, "quorum": 3, "history": 2, "reads": 3, "weak": 1, "frontier": 1},
     actions=ACTIONS,
     invariants=(
         Invariant(SELECT, "a record that is neither open nor failed is on a quorum of replicas", needs="committed"),
@@ -259,13 +270,14 @@ MODEL = PackedModel(
         Invariant(STALE, "a read returns the last record that was acknowledged before it", needs="read"),
         Invariant(READ_FAILED, "no record was read that has failed", needs="read"),
         Invariant(FAILURE, "no quorum ever fails (a question: the model says that some do)"),
+        Invariant(DURABLE, "what was acknowledged has not failed, and some replica has it", needs="committed"),
     ),
-    asked=(SELECT, DIRTY, MONOTONIC, STALE, READ_FAILED, "EndOrFailedAfterStartWrite"),
+    asked=(SELECT, DIRTY, MONOTONIC, STALE, READ_FAILED, DURABLE, "EndOrFailedAfterStartWrite"),
     probes=("committed", "read", "two reads", "failed", "committed after a failure", "two committed after a failure"),
     successors=successors,
     broken=broken,
     seen=seen,
-    canonical=canonical,
+    blocks=(LOW, BLOCK),
     initial=initial,
     describe=describe,
     eventually=(Eventually("EndOrFailedAfterStartWrite", every_start_has_an_end, ()),),
@@ -276,5 +288,6 @@ MODEL = PackedModel(
         PackedMutant("reads-open-quorum", DIRTY, 5, {"mutant": READS_OPEN, "weak": 1}, (DIRTY,)),
         PackedMutant("reads-failed", READ_FAILED, 6, {"mutant": READS_FAILED, "weak": 1}, (READ_FAILED,)),
         PackedMutant("no-quorum-fails", FAILURE, 4, {}, (FAILURE,)),
+        PackedMutant("failed-although-ended", DURABLE, 7, {"mutant": FAILED_ALTHOUGH_ENDED}, (DURABLE,)),
     ),
 )

@@ -17,9 +17,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from replitree.verify.packed.bits import get, highest, ones, put, sorted_blocks
-from replitree.verify.packed.model import Invariant, PackedModel, PackedMutant, Words, label
-from replitree.verify.packed.replication import numbers
+from replitree.verify.packed.bits import blocks_with, get, highest, ones, put, without_in_blocks
+from replitree.verify.packed.model import Invariant, PackedModel, PackedMutant, Words, label, numbers
 
 
 class MendedQuorumLimits(NamedTuple):
@@ -88,18 +87,12 @@ def commit(state: int, limits: MendedQuorumLimits, replica: int, block: int) -> 
 
 def without_members(state: int, limits: MendedQuorumLimits) -> int:
     """Return the state without an open quorum."""
-    state &= ~OPEN
-    for replica in range(limits.replicas):
-        state = with_block(state, replica, block_of(state, replica) & ~MEMBER)
-    return state
+    return without_in_blocks(state & ~OPEN, LOW, BLOCK, limits.replicas, MEMBER)
 
 
 def members(state: int, limits: MendedQuorumLimits, mask: int) -> int:
     """Return how many replicas have all these bits set."""
-    count = 0
-    for replica in range(limits.replicas):
-        count += int(block_of(state, replica) & mask == mask)
-    return count
+    return blocks_with(state, LOW, BLOCK, limits.replicas, mask)
 
 
 def successors(state: int, limits: MendedQuorumLimits, out: Words, by: Words, at: int) -> int:
@@ -257,11 +250,6 @@ def seen(state: int, limits: MendedQuorumLimits) -> int:
     return found | int(failed != 0) << 4 | past << 5 | lags << 6 | refused << 7
 
 
-def canonical(state: int, limits: MendedQuorumLimits) -> int:
-    """Return the state that stands for all permutations of the replicas."""
-    return sorted_blocks(state, LOW, BLOCK, limits.replicas)
-
-
 def initial(limits: MendedQuorumLimits) -> int:
     """Return the first state: an empty log, everybody active."""
     return sum(ACTIVE << (LOW + replica * BLOCK) for replica in range(limits.replicas))
@@ -322,7 +310,7 @@ MODEL = PackedModel(
     successors=successors,
     broken=broken,
     seen=seen,
-    canonical=canonical,
+    blocks=(LOW, BLOCK),
     initial=initial,
     describe=describe,
     mutants=(

@@ -4,15 +4,16 @@ It compares names of parts, not their rows, and so it passes although rows are c
 part that a merge has taken, and two merges may take the same one.  The invariants below that only mutants ask for say so.
 
 Fields: the log's length (3 bits), the sources of each entry as a mask of earlier ones, empty for an insert (entry k has k bits:
-15 for six entries), then 10 bits of each replica: its parts (6), entries that it has executed (3), whether it leads.
+15 for six entries), four bits that only the mended model needs, then 10 bits of each replica: its parts (6), entries that it
+has executed (3), whether it leads.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from replitree.verify.packed.bits import get, put, sorted_blocks
-from replitree.verify.packed.model import Eventually, Invariant, PackedModel, PackedMutant, Words, label
+from replitree.verify.packed.bits import get, put
+from replitree.verify.packed.model import Eventually, Invariant, PackedModel, PackedMutant, Words, label, numbers
 
 
 class ReplicationLimits(NamedTuple):
@@ -30,7 +31,7 @@ ACTIONS = (
 )  # fmt: skip
 INSERT, EXECUTE_INSERT, EXECUTE_MERGE, LEAD, EXPIRE, MERGE, TERMINATE = range(7)
 
-LOG, LOW, BLOCK, PARTS = 3, 18, 10, 6
+LOG, LOG_BITS, LOW, BLOCK, PARTS = 3, 15, 22, 10, 6
 POINTER, LEADS = 6, 9
 
 
@@ -55,9 +56,9 @@ def with_block(state: int, replica: int, block: int) -> int:
     return put(state, LOW + replica * BLOCK, BLOCK, block)
 
 
-def leader(state: int, limits: ReplicationLimits) -> int:
-    """Return who leads, -1 if nobody does."""
-    for replica in range(limits.replicas):
+def leader(state: int, replicas: int) -> int:
+    """Return who leads of so many replicas, -1 if nobody does."""
+    for replica in range(replicas):
         if block_of(state, replica) >> LEADS:
             return replica
     return -1
@@ -65,7 +66,7 @@ def leader(state: int, limits: ReplicationLimits) -> int:
 
 def successors(state: int, limits: ReplicationLimits, out: Words, by: Words, at: int) -> int:
     """Write every successor; see `model`."""
-    length, leads = state & 7, leader(state, limits)
+    length, leads = state & 7, leader(state, limits.replicas)
     if length < limits.records:
         for replica in range(limits.replicas):
             out[at] = with_block(appended(state, 0), replica, block_of(state, replica) | 1 << length)
@@ -164,12 +165,7 @@ def seen(state: int, limits: ReplicationLimits) -> int:
     length, behind = state & 7, 0
     for replica in range(limits.replicas):
         behind |= (block_of(state, replica) >> POINTER) & 7 ^ length
-    return int(behind == 0 and length > 0) | int(get(state, LOG, LOW - LOG) != 0) << 1
-
-
-def canonical(state: int, limits: ReplicationLimits) -> int:
-    """Return the state that stands for all permutations of the replicas."""
-    return sorted_blocks(state, LOW, BLOCK, limits.replicas)
+    return int(behind == 0 and length > 0) | int(get(state, LOG, LOG_BITS) != 0) << 1
 
 
 def initial(limits: ReplicationLimits) -> int:
@@ -195,11 +191,6 @@ def describe(state: int, limits: ReplicationLimits) -> str:
     return "; ".join(said)
 
 
-def numbers(mask: int) -> str:
-    """Say a mask as a set of numbers."""
-    return "{" + ",".join(str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1) + "}"
-
-
 CONVERGED, NO_DUP, DISJOINT, AT_REST = "Converged", "NoDup", "MergeDisjoint", "CaughtUpNoDup"
 FAIR = ("BecomeLeader", "ExpiredLeader", "LeaderCreateMerge")
 
@@ -220,7 +211,7 @@ MODEL = PackedModel(
     successors=successors,
     broken=broken,
     seen=seen,
-    canonical=canonical,
+    blocks=(LOW, BLOCK),
     initial=initial,
     describe=describe,
     mutants=(

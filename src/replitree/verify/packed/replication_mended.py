@@ -13,9 +13,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from replitree.verify.packed.bits import get, ones, put, sorted_blocks
-from replitree.verify.packed.model import Invariant, PackedModel, PackedMutant, Words, label
-from replitree.verify.packed.replication import PARTS, appended, contents, numbers, shows_twice, sources_of
+from replitree.verify.packed.bits import get, ones, put
+from replitree.verify.packed.model import Invariant, PackedModel, PackedMutant, Words, label, numbers
+from replitree.verify.packed.replication import (
+    BLOCK,
+    LEADS,
+    LOW,
+    PARTS,
+    POINTER,
+    appended,
+    block_of,
+    contents,
+    initial,
+    leader,
+    shows_twice,
+    sources_of,
+    with_block,
+)
 
 
 class MendedReplicationLimits(NamedTuple):
@@ -34,25 +48,7 @@ ACTIONS = (
 )  # fmt: skip
 INSERT, UNANSWERED, AGAIN, EXECUTE, LEAD, EXPIRE, MERGE, TERMINATE = range(8)
 
-LOST, WAS_LOST, LOW, BLOCK, POINTER, LEADS = 18, 1 << 21, 22, 10, 6, 9
-
-
-def block_of(state: int, replica: int) -> int:
-    """Return the bits of one replica."""
-    return get(state, LOW + replica * BLOCK, BLOCK)
-
-
-def with_block(state: int, replica: int, block: int) -> int:
-    """Return the state with other bits for one replica."""
-    return put(state, LOW + replica * BLOCK, BLOCK, block)
-
-
-def leader(state: int, limits: MendedReplicationLimits) -> int:
-    """Return who leads, -1 if nobody does."""
-    for replica in range(limits.replicas):
-        if block_of(state, replica) >> LEADS:
-            return replica
-    return -1
+LOST, WAS_LOST = 18, 1 << 21
 
 
 def current(state: int) -> int:
@@ -68,7 +64,7 @@ def current(state: int) -> int:
 
 def successors(state: int, limits: MendedReplicationLimits, out: Words, by: Words, at: int) -> int:
     """Write every successor; see `model`."""
-    length, leads, found = state & 7, leader(state, limits), contents(state)
+    length, leads, found = state & 7, leader(state, limits.replicas), contents(state)
     for replica in range(limits.replicas):
         block = block_of(state, replica)
         at = by_client(state, limits, replica, block, out, by, at)
@@ -214,16 +210,6 @@ def seen(state: int, limits: MendedReplicationLimits) -> int:
     return found | int(get(state, LOST, 3) != 0) << 3 | int(state & WAS_LOST != 0 and get(state, LOST, 3) == 0) << 4
 
 
-def canonical(state: int, limits: MendedReplicationLimits) -> int:
-    """Return the state that stands for all permutations of the replicas."""
-    return sorted_blocks(state, LOW, BLOCK, limits.replicas)
-
-
-def initial(limits: MendedReplicationLimits) -> int:
-    """Return the first state: an empty log, no parts, no leader."""
-    return 0
-
-
 def describe(state: int, limits: MendedReplicationLimits) -> str:
     """Say a state in words."""
     entries = [
@@ -259,7 +245,7 @@ MODEL = PackedModel(
     successors=successors,
     broken=broken,
     seen=seen,
-    canonical=canonical,
+    blocks=(LOW, BLOCK),
     initial=initial,
     describe=describe,
     mutants=(

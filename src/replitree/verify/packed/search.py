@@ -69,11 +69,9 @@ class Compiled:
     """A model's kernels and the buffers between them."""
 
     def __init__(self, model: PackedModel, limits: Limits, wanted: int, symmetric: bool) -> None:
-        self.limits, self.wanted, self.symmetric = limits, wanted, symmetric
+        self.limits, self.wanted, self.symmetric = limits, wanted, model.blocks if symmetric else (0, 0)
         name = model.successors.__module__.rpartition(".")[2]
-        self.expand: Callable[..., int] = bound(
-            kernels.expand, name, successors=model.successors, canonical=model.canonical
-        )
+        self.expand: Callable[..., int] = bound(kernels.expand, name, successors=model.successors)
         self.judge: Callable[..., int] = bound(kernels.judge, name, broken=model.broken, seen=model.seen)
         self.enter: Callable[..., int] = compiled(kernels.enter)
         size = BLOCK * model.fan_out

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from replitree.verify.packed.bits import get, put, sorted_blocks
+from replitree.verify.packed.bits import get, put
 from replitree.verify.packed.model import Eventually, Invariant, PackedModel, PackedMutant, Words, label
 
 
@@ -137,11 +137,6 @@ def seen(state: int, limits: CleaningLimits) -> int:
     return found
 
 
-def canonical(state: int, limits: CleaningLimits) -> int:
-    """Return the state that stands for all permutations of the replicas."""
-    return sorted_blocks(state, LOW, BLOCK, limits.replicas)
-
-
 def initial(limits: CleaningLimits) -> int:
     """Return the first state: an empty log, everybody active."""
     return sum(ACTIVE << (LOW + replica * BLOCK) for replica in range(limits.replicas))
@@ -177,7 +172,7 @@ MODEL = PackedModel(
     successors=successors,
     broken=broken,
     seen=seen,
-    canonical=canonical,
+    blocks=(LOW, BLOCK),
     initial=initial,
     describe=describe,
     mutants=(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, RequestId
-from replitree.protocol.entries import Command, Entry, GetEntry, LostEntry, MergeEntry, RollEntry, decode_entry
+from replitree.protocol.entries import AlterEntry, Command, DropEntry, Entry, GetEntry, MutateEntry, decode_entry
 from replitree.protocol.layout import Replica
 from replitree.protocol.part_set import PartSet
 from replitree.verify.disk import Disk, requests_in
@@ -66,6 +66,7 @@ class Observer:
         self.full: set[str] = set()
         self.on_answer: Callable[[int, ClientAnswer], None] = lambda _request, _answer: None
         self.on_turn: Callable[[int, str, Turn], None] | None = None
+        self.on_change: Callable[[Tree], None] | None = None
         self._registered: dict[str, frozenset[str]] = dict.fromkeys(replicas, frozenset())
         self._shown: dict[str, PartSet] = {}
         self._start_and_marks: tuple[object, ...] = ()
@@ -102,6 +103,8 @@ class Observer:
     def changed(self, tree: Tree, who: str, breach: str | None) -> None:
         """Check a change of coordination."""
         self.tree = tree
+        if self.on_change is not None:
+            self.on_change(tree)
         if breach is not None:
             raise Violated(breach)
         length = tree.next_sequence(layout.log(TABLE)) or 0
@@ -148,7 +151,7 @@ class Observer:
             raise Violated(f"I2: nobody has the rows of entry {index}")
 
     def _commanded(self, index: int, entry: Entry) -> None:
-        if isinstance(entry, MergeEntry | GetEntry | LostEntry | RollEntry):
+        if not isinstance(entry, MutateEntry | DropEntry | AlterEntry):
             return
         if self._command_at.setdefault(entry.id, index) != index:
             raise Violated(f"I3: {entry.id} is in the log twice, at {self._command_at[entry.id]} and at {index}")

@@ -344,8 +344,7 @@ class Process:
                 self._over(thread)
             else:
                 self._continue(thread, closed.then)
-        pause = max(RETRY, self.cluster.options.duration // RETRIES)
-        self.cluster.after(pause, lambda: self._resume(thread, None))
+        self.cluster.after(self._pause(), lambda: self._resume(thread, None))
 
     def _told(self, thread: Thread, effect: Any, outcome: Any, fate: str = "", *, disk_changed: bool = False) -> None:
         for probe in probes_of(Seen(thread.told, effect, outcome, fate, disk_changed)):
@@ -390,7 +389,15 @@ class Process:
         if isinstance(effect, Publish | FetchMany):
             for process in self._processes.values():
                 process.look(self.cluster.spread(20 * MS))
-        self._resume(thread, outcome)
+        wait = self._pause() if isinstance(effect, FetchMany) and _failed(outcome) else RETRY
+        if wait > RETRY:
+            self.cluster.after(wait, lambda: self._resume(thread, outcome))
+        else:
+            self._resume(thread, outcome)
+
+    def _pause(self) -> int:
+        """Return how long to wait before something is tried again: in runs of many hours, where a fault lasts hours, longer."""
+        return max(RETRY, self.cluster.options.duration // RETRIES)
 
     def _on_disk(self, effect: Any, before: Disk) -> tuple[Any, Disk, Memory]:
         if isinstance(effect, Stage | Publish | Merge | Mutate) and self.observer.is_full(self.name):
@@ -472,3 +479,7 @@ def _half_done(effect: Any, disk: Disk, partitions: tuple[str, ...]) -> Disk:
         case Publish(staging, names) if len(names) > 1:
             return disk.rename(staging, *names[0]) or disk
     return disk
+
+
+def _failed(outcomes: tuple[Fetched | NotFetched, ...]) -> bool:
+    return any(isinstance(outcome, NotFetched) for outcome in outcomes)

@@ -1,0 +1,434 @@
+"""Quorum: an insert counts once so many replicas have its parts, or it leaves the table for good.
+
+The insert's commit also creates ``quorum/status/<insert id>``, in which the writer is named.  From then on the insert is *open*
+(`protocol.fold`), until exactly one of two things happens, each in one commit that deletes that node by its version:
+
+* `join`     a replica that has brought the parts adds itself; the one that completes the number appends `settle`
+* `give_up`  the writer when its patience is over, or the leader, appends `fail` and frees the block ids
+
+So the log says of every insert what became of it, once and for all replicas, and whoever waits for it answers by the entry that
+it has pulled (`answer_awaited`).  That the node is gone answers nothing: that is so in both cases.
+
+*Who has the parts.*  A replica that has executed the insert's entry: it has registered them, or what they became by merges and
+mutations, or they were dropped by a later entry, which it knows.  The writer has them from the commit on: they are staged and
+synced, and nobody sweeps what was committed.  A replica whose files are broken does not count itself.
+
+*Nothing is forgotten.*  Whoever has executed an insert and has not counted itself, because it died or its answer was lost,
+does so when its state is loaded the next time (`rejoin`).  The inserts that are open are written beside its pointer, and the
+log keeps their entries.  No commit here needs a new epoch after an unknown outcome: each is conditional on the version of a
+node that never comes back, so of a late and a repeated one at most one takes place.
+
+*A retry* whose block id is taken waits for the insert that it repeats, on whatever replica.  When that one fails, the id is
+free.
+
+Absent on purpose: clocks.  When to give up is the caller's business; it is safe at any time.
+
+(Spec 5: ClickHouse answers from the absence of the node and asks whether its session held all the time, #54543; a replica that
+comes back does not count itself again before 9.2 step 6; a deduplicated retry once answered at once, #18215.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from replitree.errors import UnsupportedFormat
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Answer,
+    Applied,
+    Check,
+    Children,
+    ClientAnswer,
+    Commit,
+    Create,
+    CurrentEpoch,
+    Delete,
+    Duplicate,
+    Epoch,
+    Failed,
+    Get,
+    GetMany,
+    Inserted,
+    LogIndex,
+    Many,
+    Node,
+    Operation,
+    OutcomeUnknown,
+    Procedure,
+    Refused,
+    RequestId,
+    Set,
+    Sync,
+)
+from replitree.protocol.entries import (
+    Entry,
+    FailEntry,
+    GetEntry,
+    SettleEntry,
+    Verdict,
+    decode_block,
+    decode_entry,
+    encode_entry,
+    inserted_parts,
+    quorum_of,
+)
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.log import search_log
+from replitree.protocol.pull import Loaded
+from replitree.protocol.registration import is_broken
+from replitree.protocol.table import NOT_LOST
+
+QUORUM_FORMAT = 1
+
+ATTEMPTS_MAX = 16
+"""How often a refused or unknown commit is looked at again: more than there are replicas that may be faster."""
+
+
+class QuorumValue(msgspec.Struct, frozen=True):
+    """Value of a node below ``quorum/status``.
+
+    Attributes
+    ----------
+    quorum
+        How many replicas must have the insert's parts.
+    replicas
+        Those that have them, ascending.
+    """
+
+    quorum: int
+    replicas: tuple[str, ...]
+    format: int = QUORUM_FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """Requests that are answered when the quorum of an insert is reached or given up.
+
+    Attributes
+    ----------
+    index, entry
+        The insert in the log.
+    requests
+        Who waits.
+    is_duplicate
+        Whether they repeat the insert; otherwise they are part of it.
+    """
+
+    index: LogIndex
+    entry: GetEntry
+    requests: tuple[RequestId, ...]
+    is_duplicate: bool = False
+
+
+_Asked: TypeAlias = Callable[[Table, QuorumValue, Node], Procedure["tuple[Operation, ...] | None"]]
+"""What is to become of an open insert, by its node; None: nothing."""
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder(QuorumValue).decode
+
+
+def encode_quorum(value: QuorumValue) -> bytes:
+    """Return the bytes of a node below ``quorum/status``.
+
+    >>> encode_quorum(QuorumValue(2, ("r1",)))
+    b'{"quorum":2,"replicas":["r1"],"format":1}'
+    """
+    return _encode(value)
+
+
+def decode_quorum(raw: bytes, where: str) -> QuorumValue:
+    """Read a node below ``quorum/status``.
+
+    Raises
+    ------
+    UnsupportedFormat
+        It has a newer format or can't be read.
+    """
+    try:
+        value = _decode(raw)
+    except msgspec.DecodeError as error:
+        raise UnsupportedFormat(f"{where} can't be read ({error}); upgrade this replica") from error
+    if value.format > QUORUM_FORMAT:
+        raise UnsupportedFormat(f"{where} has format {value.format}, this replitree knows {QUORUM_FORMAT}; upgrade it")
+    return value
+
+
+def open_quorum(replica: Replica, entry: GetEntry) -> tuple[Create, ...]:
+    """Return what opens the quorum of an insert in its commit; nothing for an insert without one."""
+    quorum = quorum_of(entry)
+    if not quorum:
+        return ()
+    value = encode_quorum(QuorumValue(quorum, (replica.name,)))
+    return (Create(layout.quorum_status(replica.table, entry.insert), value),)
+
+
+# --- counting ---------------------------------------------------------------------------------------------------------------
+
+
+def join(replica: Replica, epoch: Epoch, index: LogIndex, entry: GetEntry) -> Procedure[bool]:
+    """Count a replica among those that have an insert's parts; the last one that was needed settles the insert.
+
+    Parameters
+    ----------
+    replica, epoch
+        Who has executed the insert's entry.  When this process has taken a newer epoch meanwhile, it goes on under that.
+    index, entry
+        The insert.
+
+    Returns
+    -------
+    Whether it is certainly counted, or the insert is open no more.
+    """
+
+    def count(table: Table, value: QuorumValue, node: Node) -> Procedure[tuple[Operation, ...] | None]:
+        yield from ()
+        if replica.name in value.replicas:
+            return None
+        holders = tuple(sorted((*value.replicas, replica.name)))
+        path = layout.quorum_status(table, entry.insert)
+        if len(holders) < value.quorum:
+            return (Set(path, encode_quorum(QuorumValue(value.quorum, holders)), node.version),)
+        others = (Check(layout.host(Replica(table, name)), ANY_VERSION) for name in value.replicas)
+        settle = SettleEntry(replica.name, entry.insert, index, holders)
+        return (Delete(path, node.version), *others, *_append(table, settle))
+
+    return (yield from _change(replica, epoch, entry, count))
+
+
+def join_all(replica: Replica, epoch: Epoch, inserts: tuple[tuple[LogIndex, Entry], ...]) -> Procedure[None]:
+    """Count a replica for those of the entries that it has just executed whose quorum may be open."""
+    for index, entry in inserts:
+        if isinstance(entry, GetEntry) and quorum_of(entry):
+            yield from join(replica, epoch, index, entry)
+
+
+def rejoin(replica: Replica, loaded: Loaded, lacking: Container[str] = ()) -> Procedure[None]:
+    """Count a replica for the open inserts that it has executed, in case it was not before.
+
+    Parameters
+    ----------
+    loaded
+        Its state, as it was just loaded.
+    lacking
+        The registered parts that are not on its disk.
+    """
+    waiting = frozenset(item.index for item in loaded.queue)
+    for index in loaded.place.open:
+        path = layout.log_entry(replica.table, index)
+        node: Node | None = None if index in waiting else (yield Get(path))
+        entry = None if node is None else decode_entry(node.value, path)
+        if isinstance(entry, GetEntry) and (yield from _has_whole(replica, loaded, index, entry, lacking)):
+            epoch: Epoch | None = yield CurrentEpoch()
+            if epoch is not None:
+                yield from join(replica, epoch, index, entry)
+
+
+def _has_whole(
+    replica: Replica, loaded: Loaded, index: LogIndex, entry: GetEntry, lacking: Container[str]
+) -> Procedure[bool]:
+    """Whether what a replica has registered of an insert is whole, as far as it knows."""
+    covers = tuple(loaded.held.covering(part) for part in inserted_parts(entry, index))
+    names = tuple(cover.name for cover in covers if cover is not None)
+    many: Many = (yield GetMany(tuple(layout.part(replica, name) for name in names))) if names else Many(())
+    broken = any(node is not None and is_broken(node.value) for node in many.nodes)
+    return not broken and not any(name in lacking for name in names)
+
+
+def give_up(replica: Replica, epoch: Epoch, index: LogIndex, entry: GetEntry) -> Procedure[bool]:
+    """Let an insert fail whose quorum is open.
+
+    Parameters
+    ----------
+    replica, epoch
+        Who gives up: any replica, active under `epoch`.
+    index, entry
+        The insert.
+
+    Returns
+    -------
+    Whether it is open no more; the log says what became of it.
+    """
+
+    def fail(table: Table, value: QuorumValue, node: Node) -> Procedure[tuple[Operation, ...] | None]:
+        del value
+        freed = yield from free_blocks(table, entry)
+        partitions = tuple(part.partition for part in entry.parts)
+        failed = FailEntry(replica.name, entry.insert, index, partitions)
+        return (Delete(layout.quorum_status(table, entry.insert), node.version), *freed, *_append(table, failed))
+
+    return (yield from _change(replica, epoch, entry, fail))
+
+
+def free_blocks(table: Table, insert: GetEntry) -> Procedure[tuple[Operation, ...]]:
+    """Return what deletes the block ids of an insert that leaves the table; it is counted as every removal of ids is."""
+    parent: Node | None = yield Get(layout.blocks(table))
+    paths = tuple(layout.block(table, block) for block in insert.blocks)
+    many: Many = yield GetMany(paths)
+    deletes = tuple(
+        Delete(path, node.version)
+        for path, node in zip(paths, many.nodes, strict=True)
+        if node is not None and decode_block(node.value, path).insert == insert.insert
+    )
+    if parent is None or not deletes:
+        return ()
+    return Set(layout.blocks(table), parent.value, parent.version), *deletes
+
+
+def _append(table: Table, verdict: Verdict) -> tuple[Operation, ...]:
+    """Return what appends the end of a quorum to the log."""
+    open_log = Check(layout.open_log(table), ANY_VERSION)
+    return open_log, Create(layout.log_create(table), encode_entry(verdict), sequential=True)
+
+
+def _change(replica: Replica, epoch: Epoch, entry: GetEntry, asked: _Asked) -> Procedure[bool]:
+    """Change the node of an open insert; True: it is changed, or nothing was to be changed, or the insert is open no more."""
+    table, gone = replica.table, list[str]()
+    path = layout.quorum_status(table, entry.insert)
+    for _ in range(ATTEMPTS_MAX):
+        node: Node | None = yield Get(path)
+        if node is None:
+            return True
+        value = decode_quorum(node.value, path)
+        there = tuple(name for name in value.replicas if layout.host(Replica(table, name)) not in gone)
+        operations = yield from asked(table, QuorumValue(value.quorum, there), node)
+        if operations is None:
+            return True
+        committed = yield Commit(Check(layout.host(replica), epoch), *operations)
+        match committed:
+            case Applied():
+                return True
+            case Refused(operation=Check(path=refused)) if refused == layout.host(replica):
+                newer: Epoch | None = yield CurrentEpoch()
+                if newer is None or newer <= epoch:
+                    return False
+                epoch = newer
+            case Refused(operation=Check(path=refused)) if refused == layout.open_log(table):
+                table = yield from _last_parent(table)
+            case Refused(operation=Check(path=refused)):
+                gone.append(refused)  # a replica that had the parts has left the table
+            case _:
+                yield Sync(path)
+    return False
+
+
+def _last_parent(table: Table) -> Procedure[Table]:
+    """Find the parent that new entries go below: the log has gone on."""
+    marks: tuple[str, ...] = (yield Children(layout.open_logs(table))) or ()
+    return Table(table.path, max((layout.parent_named(mark) for mark in marks), default=table.parent))
+
+
+# --- when it is over ----------------------------------------------------------------------------------------------------------
+
+
+def find_verdict(table: Table, index: LogIndex) -> Procedure[Verdict | None]:
+    """Search the log for what became of the insert at `index`; None: it is open, or the entry that tells is gone."""
+    found: list[Verdict] = []
+
+    def is_it(_: LogIndex, entry: Entry) -> bool | None:
+        if not isinstance(entry, SettleEntry | FailEntry) or entry.index != index:
+            return None
+        found.append(entry)
+        return True
+
+    yield from search_log(table, LogIndex(index + 1), is_it)
+    return found[0] if found else None
+
+
+def answer_awaited(table: Table, awaited: Awaited) -> Procedure[None]:
+    """Answer those who wait for a quorum; the caller has pulled the log so far that the insert is open no more."""
+    verdict = yield from find_verdict(table, awaited.index)
+    answer: ClientAnswer
+    if isinstance(verdict, FailEntry):
+        answer = Failed(
+            f"fewer than {quorum_of(awaited.entry)} replicas had it in time, so it was taken back on all of them:"
+            " nothing of it is in the table; insert it again"
+        )
+    elif verdict is None and not (yield from _keeps_its_id(table, awaited.entry)):
+        answer = OutcomeUnknown()
+    else:
+        answer = Duplicate(awaited.index) if awaited.is_duplicate else Inserted(awaited.index)
+    yield from answer_all(awaited, answer)
+
+
+def answer_all(awaited: Awaited, answer: ClientAnswer) -> Procedure[None]:
+    """Answer those who wait for a quorum, whatever became of it."""
+    for request in awaited.requests:
+        yield Answer(request, answer)
+
+
+def _keeps_its_id(table: Table, entry: GetEntry) -> Procedure[bool]:
+    """Whether a block id of an insert is there: an insert that fails loses them in the same commit."""
+    paths = tuple(layout.block(table, block) for block in entry.blocks)
+    many: Many = (yield GetMany(paths)) if paths else Many(())
+    return any(
+        node is not None and decode_block(node.value, path).insert == entry.insert
+        for path, node in zip(paths, many.nodes, strict=True)
+    )
+
+
+# --- who watches ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How many replicas a table has, and the names of those that can take part in a quorum now: active, and not lost."""
+
+    count: int
+    live: tuple[str, ...]
+
+
+def count_replicas(table: Table) -> Procedure[Replicas]:
+    """Count the replicas of a table, and those that can take part in a quorum now."""
+    names: tuple[str, ...] = (yield Children(layout.replicas(table))) or ()
+    replicas = tuple(Replica(table, name) for name in names)
+    paths = (*(layout.is_active(each) for each in replicas), *(layout.is_lost(each) for each in replicas))
+    many: Many = (yield GetMany(paths)) if paths else Many(())
+    active, lost = many.nodes[: len(names)], many.nodes[len(names) :]
+    live = tuple(
+        name
+        for name, is_active, mark in zip(names, active, lost, strict=True)
+        if is_active is not None and mark is not None and mark.value == NOT_LOST
+    )
+    return Replicas(len(names), live)
+
+
+def give_up_overdue(replica: Replica, epoch: Epoch, opened: tuple[LogIndex, ...], age_ms: int) -> Procedure[int]:
+    """Let inserts fail that nobody has joined for long: their writers are gone.  For the leader.
+
+    The time is that of the coordination service: what it notes when a node is written, and it notes the present when the parent
+    of these nodes is written.
+
+    Parameters
+    ----------
+    replica, epoch
+        Who gives up: active under `epoch`.
+    opened
+        The inserts that are open where it stands.
+    age_ms
+        How long after the last one has joined, in milliseconds.
+
+    Returns
+    -------
+    How many inserts were given up, as far as is certain.
+    """
+    table, parent = replica.table, layout.quorum_statuses(replica.table)
+    if not opened or not isinstance(
+        (yield Commit(Check(layout.host(replica), epoch), Set(parent, b"", ANY_VERSION))), Applied
+    ):
+        return 0
+    now: Node | None = yield Get(parent)
+    given_up = 0
+    for index in opened:
+        path = layout.log_entry(table, index)
+        node: Node | None = yield Get(path)
+        entry = None if node is None else decode_entry(node.value, path)
+        status = (yield Get(layout.quorum_status(table, entry.insert))) if isinstance(entry, GetEntry) else None
+        if now is not None and status is not None and now.changed_ms - status.changed_ms > age_ms:
+            assert isinstance(entry, GetEntry)
+            given_up += yield from give_up(replica, epoch, index, entry)
+    return given_up

@@ -1,0 +1,108 @@
+"""What must hold of inserts with a quorum in every state, and at the end: `QUORUM`; and what other invariants allow of them.
+
+The node of an open insert is there exactly as long as the log does not say what became of it; it ends once; what is
+acknowledged is settled, and so many disks have its rows as were promised (I2 with a quorum: it survives the loss of all but one
+of them).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replitree.protocol import layout
+from replitree.protocol.effects import Duplicate, Inserted, LogIndex
+from replitree.protocol.entries import FailEntry, GetEntry, SettleEntry, inserted_parts, quorum_of
+from replitree.protocol.quorum import decode_quorum
+from replitree.verify.disk import Disk, requests_in
+from replitree.verify.history import Log
+from replitree.verify.memory import State
+
+if TYPE_CHECKING:
+    from replitree.verify.invariants import Look
+
+
+def failed_at(log: Log) -> dict[int, int]:
+    """Return the inserts that were given up, each with the index of the entry that says so."""
+    return {entry.index: index for index, entry in log.raw if isinstance(entry, FailEntry)}
+
+
+def failed_between(first: int, last: int, log: Log) -> bool:
+    """Whether the insert at `first` was given up before `last`."""
+    return first < failed_at(log).get(first, -1) < last
+
+
+def quorums_end_once(look: Look) -> str | None:
+    """QUORUM: an insert is settled or given up once, and its node is there until then, and not longer."""
+    log, ends = look.log, dict[int, int]()
+    for index, entry in log.raw:
+        if isinstance(entry, SettleEntry | FailEntry):
+            if entry.index in ends:
+                return f"QUORUM: the insert at {entry.index} ends at {ends[entry.index]}, and again at {index}"
+            ends[entry.index] = index
+    for index, get in _with_quorum(log):
+        is_there = log.tree.exists(layout.quorum_status(log.table, get.insert))
+        if is_there is (index in ends):
+            what = "is still counted, and has ended" if is_there else "is not counted any more, and has not ended"
+            return f"QUORUM: the insert at {index} {what}"
+    return None
+
+
+def failed_inserts_free_their_ids(look: Look) -> str | None:
+    """QUORUM: an insert that was given up keeps no token, so that its client can insert again."""
+    failed = failed_at(look.log)
+    for index, get in _with_quorum(look.log):
+        for token in get.blocks if index in failed else ():
+            node = look.log.tree.get(layout.block(look.log.table, token))
+            if node is not None and f'"insert":"{get.insert}"'.encode() in node.value:
+                return f"QUORUM: the insert at {index} was given up, and keeps its token {token}"
+    return None
+
+
+def acknowledged_inserts_are_settled(look: Look) -> str | None:
+    """QUORUM: nobody hears that an insert with a quorum is in the table before it is settled, or when it was given up."""
+    quorums = {index for index, _ in _with_quorum(look.log)}
+    settled = {entry.index for _, entry in look.log.raw if isinstance(entry, SettleEntry)}
+    for request, answer in sorted(look.answers.items()):
+        if isinstance(answer, Inserted | Duplicate) and answer.index in quorums and answer.index not in settled:
+            return f"QUORUM: request {request} was acknowledged at {answer.index}, which is not settled"
+    return None
+
+
+def settled_rows_are_on_enough_disks(look: Look) -> str | None:
+    """QUORUM: of an insert that is settled, and was not dropped, as many disks as its quorum says have all the rows."""
+    settled = {entry.index for _, entry in look.log.raw if isinstance(entry, SettleEntry)}
+    for index, get in _with_quorum(look.log):
+        left = {part.partition for part in inserted_parts(get, LogIndex(index)) if look.log.parts.covering(part)}
+        rows = {row for part in get.parts if part.partition in left for row in requests_in(part.content_hash)}
+        holders = [name for name, disk in sorted(look.disks.items()) if rows <= _requests(disk, left)]
+        if index in settled and left and len(holders) < quorum_of(get):
+            return f"QUORUM: the insert at {index} is settled with {quorum_of(get)}, and only {holders} have its rows"
+    return None
+
+
+def everybody_counts(look: Look) -> str | None:
+    """QUORUM, when nothing is left to do: whoever works and has executed an insert that is open is among those who have it."""
+    for index, get in _with_quorum(look.log):
+        path = layout.quorum_status(look.log.table, get.insert)
+        node = look.log.tree.get(path)
+        counted = () if node is None else decode_quorum(node.value, path).replicas
+        for seat, name in look.model.seats if node is not None else ():
+            works = look.memories[seat].state is State.ACTIVE and look.model.works_to_the_end(seat)
+            if works and name not in counted:
+                return f"QUORUM: {name} has executed the insert at {index}, which is open, and does not count itself"
+    return None
+
+
+def _with_quorum(log: Log) -> list[tuple[int, GetEntry]]:
+    return [(index, entry) for index, entry in log.inserts if quorum_of(entry)]
+
+
+def _requests(disk: Disk, partitions: set[str]) -> set[int]:
+    """Return the requests whose rows a disk has in every one of some partitions, published or staged."""
+    found: dict[str, set[int]] = {partition: set() for partition in partitions}
+    staged = (part for folder in disk.folders if not folder.torn for part in folder.parts)
+    published = ((name.partition("_")[0], content) for name, content in disk.parts)
+    for partition, content in (*staged, *published):
+        if partition in found:
+            found[partition].update(requests_in(content))
+    return set.intersection(*found.values()) if found else set()

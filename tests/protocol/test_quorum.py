@@ -1,0 +1,294 @@
+"""Open inserts in the fold, and what one replica says of them when something has changed meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Answer,
+    BlockId,
+    ClientAnswer,
+    Commit,
+    Create,
+    CurrentEpoch,
+    Delete,
+    Duplicate,
+    EntryId,
+    Epoch,
+    Failed,
+    Inserted,
+    LogIndex,
+    Operation,
+    OutcomeUnknown,
+    Procedure,
+    RequestId,
+    Set,
+    StagedPart,
+    StagingId,
+)
+from replitree.protocol.entries import (
+    EVERY_PARTITION,
+    BlockValue,
+    DropEntry,
+    Entry,
+    FailEntry,
+    GetEntry,
+    MergeEntry,
+    MutateEntry,
+    SettleEntry,
+    decode_entry,
+    encode_block,
+    encode_entry,
+)
+from replitree.protocol.fold import fold, open_after, settled
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.quorum import (
+    Awaited,
+    QuorumValue,
+    Replicas,
+    answer_awaited,
+    count_replicas,
+    decode_quorum,
+    encode_quorum,
+    give_up,
+    give_up_overdue,
+    join,
+)
+from replitree.protocol.table import LOST, create_table, join_table
+
+TABLE = Table("/t")
+R1, R2, R3 = (Replica(TABLE, name) for name in ("r1", "r2", "r3"))
+INSERT, TOKEN = StagingId("s0"), BlockId("a")
+
+
+def get(index: int, quorum: int = 0, partition: str = "p") -> GetEntry:
+    parts = (StagedPart(partition, 1, 1, "h"),)
+    if quorum:
+        return GetEntry("r1", StagingId(f"s{index}"), parts, (TOKEN,), format=3, quorum=quorum)
+    return GetEntry("r1", StagingId(f"s{index}"), parts, ())
+
+
+def settle(index: int) -> SettleEntry:
+    return SettleEntry("r2", StagingId(f"s{index}"), index, ("r1", "r2"))
+
+
+def fail(index: int) -> FailEntry:
+    return FailEntry("r1", StagingId(f"s{index}"), index, ("p",))
+
+
+def state_of(*log: Entry) -> tuple[list[str], tuple[int, ...], list[str]]:
+    """Return the parts of a log, the inserts that are open at its end, and the parts that a strict read shows."""
+    opened: tuple[LogIndex, ...] = ()
+    for index, entry in enumerate(log):
+        opened = open_after(opened, LogIndex(index), entry)
+    parts: PartSet = fold((LogIndex(index), entry) for index, entry in enumerate(log))
+    return [part.name for part in parts], opened, [part.name for part in settled(parts, opened)]
+
+
+MERGE = MergeEntry("r1", ("p_0_0_0", "p_1_1_0"))
+MUTATE = MutateEntry("r1", EntryId("m"), EVERY_PARTITION, "x")
+DROP = DropEntry("r1", EntryId("d"), "p")
+
+
+@pytest.mark.parametrize(
+    ("log", "parts", "opened", "shown"),
+    [
+        ([get(0), get(1, 2)], ["p_0_0_0", "p_1_1_0"], (1,), ["p_0_0_0"]),
+        ([get(0), get(1, 2), settle(1)], ["p_0_0_0", "p_1_1_0"], (), ["p_0_0_0", "p_1_1_0"]),
+        ([get(0), get(1, 2), fail(1)], ["p_0_0_0"], (), ["p_0_0_0"]),
+        ([get(0), get(1, 2), MERGE], ["p_0_0_0", "p_1_1_0"], (1,), ["p_0_0_0"]),
+        ([get(0), get(1, 2), settle(1), MERGE], ["p_0_1_1"], (), ["p_0_1_1"]),
+        ([get(0), get(1, 2), MERGE, fail(1)], ["p_0_0_0"], (), ["p_0_0_0"]),
+        ([get(0, 2), get(1, 2), settle(1)], ["p_0_0_0", "p_1_1_0"], (0,), ["p_1_1_0"]),
+        ([get(0, 2), MUTATE, fail(0)], [], (), []),
+        ([get(0, 2), MUTATE, settle(0)], ["p_0_0_0_1"], (), ["p_0_0_0_1"]),
+        ([get(0, 2), MUTATE], ["p_0_0_0_1"], (0,), []),
+        ([get(0, 2), DROP], [], (0,), []),
+        ([get(0, 2), DROP, fail(0)], [], (), []),
+        ([get(0, 2), DROP, get(2), settle(0)], ["p_2_2_0"], (), ["p_2_2_0"]),
+    ],
+)
+def test_what_the_table_has_while_inserts_are_open(
+    log: list[Entry], parts: list[str], opened: tuple[int, ...], shown: list[str]
+) -> None:
+    assert state_of(*log) == (parts, opened, shown)
+
+
+# --- one replica against coordination -----------------------------------------------------------------------------------------
+
+
+class World:
+    """A table of three replicas with one open insert of r1, which needs `quorum` of them."""
+
+    def __init__(self, quorum: int = 2) -> None:
+        self.tree = Tree()
+        self.answers: dict[int, ClientAnswer] = {}
+        self.entry = get(0, quorum)
+        self.known: Epoch | None = None
+        self.before_commit: tuple[Operation, ...] = ()
+        for procedure in (create_table(TABLE, b"", b""), *(join_table(each) for each in (R1, R2, R3))):
+            self.run(procedure)
+        self.commit(
+            Create(layout.block(TABLE, TOKEN), encode_block(BlockValue(INSERT, 0))),
+            Create(self.status, encode_quorum(QuorumValue(quorum, ("r1",)))),
+            Create(layout.log_create(TABLE), encode_entry(self.entry), sequential=True),
+        )
+
+    @property
+    def status(self) -> str:
+        return layout.quorum_status(TABLE, INSERT)
+
+    def commit(self, *operations: Operation) -> Any:
+        self.tree, outcome = self.tree.commit(operations, session=1)
+        return outcome
+
+    def run(self, procedure: Procedure[Any]) -> Any:
+        outcome: Any = None
+        try:
+            while True:
+                effect = procedure.send(outcome)
+                match effect:
+                    case Commit(operations=operations):
+                        other, self.before_commit = self.before_commit, ()
+                        if other:
+                            self.commit(*other)
+                        outcome = self.commit(*operations)
+                    case CurrentEpoch():
+                        outcome = self.known
+                    case Answer(request, given):
+                        self.answers[request] = given
+                        outcome = None
+                    case _:
+                        outcome = answer(self.tree, effect)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value
+
+    def join(self, replica: Replica) -> bool:
+        joined: bool = self.run(join(replica, Epoch(0), LogIndex(0), self.entry))
+        return joined
+
+    def counted(self) -> tuple[str, ...] | None:
+        node = self.tree.get(self.status)
+        return None if node is None else decode_quorum(node.value, "").replicas
+
+    def last(self) -> Entry:
+        names = self.tree.children(layout.log_parent(TABLE, TABLE.parent)) or ()
+        node = self.tree.get(f"{layout.log(TABLE)}/{names[-1]}")
+        assert node is not None
+        return decode_entry(node.value, "")
+
+    def told(self, *, duplicate: bool = False) -> ClientAnswer:
+        self.run(answer_awaited(TABLE, Awaited(LogIndex(0), self.entry, (RequestId(1),), duplicate)))
+        return self.answers[1]
+
+
+def test_the_replica_that_completes_the_number_settles() -> None:
+    world = World(quorum=3)
+    assert world.join(R3)
+    assert world.counted() == ("r1", "r3")
+    assert world.join(R3), "who is counted already is not counted again"
+    assert world.join(R2)
+    assert world.counted() is None
+    assert world.last() == SettleEntry("r2", INSERT, 0, ("r1", "r2", "r3"))
+    assert world.told() == Inserted(LogIndex(0))
+    assert world.told(duplicate=True) == Duplicate(LogIndex(0))
+
+
+def test_another_one_counts_itself_at_the_same_moment_and_none_is_forgotten() -> None:
+    world = World(quorum=3)
+    world.before_commit = (Set(world.status, encode_quorum(QuorumValue(3, ("r1", "r3"))), 0),)
+    assert world.join(R2)
+    assert world.last() == SettleEntry("r2", INSERT, 0, ("r1", "r2", "r3"))
+
+
+def test_a_holder_that_has_left_the_table_does_not_count() -> None:
+    world = World()
+    for name in world.tree.children(layout.replica_path(R1)) or ():
+        world.commit(Delete(f"{layout.replica_path(R1)}/{name}", ANY_VERSION))
+    assert world.join(R2)
+    assert world.counted() == ("r2",)
+    assert world.join(R3)
+    assert world.last() == SettleEntry("r3", INSERT, 0, ("r2", "r3"))
+
+
+def test_counting_goes_on_under_the_epoch_that_this_process_has_taken_meanwhile() -> None:
+    world = World()
+    world.before_commit = (Set(layout.host(R2), b"", 0),)
+    world.known = Epoch(1)
+    assert world.join(R2)
+    assert world.counted() is None
+
+
+def test_a_process_that_was_replaced_does_not_count() -> None:
+    world = World()
+    world.before_commit = (Set(layout.host(R2), b"other", 0),)
+    assert not world.join(R2)
+    assert world.counted() == ("r1",)
+
+
+def test_the_end_of_a_quorum_goes_below_the_parent_that_is_open() -> None:
+    world = World()
+    following = Create(layout.open_log(TABLE, 1))
+    world.before_commit = (Delete(layout.open_log(TABLE), 0), Create(layout.log_parent(TABLE, 1)), following)
+    assert world.join(R2)
+    assert world.counted() is None
+    assert world.tree.children(layout.log_parent(TABLE, 1)) == ("log-0000000000",)
+
+
+def test_an_insert_that_is_given_up_frees_its_token_and_settles_no_more() -> None:
+    world = World()
+    assert world.run(give_up(R1, Epoch(0), LogIndex(0), world.entry))
+    assert not world.tree.exists(layout.block(TABLE, TOKEN))
+    assert world.join(R2)
+    assert world.last() == FailEntry("r1", INSERT, 0, ("p",))
+    told = world.told()
+    assert isinstance(told, Failed)
+    assert "nothing of it is in the table; insert it again" in told.reason
+
+
+def test_an_insert_that_settles_while_it_is_given_up_is_settled() -> None:
+    world = World()
+    settled_by_r2 = Create(layout.log_create(TABLE), encode_entry(settle(0)), sequential=True)
+    world.before_commit = (Delete(world.status, 0), settled_by_r2)
+    assert world.run(give_up(R1, Epoch(0), LogIndex(0), world.entry))
+    assert world.last() == settle(0)
+    assert world.tree.exists(layout.block(TABLE, TOKEN))
+    assert world.told() == Inserted(LogIndex(0))
+
+
+def test_the_token_of_another_insert_stays() -> None:
+    world = World()
+    world.commit(Set(layout.block(TABLE, TOKEN), encode_block(BlockValue(StagingId("s9"), 0)), 0))
+    assert world.run(give_up(R1, Epoch(0), LogIndex(0), world.entry))
+    assert world.tree.exists(layout.block(TABLE, TOKEN))
+
+
+def test_when_the_entry_that_tells_is_gone_the_token_tells() -> None:
+    world = World()
+    world.commit(Delete(world.status, 0))
+    assert world.told() == Inserted(LogIndex(0))
+    world.commit(Delete(layout.block(TABLE, TOKEN), 0))
+    assert world.told() == OutcomeUnknown()
+
+
+def test_only_replicas_that_are_active_and_good_can_take_part() -> None:
+    world = World()
+    for replica in (R1, R2):
+        world.commit(Create(layout.is_active(replica), b"", ephemeral=True))
+    assert world.run(count_replicas(TABLE)) == Replicas(3, ("r1", "r2"))
+    world.commit(Set(layout.is_lost(R2), LOST, 0))
+    assert world.run(count_replicas(TABLE)) == Replicas(3, ("r1",))
+
+
+@pytest.mark.parametrize(("age_ms", "given_up"), [(-1, 1), (1_000_000, 0)])
+def test_the_leader_gives_up_what_nobody_has_joined_for_long(age_ms: int, given_up: int) -> None:
+    """The tree has no clock: all its nodes are of the same age, 0 ms."""
+    world = World()
+    assert world.run(give_up_overdue(R2, Epoch(0), (LogIndex(0),), age_ms)) == given_up
+    assert (world.counted() is None) is bool(given_up)

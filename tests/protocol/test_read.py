@@ -1,0 +1,145 @@
+"""Where a read stands, and what it shows there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Commit,
+    Create,
+    CurrentSession,
+    Delete,
+    EntryId,
+    LogIndex,
+    NextNumber,
+    Procedure,
+    StagedPart,
+    StagingId,
+    Sync,
+    Version,
+)
+from replitree.protocol.entries import GetEntry, MergeEntry, MutateEntry, encode_entry
+from replitree.protocol.fold import Change, apply
+from replitree.protocol.layout import PARENT_ENTRIES, Table
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import parse_part
+from replitree.protocol.pull import Loaded, Place, Pointer, Queued
+from replitree.protocol.read import READ_LEVELS, end_of_log, is_readable, parts_at, position_of
+
+TABLE = Table("/t")
+ENTRY = encode_entry(GetEntry("r1", StagingId("s"), (StagedPart("all", 1, 1, "h"),), ()))
+
+
+def tree_with(entries: int, parents: int = 1) -> Tree:
+    """A log with so many entries below its last parent."""
+    tree = Tree.of({"/t/log": b""} | {layout.log_parent(TABLE, parent): b"" for parent in range(parents)})
+    last = Table("/t", parents - 1)
+    for _ in range(entries):
+        tree, _ = tree.commit((Create(layout.log_create(last), ENTRY, sequential=True),), session=1)
+    return tree
+
+
+def run(procedure: Procedure[Any], tree: Callable[[], Tree], sessions: list[int]) -> tuple[Any, list[Any]]:
+    """Run a procedure; return its value and what it asked for."""
+    asked: list[Any] = []
+    outcome: Any = None
+    try:
+        while True:
+            effect: Any = procedure.send(outcome)
+            asked.append(effect)
+            assert not isinstance(effect, Commit)
+            outcome = sessions.pop(0) if isinstance(effect, CurrentSession) else answer(tree(), effect)
+    except StopIteration as stop:
+        return stop.value, asked
+
+
+def test_the_end_of_the_log_is_asked_for_after_a_sync() -> None:
+    tree = tree_with(3)
+    end, asked = run(end_of_log(TABLE), lambda: tree, [7, 7])
+    assert end == 3
+    kinds = [type(effect) for effect in asked]
+    assert kinds.index(Sync) < kinds.index(NextNumber)
+
+
+def test_an_entry_that_was_removed_counts() -> None:
+    tree = tree_with(3)
+    tree, _ = tree.commit((Delete(layout.log_entry(TABLE, 0), ANY_VERSION),), session=1)
+    assert run(end_of_log(TABLE), lambda: tree, [7, 7])[0] == 3
+
+
+def test_the_end_of_the_log_is_below_the_newest_parent() -> None:
+    tree = tree_with(2, parents=3)
+    assert run(end_of_log(TABLE), lambda: tree, [7, 7])[0] == 2 * PARENT_ENTRIES + 2
+
+
+def test_a_session_that_has_changed_says_nothing() -> None:
+    tree = tree_with(3)
+    assert run(end_of_log(TABLE), lambda: tree, [7, 8])[0] is None
+
+
+def test_a_table_that_is_gone_has_no_end() -> None:
+    assert run(end_of_log(TABLE), Tree, [7, 7])[0] is None
+
+
+def test_the_position_of_each_level() -> None:
+    levels = {level: position_of(level, LogIndex(4), LogIndex(6), LogIndex(9)) for level in READ_LEVELS}
+    assert levels == {"eventual": 4, "sequential": 6, "linearizable": 9}
+    assert position_of("sequential", LogIndex(8), LogIndex(6)) == 8
+    assert position_of("linearizable", LogIndex(12), LogIndex(6), LogIndex(9)) == 12
+
+
+def _insert() -> GetEntry:
+    return GetEntry("r1", StagingId("s"), (StagedPart("all", 1, 1, "h"),), ())
+
+
+def _queued(*entries: Any) -> tuple[PartSet, tuple[Queued, ...]]:
+    """The table after a log, and its entries with what each changes."""
+    parts, items = PartSet(), list[Queued]()
+    for number, entry in enumerate(entries):
+        parts, change = apply(parts, LogIndex(number), entry)
+        items.append(Queued(LogIndex(number), entry, change))
+    return parts, tuple(items)
+
+
+MERGE = MergeEntry("r1", ("all_0_0_0", "all_1_1_0"))
+
+
+def test_merges_are_not_waited_for_and_everything_else_is() -> None:
+    _, (first, second, merge) = _queued(_insert(), _insert(), MERGE)
+    assert is_readable(LogIndex(3), (merge,), LogIndex(3))
+    assert not is_readable(LogIndex(3), (second, merge), LogIndex(2))
+    assert is_readable(LogIndex(3), (second, merge), LogIndex(1))
+    assert not is_readable(LogIndex(3), (), LogIndex(4))
+    assert not is_readable(LogIndex(3), (first,), LogIndex(3))
+    assert is_readable(LogIndex(3), (first,), LogIndex(3), opened=(LogIndex(0),))
+    _, (_, mutation) = _queued(_insert(), MutateEntry("r1", EntryId("m"), "all", "DELETE"))
+    assert not is_readable(LogIndex(2), (mutation,), LogIndex(2))
+
+
+def test_a_queue_of_a_later_pointer_is_noticed() -> None:
+    _, (first, second) = _queued(_insert(), _insert())
+    place = Place(Pointer(LogIndex(1), Version(1)), PartSet())
+    assert Loaded(place, (first, second), PartSet()).is_torn
+    assert not Loaded(place, (first,), PartSet()).is_torn
+
+
+def test_later_changes_are_taken_back() -> None:
+    parts, items = _queued(_insert(), _insert(), MERGE, _insert())
+    assert [part.name for part in parts] == ["all_0_1_1", "all_3_3_0"]
+
+    def names(position: int, queue: tuple[Queued, ...] = (), **more: Any) -> list[str]:
+        later: list[Change] = [item.change for item in reversed(items) if item.index >= position]
+        here = {"all_0_0_0", "all_1_1_0", "all_3_3_0"} | (set() if items[2] in queue else {"all_0_1_1"})
+        found = parts_at(parts, later, queue, LogIndex(position), lambda part: part.name in here, **more)
+        return [part.name for part in found]
+
+    assert names(4) == ["all_0_1_1", "all_3_3_0"]
+    assert names(3) == ["all_0_1_1"]
+    assert names(3, (items[2],)) == ["all_0_0_0", "all_1_1_0"]
+    assert names(1) == ["all_0_0_0"]
+    assert names(4, opened=(LogIndex(3),)) == ["all_0_1_1"]
+    assert parse_part("all_0_1_1") in parts
