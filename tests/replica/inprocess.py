@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 import pyarrow as pa
-from aiohttp import web
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
@@ -22,7 +21,7 @@ from replitree.protocol.effects import Children, CoordinationEffect, Procedure
 from replitree.protocol.layout import Table
 from replitree.protocol.table import create_table
 from replitree.replica.config import Address, ServerConfig
-from replitree.replica.http_api import HttpApi
+from replitree.replica.http_server import HttpServer
 from replitree.replica.server import Server
 from replitree.replica.table_replica import State, TableReplica
 from replitree.storage.definition import TableDefinition, TableSettings, define_table
@@ -91,11 +90,9 @@ class Node:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
 
     async def _listen(self) -> str:
-        api = HttpApi(self, TOKEN, self.config.insert_timeout_s)
-        self._runner = web.AppRunner(api.application(), access_log=None)
-        await self._runner.setup()
-        self.fast_path = api.fast_path()
-        return f"127.0.0.1:{await self.fast_path.listen(self._runner, '127.0.0.1', 0)}"
+        self.http = HttpServer(self, TOKEN, self.config.insert_timeout_s)
+        self.fast_path = self.http.fast_path
+        return f"127.0.0.1:{await self.http.listen('127.0.0.1', 0)}"
 
     def start(self) -> None:
         host, _, port = self.address.partition(":")
@@ -116,8 +113,7 @@ class Node:
 
     def stop_listening(self) -> None:
         """Stop the HTTP server, when no other replica asks it any more."""
-        self._loop.call_soon_threadsafe(self.fast_path.close)
-        self._on_loop(self._runner.cleanup())
+        self._on_loop(self.http.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.run_until_complete(_last_turns())

@@ -1,4 +1,4 @@
-"""Connections that carry only small inserts, and those that turn out to carry something else."""
+"""Connections that carry only small inserts and snapshots, and those that turn out to carry something else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from typing_extensions import override
 
-from replitree.replica import fast_path
+from replitree.replica import fast_path, http_server
 from replitree.replica.fast_path import BODY_BYTES_MAX, HEAD_BYTES_MAX, Head, parse_head
 from replitree.storage.definition import TableSettings
 from tests.replica.inprocess import TOKEN, InProcessCluster, Node, as_stream, rows, wait_for
@@ -89,13 +89,15 @@ def inserted(index: int) -> tuple[int, dict[str, object]]:
 
 def test_a_plain_head_is_read() -> None:
     head = b"POST /v1/tables/a_b/insert?token=x%20y&overwrite=all HTTP/1.1\r\nhost: h\r\nCONTENT-LENGTH:  12 \r\naccept: */*"
-    assert parse_head(head) == Head("a_b", "token=x%20y&overwrite=all", "", 12)
+    assert parse_head(head) == Head("insert", "a_b", "token=x%20y&overwrite=all", "", 12)
 
 
 @pytest.mark.parametrize(
     "head",
     [
         b"GET /v1/tables/t/insert HTTP/1.1\r\nContent-Length: 1",
+        b"POST /v1/tables/t/snapshot HTTP/1.1\r\nContent-Length: 1",
+        b"GET /v1/tables/t/snapshot HTTP/1.0",
         b"POST /v1/tables/t/insert HTTP/1.0\r\nContent-Length: 1",
         b"POST /v1/tables/../insert HTTP/1.1\r\nContent-Length: 1",
         b"POST /v1/tables/t/insert/more HTTP/1.1\r\nContent-Length: 1",
@@ -188,11 +190,11 @@ def test_an_answer_that_does_not_come_in_time_is_unknown(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = cluster.nodes[0]
-    monkeypatch.setattr(node.fast_path, "_timeout_s", 0.0)
+    monkeypatch.setattr(node.http.inserts, "timeout_s", 0.0)
     with talking(node) as talk:
         status, answer = talk.ask(request(f"{INSERT}?token=late", as_stream(rows(0))))
         assert (status, answer["error"], answer["token"]) == (504, "OutcomeUnknown", "late")
-        monkeypatch.setattr(node.fast_path, "_timeout_s", 10.0)
+        monkeypatch.setattr(node.http.inserts, "timeout_s", 10.0)
         assert talk.ask(request(f"{INSERT}?token=late", as_stream(rows(0))))[1]["index"] == 0
 
 
@@ -225,16 +227,41 @@ def test_a_connection_that_carries_something_else_is_handed_over_and_goes_on_the
     assert talk.ask(request("GET /nowhere"))[0] == 404
 
 
+def test_a_connection_that_asks_for_snapshots_stays_on_the_fast_path(talk: Talk) -> None:
+    assert talk.ask(request(INSERT, as_stream(rows(0)))) == inserted(0)
+    for query in ("?min_index=1&lease_s=5", "?as_of=1", ""):
+        status, answer = talk.ask(request(f"GET /v1/tables/t/snapshot{query}"))
+        assert (status, answer["index"], len(answer["parts"])) == (200, 1, 1)
+    assert talk.is_on_fast_path()
+
+
+@pytest.mark.parametrize(
+    ("query", "token", "status"),
+    [("?min_index=9&wait_s=0.01", TOKEN, 503), ("?wait_s=soon", TOKEN, 400), ("?as_of=x", TOKEN, 400), ("", "x", 401)],
+)
+def test_a_snapshot_that_is_refused_is_refused_as_by_the_general_server(
+    cluster: InProcessCluster, query: str, token: str, status: int
+) -> None:
+    begin = f"GET /v1/tables/t/snapshot{query}"
+    with talking(cluster.nodes[0]) as fast, talking(cluster.nodes[0]) as general:
+        ours = fast.ask(request(begin, token=token))
+        assert fast.is_on_fast_path()
+        theirs = general.ask(request(begin, b"", "Connection: keep-alive", token=token))
+        assert not general.is_on_fast_path()
+    assert ours == theirs
+    assert ours[0] == status
+
+
 def test_what_was_sent_behind_an_insert_is_handed_over_after_its_answer(talk: Talk) -> None:
     talk.send(request(INSERT, as_stream(rows(0))) + request("GET /health"))
     assert talk.hear() == inserted(0)
     assert talk.hear()[1]["state"] == "ok"
 
 
-def test_a_beginning_that_is_no_insert_is_handed_over_at_its_first_bytes(talk: Talk) -> None:
-    talk.send(b"GE")
+def test_a_beginning_of_something_else_is_handed_over_at_its_first_bytes(talk: Talk) -> None:
+    talk.send(b"GET /h")
     wait_for(lambda: not talk.is_on_fast_path(), "handed over")
-    assert talk.ask(request("GET /health")[2:])[0] == 200
+    assert talk.ask(request("GET /health")[6:])[0] == 200
 
 
 @pytest.mark.parametrize("header", [f"X: {'x' * HEAD_BYTES_MAX}", "Transfer-Encoding: gzip"])
@@ -249,3 +276,17 @@ def test_a_large_body_is_left_to_the_general_server(talk: Talk) -> None:
     assert len(body) > BODY_BYTES_MAX
     assert talk.ask(request(INSERT, body)) == (200, {"outcome": "inserted", "index": 0, "rows": 60_000})
     assert not talk.is_on_fast_path()
+
+
+def test_a_general_server_that_can_not_be_loaded_ends_the_connection_and_is_tried_again(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise ImportError("no such module")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(http_server, "_import", broken)
+        talk.send(request("GET /health"))
+        assert talk.socket.recv(1) == b""
+    with talking(talk.node) as other:
+        assert other.ask(request("GET /health"))[0] == 200

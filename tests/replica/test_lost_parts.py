@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from replitree.protocol import effects, layout
-from replitree.protocol.effects import Children, FetchPart, Get, NotFetched
+from replitree.protocol.effects import ANY_VERSION, Children, Commit, Epoch, FetchPart, Get, NotFetched, Set
+from replitree.protocol.lost import Declared, Undecided, declare_lost
 from replitree.protocol.parts import inserted_part, parse_part
-from replitree.protocol.registration import is_broken
-from replitree.protocol.table import Outcome, drop_replica
+from replitree.protocol.registration import broken_value, content_of, is_broken
+from replitree.protocol.table import HALF_BUILT, Outcome, drop_replica
 from replitree.replica import http_exchange
 from replitree.replica.exchange import FRAME, BundleHeader
 from replitree.replica.table_replica import State, TableReplica
@@ -235,4 +236,76 @@ def test_the_rows_of_a_replica_that_is_away_are_not_lost_until_it_is_dropped(imp
     wait_for(lambda: lost_count(second) == 1, "nobody else can have them")
     wait_for(lambda: second.contents() == {part: empty_content(second.table().definition)}, "the part is empty")
     assert second.table().state is State.ACTIVE
+    impatient.close()
+
+
+def lose_source(first: Node, second: Node, made: str, source: str) -> None:
+    """Break what the first has made, and on the second what it is still to make it of; wait until that is declared lost."""
+    break_part(first, made)
+    wait_for(lambda: is_broken(registered(first, made)), "the first says that it is broken")
+    break_part(second, source)
+    wait_for(lambda: lost_count(first) + lost_count(second) == 1, "one of them declares the source lost")
+
+
+@pytest.mark.slow
+def test_what_was_merged_of_a_lost_part_and_is_broken_is_made_anew_of_what_is_left(
+    impatient: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = impatient.nodes
+    source = inserted_part("all", first.insert(rows(1, 1), token="once")[1]["index"]).name
+    first.insert(rows(2, 1))
+    impatient.wait_equal([1, 2])
+    second.post("merges/pause")
+    with monkeypatch.context() as stopped:
+        no_fetches(second, stopped)
+        made = merged(first)
+        before = first.contents()[made]
+        lose_source(first, second, made, source)
+    second.post("merges/resume")
+    impatient.wait_equal([2])
+    parts = impatient.wait_alike()
+    assert list(parts) == [made]
+    assert parts[made] != before
+    assert registered(first, made) == parts[made].encode()
+    assert first.insert(rows(1, 1), token="once")[1]["outcome"] == "inserted"
+    impatient.wait_equal([1, 2])
+    impatient.close()
+
+
+def test_a_part_that_got_other_content_while_it_was_lacking_is_shown_again(impatient: InProcessCluster) -> None:
+    first, _ = impatient.nodes
+    index = first.insert(rows(0))[1]["index"]
+    impatient.wait_equal(list(range(10)))
+    part, table = inserted_part("all", index).name, first.table()
+    table.progress.hide((part,))
+    table.lacking[part] = "what it had before, when the answer to the commit that changed it was lost"
+    wait_for(lambda: first.keys() == list(range(10)), "the first shows what is registered and on its disk")
+    assert part not in table.lacking
+    assert lost_count(first) == 0
+    impatient.close()
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_part_is_not_declared_lost_while_another_replica_begins_to_recover(
+    impatient: InProcessCluster, *, begins: bool
+) -> None:
+    first, second = impatient.nodes
+    part = inserted_part("all", first.insert(rows(0))[1]["index"])
+    impatient.wait_equal(list(range(10)))
+    one, other, admin = first.table().replica, second.table().replica, impatient.admin
+    empty = empty_content(first.table().definition)
+    for node in impatient.nodes:
+        broken = broken_value(content_of(registered(node, part.name)))
+        node.stop()
+        admin.perform(Commit(Set(layout.part(node.table().replica, part.name), broken, ANY_VERSION)))
+    epoch = Epoch(admin.perform(Get(layout.host(one))).version)
+    declaring = declare_lost(one, epoch, part, empty, 1)
+    effect = next(declaring)
+    while not isinstance(effect, Commit):
+        effect = declaring.send(admin.perform(effect))
+    if begins:
+        admin.perform(Commit(Set(layout.is_lost(other), HALF_BUILT, ANY_VERSION)))
+    with pytest.raises(StopIteration) as stop:
+        declaring.send(admin.perform(effect))
+    assert isinstance(stop.value.value, Undecided if begins else Declared)
     impatient.close()

@@ -26,7 +26,8 @@ from replitree.protocol.entries import MergeEntry, encode_entry
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import Place, Pointer
-from replitree.replica import history, making
+from replitree.replica import history
+from replitree.storage import merge
 from replitree.storage.definition import TableSettings
 from replitree.storage.merge import MergeCancelled, merge_parts
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
@@ -105,7 +106,7 @@ def test_a_result_whose_registration_was_not_answered_is_not_made_again(
         return merge_parts(*arguments, **named)
 
     monkeypatch.setattr(first.coordination, "perform", lose_first)
-    monkeypatch.setattr(making, "merge_parts", counted)
+    monkeypatch.setattr(merge, "merge_parts", counted)
     first.post("merges/resume")
     assert first.post("optimize", {"final": True})["finished"] is True
     assert (len(late), made) == (1, ["r1"])
@@ -189,7 +190,7 @@ def test_a_replica_that_only_fetches_merges_nothing_and_never_leads(
         made.extend(sources)
         return real(sources, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(making, "merge_parts", noted)
+    monkeypatch.setattr(merge, "merge_parts", noted)
     try:
         cluster.create_table()
         fill(cluster, 3)
@@ -225,7 +226,7 @@ def test_a_merge_survives_a_restart_in_the_middle(paused: InProcessCluster, monk
         def fail(*_: object, **__: object) -> None:
             raise OSError("the disk is slow today")
 
-        broken.setattr(making, "merge_parts", fail)
+        broken.setattr(merge, "merge_parts", fail)
         first.post("merges/resume")
         answer = first.post("optimize", {"final": True}, wait_s=0.3)
         assert answer["finished"] is False
@@ -249,7 +250,7 @@ def test_a_drop_stops_a_merge_that_runs(paused: InProcessCluster, monkeypatch: p
         wait_for(cancelled, "it is told to stop")
         raise MergeCancelled("stopped")
 
-    monkeypatch.setattr(making, "merge_parts", endless)
+    monkeypatch.setattr(merge, "merge_parts", endless)
     first.post("merges/resume")
     first.post("optimize", {"final": True}, wait_s=0.1)
     wait_for(lambda: began, "the merge runs")

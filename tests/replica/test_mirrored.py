@@ -149,7 +149,7 @@ def test_00661_optimize_final_merges_every_partition(partitioned: InProcessClust
 def test_00721_a_replica_that_merges_to_something_else_fetches(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from replitree.replica import making
+    from replitree.storage import merge
 
     first, second = cluster.nodes
     real = merge_parts
@@ -162,7 +162,7 @@ def test_00721_a_replica_that_merges_to_something_else_fetches(
             return real(list(sources)[:1], definition, folder, **options)  # a library that loses rows
         return real(sources, definition, folder, **options)
 
-    monkeypatch.setattr(making, "merge_parts", spoil)
+    monkeypatch.setattr(merge, "merge_parts", spoil)
     for number in range(3):
         first.insert(rows(10 * number))
     cluster.wait_equal(list(range(30)))  # who has the sources makes the result

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from replitree.replica import making, prepared
+from replitree.replica import prepared
 from replitree.replica.table_replica import TableReplica
+from replitree.storage import merge
 from replitree.storage.definition import TableSettings
 from replitree.storage.key_range import ranges_of
 from replitree.storage.manifest import FileEntry, PartManifest, data_file
@@ -30,7 +31,7 @@ def made_by(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         seen.append(sources[0])
         return merge_parts(sources, *args, **how)
 
-    monkeypatch.setattr(making, "merge_parts", watched)
+    monkeypatch.setattr(merge, "merge_parts", watched)
     return seen
 
 

@@ -8,8 +8,10 @@ from replitree.protocol import layout
 from replitree.protocol.effects import Children, Commit, Delete
 from replitree.protocol.fold import maximal
 from replitree.protocol.layout import PARENT_ENTRIES
-from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.parts import Part, inserted_part, parse_part
 from replitree.protocol.restore import NotRestored, Restored, restore
+from replitree.replica.old_parts import RETIRED
+from replitree.replica.restore import restore_table
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 
 TABLE = layout.Table(layout.table_path(ROOT, "t"))
@@ -79,3 +81,34 @@ def test_a_restore_that_was_cut_off_goes_on(vanished: InProcessCluster, steps: i
     for node in vanished.nodes:
         node.restart()
     vanished.wait_equal(list(range(30)))
+
+
+def test_what_was_detached_is_not_restored_although_its_process_died_before_it_could_take_it_out(
+    cluster: InProcessCluster,
+) -> None:
+    first, second = cluster.nodes
+    second.stop()
+    first.insert(rows(0))
+    index = first.insert(rows(10))[1]["index"]
+    wait_for(lambda: first.keys() == list(range(20)), "the first has all rows")
+    part = inserted_part("all", index).name
+    first.post("drop", {"partition": "all", "blocks": [index, index], "detach": True})
+    wait_for(lambda: first.keys() == list(range(10)), "the second insert is detached")
+    store = first.table().store
+    first.stop()
+    (store.root / RETIRED / part).unlink()
+    assert store.has_part(part), "it looks as if nothing had happened to it"
+    report = restore_table(first.config, "t", dry_run=True)
+    assert (report.rows, report.parts, report.detached) == (10, 1, (part,))
+
+
+def test_an_old_part_is_not_restored(cluster: InProcessCluster) -> None:
+    first, _ = cluster.nodes
+    for key in (0, 10):
+        first.insert(rows(key))
+    cluster.wait_equal(list(range(20)))
+    first.post("optimize", {"final": True})
+    cluster.wait_alike()
+    first.stop()
+    report = restore_table(first.config, "t", dry_run=True)
+    assert (report.rows, report.parts, report.overlapping, report.detached) == (20, 1, (), ())

@@ -38,7 +38,7 @@ class Process:
         self.log = folder / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "replitree.replica.server", "--config", str(config)],
+                [sys.executable, "-m", "replitree.replica", "--config", str(config)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

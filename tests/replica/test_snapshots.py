@@ -127,7 +127,7 @@ def test_the_table_as_it_was_at_every_index(tmp_path: Path) -> None:
             snapshot = first.get("snapshot", as_of=index, lease_s=5)
             assert (snapshot["index"], names(snapshot)) == (index, parts)
         status, body = first.request("GET", f"{TABLE}/snapshot?as_of=7&wait_s=0.1")
-        assert (status, body["error"]) == (503, "ReplicaUnavailable")
+        assert (status, body["error"]) == (503, "ReplicaBehind")
         first.restart()
         wait_for(lambda: cluster.is_active(first), "active again")
         status, body = first.request("GET", f"{TABLE}/snapshot?as_of=3")
@@ -172,7 +172,7 @@ def test_who_waits_for_a_mutation_sees_it_at_another_replica(cluster: InProcessC
     snapshot = second.get("snapshot", mutated=index)
     assert names(snapshot) == ["all_0_0_0_1"]
     status, body = second.request("GET", f"{TABLE}/snapshot?mutated={index + 1}&wait_s=0.1")
-    assert (status, body["error"]) == (503, "ReplicaUnavailable")
+    assert (status, body["error"]) == (503, "ReplicaBehind")
 
 
 def test_a_broken_part_is_never_left_out_silently(cluster: InProcessCluster) -> None:

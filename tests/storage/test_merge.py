@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput, CorruptPart, StoreError
-from replitree.storage import durable, encode, merge
+from replitree.storage import durable, encode
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import TableDefinition, TableSettings, define_table
 from replitree.storage.durable import file_checksum
@@ -267,7 +267,7 @@ def test_a_part_whose_name_is_not_synced_is_not_left(tmp_path: Path, monkeypatch
     def refuse(path: Path) -> None:
         raise OSError(5, "refused")
 
-    monkeypatch.setattr(merge, "sync_folder", refuse)
+    monkeypatch.setattr(durable, "sync_folder", refuse)
     with pytest.raises(StoreError, match="failing"):
         merge_parts(sources, KEYED, tmp_path / "m")
     assert list((tmp_path / "m").iterdir()) == []

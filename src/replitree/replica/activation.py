@@ -15,6 +15,7 @@ from replitree.protocol.activate import Activated, Busy, NotJoined, Replaced, Un
 from replitree.protocol.effects import Epoch, Owner, StagingId
 from replitree.protocol.layout import Replica
 from replitree.protocol.pull import Fenced, Gap, Place, load
+from replitree.protocol.quorum import rejoin
 from replitree.protocol.start import (
     CaughtUp,
     catch_up,
@@ -104,6 +105,7 @@ class Activation:
         missing = dict(host.performer.run(compare_parts(host.replica, loaded)).missing)
         host.lacking.update(missing)
         host.progress.has_strays = False
+        host.performer.run(rejoin(host.replica, loaded, host.lacking))
 
     def _catch_up(self, epoch: Epoch) -> Place:
         """Pull up to the log's tail."""

@@ -13,9 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Protocol
 
 from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, SchemaMismatch, Unavailable
 from replitree.protocol import layout
@@ -39,12 +37,12 @@ from replitree.replica.merges import Merges, OptimizeWish
 from replitree.replica.payloads import Detached
 from replitree.replica.progress import Progress
 from replitree.replica.runner import Performer
-from replitree.storage.alter_parser import parse_alter
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
-from replitree.storage.evolve import apply_alter
 from replitree.storage.manifest import is_partition_id
-from replitree.storage.mutation import Mutation, delete_where, parse_mutation, update_where
+
+if TYPE_CHECKING:
+    from replitree.storage.mutation import Mutation
 
 ALTERS_MAX = 10
 """Tries of an alter while others change the columns at the same time."""
@@ -158,6 +156,9 @@ class Commands:
 
     def alter(self, sql: str, command_id: str | None) -> tuple[EntryId, LogIndex, int]:
         """Append a change of the columns; return its id, index, and the schema version from there on.  Raises as `mutate`."""
+        from replitree.storage.alter_parser import parse_alter
+        from replitree.storage.evolve import apply_alter
+
         wanted = _id(command_id)
         known = self._find(wanted) if command_id is not None else None
         for _ in range(ALTERS_MAX):
@@ -208,6 +209,8 @@ class Commands:
         BadInput
             There is none of this name that is whole, or its columns are not those of its schema version.
         """
+        from pyarrow.parquet import read_schema
+
         host = self._host
         found = {each.name: each for each in host.store.attachable()}
         if name not in found:
@@ -220,7 +223,7 @@ class Commands:
         detached = found[name]
         written = host.definitions.at(detached.manifest.schema_version).stored
         for file in detached.manifest.files:
-            schema = pq.read_schema(host.store.root / "detached" / name / file.name)
+            schema = read_schema(host.store.root / "detached" / name / file.name)
             if [(field.name, field.type) for field in schema] != [(f.name, f.type) for f in written.arrow_schema]:
                 raise BadInput(f"{name} has other columns than version {written.schema_version} of the table")
         if len(detached.manifest.partition_values) != len(written.partition_by):
@@ -389,6 +392,8 @@ def _id(given: str | None) -> EntryId:
 
 
 def _mutation(wish: MutationWish, definition: TableDefinition) -> Mutation:
+    from replitree.storage.mutation import delete_where, parse_mutation, update_where
+
     if wish.sql is not None:
         return parse_mutation(wish.sql, definition, partition=wish.partition)
     if wish.where is None or wish.kind not in ("delete", "update"):

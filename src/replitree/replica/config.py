@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from replitree.errors import BadInput
 from replitree.protocol.layout import check_replica_name
-from replitree.storage.merge import MERGE_MEMORY_BYTES
+from replitree.storage.limits import MERGE_MEMORY_BYTES
 
 TOKEN_LENGTH_MIN = 16
 _Positive = Annotated[int, msgspec.Meta(ge=1)]

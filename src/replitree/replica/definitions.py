@@ -16,7 +16,7 @@ from replitree.errors import CoordinationUnavailable, ReadOnly, StoreError, Unav
 from replitree.protocol import layout
 from replitree.protocol.effects import GetMany, Version
 from replitree.protocol.layout import Table
-from replitree.storage.definition import TableDefinition, decode_definition
+from replitree.storage.definition import TableDefinition, check_decoded, decode_unchecked
 from replitree.storage.kept_definition import keep_definition
 
 
@@ -67,7 +67,9 @@ class Definitions:
         metadata, columns = self._coordination().perform(GetMany(paths)).nodes
         if metadata is None or columns is None:
             raise Unavailable(f"table {self._table.name} is being dropped")
-        found = decode_definition(metadata.value, columns.value)
+        found = decode_unchecked(metadata.value, columns.value)
+        if found != self.current:
+            check_decoded(found)
         with self._lock:
             if found.schema_version > self.current.schema_version:
                 if self._root is not None:

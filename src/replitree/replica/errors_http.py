@@ -18,7 +18,10 @@ STATUS: dict[type[errors.ReplitreeError], int] = {
     errors.Unavailable: 503,
     errors.CoordinationUnavailable: 503,
     errors.ReplicaUnavailable: 503,
+    errors.ReplicaBehind: 503,
     errors.ReadOnly: 503,
+    errors.TooFewReplicas: 503,
+    errors.QuorumNotReached: 503,
     errors.OutcomeUnknown: 504,
     errors.StoreError: 507,
 }

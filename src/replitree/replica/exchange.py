@@ -279,7 +279,7 @@ class Exchange:
         try:
             answer = self._request(peer, "GET", f"/parts/{quote(part)}/files/{quote(file.name)}", headers)
             self._write_range(answer, target, first, size)
-        except BaseException as error:
+        except Exception as error:  # whatever it is: the rest of the answer is still to come on this connection
             self._give_up(peer.address, error)
             raise
         done.touch()
@@ -316,7 +316,7 @@ class Exchange:
             raise http.client.HTTPException(f"HTTP {answer.status}: {text}")
         return answer
 
-    def _give_up(self, address: str, error: BaseException) -> None:
+    def _give_up(self, address: str, error: Exception) -> None:
         """End this thread's connection to a source; one that was silent is avoided for a while."""
         if isinstance(error, TimeoutError):
             self._avoided[address] = time.monotonic() + AVOIDED_S

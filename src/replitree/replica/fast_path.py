@@ -1,12 +1,14 @@
-"""The fast path of small inserts: a connection that carries nothing else is served without the general HTTP server.
+"""The fast path of small inserts and snapshots: connections that carry nothing else are served without the general HTTP server.
 
 A small insert costs a replica less than a millisecond, and routing, headers, streams and tasks of a general server are a large
-part of that.  So every connection begins here.  As long as its requests are plain inserts (known length, at most
-`BODY_BYTES_MAX`, HTTP/1.1, nothing unusual in the head) they are served here, one after the other; at the first request that is
-anything else the connection, with every byte that has come, is handed over to the general server and stays there.
+part of that.  And a replica that starts answers readers before the general server is loaded.  So every connection begins here.
+As long as its requests are plain inserts (known length, at most `BODY_BYTES_MAX`, HTTP/1.1, nothing unusual in the head) or
+snapshots they are served here, one after the other; at the first request that is anything else the connection, with every byte
+that has come, is handed over to the general server and stays there.
 
-Guarantees: token, checks, errors and answers are those of ``POST /v1/tables/<table>/insert`` there; what has to wait or may
-have to (back-pressure, a schema that seems to have changed) takes the same way through `InsertHandlers.insert`.
+Guarantees: token, checks, errors and answers are those of ``POST /v1/tables/<table>/insert`` and ``GET …/snapshot`` there; an
+insert that has to wait or may have to (back-pressure, a schema that seems to have changed) takes the same way through
+`InsertRequests.insert`.
 
 Everything here runs on the loop.  Absent on purpose: TLS, chunked bodies, HTTP/1.0, trailers.
 """
@@ -14,25 +16,24 @@ Everything here runs on the loop.  Absent on purpose: TLS, chunked bodies, HTTP/
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from urllib.parse import parse_qsl
 
-from aiohttp import web
 from typing_extensions import override
 
-from replitree.errors import OutcomeUnknown, SchemaMismatch
+from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
+from replitree.replica.gate import Answer, Gate, encode_json
 from replitree.replica.group_commit import Pending
-from replitree.replica.http_base import encode_json
+from replitree.replica.insert_requests import InsertRequests
 from replitree.replica.inserts import result_of
-from replitree.replica.mailbox import Mailbox
+from replitree.replica.quorums import wish_of
+from replitree.replica.snapshot_requests import snapshot
 from replitree.replica.table_replica import TableReplica
-
-if TYPE_CHECKING:
-    from replitree.replica.http_insert import InsertHandlers
 
 HEAD_BYTES_MAX = 16 << 10
 BODY_BYTES_MAX = 1 << 20
@@ -42,8 +43,11 @@ AHEAD_BYTES_MAX = 1 << 20
 IDLE_S_MAX = 75.0
 """A connection on which nothing happens for so long is closed, as the general server does."""
 
-_BEGIN = b"POST /v1/tables/"
-_LINE = re.compile(rb"POST /v1/tables/([A-Za-z0-9_-]+)/insert(?:\?([!-~]*))? HTTP/1\.1")
+INSERT, SNAPSHOT = "insert", "snapshot"
+
+_BEGINNINGS = (b"POST /v1/tables/", b"GET /v1/tables/")
+_LINE = re.compile(rb"(POST|GET) /v1/tables/([A-Za-z0-9_-]+)/(insert|snapshot)(?:\?([!-~]*))? HTTP/1\.1")
+_METHODS = {INSERT: b"POST", SNAPSHOT: b"GET"}
 _HEADER = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([ -~]*?)[ \t]*")
 _UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"content-encoding", b"connection", b"trailer"})
 _HEADS = {
@@ -54,8 +58,9 @@ _HEADS = {
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the head of a plain insert says."""
+    """What the head of a plain request says."""
 
+    action: str
     table: str
     query: str
     authorization: str
@@ -66,12 +71,12 @@ def parse_head(head: bytes) -> Head | None:
     r"""Read a request's head, without the empty line at its end; None when the general server has to look at it.
 
     >>> parse_head(b"POST /v1/tables/t/insert?token=a HTTP/1.1\r\nAuthorization: Bearer x\r\nContent-Length: 7")
-    Head(table='t', query='token=a', authorization='Bearer x', length=7)
+    Head(action='insert', table='t', query='token=a', authorization='Bearer x', length=7)
     >>> parse_head(b"GET /health HTTP/1.1")
     """
     line, *rest = head.split(b"\r\n")
     asked = _LINE.fullmatch(line)
-    if asked is None:
+    if asked is None or asked[1] != _METHODS[action := asked[3].decode()]:
         return None
     headers: dict[bytes, bytes] = {}
     for text in rest:
@@ -79,25 +84,31 @@ def parse_head(head: bytes) -> Head | None:
         if found is None or (name := found[1].lower()) in headers or name in _UNUSUAL:
             return None
         headers[name] = found[2]
-    length = headers.get(b"content-length", b"")
+    length = headers.get(b"content-length", b"0" if action == SNAPSHOT else b"")
     if not (length.isdigit() and len(length) < 10):
         return None
-    return Head(asked[1].decode(), (asked[2] or b"").decode(), headers.get(b"authorization", b"").decode(), int(length))
+    authorization = headers.get(b"authorization", b"").decode()
+    return Head(action, asked[2].decode(), (asked[4] or b"").decode(), authorization, int(length))
 
 
-class Api(Protocol):
+class General(Protocol):
     """What the fast path needs of the general server."""
 
-    inserts: InsertHandlers
+    def protocol(self) -> asyncio.Protocol | None:
+        """Return what serves one more connection; None as long as the server is not loaded."""
 
-    def authorize(self, header: str) -> None:
-        """Raise `NotAuthorized` unless an ``Authorization`` header has the cluster's token."""
+    def when_loaded(self, connection: Waiting) -> None:
+        """Load the server, and then tell a connection."""
 
-    def answer_to(self, error: Exception, path: str) -> web.Response:
-        """Return the answer to a request that failed."""
 
-    def find(self, table: str) -> TableReplica:
-        """Return a hosted table, or raise `TableNotFound`."""
+class Waiting(Protocol):
+    """A connection that waits for the general server."""
+
+    def general_is_loaded(self) -> None:
+        """Go on there."""
+
+    def close(self) -> None:
+        """End: the general server can't be loaded."""
 
 
 class FastPath:
@@ -105,29 +116,38 @@ class FastPath:
 
     Parameters
     ----------
-    api
-        The general server's handlers.
-    mailbox
-        Brings answers to the loop.
-    insert_timeout_s
-        Seconds after which a client hears "outcome unknown".
+    gate
+        Stands before every request.
+    inserts
+        Takes them.
+    general
+        Serves everything else.
     """
 
-    def __init__(self, api: Api, mailbox: Mailbox, insert_timeout_s: float) -> None:
-        self._api = api
-        self._mailbox = mailbox
-        self._timeout_s = insert_timeout_s
+    def __init__(self, gate: Gate, inserts: InsertRequests, general: General) -> None:
+        self._gate = gate
+        self._inserts = inserts
+        self.general = general
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._listener: asyncio.Server | None = None
         self.connections: set[_Connection] = set()
 
-    async def listen(self, runner: web.AppRunner, host: str, port: int) -> int:
-        """Listen for connections and return the port; those that are not ours go to the runner's server."""
-        general = runner.server
-        assert general is not None, "the runner is not set up"
+    async def listen(self, host: str, port: int) -> int:
+        """Listen for connections and return the port.
+
+        Raises
+        ------
+        BadInput
+            The address can't be listened on: it is used by another process, or not this machine's, or not allowed.
+        """
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: _Connection(self, loop, general), host, port)
+        try:
+            self._listener = await loop.create_server(lambda: _Connection(self, loop), host, port)
+        except OSError as error:
+            raise BadInput(
+                f"can't listen on {host}:{port} ({_system_error(error)}): name another address, or port 0 for a free one"
+            ) from error
         self._sweep(loop)
         found: int = self._listener.sockets[0].getsockname()[1]
         return found
@@ -140,6 +160,8 @@ class FastPath:
             self._sweeper.cancel()
         for connection in list(self.connections):
             connection.close()
+        for task in self._tasks:
+            task.cancel()
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         for connection in list(self.connections):
@@ -147,57 +169,65 @@ class FastPath:
         self._sweeper = loop.call_later(IDLE_S_MAX / 4, self._sweep, loop)
 
     def serve(self, head: Head, body: bytes, connection: _Connection) -> None:
-        """Take an insert; the connection hears the answer later, or at once when there is an error."""
+        """Take a request; the connection hears the answer later, or at once when there is an error."""
         try:
-            self._api.authorize(head.authorization)
-            token, overwrite = _wishes(head.query)
-            table = self._api.find(head.table)
-            try:
-                if not table.inserts.delay_s():
-                    waiting = _Waiting(self._api, self._mailbox, connection, table, token)
-                    waiting.begin(body, overwrite, self._timeout_s)
-                    return
-            except SchemaMismatch:
-                pass  # the table's columns may have changed: that has to be looked up
-            self._serve_slowly(table, body, token, overwrite, connection)
-        except Exception as error:  # noqa: BLE001 - the general server's handlers know what to say
-            connection.answer_with(self._api.answer_to(error, "insert"))
+            self._gate.authorize(head.authorization)
+            query = _parsed(head.query)
+            table = self._gate.find(head.table)
+            if head.action == INSERT:
+                self._insert(table, body, query, connection)
+            else:
+                self._later(head.action, snapshot(table, query), connection)
+        except Exception as error:  # noqa: BLE001 - the gate knows what to say
+            connection.answer(self._gate.answer_to(error, head.action))
 
-    def _serve_slowly(
-        self, table: TableReplica, body: bytes, token: str | None, overwrite: str, connection: _Connection
-    ) -> None:
-        """Take an insert that may have to wait before it can be taken."""
+    def _insert(self, table: TableReplica, body: bytes, query: dict[str, str], connection: _Connection) -> None:
+        token, overwrite = query.get("token"), query.get("overwrite", "")
+        wish = wish_of(query)
+        try:
+            if wish is None and not table.inserts.delay_s():
+                waiting = _Waiting(self._gate, self._inserts, connection, table, token)
+                waiting.begin(body, overwrite)
+                return
+        except SchemaMismatch:
+            pass  # the table's columns may have changed: that has to be looked up
+
+        async def slowly() -> bytes:
+            return encode_json(await self._inserts.insert(table, body, token, overwrite, wish))
+
+        self._later(INSERT, slowly(), connection)
+
+    def _later(self, action: str, body: Awaitable[bytes], connection: _Connection) -> None:
+        """Answer a request that has to wait."""
 
         async def serve() -> None:
             try:
-                answer = await self._api.inserts.insert(table, body, token, overwrite)
-            except Exception as error:  # noqa: BLE001 - the general server's handlers know what to say
-                answer = self._api.answer_to(error, "insert")
-            connection.answer_with(answer)
+                answer = Answer(HTTPStatus.OK, await body)
+            except Exception as error:  # noqa: BLE001 - the gate knows what to say
+                answer = self._gate.answer_to(error, action)
+            connection.answer(answer)
 
         task = asyncio.get_running_loop().create_task(serve())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-def _wishes(query: str) -> tuple[str | None, str]:
-    """Return the token and what is to be overwritten."""
-    if not query:
-        return None, ""
+def _parsed(query: str) -> dict[str, str]:
+    """Return a query's values; of one that is there twice the first."""
     found: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for name, value in parse_qsl(query, keep_blank_values=True) if query else ():
         found.setdefault(name, value)
-    return found.get("token"), found.get("overwrite", "")
+    return found
 
 
 class _Waiting:
     """An insert that waits for its group."""
 
     def __init__(
-        self, api: Api, mailbox: Mailbox, connection: _Connection, table: TableReplica, token: str | None
+        self, gate: Gate, inserts: InsertRequests, connection: _Connection, table: TableReplica, token: str | None
     ) -> None:
-        self._api = api
-        self._mailbox = mailbox
+        self._gate = gate
+        self._inserts = inserts
         self._connection = connection
         self._table = table
         self._token = token
@@ -207,15 +237,15 @@ class _Waiting:
         self._known_as = token or ""
         self._answered = False
 
-    def begin(self, body: bytes, overwrite: str, timeout_s: float) -> None:
+    def begin(self, body: bytes, overwrite: str) -> None:
         """Queue the rows for the next group.  Raises as `Inserts.rows`."""
-        pending = self._api.inserts.take(self._table, body, self._token, overwrite, self.deliver)
+        pending = self._inserts.take(self._table, body, self._token, overwrite, self.deliver)
         self._known_as = self._token or pending.block
-        self._timer = self._loop.call_later(timeout_s, self._late, timeout_s)
+        self._timer = self._loop.call_later(self._inserts.timeout_s, self._late, self._inserts.timeout_s)
 
     def deliver(self, pending: Pending) -> None:
         """Take the answer, from any thread."""
-        self._mailbox.put(self._loop, self, pending)
+        self._inserts.mailbox.put(self._loop, self, pending)
 
     def arrived(self, pending: Pending) -> None:
         """Send the answer, on the loop."""
@@ -224,11 +254,12 @@ class _Waiting:
         self._end()
         self._table.meter.answered(pending.answer, pending.rows, self._loop.time() - self._began)
         try:
-            body = encode_json(result_of(pending.answer, pending.rows, self._known_as))
-        except Exception as error:  # noqa: BLE001 - the general server's handlers know what to say
-            self._connection.answer_with(self._api.answer_to(error, "insert"))
+            told = result_of(pending.answer, pending.rows, self._known_as, waited=pending.waits)
+            body = encode_json(told)
+        except Exception as error:  # noqa: BLE001 - the gate knows what to say
+            self._connection.answer(self._gate.answer_to(error, INSERT))
             return
-        self._connection.answer(HTTPStatus.OK, body)
+        self._connection.answer(Answer(HTTPStatus.OK, body))
 
     def _late(self, timeout_s: float) -> None:
         if not self._answered:
@@ -236,7 +267,7 @@ class _Waiting:
             late = OutcomeUnknown(
                 f"no answer within {timeout_s:g} s; repeat the insert with the same token", self._known_as
             )
-            self._connection.answer_with(self._api.answer_to(late, "insert"))
+            self._connection.answer(self._gate.answer_to(late, INSERT))
 
     def _end(self) -> None:
         self._answered = True
@@ -247,12 +278,9 @@ class _Waiting:
 class _Connection(asyncio.Protocol):
     """One connection: its bytes, cut into requests."""
 
-    def __init__(
-        self, path: FastPath, loop: asyncio.AbstractEventLoop, general: Callable[[], asyncio.BaseProtocol]
-    ) -> None:
+    def __init__(self, path: FastPath, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._path = path
-        self._general = general
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._head: Head | None = None
@@ -296,14 +324,9 @@ class _Connection(asyncio.Protocol):
         if not self._busy and self._used_at < since:
             self.close()
 
-    def answer_with(self, response: web.Response) -> None:
-        """Send an answer of the general server's handlers."""
-        body = response.body
-        assert isinstance(body, bytes)
-        self.answer(response.status, body)
-
-    def answer(self, status: int, body: bytes) -> None:
+    def answer(self, answer: Answer) -> None:
         """Send the answer to the request that is being served, and go on with the next one."""
+        status, body = answer
         self._busy = False
         self._used_at = self.loop.time()
         transport = self._transport
@@ -331,11 +354,10 @@ class _Connection(asyncio.Protocol):
         self._path.serve(head, body, self)
 
     def _read_head(self) -> bool:
-        """Read the next request's head; hand the connection over when it is not a plain insert."""
+        """Read the next request's head; hand the connection over when it is not a plain one."""
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0:
-            begin = bytes(self._buffer[: len(_BEGIN)])
-            if len(self._buffer) > HEAD_BYTES_MAX or not _BEGIN.startswith(begin):
+            if len(self._buffer) > HEAD_BYTES_MAX or not self._may_be_plain():
                 self._hand_over()
             return False
         head = parse_head(bytes(self._buffer[:end])) if end <= HEAD_BYTES_MAX else None
@@ -345,15 +367,34 @@ class _Connection(asyncio.Protocol):
         self._head, self._head_bytes = head, end + 4
         return True
 
+    def _may_be_plain(self) -> bool:
+        return any(begin.startswith(bytes(self._buffer[: len(begin)])) for begin in _BEGINNINGS)
+
     def _hand_over(self) -> None:
         """Give the connection to the general server, as if it had been there from the beginning."""
         transport = self._transport
         assert transport is not None
+        general = self._path.general.protocol()
+        if general is None:
+            self._busy = True
+            transport.pause_reading()
+            self._path.general.when_loaded(self)
+            return
         self._transport = None
         self._path.connections.discard(self)
-        general = self._general()
-        assert isinstance(general, asyncio.Protocol)
         transport.set_protocol(general)
         general.connection_made(transport)
         general.data_received(bytes(self._buffer))
         self._buffer.clear()
+        transport.resume_reading()
+
+    def general_is_loaded(self) -> None:
+        """Go on at the general server, if the client is still there."""
+        if self._transport is not None:
+            self._hand_over()
+
+
+def _system_error(error: OSError) -> str:
+    """Say what the operating system refused; of a name that can't be resolved, what the resolver says."""
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else str(error.strerror)

@@ -44,10 +44,14 @@ class Pending:
         It must not share a group (it is staged already, or replaces parts).
     schema_version, drops
         Version of the columns that the payload has, and what it replaces; all of a group have the same version.
+    quorum, patience_s
+        How many replicas must have the rows, 0 for no quorum, and how long that is waited for; a group has one.
     deliver
         Called with the request when it has its answer, from any thread.
     answer
         The first answer that came; None until then.
+    waits
+        It is answered when it is known what became of a quorum, after its group was committed.
     """
 
     id: RequestId
@@ -59,7 +63,10 @@ class Pending:
     deliver: Callable[[Pending], None]
     schema_version: int = 1
     drops: tuple[str, ...] = ()
+    quorum: int = 0
+    patience_s: float = 0.0
     answer: ClientAnswer | None = None
+    waits: bool = False
 
     def give(self, answer: ClientAnswer) -> None:
         """Answer the request; only the first answer counts."""
@@ -127,7 +134,7 @@ class GroupCommitter:
                 self._commit(group)
             except Exception as error:  # noqa: BLE001 - the thread lives on; whoever is left hears of it
                 problem = error
-            left = [pending for pending in group if pending.answer is None]
+            left = [pending for pending in group if pending.answer is None and not pending.waits]
             if left:
                 self._on_error(left, problem)
             self._took_s = time.monotonic() - began
@@ -164,6 +171,8 @@ class GroupCommitter:
             rows += candidate.rows
             size += candidate.bytes
             if candidate.alone or candidate.schema_version != group[0].schema_version:
+                return
+            if (candidate.quorum, candidate.patience_s) != (group[0].quorum, group[0].patience_s):
                 return
             if candidate.block in blocks or rows > self._rows_max or size > self._bytes_max:
                 return

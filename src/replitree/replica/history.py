@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 
 from replitree.protocol.effects import EntryId, LogIndex
 from replitree.protocol.entries import AlterEntry, DropEntry, MergeEntry, MutateEntry
-from replitree.protocol.fold import Change
+from replitree.protocol.fold import Change, open_after
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Place, Queued
+from replitree.protocol.read import parts_at
 
 CHANGES_MAX = 50_000
 """Entries whose changes are remembered, about 300 bytes each."""
@@ -31,12 +33,15 @@ class History:
     def __init__(self) -> None:
         self._changes: OrderedDict[LogIndex, Change] = OrderedDict()
         self._commands: OrderedDict[LogIndex, Queued] = OrderedDict()
+        self._opened: tuple[LogIndex, ...] = ()
+        self._opened_before: dict[LogIndex, tuple[LogIndex, ...]] = {}
         self.first = LogIndex(0)
 
-    def begin(self, index: LogIndex) -> None:
-        """Forget everything: what came before `index` is not known."""
+    def begin(self, index: LogIndex, opened: tuple[LogIndex, ...] = ()) -> None:
+        """Forget everything: what came before `index`, where these inserts are open, is not known."""
         self._changes.clear()
-        self.first = index
+        self._opened_before.clear()
+        self.first, self._opened = index, opened
 
     def loaded(self, queue: Iterable[Queued]) -> None:
         """Take in the commands of a queue that was loaded; their changes may be half made."""
@@ -47,9 +52,13 @@ class History:
         """Take in what was pulled, in order."""
         for item in entries:
             self._changes[item.index] = item.change
+            if self._opened:
+                self._opened_before[item.index] = self._opened
+            self._opened = open_after(self._opened, item.index, item.entry)
             self._remember(item)
         while len(self._changes) > CHANGES_MAX:
             index, _ = self._changes.popitem(last=False)
+            self._opened_before.pop(index, None)
             self.first = LogIndex(index + 1)
 
     def _remember(self, item: Queued) -> None:
@@ -101,15 +110,15 @@ class History:
         assert index <= place.pointer.index
         if index < self.first:
             return None
-        parts = place.parts
+        later = takewhile(lambda at: at >= index, reversed(self._changes))
+        changes = (self._changes[at] for at in later)
+        return tuple(parts_at(place.parts, changes, queue, index, is_here, self.open_at(index)))
+
+    def open_at(self, index: LogIndex) -> tuple[LogIndex, ...]:
+        """Return the inserts that are open at an index, which is not before what is remembered."""
+        opened = self._opened
         for later in reversed(self._changes):
             if later < index:
                 break
-            change = self._changes[later]
-            parts = parts if change.is_empty else parts.replace(change.added, change.removed)
-        merges = [item for item in queue if item.index < index and isinstance(item.entry, MergeEntry)]
-        for item in reversed(merges):
-            for result in item.change.added:
-                if result in parts and not is_here(result):
-                    parts = parts.replace((result,), item.change.removed)
-        return tuple(parts)
+            opened = self._opened_before.get(later, ())
+        return opened

@@ -1,4 +1,4 @@
-"""The replica's HTTP server: what is around every request, and where each goes.
+"""The replica's general HTTP server: what is around every request, and where each goes.
 
 Everything but `/health` and `/metrics` wants the cluster's token.  Errors are JSON (`errors_http`).  The handlers check, hand
 over to the table replica, and wait without blocking the loop.
@@ -7,22 +7,19 @@ over to the table replica, and wait without blocking the loop.
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
-from replitree.errors import NotAuthorized, ReplitreeError, StoreError
-from replitree.replica.errors_http import body_of, status_of
-from replitree.replica.fast_path import FastPath
-from replitree.replica.http_base import Handlers, Tables, json_response
+from replitree.replica.gate import Gate, Tables
+from replitree.replica.http_base import Handlers, json_response, response
 from replitree.replica.http_commands import CommandHandlers
 from replitree.replica.http_exchange import ExchangeHandlers
 from replitree.replica.http_insert import InsertHandlers
 from replitree.replica.http_merges import MergeHandlers
 from replitree.replica.http_reads import ReadHandlers
-from replitree.replica.table_replica import TableReplica
+from replitree.replica.insert_requests import InsertRequests
 
 INSERT_BYTES_MAX = 32 << 20
 
@@ -34,18 +31,17 @@ class HttpApi(Handlers):
     ----------
     tables
         The server.
-    token
-        The cluster's shared secret.
-    insert_timeout_s
-        Seconds after which a client hears "outcome unknown".
+    gate
+        Stands before every request.
+    inserts
+        Takes inserts.
     """
 
-    def __init__(self, tables: Tables, token: str, insert_timeout_s: float) -> None:
+    def __init__(self, tables: Tables, gate: Gate, inserts: InsertRequests) -> None:
         super().__init__(tables)
-        self._token = token.encode()
-        self.inserts = InsertHandlers(tables, insert_timeout_s)
+        self._gate = gate
         self._groups = (
-            self.inserts,
+            InsertHandlers(tables, inserts),
             ReadHandlers(tables),
             CommandHandlers(tables),
             MergeHandlers(tables),
@@ -65,10 +61,6 @@ class HttpApi(Handlers):
         app.add_routes([web.RouteDef(route.method, route.path, self._guarded(route.handler), {}) for route in routes])
         return app
 
-    def fast_path(self) -> FastPath:
-        """Return what listens: it serves small inserts, and hands everything else over to the application."""
-        return FastPath(self, self.inserts.mailbox, self.inserts.insert_timeout_s)
-
     # --- around every request ---
 
     def _guarded(self, handler: Callable[..., Any]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -83,8 +75,8 @@ class HttpApi(Handlers):
         """Ask for the token, run the handler, and turn errors into answers."""
         try:
             if request.path not in ("/health", "/metrics"):
-                self.authorize(request.headers.get("Authorization", ""))
-            response: web.StreamResponse = await handler(request)
+                self._gate.authorize(request.headers.get("Authorization", ""))
+            answer: web.StreamResponse = await handler(request)
         except (web.HTTPException, asyncio.CancelledError):
             raise
         except ConnectionError:
@@ -92,27 +84,8 @@ class HttpApi(Handlers):
                 raise
             return web.Response(status=400)  # who asked has gone; nobody hears this
         except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
-            return self.answer_to(error, request.path)
-        return response
-
-    def answer_to(self, error: Exception, path: str) -> web.Response:
-        """Return the answer to a request that failed; a defect of ours is logged, and the server lives on."""
-        if isinstance(error, ReplitreeError):
-            return json_response(body_of(error), status_of(error))
-        if isinstance(error, OSError):
-            return json_response(body_of(StoreError(f"disk: {error.strerror or error}")), 507)
-        self._tables.log.defect("request failed", path=path)
-        return json_response({"error": "ReplitreeError", "message": f"defect: {error!r}"}, 500)
-
-    def find(self, table: str) -> TableReplica:
-        """Return a hosted table, or raise `TableNotFound`."""
-        return self._tables.table(table)
-
-    def authorize(self, header: str) -> None:
-        """Raise `NotAuthorized` unless an ``Authorization`` header has the cluster's token."""
-        scheme, _, given = header.partition(" ")
-        if scheme != "Bearer" or not hmac.compare_digest(given.encode(), self._token):
-            raise NotAuthorized("the token is missing or wrong: use the token of this cluster (REPLITREE_TOKEN)")
+            return response(self._gate.answer_to(error, request.path))
+        return answer
 
     # --- looking ---
 

@@ -17,15 +17,8 @@ from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.effects import LogIndex
 from replitree.protocol.parts import Part
 from replitree.replica.commands import DropWish, MutationWish, merge_outcome, mutations, outcome_of
-from replitree.replica.http_base import (
-    WAIT_S_DEFAULT,
-    Handlers,
-    json_response,
-    number,
-    read_body,
-    seconds,
-    wait_until,
-)
+from replitree.replica.gate import WAIT_S_DEFAULT, number, seconds, wait_until
+from replitree.replica.http_base import Handlers, json_response, read_body
 from replitree.replica.merges import OptimizeWish
 from replitree.replica.snapshots import take_snapshot
 from replitree.replica.table_replica import TableReplica
@@ -103,14 +96,14 @@ class CommandHandlers(Handlers):
     # --- entries of the log ---
 
     async def _mutate(self, request: web.Request) -> web.Response:
-        table, wait_s = self._table(request), seconds(request, "wait_s", WAIT_S_DEFAULT)
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, MutationBody)
         wish = MutationWish(body.sql, body.kind, body.where, body.assignments, body.partition)
         command, index = await asyncio.to_thread(table.commands.mutate, wish, body.id)
         return json_response({"id": command, **await _outcome(table, index, wait_s)})
 
     async def _drop(self, request: web.Request) -> web.Response:
-        table, wait_s = self._table(request), seconds(request, "wait_s", WAIT_S_DEFAULT)
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, DropBody)
         wish = DropWish(body.partition, body.blocks, body.all, body.detach)
         if body.detach:  # what is to be kept must be here: a drop keeps what the replica has
@@ -124,14 +117,14 @@ class CommandHandlers(Handlers):
         return json_response({"id": command, **await _outcome(table, index, wait_s)})
 
     async def _alter(self, request: web.Request) -> web.Response:
-        table, wait_s = self._table(request), seconds(request, "wait_s", WAIT_S_DEFAULT)
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, AlterBody)
         command, index, version = await asyncio.to_thread(table.commands.alter, body.sql, body.id)
         outcome = await _outcome(table, index, wait_s)
         return json_response({"id": command, **outcome, "schema_version": version})
 
     async def _kill(self, request: web.Request) -> web.Response:
-        table, wait_s = self._table(request), seconds(request, "wait_s", WAIT_S_DEFAULT)
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         text = request.match_info["index"]
         if not (text.isascii() and text.isdigit()):
             raise BadInput(f"{text!r} is not the index of a mutation")
@@ -152,7 +145,7 @@ class CommandHandlers(Handlers):
 
     async def _optimize(self, request: web.Request) -> web.Response:
         """Propose merges, wait for them, and look again while parts are busy with something else."""
-        table, wait_s = self._table(request), seconds(request, "wait_s", WAIT_S_DEFAULT)
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, OptimizeBody)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
@@ -205,9 +198,9 @@ class CommandHandlers(Handlers):
         return json_response({})
 
     async def _freeze(self, request: web.Request) -> web.Response:
-        table, wanted = self._table(request), number(request, "min_index", 0)
+        table, wanted = self._table(request), number(request.query, "min_index", 0)
         body = await read_body(request, FreezeBody)
-        wait_s = seconds(request, "wait_s", WAIT_S_DEFAULT)
+        wait_s = seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         await wait_until(table, lambda: table.progress.index >= wanted, wait_s)
         return json_response(await asyncio.to_thread(_freeze, table, body))
 

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import msgspec
-import pyarrow as pa
 import xxhash
 from aiohttp import web
 
-from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
-from replitree.replica.group_commit import Pending
-from replitree.replica.http_base import CHUNK_BYTES, Handlers, Tables, json_response, read_body
+from replitree.errors import BadInput
+from replitree.replica.gate import Tables
+from replitree.replica.http_base import CHUNK_BYTES, Handlers, json_response, read_body
 from replitree.replica.identity import machine_id
-from replitree.replica.inserts import Deliver, result_of
-from replitree.replica.mailbox import Mailbox, Waiter
+from replitree.replica.insert_requests import InsertRequests, overwrite_of
+from replitree.replica.inserts import result_of
 from replitree.replica.payloads import Overwrite, Upload
+from replitree.replica.quorums import Wish, wish_of
 from replitree.replica.table_replica import TableReplica
 from replitree.replica.upload_commits import Commits
 from replitree.replica.upload_life import Writer
 from replitree.replica.uploads import NoSuchUpload
 from replitree.storage.manifest import PartManifest
-
-INLINE_PARSE_BYTES = 1 << 20
-"""Bodies up to this size are parsed on the loop; handing them to a thread would cost more."""
 
 
 class CommitBody(msgspec.Struct, frozen=True):
@@ -48,14 +43,13 @@ class InsertHandlers(Handlers):
     ----------
     tables
         The server.
-    insert_timeout_s
-        Seconds after which a client hears "outcome unknown".
+    inserts
+        Takes them.
     """
 
-    def __init__(self, tables: Tables, insert_timeout_s: float) -> None:
+    def __init__(self, tables: Tables, inserts: InsertRequests) -> None:
         super().__init__(tables)
-        self.insert_timeout_s = insert_timeout_s
-        self.mailbox = Mailbox()
+        self._inserts = inserts
         self._commits = Commits()
 
     def routes(self) -> tuple[web.RouteDef, ...]:
@@ -74,56 +68,14 @@ class InsertHandlers(Handlers):
     async def _insert(self, request: web.Request) -> web.Response:
         table = self._table(request)
         body, query = await request.read(), request.query
-        return await self.insert(table, body, query.get("token"), query.get("overwrite", ""))
-
-    async def insert(self, table: TableReplica, body: bytes, token: str | None, overwrite: str) -> web.Response:
-        """Insert the rows of an Arrow IPC stream, wait for the answer, and return it.
-
-        Raises
-        ------
-        ReplitreeError
-            The rows can't be taken, or what became of them is not known.
-        """
-        await self._back_pressure(table)
-        waiter = self.mailbox.expect()
-
-        def take() -> Pending:
-            return self.take(table, body, token, overwrite, waiter.deliver)
-
-        try:
-            pending = take() if len(body) <= INLINE_PARSE_BYTES else await asyncio.to_thread(take)
-        except SchemaMismatch:
-            if not await asyncio.to_thread(_has_changed, table):
-                raise
-            pending = await asyncio.to_thread(take)
-        return await self._answer(table, pending, waiter, token)
-
-    @staticmethod
-    def take(table: TableReplica, body: bytes, token: str | None, overwrite: str, deliver: Deliver) -> Pending:
-        """Queue the rows of an Arrow IPC stream for the next group.  Raises as `Inserts.rows`."""
-        return table.inserts.rows(_parse_arrow(body), token, deliver, _overwrite(overwrite))
-
-    async def _back_pressure(self, table: TableReplica) -> None:
-        delay_s = table.inserts.delay_s()
-        if delay_s:
-            await asyncio.sleep(delay_s)
-            table.inserts.delay_s()
-
-    async def _answer(self, table: TableReplica, pending: Pending, waiter: Waiter, token: str | None) -> web.Response:
-        """Wait for an insert's answer as long as the configuration allows."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        known_as = token or pending.block
-        async with self._timeout(known_as):
-            answer = await waiter.answer
-        table.meter.answered(answer, pending.rows, loop.time() - began)
-        return json_response(result_of(answer, pending.rows, known_as))
+        overwrite, wish = query.get("overwrite", ""), wish_of(query)
+        return json_response(await self._inserts.insert(table, body, query.get("token"), overwrite, wish))
 
     # --- what is in files already ---
 
     async def _open_upload(self, request: web.Request) -> web.Response:
         table = self._table(request)
-        await self._back_pressure(table)
+        await self._inserts.back_pressure(table)
         upload, folder = table.uploads.open(await read_body(request, Writer))
         return json_response({"upload": upload, "path": str(folder), "machine": machine_id()})
 
@@ -157,14 +109,14 @@ class InsertHandlers(Handlers):
     async def _commit_upload(self, request: web.Request) -> web.Response:
         """Commit an upload once, however often it is asked for: who asks again hears what became of the first try."""
         table, upload = self._table(request), request.match_info["upload"]
-        token, overwrite = request.query.get("token"), _overwrite(request.query.get("overwrite", ""))
-        body = await read_body(request, CommitBody)
+        token, overwrite = request.query.get("token"), overwrite_of(request.query.get("overwrite", ""))
+        body, wish = await read_body(request, CommitBody), wish_of(request.query)
 
         async def commit() -> dict[str, object]:
             with table.uploads.committing(upload):
-                return await self._commit(table, upload, body.manifests, token, overwrite)
+                return await self._commit(table, upload, body.manifests, token, overwrite, wish)
 
-        async with self._timeout(token or ""):
+        async with self._inserts.in_time(token or "", 0.0 if wish is None else wish.patience_s):
             return json_response(await self._commits.once((table.definition.table_id, upload), commit))
 
     async def _commit(
@@ -174,6 +126,7 @@ class InsertHandlers(Handlers):
         manifests: tuple[PartManifest, ...],
         token: str | None,
         overwrite: Overwrite,
+        wish: Wish | None,
     ) -> dict[str, object]:
         """Commit an upload; one that is gone may have been committed before this process, or without an answer."""
         began = asyncio.get_running_loop().time()
@@ -184,63 +137,19 @@ class InsertHandlers(Handlers):
             if earlier is None:
                 raise
             return result_of(earlier, sum(manifest.rows for manifest in manifests), token or "")
-        waiter = self.mailbox.expect()
+        waiter = self._inserts.mailbox.expect()
         pending = await asyncio.to_thread(
-            table.inserts.upload, Upload(folder, manifests), token, waiter.deliver, overwrite
+            table.inserts.upload, Upload(folder, manifests), token, waiter.deliver, overwrite, wish
         )
         answer = await waiter.answer
         table.meter.answered(answer, pending.rows, asyncio.get_running_loop().time() - began)
-        return result_of(answer, pending.rows, token or pending.block)
-
-    @asynccontextmanager
-    async def _timeout(self, known_as: str) -> AsyncIterator[None]:
-        """Say "outcome unknown" when it takes longer than the configuration allows."""
-        try:
-            async with asyncio.timeout(self.insert_timeout_s):
-                yield
-        except TimeoutError:
-            raise OutcomeUnknown(
-                f"no answer within {self.insert_timeout_s:g} s; repeat the insert with the same token", known_as
-            ) from None
+        return result_of(answer, pending.rows, token or pending.block, waited=pending.waits)
 
     async def _attach(self, request: web.Request) -> web.Response:
         """Insert a detached part; the folder goes when its rows are in the table."""
         table = self._table(request)
         body = await read_body(request, AttachBody)
         detached = await asyncio.to_thread(table.commands.detached_part, body.name)
-        response = await self._take(table, lambda deliver: table.inserts.attach(detached, deliver), None)
+        attached = await self._inserts.submit(table, lambda deliver: table.inserts.attach(detached, deliver), None)
         await asyncio.to_thread(table.store.remove_detached, body.name)
-        return response
-
-    async def _take(self, table: TableReplica, take: Callable[[Deliver], Pending], token: str | None) -> web.Response:
-        """Queue an insert in a thread, because it may have to read the table's definition, and wait for its answer."""
-        waiter = self.mailbox.expect()
-        pending = await asyncio.to_thread(take, waiter.deliver)
-        return await self._answer(table, pending, waiter, token)
-
-
-def _overwrite(text: str) -> Overwrite:
-    try:
-        return Overwrite(text)
-    except ValueError:
-        raise BadInput(f"overwrite={text!r}: say all or partitions, or leave it out") from None
-
-
-def _has_changed(table: TableReplica) -> bool:
-    """Read the table's definition again; whether it is another one."""
-    known = table.definition
-    return table.definitions.refresh() is not known
-
-
-def _parse_arrow(body: bytes) -> pa.Table:
-    """Read an Arrow IPC stream.
-
-    Raises
-    ------
-    BadInput
-        It is not one.
-    """
-    try:
-        return pa.ipc.open_stream(body).read_all()
-    except (pa.ArrowInvalid, OSError, EOFError) as error:
-        raise BadInput(f"the body is not an Arrow IPC stream: {error}") from error
+        return json_response(attached)

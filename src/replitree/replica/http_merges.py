@@ -9,15 +9,8 @@ from aiohttp import web
 
 from replitree.errors import BadInput
 from replitree.replica.commands import merge_outcome
-from replitree.replica.http_base import (
-    WAIT_S_DEFAULT,
-    Handlers,
-    encode_json,
-    json_response,
-    read_body,
-    seconds,
-    wait_until,
-)
+from replitree.replica.gate import WAIT_S_DEFAULT, encode_json, seconds, wait_until
+from replitree.replica.http_base import Handlers, json_response, read_body
 from replitree.replica.identity import machine_id
 from replitree.replica.merges import OptimizeWish
 from replitree.replica.old_parts import LEASE_S_MAX
@@ -53,7 +46,7 @@ class MergeHandlers(Handlers):
 
     async def _plan(self, request: web.Request) -> web.Response:
         """Choose among what is in the table now."""
-        table, wait_s = self._table(request), seconds(request, "wait_s", WAIT_S_DEFAULT)
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, PlanBody)
         if not 0.0 < body.lease_s <= LEASE_S_MAX:
             raise BadInput(f"lease_s={body.lease_s:g}: a lease lasts up to {LEASE_S_MAX:g} s after each renewal")
@@ -66,7 +59,7 @@ class MergeHandlers(Handlers):
 
     async def _result(self, request: web.Request) -> web.Response:
         """Take a result over, and answer when its merge is executed here, or when `wait_s` is over."""
-        table, wait_s = self._table(request), seconds(request, "wait_s", WAIT_S_DEFAULT)
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, ResultBody)
         wish = ResultWish(body.upload, body.sources, body.schema_version, body.files)
         index = await asyncio.to_thread(table.prepared.publish, wish)

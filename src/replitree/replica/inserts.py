@@ -5,6 +5,8 @@ attached has the block id of its name and content, so it is attached once, which
 
 Rows keep the schema version that they were checked against; when the columns change meanwhile they become a part of the older
 version, which is read as any other.
+
+An insert with a quorum is committed with its group, and answered when it is known what became of it (`replica.quorums`).
 """
 
 from __future__ import annotations
@@ -13,11 +15,18 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
-import pyarrow as pa
-
-from replitree.errors import BadInput, CorruptPart, OutcomeUnknown, ReadOnly, SchemaMismatch, StoreError, TooManyParts
+from replitree.errors import (
+    BadInput,
+    CorruptPart,
+    OutcomeUnknown,
+    QuorumNotReached,
+    ReadOnly,
+    SchemaMismatch,
+    StoreError,
+    TooManyParts,
+)
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     BlockId,
@@ -33,9 +42,10 @@ from replitree.protocol.effects import (
     Sync,
 )
 from replitree.protocol.effects import OutcomeUnknown as UnknownAnswer
-from replitree.protocol.entries import EVERY_PARTITION, decode_block
-from replitree.protocol.insert import Inserter, Request, find_insert, insert
+from replitree.protocol.entries import EVERY_PARTITION, FailEntry, decode_block, quorum_of
+from replitree.protocol.insert import Found, Inserter, Request, find_insert, insert
 from replitree.protocol.layout import Replica
+from replitree.protocol.quorum import find_verdict
 from replitree.replica.block_ids import block_of, content_block, token_block
 from replitree.replica.definitions import Definitions
 from replitree.replica.group_commit import GroupCommitter, Pending
@@ -43,15 +53,15 @@ from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
 from replitree.replica.payloads import Detached, Overwrite, Payload, Rows, Upload
 from replitree.replica.progress import Progress
+from replitree.replica.quorums import PATIENCE_S, Quorums, Wish
 from replitree.replica.runner import Performer
 from replitree.replica.store_performer import StorePerformer
-from replitree.storage.conform import conform
-from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
-from replitree.storage.encode import stage_table
 from replitree.storage.manifest import PartManifest
-from replitree.storage.partition import split_by_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COUNT_CACHE_S = 0.1
 DELAY_S_MAX = 1.0
@@ -69,6 +79,7 @@ class Host(Protocol):
     store: PartStore
     store_performer: StorePerformer
     progress: Progress
+    quorums: Quorums
     metrics: Metrics
     log: Log
     me: bytes
@@ -140,17 +151,28 @@ class Inserts:
         self._parts_counted_at = 0.0
 
     def rows(
-        self, data: pa.Table, token: str | None, deliver: Deliver, overwrite: Overwrite = Overwrite.NOTHING
+        self,
+        data: pa.Table,
+        token: str | None,
+        deliver: Deliver,
+        overwrite: Overwrite = Overwrite.NOTHING,
+        wish: Wish | None = None,
     ) -> Pending:
         """Queue rows for the next group.
 
         Raises
         ------
+        TooFewReplicas
+            They can't reach the quorum that is wished for.
         SchemaMismatch, BadInput
             The rows or the token can't be taken.
         ReadOnly
             The replica takes no inserts now.
         """
+        from replitree.storage.conform import conform
+        from replitree.storage.content_hash import content_hash
+        from replitree.storage.partition import split_by_partition
+
         definition = self._host.definition
         table = conform(data, definition)
         if table.num_rows == 0:
@@ -161,23 +183,37 @@ class Inserts:
         elif overwrite is Overwrite.PARTITIONS:
             drops = tuple(sorted(piece.partition for piece in split_by_partition(table, definition)))
         block = block_of(token, drops, lambda: (content_hash(table, definition.arrow_schema),))
-        return self._submit(
-            self._committer,
-            Pending(
-                RequestId(next(self._numbers)),
-                block,
-                Rows(table, definition),
-                table.num_rows,
-                table.get_total_buffer_size(),
-                bool(drops),
-                deliver,
-                definition.schema_version,
-                drops,
-            ),
+        pending = Pending(
+            RequestId(next(self._numbers)),
+            block,
+            Rows(table, definition),
+            table.num_rows,
+            table.get_total_buffer_size(),
+            bool(drops),
+            deliver,
+            definition.schema_version,
+            drops,
         )
+        self._ask_quorum(pending, wish)
+        return self._submit(self._committer, pending)
+
+    def _ask_quorum(self, pending: Pending, wish: Wish | None) -> None:
+        """Find out what a wish means now, before anything is written."""
+        if wish is None:
+            return
+        if pending.drops:
+            raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
+        if self._host.active_epoch() is None:
+            raise ReadOnly(self._host.why_not_active())
+        pending.quorum, pending.patience_s = self._host.quorums.needed(wish), wish.patience_s
 
     def upload(
-        self, upload: Upload, token: str | None, deliver: Deliver, overwrite: Overwrite = Overwrite.NOTHING
+        self,
+        upload: Upload,
+        token: str | None,
+        deliver: Deliver,
+        overwrite: Overwrite = Overwrite.NOTHING,
+        wish: Wish | None = None,
     ) -> Pending:
         """Queue an upload; it becomes an insert of its own.
 
@@ -198,7 +234,7 @@ class Inserts:
             drops = tuple(sorted(manifest.partition for manifest in upload.manifests))
         block = block_of(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
         rows = sum(manifest.rows for manifest in upload.manifests)
-        return self._submit_alone(upload, block, rows, version, deliver, drops)
+        return self._submit_alone(upload, block, rows, version, deliver, drops, wish)
 
     def earlier(self, manifests: Sequence[PartManifest], token: str | None, overwrite: Overwrite) -> Duplicate | None:
         """Look whether an upload that is gone was inserted; None: it certainly was not, and can't be any more.
@@ -221,7 +257,18 @@ class Inserts:
         if node is None:
             return None
         found = host.performer.run(find_insert(host.replica.table, decode_block(node.value, path)))
+        if found is not None and quorum_of(found.entry):
+            return self._earlier_with_quorum(found, token or block)
         return Duplicate(None if found is None else found.index)
+
+    def _earlier_with_quorum(self, found: Found, token: str) -> Duplicate | None:
+        """Return what is known of an earlier insert with a quorum."""
+        table = self._host.replica.table
+        is_open = self._host.performer.perform(Get(layout.quorum_status(table, found.entry.insert))) is not None
+        verdict = self._host.performer.run(find_verdict(table, found.index))
+        if is_open and verdict is None:
+            raise OutcomeUnknown("its quorum is still open; ask again with the same token", token)
+        return None if isinstance(verdict, FailEntry) else Duplicate(found.index)
 
     def attach(self, detached: Detached, deliver: Deliver) -> Pending:
         """Queue a detached part; it becomes an insert of its own.  Raises as `upload`."""
@@ -255,10 +302,18 @@ class Inserts:
         )
 
     def _submit_alone(
-        self, payload: Payload, block: BlockId, rows: int, version: int, deliver: Deliver, drops: tuple[str, ...]
+        self,
+        payload: Payload,
+        block: BlockId,
+        rows: int,
+        version: int,
+        deliver: Deliver,
+        drops: tuple[str, ...],
+        wish: Wish | None = None,
     ) -> Pending:
         number = RequestId(next(self._numbers))
         pending = Pending(number, block, payload, rows, 0, True, deliver, version, drops)
+        self._ask_quorum(pending, wish)
         return self._submit(self._uploads, pending)
 
     def _submit(self, committer: GroupCommitter, pending: Pending) -> Pending:
@@ -276,18 +331,23 @@ class Inserts:
             raise ReadOnly(host.why_not_active())
         place = host.progress.place
         log_from = place.pointer.index if place is not None else LogIndex(0)
-        inserter = Inserter(host.replica, host.me, log_from, first.schema_version, first.drops)
+        inserter = Inserter(host.replica, host.me, log_from, first.schema_version, first.drops, first.quorum)
         staging = StagingId(f"{host.incarnation}-{next(self._groups)}")
         with self._lock:
             self._answers.update({pending.id: pending for pending in group})
         try:
             with host.store_performer.holding(staging, {pending.id: pending.payload for pending in group}):
                 requests = tuple(Request(pending.id, pending.block) for pending in group)
-                host.performer.run(insert(inserter, epoch, staging, requests))
+                awaited = host.performer.run(insert(inserter, epoch, staging, requests))
+            waits = {request for each in awaited for request in each.requests}
+            for pending in group:
+                pending.waits = pending.id in waits
         finally:
             with self._lock:
                 for pending in group:
-                    self._answers.pop(pending.id, None)
+                    if not pending.waits:
+                        self._answers.pop(pending.id, None)
+        host.quorums.wait(awaited, first.patience_s or PATIENCE_S)
         if any(isinstance(pending.answer, Failed | UnknownAnswer) for pending in group):
             host.trouble(
                 "an insert could not be finished"
@@ -299,6 +359,9 @@ class Inserts:
         pending = self._answers.get(request)
         if pending is not None:
             pending.give(answer)
+            if pending.waits:
+                with self._lock:
+                    self._answers.pop(request, None)
 
     def _unanswered(self, left: Sequence[Pending], problem: BaseException | None) -> None:
         """Answer what a procedure left open: after a refusal to begin "failed", after anything else "unknown"."""
@@ -330,18 +393,36 @@ class Inserts:
             case Detached(name):
                 return (store.stage_detached(name, staging),)
             case Rows(definition=definition):
-                rows = pa.concat_tables([payload.table for payload in payloads if isinstance(payload, Rows)])
-                manifests = stage_table(rows, definition, store.staging, prefix=store.staging_prefix(staging))
-                store.note_staged(staging, manifests)
-                return manifests
+                return self._write(staging, [each.table for each in payloads if isinstance(each, Rows)], definition)
         assert_never(first)
 
+    def _write(
+        self, staging: StagingId, tables: Sequence[pa.Table], definition: TableDefinition
+    ) -> tuple[PartManifest, ...]:
+        """Write rows as the parts of a staging id."""
+        import pyarrow as pa
 
-def result_of(answer: ClientAnswer, rows: int, token: str) -> dict[str, object]:
+        from replitree.storage.encode import stage_table
+
+        store = self._host.store
+        prefix = store.staging_prefix(staging)
+        manifests = stage_table(pa.concat_tables(tables), definition, store.staging, prefix=prefix)
+        store.note_staged(staging, manifests)
+        return manifests
+
+
+def result_of(answer: ClientAnswer, rows: int, token: str, *, waited: bool = False) -> dict[str, object]:
     """Return what a client is told of its insert, or raise it.
+
+    Parameters
+    ----------
+    waited
+        Whether it waited for a quorum.
 
     Raises
     ------
+    QuorumNotReached
+        It was in the table and not visible to strict reads, and was taken back for good.
     ReadOnly
         Certainly nothing was inserted.
     OutcomeUnknown
@@ -352,6 +433,8 @@ def result_of(answer: ClientAnswer, rows: int, token: str) -> dict[str, object]:
             return {"outcome": "inserted", "index": index, "rows": rows}
         case Duplicate(index):
             return {"outcome": "duplicate", "index": index, "rows": rows}
+        case Failed(reason) if waited:
+            raise QuorumNotReached(f"the insert has failed: {reason}")
         case Failed(reason):
             raise ReadOnly(f"nothing was inserted: {reason}")
         case UnknownAnswer():

@@ -30,6 +30,7 @@ from replitree.replica.making import Maker
 from replitree.replica.merges import Merges
 from replitree.replica.metrics import Metrics
 from replitree.replica.progress import Progress
+from replitree.replica.quorums import Quorums
 from replitree.replica.runner import Performer
 
 IDLE_S_MIN = 0.5
@@ -67,6 +68,7 @@ class Host(Protocol):
     progress: Progress
     maker: Maker
     merges: Merges
+    quorums: Quorums
     metrics: Metrics
     log: Log
 
@@ -201,6 +203,7 @@ class Leader:
             self._cleaned_at = time.monotonic()
             self.clean(epoch)
         self._roll_over(epoch)
+        host.quorums.give_up_abandoned(epoch)
         choices = self._choose()
         if not choices:
             return self._pace.pause_s

@@ -26,7 +26,6 @@ from replitree.replica.progress import Progress
 from replitree.replica.runner import Performer
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
-from replitree.storage.empty import empty_content
 
 
 class Host(Protocol):
@@ -108,6 +107,8 @@ class LostParts:
         )
 
     def _declare(self, epoch: Epoch, name: str) -> bool:
+        from replitree.storage.empty import empty_content
+
         host, definition = self._host, self._host.definition
         outcome = host.performer.run(
             declare_lost(host.replica, epoch, parse_part(name), empty_content(definition), definition.schema_version)

@@ -32,11 +32,7 @@ from replitree.replica.config import ServerConfig
 from replitree.replica.progress import Progress
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
-from replitree.storage.empty import empty_part
 from replitree.storage.manifest import PartManifest
-from replitree.storage.merge import MergeCancelled, merge_parts
-from replitree.storage.mutate import MutationCancelled, mutate_part
-from replitree.storage.mutation import decode_mutation
 
 
 class Prepared(Protocol):
@@ -91,6 +87,9 @@ class Maker:
 
     def perform(self, effect: Merge | Mutate | Link) -> Made | StoreFailed | Cancelled:
         """Make one part."""
+        from replitree.storage.merge import MergeCancelled
+        from replitree.storage.mutate import MutationCancelled
+
         sources = effect.sources if isinstance(effect, Merge) else (effect.source,)
         running = Running(type(effect).__name__.lower(), 0)
         with self._lock:
@@ -111,6 +110,8 @@ class Maker:
 
     def make_empty(self, effect: MakeEmpty) -> Made | StoreFailed:
         """Make a part without rows."""
+        from replitree.storage.empty import empty_part
+
         store, partition = self._host.store, parse_part(effect.result).partition
         store.remove_staging(effect.staging)
         prefix = store.staging_prefix(effect.staging)
@@ -159,6 +160,10 @@ class Maker:
 
     def _write(self, effect: Merge | Mutate, sources: Sequence[str], running: Running) -> PartManifest | None:
         """Write the result; None when a mutation touches no row."""
+        from replitree.storage.merge import merge_parts
+        from replitree.storage.mutate import mutate_part
+        from replitree.storage.mutation import decode_mutation
+
         store = self._host.store
         definition = self._host.definition_at(effect.schema_version)
         paths = [store.part_path(source) for source in sources]

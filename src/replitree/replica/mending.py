@@ -12,6 +12,7 @@ from typing import Protocol
 from replitree.errors import CorruptPart
 from replitree.protocol.fetch import refetch
 from replitree.protocol.layout import Replica
+from replitree.protocol.lost import registered_contents
 from replitree.protocol.parts import parse_part
 from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
@@ -49,7 +50,9 @@ class Mending:
             wanted = tuple(sorted(self.lacking.items()))
         if not wanted:
             return
-        still = host.performer.run(refetch(host.replica, wanted))
+        wanted = self._as_registered(wanted)
+        lacking = tuple(each for each in wanted if not self._is_here(*each))
+        still = host.performer.run(refetch(host.replica, lacking)) if lacking else ()
         with self._setting_aside:
             whole = [name for name, _ in wanted if name not in still and host.store.has_part(name)]
             for name in whole:
@@ -59,6 +62,23 @@ class Mending:
         if fetched:
             host.metrics.refetched.labels(host.replica.table.name).inc(fetched)
             host.log.info("parts fetched again", parts=fetched)
+
+    def _as_registered(self, wanted: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """Return parts with the content that they are registered with by now.
+
+        A lost part, and what was made of it, gets other content under its name; the answer to the commit may have been lost.
+        """
+        host = self._host
+        contents = host.performer.run(registered_contents(host.replica, tuple(name for name, _ in wanted)))
+        return tuple((name, contents.get(name, content)) for name, content in wanted)
+
+    def _is_here(self, part: str, content: str) -> bool:
+        """Whether a part is on the disk after all, every byte of it, with this content."""
+        store = self._host.store
+        try:
+            return store.has_part(part) and store.verify(part).content_hash == content
+        except CorruptPart:
+            return False
 
     def suspect(self, part: str) -> bool:
         """Verify a part that somebody found broken; a broken one is set aside and fetched again.  True: it was whole.

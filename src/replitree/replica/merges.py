@@ -18,6 +18,7 @@ from replitree.errors import CorruptPart
 from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Check, Epoch, LogIndex, Refused
 from replitree.protocol.entries import MergeEntry
+from replitree.protocol.fold import is_open
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part
 from replitree.protocol.propose import propose_merges
@@ -127,6 +128,7 @@ class Merges:
         elsewhere = self._host.reserved()
         if place is None:
             return ()
+        barred = {part for part in place.parts if part.name in hidden or is_open(part, place.open)}
         busy = {part for item in queue for part in (*item.change.removed, *item.change.added)}
         known = {part: size for part in place.parts if part in held and (size := self._size(part)) is not None}
         self._sizes = known
@@ -136,7 +138,7 @@ class Merges:
                 known[part].rows if part in known else 0,
                 known[part].bytes if part in known else 0,
                 int(max(0.0, now - known[part].born)) if part in known else 0,
-                part in known and part not in busy and part.name not in hidden and part not in elsewhere,
+                part in known and part not in busy and part not in elsewhere and part not in barred,
             )
             for part in place.parts
         )

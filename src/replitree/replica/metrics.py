@@ -38,6 +38,7 @@ class Metrics:
         )
         self.checked = Counter("replitree_checked_parts_total", "Parts verified on disk", one, registry=self.registry)
         self.refetched = Counter("replitree_refetched_parts_total", "Parts fetched again", one, registry=self.registry)
+        self.quorums = Gauge("replitree_waiting_quorums", "Inserts that wait for a quorum", one, registry=self.registry)
         self.queue = Gauge("replitree_queue_entries", "Entries pulled and not executed", one, registry=self.registry)
         self.pointer = Gauge("replitree_log_pointer", "Index of the next entry to pull", one, registry=self.registry)
         self.parts = Gauge("replitree_parts", "Visible parts", one, registry=self.registry)

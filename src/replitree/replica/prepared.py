@@ -37,7 +37,6 @@ from replitree.replica.merges import Merges, OptimizeWish
 from replitree.replica.old_parts import OldParts
 from replitree.replica.progress import Progress
 from replitree.replica.uploads import MADE_SUFFIX, Uploads
-from replitree.storage.adopt import adopt_files
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
 from replitree.storage.manifest import FileEntry, PartManifest, is_data_file
@@ -260,6 +259,8 @@ class Prepared:
 
     def _prepare(self, wish: ResultWish, sources: Sequence[Part], key: _Key) -> None:
         """Read the files, and keep them as a part."""
+        from replitree.storage.adopt import adopt_files
+
         host = self._host
         held = host.progress.held
         gone = next((part.name for part in sources if part not in held), None)

@@ -28,6 +28,7 @@ from replitree.protocol.fold import maximal
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Loaded, Place, Queued
+from replitree.protocol.read import is_readable
 from replitree.protocol.registration import View, blockers, to_be_kept
 from replitree.replica.history import History
 
@@ -82,6 +83,7 @@ class Progress:
         self.place: Place | None = None
         self.history = History()
         self.has_strays = False
+        self.is_torn = False
         self._queue: dict[LogIndex, Queued] = {}
         self._running: set[LogIndex] = set()
         self._waiting: dict[LogIndex, _Waiting] = {}
@@ -97,7 +99,7 @@ class Progress:
     def pulled(self, place: Place, entries: Iterable[Queued]) -> None:
         """Take over what a pull brought; entries that do not apply are only remembered."""
         with self.changed:
-            self.place = place
+            self.place, self.is_torn = place, False
             entries = tuple(entries)
             self.history.pulled(entries)
             for item in entries:
@@ -127,9 +129,9 @@ class Progress:
             now.update((item.index, item) for item in loaded.queue)
             left = tuple(part.name for part in self._held if part not in loaded.held)
             if self.place is None or self.place.pointer.index != loaded.place.pointer.index:
-                self.history.begin(loaded.place.pointer.index)
+                self.history.begin(loaded.place.pointer.index, loaded.place.open)
             self.history.loaded(loaded.queue)
-            self.place = loaded.place
+            self.place, self.is_torn = loaded.place, loaded.is_torn
             self._queue = {index: now[index] for index in sorted(now)}
             self._waiting = {index: waiting for index, waiting in self._waiting.items() if index in now}
             self._held = loaded.held
@@ -348,6 +350,24 @@ class Progress:
             if self.place is None or index >= self.place.pointer.index:
                 return False
             return not any(item.index <= index and isinstance(item.entry, MutateEntry) for item in self.queue())
+
+    def is_readable(self, position: LogIndex) -> bool:
+        """Whether everything below a position is executed here; merges and the inserts that are open there excepted."""
+        with self.changed:
+            if self.place is None or self.is_torn:
+                return False
+            return is_readable(self.place.pointer.index, self._queue.values(), position, self.history.open_at(position))
+
+    def open_at(self, position: LogIndex) -> tuple[LogIndex, ...]:
+        """Return the inserts that are open at a position that was pulled."""
+        with self.changed:
+            return self.history.open_at(position)
+
+    @property
+    def pointer(self) -> LogIndex:
+        """The next entry to pull; 0 while that is not known."""
+        with self.changed:
+            return self.place.pointer.index if self.place is not None else LogIndex(0)
 
     def partition_parts_max(self) -> int:
         """Return the number of parts of the partition that has the most, all that is pulled counted as executed."""

@@ -37,6 +37,7 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "lost_parts": dict(sorted(table.lost_parts.reasons.items())),
         "declared_lost": dict(table.lost_parts.declared),
         "merges_paused": table.maker.is_paused,
+        "open_inserts": list(place.open) if place is not None else [],
         "leader": table.leader.leader,
         "running": _making(table),
         "old_since_s": table.old_parts.oldest_s(),

@@ -20,7 +20,7 @@ from replitree.protocol import layout
 from replitree.protocol.effects import ClientAnswer, RequestId, StoreEffect
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import Part, parse_part
-from replitree.protocol.restore import NotRestored, choose_parts, restore
+from replitree.protocol.restore import NotRestored, choose_parts, detached_parts, restore
 from replitree.replica.config import ServerConfig
 from replitree.replica.identity import own_identity
 from replitree.replica.old_parts import RETIRED
@@ -45,6 +45,8 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
         Parts whose files are not what their manifests say; set aside.
     overlapping
         Parts that overlap a chosen one; set aside.
+    detached
+        Parts that a detach has kept aside and left where they were, when its process died; set aside.
     first
         Where its log goes on; None when nothing was written.
     """
@@ -58,6 +60,7 @@ class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     broken: dict[str, str]
     overlapping: tuple[str, ...] = ()
+    detached: tuple[str, ...] = ()
     first: int | None = None
 
 
@@ -96,14 +99,19 @@ def restore_table(
         folder, definition = find_table(Path(config.data) / "tables", name, table_id)
         store = PartStore(folder)
         whole, broken = _verify(store, folder, definition, told)
-        chosen, overlapping = choose_parts(whole)
-        report = _report(config, folder, definition, [whole[part] for part in chosen])
-        report = msgspec.structs.replace(report, broken=broken, overlapping=tuple(part.name for part in overlapping))
+        detached = _detached(store, whole)
+        chosen, overlapping = choose_parts(part for part in whole if part not in detached)
+        report = msgspec.structs.replace(
+            _report(config, folder, definition, [whole[part] for part in chosen]),
+            broken=broken,
+            overlapping=tuple(part.name for part in overlapping),
+            detached=tuple(part.name for part in sorted(detached)),
+        )
         if dry_run:
             return report
         for part, problem in broken.items():
             store.quarantine(part, problem)
-        for part in report.overlapping:
+        for part in (*report.overlapping, *report.detached):
             store.detach(part)
         first = _write(config, definition, {part: whole[part].content_hash for part in chosen})
         return msgspec.structs.replace(report, first=first)
@@ -152,6 +160,12 @@ def _verify(
         if told is not None:
             told(done, len(names))
     return whole, broken
+
+
+def _detached(store: PartStore, whole: dict[Part, PartManifest]) -> frozenset[Part]:
+    """Return the parts that are kept aside as well."""
+    kept = {parse_part(each.part): each.manifest.content_hash for each in store.attachable() if each.name == each.part}
+    return detached_parts({part: manifest.content_hash for part, manifest in whole.items()}, kept)
 
 
 def _check_version(folder: Path, definition: TableDefinition, part: str, manifest: PartManifest) -> None:

@@ -17,11 +17,13 @@ from replitree.protocol.effects import (
     ClientAnswer,
     Commit,
     CurrentEpoch,
+    CurrentSession,
     Effect,
     Epoch,
     Exists,
     Get,
     GetMany,
+    NextNumber,
     ProbeOwner,
     Procedure,
     RequestId,
@@ -95,10 +97,12 @@ class Performer:
     def perform(self, effect: Effect) -> Any:
         """Perform one effect and return its outcome."""
         match effect:
-            case Get() | GetMany() | Exists() | Children() | Sync() | Commit():
+            case Get() | GetMany() | Exists() | Children() | NextNumber() | Sync() | Commit():
                 return self._coordination().perform(effect)
             case CurrentEpoch():
                 return self.epoch.current
+            case CurrentSession():
+                return self._coordination().session_id
             case AdoptEpoch(epoch):
                 self.epoch.adopt(epoch)
                 return None

@@ -1,8 +1,9 @@
 """The server process: one coordination session, an HTTP server, and a table replica for every table that it hosts.
 
-Life: check the configuration, lock the data folder, listen, connect, then serve.  Tables that appear are joined, tables
-that are dropped are left.  When the session ends a new one begins and every table activates again.  SIGTERM drains: no
-new inserts, those that wait are finished, the session is closed.
+Life: check the configuration, lock the data folder, listen, connect, join the tables, then serve.  What can wait (Arrow, the
+general HTTP server) is loaded when the tables are active, or when somebody asks for it: a replica that was away is equal again
+sooner.  Tables that appear are joined, tables that are dropped are left.  When the session ends a new one begins and every
+table activates again.  SIGTERM drains: no new inserts, those that wait are finished, the session is closed.
 
 One line of JSON on standard output says that the server is ready, and where.
 """
@@ -16,12 +17,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
-from aiohttp import web
 
 from replitree.coordination.port import Connected, Coordination, Event, SessionLost, Suspended, Watched, make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
@@ -38,17 +40,29 @@ from replitree.protocol.effects import Children, Exists, Get, GetMany
 from replitree.protocol.layout import Replica, Table
 from replitree.replica.config import Address, ServerConfig, load_config, parse_address, read_token
 from replitree.replica.exchange import Peer
-from replitree.replica.http_api import HttpApi
+from replitree.replica.http_server import HttpServer
 from replitree.replica.identity import decode_identity, own_identity
 from replitree.replica.logs import Log, set_up_logging
 from replitree.replica.metrics import Metrics
 from replitree.replica.table_replica import State, TableReplica
 from replitree.replica.vitals import vitals
-from replitree.storage.definition import TableDefinition, decode_definition
+from replitree.storage.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
 from replitree.storage.durable import store_errors
 
 DRAIN_S = 20.0
 RETRY_S = 1.0
+SETTLE_S_MAX = 5.0
+"""For how long tables that start or recover have the process for themselves, in seconds; then the rest is loaded anyway."""
+
+LATER = (
+    "replitree.storage.conform",
+    "replitree.storage.encode",
+    "replitree.storage.merge",
+    "replitree.storage.mutate",
+    "replitree.storage.mutation",
+)
+"""Modules that inserts, merges and mutations need, and the start of a replica does not; they need Arrow."""
+
 SWITCH_S = 0.0005
 """How long a thread may keep the interpreter from the others: most of ours wait for a disk or a socket and then need little."""
 
@@ -146,6 +160,20 @@ class Server:
         self._started = True
         self._watcher.start()
 
+    def load_the_rest(self) -> None:
+        """Load what a start does not wait for, when the tables are active, and check what needs it."""
+        tables = list(self._tables.values())
+        deadline = time.monotonic() + SETTLE_S_MAX
+        for table in tables:
+            table.wait_settled(max(0.0, deadline - time.monotonic()))
+        try:
+            for table in tables:
+                check_decoded(table.definition)
+        except UnsupportedFormat as error:
+            self._fail(error)
+        for name in LATER:
+            import_module(name)
+
     def stop(self, drain_s: float = DRAIN_S) -> None:
         """Drain every table and close the session."""
         self._stopping = True
@@ -222,9 +250,10 @@ class Server:
                 self._part_with(name, table)
             elif table.state is State.STOPPED and not self._stopping:
                 self._fail(ReplicaBusy(table.why_not_active()))
-        for name in names:
-            if self._config.hosts(name) and name not in self._tables:
-                self._join(name)
+        wanted = [name for name in names if self._config.hosts(name) and name not in self._tables]
+        for replica in [replica for name in wanted if (replica := self._join(name)) is not None]:
+            if replica.wait_started(self._config.session_timeout_s) is State.STOPPED:
+                self._fail(ReplicaBusy(replica.why_not_active()))
 
     def _is_there(self, table: TableReplica) -> bool:
         """Whether coordination has this very table, not another one of its name."""
@@ -234,13 +263,14 @@ class Server:
             return True
         return found is not None and found.table_id == table.definition.table_id
 
-    def _join(self, name: str) -> None:
+    def _join(self, name: str) -> TableReplica | None:
+        """Begin to host a table, if it is there."""
         table = Table(layout.table_path(self._root, name))
         if self._coordination.perform(Exists(layout.dropped(table), watch=True)):
-            return
+            return None
         definition = self._definition(table)
         if definition is None:
-            return
+            return None
         self._folders.add(definition.folder_name)
         replica = TableReplica(
             definition,
@@ -256,13 +286,13 @@ class Server:
         replica.start()
         with self._lock:
             self._tables[name] = replica
-        if replica.wait_started(self._config.session_timeout_s) is State.STOPPED:
-            self._fail(ReplicaBusy(replica.why_not_active()))
+        return replica
 
     def _definition(self, table: Table) -> TableDefinition | None:
         many = self._coordination.perform(GetMany((layout.metadata(table), layout.columns(table))))
         metadata, columns = many.nodes
-        return decode_definition(metadata.value, columns.value) if metadata and columns else None
+        decode = decode_definition if self._started else decode_unchecked  # see `load_the_rest`
+        return decode(metadata.value, columns.value) if metadata and columns else None
 
     def _leave(self, name: str, table: TableReplica) -> None:
         with self._lock:
@@ -337,12 +367,10 @@ async def serve(config: ServerConfig) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
     holder = _Holder()
-    api = HttpApi(holder, token, config.insert_timeout_s)
-    runner = web.AppRunner(api.application(), access_log=None, shutdown_timeout=5.0)
-    await runner.setup()
-    fast_path = api.fast_path()
+    http = HttpServer(holder, token, config.insert_timeout_s)
+    loading: asyncio.Task[None] | None = None
     try:
-        address = Address(listen.host, await fast_path.listen(runner, listen.host, listen.port))
+        address = Address(listen.host, await http.listen(listen.host, listen.port))
         advertised = parse_address(config.advertise, "advertise") if config.advertise else address
         session = await asyncio.to_thread(
             ZooKeeperCoordination, config.zookeeper, session_timeout_s=config.session_timeout_s
@@ -351,7 +379,7 @@ async def serve(config: ServerConfig) -> None:
         holder.server = server
         server.on_failure = partial(loop.call_soon_threadsafe, stop.set)
         await asyncio.to_thread(server.start)
-        _calm_collector()
+        loading = loop.create_task(_load_the_rest(server, http))
         print(msgspec.json.encode({"ready": True, "address": str(address)}).decode(), flush=True)  # noqa: T201
         await stop.wait()
         server.log.info("stopping")
@@ -359,9 +387,20 @@ async def serve(config: ServerConfig) -> None:
         if server.failure is not None:
             raise server.failure
     finally:
-        fast_path.close()
-        await runner.cleanup()
+        if loading is not None:
+            await asyncio.wait({loading})
+        await http.close()
         os.close(lock)
+
+
+async def _load_the_rest(server: Server, http: HttpServer) -> None:
+    """Load what nobody has needed so far."""
+    try:
+        await asyncio.to_thread(server.load_the_rest)
+        await http.load()
+    except Exception:  # noqa: BLE001 - whoever needs it hears of it
+        server.log.defect("not everything can be loaded")
+    _calm_collector()
 
 
 def _calm_collector() -> None:
@@ -369,6 +408,7 @@ def _calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_OBJECTS, 20, 20)
+    gc.enable()
 
 
 class _Holder:
@@ -409,9 +449,3 @@ def main(config_path: str) -> int:
         print(f"replitree server: {error}", file=sys.stderr)  # noqa: T201
         return 2 if type(error).__name__ in ("BadInput", "InvalidName") else 1
     return 0
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] != "--config":
-        sys.exit("usage: python -m replitree.replica.server --config FILE")
-    sys.exit(main(sys.argv[2]))

@@ -99,9 +99,11 @@ def _parts_at(host: Host, index: LogIndex) -> tuple[Part, ...]:
     def is_here(part: Part) -> bool:
         return part in held or host.old_parts.is_old(part.name)
 
-    found = None
-    if progress.place is not None:
-        found = progress.history.parts_at(progress.place, index, progress.queue(), is_here)
+    place, queue, found = progress.place, progress.queue(), None
+    if progress.is_torn:
+        raise ReplicaUnavailable(f"replica {host.replica.name} is about to read its state again; try again")
+    if place is not None:
+        found = progress.history.parts_at(place, index, queue, is_here)
     if found is None:
         raise SnapshotExpired(
             f"replica {host.replica.name} knows what the table was from index {progress.history.first} on, not at {index}"

@@ -46,6 +46,7 @@ from replitree.replica.cleaner import Cleaner
 from replitree.replica.commands import Commands
 from replitree.replica.config import ServerConfig
 from replitree.replica.definitions import Definitions
+from replitree.replica.end_of_log import EndOfLog
 from replitree.replica.exchange import Exchange, Peer
 from replitree.replica.identity import Identity
 from replitree.replica.inserts import Inserts
@@ -61,6 +62,7 @@ from replitree.replica.old_parts import OldParts
 from replitree.replica.payloads import Payload
 from replitree.replica.prepared import Prepared
 from replitree.replica.progress import Lane, Progress
+from replitree.replica.quorums import Quorums
 from replitree.replica.recovery import Recovery
 from replitree.replica.report import manifest_if_there, measure, status_of
 from replitree.replica.runner import Performer
@@ -145,6 +147,7 @@ class TableReplica:
         self._trouble: str | None = None
         self.on_end: Callable[[], object] = lambda: None
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
+        self.quorums = Quorums(self, self.is_stopping, self._answer)
         self.puller = Puller(self, self.is_stopping)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
         self._executors = [
@@ -156,6 +159,7 @@ class TableReplica:
         self.cleaner = Cleaner(self, self.is_stopping)
         self.checker = Checker(self, self.is_stopping)
         self.commands = Commands(self)
+        self.end_of_log = EndOfLog(self)
         self._maintenance = Maintenance(self)
         self._activation = Activation(self)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
@@ -301,6 +305,7 @@ class TableReplica:
         self.puller.start()
         for executor in self._executors:
             executor.start()
+        self.quorums.start()
         self.leader.start()
         self.cleaner.start()
         self.checker.start()
@@ -311,12 +316,18 @@ class TableReplica:
             self._changed.wait_for(lambda: self._state is not State.STARTING, timeout_s)
             return self._state
 
+    def wait_settled(self, timeout_s: float) -> None:
+        """Wait until it is neither starting nor recovering."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state not in (State.STARTING, State.RECOVERING), timeout_s)
+
     def stop(self, timeout_s: float) -> None:
         """Finish the inserts that wait, then stop every thread."""
         self.inserts.close(timeout_s)
         with self._changed:
             self._set(State.STOPPED, "shut down")
         self.progress.wake()
+        self.quorums.join(timeout_s)
         self.leader.join(timeout_s)
         self.cleaner.join(timeout_s)
         self.checker.close(timeout_s)

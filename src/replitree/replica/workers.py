@@ -13,7 +13,7 @@ from typing import Protocol
 
 from replitree.errors import CoordinationUnavailable, ReplitreeError, UnsupportedFormat
 from replitree.protocol.effects import Epoch, LogIndex
-from replitree.protocol.entries import AlterEntry, MergeEntry, MutateEntry
+from replitree.protocol.entries import AlterEntry, FailEntry, MergeEntry, MutateEntry, SettleEntry
 from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, execute
 from replitree.protocol.layout import Replica
 from replitree.protocol.pull import (
@@ -26,6 +26,7 @@ from replitree.protocol.pull import (
     load,
     pull_log,
 )
+from replitree.protocol.quorum import rejoin
 from replitree.protocol.registration import Executed, QueueMoved
 from replitree.replica.definitions import Definitions
 from replitree.replica.logs import Log
@@ -55,6 +56,7 @@ class Host(Protocol):
     store_performer: StorePerformer
     old_parts: OldParts
     definitions: Definitions
+    lacking: dict[str, str]
     metrics: Metrics
     log: Log
 
@@ -152,7 +154,8 @@ class Puller:
                 progress.pulled(place, entries)
                 self._follow_columns(entries)
                 self._gathered += len(entries)
-                self._pulled_at = time.monotonic()
+                is_urgent = bool(place.open) or any(isinstance(item.entry, SettleEntry | FailEntry) for item in entries)
+                self._pulled_at = 0.0 if is_urgent else time.monotonic()  # somebody waits for a quorum: gather nothing
                 host.metrics.pulled.labels(host.replica.table.name).inc(len(entries))
                 if more:
                     self._wake.set()
@@ -177,8 +180,11 @@ class Puller:
         """Take the replica's state from coordination; what was executed unnoticed becomes visible.  False: do it again."""
         host = self._host
         begun = host.progress.begin_load()
-        left = host.progress.take_over(host.performer.run(load(host.replica)), begun)
+        loaded = host.performer.run(load(host.replica))
+        left = host.progress.take_over(loaded, begun)
         host.old_parts.retire(left or ())
+        if left is not None:
+            host.performer.run(rejoin(host.replica, loaded, host.lacking))
         return left is not None
 
 

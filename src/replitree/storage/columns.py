@@ -18,15 +18,16 @@ Absent on purpose: which changes are allowed; see `replitree.storage.evolve`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
-import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from replitree.errors import BadInput
 from replitree.storage.manifest import Bound, bound_of
-from replitree.storage.types import parse_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Plain: TypeAlias = bool | int | float | str
 """A value in JSON, as manifests write them: dates in days, timestamps in microseconds, decimals and bytes as text."""
@@ -70,6 +71,8 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def arrow_type(self) -> pa.DataType:
         """The Arrow type of the values."""
+        from replitree.storage.types import parse_type
+
         return parse_type(self.type)
 
     @property
@@ -115,6 +118,8 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.named(self.stored_name).typed(self.stored_type, self.stored_type)
 
     def _scalar(self, value: Plain | UnsetType) -> pa.Scalar:
+        import pyarrow as pa
+
         if isinstance(value, UnsetType):
             return pa.scalar(None, self.arrow_type)
         bound = bound_of(self.type, value)
@@ -124,6 +129,8 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def arrow_scalar(arrow: pa.DataType, value: Bound) -> pa.Scalar:
     """Give a value of a column's kind as a scalar of exactly its type."""
+    import pyarrow as pa
+
     if pa.types.is_date(arrow):
         return pa.scalar(value, pa.int32()).cast(arrow)
     if pa.types.is_timestamp(arrow):

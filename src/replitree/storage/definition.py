@@ -8,7 +8,8 @@ Columns have ids that are never used twice in a table, so a column that is dropp
 `metadata` names columns as data files do (see `replitree.storage.columns`), so that a change of the columns changes the node
 `columns` alone.
 
-Absent on purpose: where parts lie, replicas, anything that changes with an insert.
+Absent on purpose: where parts lie, replicas, anything that changes with an insert; what is checked
+(`replitree.storage.definition_checks`, which needs Arrow's types: a server that starts does not wait for them).
 """
 
 from __future__ import annotations
@@ -18,36 +19,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
-import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
-from replitree.errors import BadInput, InvalidName, UnsupportedFormat
+from replitree.errors import BadInput, UnsupportedFormat
 from replitree.protocol.layout import check_table_name
 from replitree.storage.columns import Column, History, Step, columns_before, columns_ever
-from replitree.storage.merge_policy import PLAIN, MergePolicy, check_policy, parse_policy
-from replitree.storage.nested import same_shape
-from replitree.storage.types import (
-    SchemaField,
-    format_name,
-    format_type,
-    is_nested,
-    parse_schema,
-    parse_type,
-    storable_type,
-)
+from replitree.storage.formats import decode_known
+from replitree.storage.merge_policy import PLAIN, MergePolicy, parse_policy
+from replitree.storage.names import format_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from replitree.storage.types import SchemaField
 
 FORMAT = 1
 COLUMNS_FORMATS = (1, 2)
 """Known formats of the node `columns`; 2 has columns whose insides were altered."""
-COLUMNS_MAX = 2000
-"""Columns of a table: both nodes stay far below ZooKeeper's limit of 1 MB."""
-NAME_CHARACTERS_MAX = 100
-TRANSFORMS_MAX = 8
-BUCKETS_MAX = 1_000_000
 FIRST_SCHEMA_VERSION = 1
 
 _TABLE_ID = re.compile(r"[0-9a-f]{32}")
@@ -92,7 +84,8 @@ class TransformKind(Enum):
     TRUNCATE = "truncate"
 
 
-_WITH_ARGUMENT = frozenset({TransformKind.BUCKET, TransformKind.TRUNCATE})
+WITH_ARGUMENT = frozenset({TransformKind.BUCKET, TransformKind.TRUNCATE})
+"""Those that take a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +187,7 @@ class TableDefinition:
             The table can't have these columns.
         """
         found = self.with_columns(columns, self.schema_version + 1, (*self.history, *steps))
-        _check_definition(found)
+        _check(found)
         return found
 
     def with_columns(self, columns: tuple[Column, ...], version: int, history: History) -> TableDefinition:
@@ -249,14 +242,9 @@ class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     history: History | UnsetType = UNSET
 
 
-class _Format(msgspec.Struct, frozen=True):
-    format: int
-
-
 _encoder = msgspec.json.Encoder(order="deterministic")
 _metadata_decoder = msgspec.json.Decoder(_Metadata)
 _columns_decoder = msgspec.json.Decoder(_Columns)
-_format_decoder = msgspec.json.Decoder(_Format)
 
 
 # --- making one -----------------------------------------------------------------------------------------------------------
@@ -305,7 +293,7 @@ def define_table(
         settings=settings or DEFAULT_SETTINGS,
         policy=parse_policy(policy) if isinstance(policy, str) else policy,
     )
-    _check_definition(definition)
+    _check(definition)
     return definition
 
 
@@ -317,8 +305,24 @@ def decode_definition(metadata: bytes, columns: bytes) -> TableDefinition:
     UnsupportedFormat
         Written by a newer replitree, or not by one.
     """
-    head = _decode(_metadata_decoder, metadata, "metadata", (FORMAT,))
-    body = _decode(_columns_decoder, columns, "columns", COLUMNS_FORMATS)
+    definition = decode_unchecked(metadata, columns)
+    check_decoded(definition)
+    return definition
+
+
+def check_decoded(definition: TableDefinition) -> None:
+    """Do nothing with a definition that was read and that this replitree understands.  Raises as `decode_definition`."""
+    try:
+        _check(definition.stored)
+        _check(definition)
+    except BadInput as error:
+        raise _not_understood(error) from error
+
+
+def decode_unchecked(metadata: bytes, columns: bytes) -> TableDefinition:
+    """Read a definition; whether a table can have it is left to `check_decoded`.  Raises as `decode_definition`."""
+    head = decode_known(_metadata_decoder, metadata, "the table's metadata node", (FORMAT,))
+    body = decode_known(_columns_decoder, columns, "the table's columns node", COLUMNS_FORMATS)
     try:
         stored = TableDefinition(
             name=check_table_name(head.name),
@@ -329,15 +333,22 @@ def decode_definition(metadata: bytes, columns: bytes) -> TableDefinition:
             settings=head.settings,
             policy=parse_policy(head.policy),
         )
-        _check_definition(stored)
-        history = () if isinstance(body.history, UnsetType) else body.history
-        definition = stored.with_columns(body.columns, body.schema_version, history)
-        _check_definition(definition)
+        for name in (*stored.key_columns, *stored.policy.columns):
+            stored.column(name)
     except BadInput as error:
-        raise UnsupportedFormat(
-            f"the table's definition is not one that this replitree understands: {error}"
-        ) from error
-    return definition
+        raise _not_understood(error) from error
+    history = () if isinstance(body.history, UnsetType) else body.history
+    return stored.with_columns(body.columns, body.schema_version, history)
+
+
+def _not_understood(error: BadInput) -> UnsupportedFormat:
+    return UnsupportedFormat(f"the table's definition is not one that this replitree understands: {error}")
+
+
+def _check(definition: TableDefinition) -> None:
+    from replitree.storage.definition_checks import check_definition
+
+    check_definition(definition)
 
 
 def parse_transform(text: str) -> Transform:
@@ -363,7 +374,7 @@ def parse_transform(text: str) -> Transform:
         kinds = ", ".join(kind.value for kind in TransformKind)
         raise BadInput(f"{text!r} is not a partition transform: use a column or one of {kinds}")
     kind = TransformKind(word)
-    if kind not in _WITH_ARGUMENT:
+    if kind not in WITH_ARGUMENT:
         return Transform(kind, _column_name(inside))
     argument, comma, column = inside.partition(",")
     if not comma or re.fullmatch(r"\s*[0-9]{1,9}\s*", argument) is None:
@@ -386,6 +397,10 @@ def _transforms_of(given: str | Transform | Sequence[str | Transform]) -> tuple[
 
 
 def _columns_of(schema: pa.Schema | str) -> tuple[Column, ...]:
+    import pyarrow as pa
+
+    from replitree.storage.types import format_type, parse_schema
+
     if isinstance(schema, str):
         fields = parse_schema(schema)
     elif isinstance(schema, pa.Schema):
@@ -398,154 +413,12 @@ def _columns_of(schema: pa.Schema | str) -> tuple[Column, ...]:
 
 
 def _field_of(field: pa.Field) -> SchemaField:
+    from replitree.storage.types import SchemaField, storable_type
+
     try:
         return SchemaField(field.name, storable_type(field.type), field.nullable)
     except BadInput as error:
         raise BadInput(f"column {field.name!r}: {error}") from error
-
-
-# --- checks ---------------------------------------------------------------------------------------------------------------
-
-
-def _check_definition(definition: TableDefinition) -> None:
-    _check_columns(definition)
-    _check_order(definition)
-    _check_partition(definition)
-    types = {column.name: column.arrow_type for column in definition.columns}
-    check_policy(definition.policy, types, definition.order_by, definition.key_columns)
-    _check_settings(definition.settings)
-    _check_history(definition)
-
-
-def _check_history(definition: TableDefinition) -> None:
-    versions = [step.version for step in definition.history]
-    if versions != sorted(versions) or not set(versions) <= set(range(FIRST_SCHEMA_VERSION, definition.schema_version)):
-        raise BadInput("the columns' history has versions that the table did not have")
-    columns = definition.columns
-    for step in reversed(definition.history):
-        columns = columns_before(columns, step)
-    stored = {(c.stored_name.lower(), c.id) for c in columns_ever(definition.columns, definition.history)}
-    _check_unique([name for name, _ in sorted(stored)], "two columns are named {} in data files")
-
-
-def _check_columns(definition: TableDefinition) -> None:
-    columns = definition.columns
-    if not 1 <= len(columns) <= COLUMNS_MAX:
-        raise BadInput(f"a table has 1 to {COLUMNS_MAX} columns, not {len(columns)}")
-    for column in columns:
-        check_column_name(column.name)
-        for text in {column.type, column.stored_type}:
-            if format_type(parse_type(text)) != text:
-                raise BadInput(f"column {column.name!r}: {text!r} is not the text form of a type")
-        if not same_shape(column.arrow_type, parse_type(column.stored_type)):
-            raise BadInput(
-                f"column {column.name!r}: its type in data files, {column.stored_type}, is not a {column.type}"
-            )
-        _check_defaults(column)
-    _check_unique(
-        [c.name.lower() for c in columns], "two columns are named {} (Spark does not tell upper from lower case)"
-    )
-    _check_unique([str(c.id) for c in columns], "two columns have the id {}")
-
-
-def _check_defaults(column: Column) -> None:
-    try:
-        assert column.initial_scalar.type == column.default_scalar.type
-    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
-        raise BadInput(f"column {column.name!r}: its default is not a {column.type}: {error}") from error
-
-
-def check_column_name(name: str) -> None:
-    """Do nothing when a column, or a field inside one, can have this name.
-
-    Raises
-    ------
-    InvalidName
-        It can't.
-    """
-    if not name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable() or name != name.strip():
-        raise InvalidName(f"{name!r} can't be a column's name: use 1 to {NAME_CHARACTERS_MAX} printable characters")
-
-
-def _check_order(definition: TableDefinition) -> None:
-    _check_unique(list(definition.order_by), "order_by has {} twice")
-    for name in definition.order_by:
-        column = definition.column(name)
-        if is_nested(column.arrow_type):
-            raise BadInput(f"rows can't be ordered by {name!r}: {column.type} has no order; use a plain column")
-
-
-def _check_partition(definition: TableDefinition) -> None:
-    transforms = definition.partition_by
-    if len(transforms) > TRANSFORMS_MAX:
-        raise BadInput(f"partition_by has {len(transforms)} transforms; at most {TRANSFORMS_MAX} are possible")
-    _check_unique([t.text for t in transforms], "partition_by has {} twice")
-    for transform in transforms:
-        _check_transform(transform, definition.column(transform.column))
-
-
-def _check_transform(transform: Transform, column: Column) -> None:
-    if not _TAKES[transform.kind](column.arrow_type):
-        raise BadInput(f"{transform.text}: {transform.kind.value} can't take a {column.type}; {_HINT[transform.kind]}")
-    if (transform.argument is None) == (transform.kind in _WITH_ARGUMENT):
-        raise BadInput(f"{transform.text}: only bucket and truncate take a number")
-    if transform.argument is not None and not 1 <= transform.argument <= _ARGUMENT_MAX[transform.kind]:
-        raise BadInput(f"{transform.text}: the number must be 1 to {_ARGUMENT_MAX[transform.kind]}")
-
-
-def _is_date(arrow: pa.DataType) -> bool:
-    return bool(pa.types.is_date(arrow) or pa.types.is_timestamp(arrow))
-
-
-def _is_truncatable(arrow: pa.DataType) -> bool:
-    kinds = pa.types
-    return bool(kinds.is_integer(arrow) or kinds.is_decimal(arrow) or kinds.is_string(arrow) or kinds.is_binary(arrow))
-
-
-def _is_hashable(arrow: pa.DataType) -> bool:
-    return _is_truncatable(arrow) or _is_date(arrow)
-
-
-def _is_nameable(arrow: pa.DataType) -> bool:
-    return _is_hashable(arrow) or bool(pa.types.is_boolean(arrow))
-
-
-_TAKES = {
-    TransformKind.IDENTITY: _is_nameable,
-    TransformKind.YEAR: _is_date,
-    TransformKind.MONTH: _is_date,
-    TransformKind.DAY: _is_date,
-    TransformKind.HOUR: pa.types.is_timestamp,
-    TransformKind.BUCKET: _is_hashable,
-    TransformKind.TRUNCATE: _is_truncatable,
-}
-_HINT = {
-    TransformKind.IDENTITY: "equal floating-point or nested values make no partitions",
-    TransformKind.YEAR: "use a date or timestamp column",
-    TransformKind.MONTH: "use a date or timestamp column",
-    TransformKind.DAY: "use a date or timestamp column",
-    TransformKind.HOUR: "use a timestamp column",
-    TransformKind.BUCKET: "use integers, decimals, strings, binaries, dates or timestamps",
-    TransformKind.TRUNCATE: "use integers, decimals, strings or binaries",
-}
-_ARGUMENT_MAX = {TransformKind.BUCKET: BUCKETS_MAX, TransformKind.TRUNCATE: 999_999_999}
-
-
-def _check_settings(settings: TableSettings) -> None:
-    for name in settings.__struct_fields__:
-        value = getattr(settings, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise BadInput(f"setting {name} must be a whole number above 0, not {value!r}")
-    if settings.parts_delay > settings.parts_max:
-        raise BadInput("setting parts_delay must not be above parts_max: inserts are delayed first, then refused")
-    if settings.compression_level > 22:
-        raise BadInput("setting compression_level must be 1 to 22")
-
-
-def _check_unique(names: list[str], problem: str) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
-        raise BadInput(problem.format(repr(twice[0])))
 
 
 def _check_table_id(table_id: str) -> str:
@@ -560,21 +433,6 @@ def _listed(names: Sequence[str], limit: int = 20) -> str:
 
 @lru_cache(maxsize=256)
 def _arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    import pyarrow as pa
+
     return pa.schema([pa.field(c.name, c.arrow_type, c.nullable) for c in columns])
-
-
-_Node = TypeVar("_Node", _Metadata, _Columns)
-
-
-def _decode(decoder: msgspec.json.Decoder[_Node], data: bytes, what: str, formats: Sequence[int]) -> _Node:
-    try:
-        found = _format_decoder.decode(data).format
-        if found in formats:
-            return decoder.decode(data)
-    except msgspec.DecodeError as error:
-        raise UnsupportedFormat(
-            f"the table's {what} node can't be read ({error}); was it written by replitree?"
-        ) from error
-    raise UnsupportedFormat(
-        f"the table's {what} node has format {found}, this replitree knows {formats[-1]}: upgrade it"
-    )

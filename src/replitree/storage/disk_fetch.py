@@ -22,9 +22,9 @@ from replitree.errors import CorruptPart
 from replitree.protocol.parts import parse_part
 from replitree.storage.disk_folders import PartFolders
 from replitree.storage.durable import is_folder, store_errors, sync_files, sync_folder, write_file
-from replitree.storage.encode import sync_part
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest, decode_manifest, read_manifest
 from replitree.storage.part_folder import DamagedFile, remove_folder, verify_files
+from replitree.storage.part_sync import sync_part
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,8 @@ class PartFolders:
         self._lock = threading.Lock()
         self._sweeping = threading.Lock()
         self._naming = threading.Lock()
-        self._names_open = True
-        """Whether a part may have a name that is not durable; an earlier process may have left one."""
+        self._names_given, self._names_durable = 1, 0
+        """How many names parts were given, and how many of these are durable; an earlier process may have left one."""
         self._manifests: OrderedDict[str, PartManifest] = OrderedDict()
         self._staged: dict[Path, PartManifest] = {}
         with store_errors(f"make the table's folder {root}"):
@@ -185,18 +185,16 @@ class PartFolders:
 
     def _give_name(self, folder: Path, target: Path) -> None:
         rename(folder, target)
-        self._names_open = True  # after the rename: whoever closes it from now on syncs this name, too
+        with self._lock:
+            self._names_given += 1  # after the rename: whoever reads it from now on syncs this name, too
 
     def sync_names(self) -> None:
         """Make the names of the published parts durable; when they are already, nothing is left to do."""
         with self._naming, store_errors("sync the folder of parts"):  # who comes during a sync waits for its end
-            if self._names_open:
-                self._names_open = False
-                try:
-                    sync_folder(self._parts)
-                except BaseException:
-                    self._names_open = True
-                    raise
+            given = self._names_given
+            if self._names_durable < given:
+                sync_folder(self._parts)
+                self._names_durable = given
 
     # --- what loses it --------------------------------------------------------------------------------------------------
 

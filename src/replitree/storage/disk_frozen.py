@@ -23,9 +23,10 @@ from pathlib import Path
 
 import msgspec
 
-from replitree.errors import BadInput, CorruptPart, InvalidName, UnsupportedFormat
+from replitree.errors import BadInput, CorruptPart, InvalidName
 from replitree.storage.definition import TableDefinition, decode_definition
 from replitree.storage.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
+from replitree.storage.formats import refuse_newer
 from replitree.storage.manifest import MANIFEST_BYTES_MAX, PartManifest
 from replitree.storage.part_folder import NAME_CHARACTERS_MAX, folders, link_part_folder, remove_folder
 
@@ -77,13 +78,8 @@ class FrozenSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return decode_definition(bytes(self.metadata), bytes(self.columns))
 
 
-class _Format(msgspec.Struct, frozen=True):
-    format: int
-
-
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder(FrozenSnapshot)
-_format_decoder = msgspec.json.Decoder(_Format)
 
 
 def describe_snapshot(
@@ -176,9 +172,7 @@ class FrozenFolder:
 
 def _decode(data: bytes, where: str) -> FrozenSnapshot:
     try:
-        found = _format_decoder.decode(data).format
-        if found > FORMAT:
-            raise UnsupportedFormat(f"{where} has format {found}, this replitree knows {FORMAT}: upgrade it")
+        refuse_newer(data, where, FORMAT)
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptPart(f"{where} does not describe a snapshot ({error})") from error

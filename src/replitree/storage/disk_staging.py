@@ -14,7 +14,6 @@ from pathlib import Path
 from replitree.errors import BadInput, CorruptPart
 from replitree.storage.disk_folders import STAGED_NAME, PartFolders
 from replitree.storage.durable import is_folder, rename, store_errors, sync_folder, write_file
-from replitree.storage.encode import sync_part
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest, manifest_problem, read_manifest
 from replitree.storage.part_folder import (
     folders,
@@ -24,6 +23,7 @@ from replitree.storage.part_folder import (
     verify_files,
     whole_manifest,
 )
+from replitree.storage.part_sync import sync_part
 
 
 class StagedParts(PartFolders):

@@ -136,6 +136,13 @@ def make_folder(path: Path) -> bool:
     return True
 
 
+def sync_made(folder: Path, *, is_new: bool) -> None:
+    """Make the names of what was put into a folder durable; when `make_folder` made it, its own as well."""
+    sync_folder(folder)
+    if is_new:
+        sync_folder(folder.parent)
+
+
 def is_folder(path: Path) -> bool:
     """Tell whether there is a real folder of this name, not a link to one."""
     found = _stat(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from replitree.storage.content_hash import ContentHasher
 from replitree.storage.definition import TableDefinition
-from replitree.storage.durable import make_folder, store_errors, sync_folder
+from replitree.storage.durable import store_errors
 from replitree.storage.manifest import PartManifest
 from replitree.storage.merge_write import PartWriter
 
@@ -39,15 +39,9 @@ def empty_part(definition: TableDefinition, partition: str, folder: Path, *, pre
     StoreError
         The disk is full or failing.
     """
-    with store_errors(f"write an empty part into {folder}"):
-        is_new = make_folder(folder)
-        writer = PartWriter(folder / f"{prefix}{partition}", definition.stored, with_nan=frozenset(), group_bytes=1)
-        try:
-            manifest = writer.finish(partition, (), sync=True)
-        except BaseException:
-            writer.discard()
-            raise
-        sync_folder(folder)
-        if is_new:
-            sync_folder(folder.parent)
-    return manifest
+    target = folder / f"{prefix}{partition}"
+    with (
+        store_errors(f"write an empty part into {folder}"),
+        PartWriter(target, definition.stored, with_nan=frozenset(), group_bytes=1) as writer,
+    ):
+        return writer.finish(partition, (), sync=True)

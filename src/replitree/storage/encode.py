@@ -27,11 +27,12 @@ import xxhash
 from replitree.errors import BadInput
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import TableDefinition
-from replitree.storage.durable import HashingFile, make_folder, store_errors, sync_files, sync_folder, write_file
+from replitree.storage.durable import HashingFile, make_folder, store_errors, sync_made, write_file
 from replitree.storage.encodings import writer_options
 from replitree.storage.layout import stored_rows
 from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest, data_file
 from replitree.storage.order import sort_rows
+from replitree.storage.part_sync import sync_part
 from replitree.storage.partition import PartitionRows, split_by_partition
 from replitree.storage.statistics import table_statistics
 
@@ -93,9 +94,7 @@ def stage_table(
         jobs = [_Job(part, definition, folder / f"{prefix}{part.partition}", files_max, sync) for part in parts]
         manifests = tuple(_stage_parts(jobs))
         if sync:
-            sync_folder(folder)
-            if is_new:
-                sync_folder(folder.parent)
+            sync_made(folder, is_new=is_new)
     return manifests
 
 
@@ -158,12 +157,6 @@ def seal_part(folder: Path, manifest: PartManifest, *, sync: bool = True) -> Non
     write_file(f"{folder}/{MANIFEST_FILE}", manifest.encode(), sync=False)
     if sync:
         sync_part(folder, manifest)
-
-
-def sync_part(folder: Path, manifest: PartManifest) -> None:
-    """Make a part's files and their names durable."""
-    sync_files([*(f"{folder}/{file.name}" for file in manifest.files), f"{folder}/{MANIFEST_FILE}"])
-    sync_folder(folder)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------------

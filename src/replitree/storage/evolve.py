@@ -35,11 +35,12 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET
 
-from replitree.errors import BadInput, UnsupportedFormat
+from replitree.errors import BadInput
 from replitree.storage.columns import Column, Plain, Step, columns_ever
 from replitree.storage.defaults import plain_of_scalar
 from replitree.storage.definition import TableDefinition
 from replitree.storage.evolve_nested import add_inside, drop_inside, free_name, rename_inside, widen_inside
+from replitree.storage.formats import decode_known
 from replitree.storage.nested import children
 from replitree.storage.types import format_type, is_nested, parse_type
 from replitree.storage.widen import can_widen, keeps_partitions
@@ -136,13 +137,8 @@ class Alter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _encoder.encode(self)
 
 
-class _Format(msgspec.Struct, frozen=True):
-    format: int
-
-
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder(Alter)
-_format_decoder = msgspec.json.Decoder(_Format)
 
 
 def decode_alter(data: bytes) -> Alter:
@@ -153,13 +149,7 @@ def decode_alter(data: bytes) -> Alter:
     UnsupportedFormat
         A newer replitree wrote it, or none did.
     """
-    try:
-        found = _format_decoder.decode(data).format
-        if found in FORMATS:
-            return _decoder.decode(data)
-    except msgspec.DecodeError as error:
-        raise UnsupportedFormat(f"an alter can't be read ({error}); was it written by replitree?") from error
-    raise UnsupportedFormat(f"an alter has format {found}, this replitree knows up to {FORMATS[-1]}: upgrade it")
+    return decode_known(_decoder, data, "an alter", FORMATS)
 
 
 def apply_alter(definition: TableDefinition, alter: Alter) -> TableDefinition:

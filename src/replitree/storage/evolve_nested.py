@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from replitree.errors import BadInput
 from replitree.storage.columns import Column
-from replitree.storage.definition import NAME_CHARACTERS_MAX, check_column_name
+from replitree.storage.definition_checks import NAME_CHARACTERS_MAX, check_column_name
 from replitree.storage.nested import KEY, child_place, children, field_inside, with_children
 from replitree.storage.types import format_type, is_nested, parse_type
 from replitree.storage.widen import can_widen

@@ -46,7 +46,7 @@ from replitree.storage.expression_types import (
 )
 from replitree.storage.literals import parse_date, parse_moment
 from replitree.storage.predicate import Predicate
-from replitree.storage.predicate_parser import TEXT_CHARACTERS_MAX, column_of, condition_of
+from replitree.storage.predicate_parser import TEXT_CHARACTERS_MAX, column_of, condition_of, parser_problem
 from replitree.storage.types import DECIMAL_PRECISION_MAX, format_type, is_nested, parse_type
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ def parse_assignment(text: str, column: Column, definition: TableDefinition) -> 
         reader = _Reader(text, definition)
         found = reader.expression(sqlglot.parse_one(text, dialect="spark"))
     except SqlglotError as error:
-        first = str(error).splitlines()[0] if str(error) else "no expression"
-        raise BadInput(f"can't read the expression {text!r}: {first}") from error
+        raise BadInput(f"can't read the expression {text!r}: {parser_problem(error) or 'no expression'}") from error
     except RecursionError as error:
         raise BadInput(f"the expression for {column.name!r} is nested too deeply") from error
     if not can_assign(found.type, column.arrow_type):

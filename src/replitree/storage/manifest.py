@@ -29,7 +29,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from replitree.errors import CorruptPart, UnsupportedFormat
+from replitree.errors import CorruptPart
+from replitree.storage.formats import refuse_newer
 
 FORMAT = 1
 MANIFEST_FILE = "manifest.json"
@@ -130,13 +131,8 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
         return _encoder.encode(self)
 
 
-class _Format(msgspec.Struct, frozen=True):
-    format: int
-
-
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder(PartManifest)
-_format_decoder = msgspec.json.Decoder(_Format)
 
 
 def encode_manifest(manifest: PartManifest) -> bytes:
@@ -155,9 +151,7 @@ def decode_manifest(data: bytes, where: str = "manifest") -> PartManifest:
         A newer replitree wrote them.
     """
     try:
-        found = _format_decoder.decode(data).format
-        if found > FORMAT:
-            raise UnsupportedFormat(f"{where} has format {found}, this replitree knows {FORMAT}: upgrade it")
+        refuse_newer(data, where, FORMAT)
         manifest = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptPart(f"{where} is not a part's manifest ({error}); fetch the part again") from error

@@ -35,18 +35,16 @@ import pyarrow as pa
 
 from replitree.errors import BadInput, ReplitreeError
 from replitree.storage.definition import TableDefinition
-from replitree.storage.durable import make_folder, store_errors, sync_folder
+from replitree.storage.durable import store_errors
 from replitree.storage.key_range import KeyRange
 from replitree.storage.layout import shown_rows
+from replitree.storage.limits import MERGE_MEMORY_BYTES
 from replitree.storage.manifest import PartManifest
 from replitree.storage.merge_order import sort_runs
 from replitree.storage.merge_reduce import Reducer, reducer_of, summed_columns
 from replitree.storage.merge_runs import Merging, RunFile, merge_runs, window_bytes
 from replitree.storage.merge_sources import check_files, read_sources, run_files
 from replitree.storage.merge_write import PartWriter
-
-MERGE_MEMORY_BYTES = 192 << 20
-"""What one merge may take, beside what the process has anyway."""
 
 _T = TypeVar("_T")
 
@@ -158,32 +156,22 @@ def _merge(sources: Sequence[Path], definition: TableDefinition, folder: Path, j
     if key_range is None or key_range.lower is None:
         check_files(found, step)
     files, with_nan = run_files(found, table, table.arrow_schema.names, key_range)
-    first = found[0].manifest
+    partition = found[0].manifest.partition
+    values = next((one.manifest.partition_values for one in found if one.manifest.partition_values), ())
+    target = folder / f"{job.prefix}{partition}"
+    nan, group = with_nan | _float_sums(table), window_bytes(job.memory_bytes)
     with store_errors(f"merge parts into {folder}"):
-        is_new = make_folder(folder)
-        target = folder / f"{job.prefix}{first.partition}"
-        writer = PartWriter(
-            target, table, with_nan=with_nan | _float_sums(table), group_bytes=window_bytes(job.memory_bytes)
-        )
         try:
-            with _scratch(target) as scratch:
-                merging = Merging(table.order_by, job.memory_bytes, scratch, step)
-                with closing(_ahead(_reduced(files, merging, table))) as pieces:
-                    for rows, done in pieces:
-                        writer.write(rows)
-                        job.progress(done)
-            values = next((one.manifest.partition_values for one in found if one.manifest.partition_values), ())
-            manifest = writer.finish(first.partition, values, sync=job.sync)
-            if job.sync:
-                sync_folder(folder)
-                if is_new:
-                    sync_folder(folder.parent)
-        except BaseException:
-            writer.discard()
-            raise
+            with PartWriter(target, table, with_nan=nan, group_bytes=group) as writer:
+                with _scratch(target) as scratch:
+                    merging = Merging(table.order_by, job.memory_bytes, scratch, step)
+                    with closing(_ahead(_reduced(files, merging, table))) as pieces:
+                        for rows, done in pieces:
+                            writer.write(rows)
+                            job.progress(done)
+                return writer.finish(partition, values, sync=job.sync)
         finally:
             pa.default_memory_pool().release_unused()
-    return manifest
 
 
 def final_rows(tables: Sequence[pa.Table], definition: TableDefinition) -> pa.Table:

@@ -22,11 +22,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from replitree.errors import BadInput
-from replitree.storage.types import format_name
+from replitree.storage.names import format_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s`,()]+))\s*")
 
@@ -182,9 +184,13 @@ _CHECKS = {PolicyKind.REPLACING: _check_replacing, PolicyKind.SUMMING: _check_su
 
 def is_numeric(arrow: pa.DataType) -> bool:
     """Tell whether values of a type can be added."""
-    return bool(pa.types.is_integer(arrow) or pa.types.is_floating(arrow) or pa.types.is_decimal(arrow))
+    from pyarrow import types as kinds
+
+    return bool(kinds.is_integer(arrow) or kinds.is_floating(arrow) or kinds.is_decimal(arrow))
 
 
 def is_version(arrow: pa.DataType) -> bool:
     """Tell whether values of a type can say which of several rows is newer."""
-    return bool(pa.types.is_integer(arrow) or pa.types.is_date(arrow) or pa.types.is_timestamp(arrow))
+    from pyarrow import types as kinds
+
+    return bool(kinds.is_integer(arrow) or kinds.is_date(arrow) or kinds.is_timestamp(arrow))

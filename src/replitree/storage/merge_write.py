@@ -18,13 +18,14 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from replitree.storage.content_hash import ContentHasher
 from replitree.storage.definition import TableDefinition
-from replitree.storage.durable import HashingFile
+from replitree.storage.durable import HashingFile, make_folder, sync_made
 from replitree.storage.encode import seal_part
 from replitree.storage.encodings import writer_options
 from replitree.storage.manifest import FileEntry, PartManifest, Scalar, data_file
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
 
 
 class PartWriter:
-    """A part that is being written.
+    """A part that is being written.  As a context: whatever goes wrong in it removes what was written.
 
     Parameters
     ----------
     folder
-        The part's folder, which must not exist.
+        The part's folder, which must not exist.  The folder around it is made if missing; its parent must exist.
     definition
         The table, its columns named as in data files.
     with_nan
@@ -52,6 +53,7 @@ class PartWriter:
     def __init__(
         self, folder: Path, definition: TableDefinition, *, with_nan: frozenset[str], group_bytes: int
     ) -> None:
+        self._is_new = make_folder(folder.parent)
         folder.mkdir()
         self._folder = folder
         self._definition = definition
@@ -68,6 +70,15 @@ class PartWriter:
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
         self._entries: list[FileEntry] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._discard()
 
     def write(self, rows: pa.Table) -> None:
         """Add rows, in the order of the part."""
@@ -112,9 +123,11 @@ class PartWriter:
             content_hash=self._hasher.hexdigest(),
         )
         seal_part(self._folder, manifest, sync=sync)
+        if sync:
+            sync_made(self._folder.parent, is_new=self._is_new)
         return manifest
 
-    def discard(self) -> None:
+    def _discard(self) -> None:
         """Remove what was written."""
         if self._writer is not None and self._file is not None:
             self._file.close()

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from replitree.errors import BadInput, ReplitreeError
 from replitree.storage.definition import TableDefinition
-from replitree.storage.durable import make_folder, store_errors, sync_folder
+from replitree.storage.durable import store_errors
 from replitree.storage.encodings import columns_with_nan, leaf_types
 from replitree.storage.expression import Truths, columns_of, evaluate, where_true
 from replitree.storage.expression_kernels import NoValueError
@@ -121,17 +121,12 @@ def mutate_part(
     with_nan = _survey(change, memory_bytes, step)
     if with_nan is None:
         return None
+    target = folder / f"{prefix}{found.manifest.partition}"
     with store_errors(f"write a mutated part into {folder}"):
-        is_new = make_folder(folder)
-        target = folder / f"{prefix}{found.manifest.partition}"
         try:
-            manifest = _write(change, with_nan, target, memory_bytes, step, progress)
+            return _write(change, with_nan, target, memory_bytes, step, progress)
         finally:
             pa.default_memory_pool().release_unused()
-        sync_folder(folder)
-        if is_new:
-            sync_folder(folder.parent)
-    return manifest
 
 
 def _write(
@@ -144,9 +139,8 @@ def _write(
 ) -> PartManifest:
     table, source = change.table, change.source.manifest
     files, _ = run_files([change.source], table, table.arrow_schema.names)
-    writer = PartWriter(target, table, with_nan=with_nan, group_bytes=max(1, memory_bytes // GROUP_SHARE))
     done = 0
-    try:
+    with PartWriter(target, table, with_nan=with_nan, group_bytes=max(1, memory_bytes // GROUP_SHARE)) as writer:
         for file in files:
             with closing(_batches(file, memory_bytes)) as batches:
                 for rows in batches:
@@ -158,9 +152,6 @@ def _write(
                     progress(done)
             writer.end_run()
         return writer.finish(source.partition, source.partition_values, sync=True)
-    except BaseException:
-        writer.discard()
-        raise
 
 
 def _survey(change: _Change, memory_bytes: int, step: Callable[[], None]) -> frozenset[str] | None:

@@ -34,9 +34,11 @@ from replitree.storage.definition import TableDefinition
 from replitree.storage.expression import Constant, Expression, condition_values, evaluate
 from replitree.storage.expression_kernels import NoValueError
 from replitree.storage.expression_parser import parse_assignment, varying_function
+from replitree.storage.formats import decode_known
 from replitree.storage.manifest import PartManifest, is_partition_id
+from replitree.storage.names import format_name
 from replitree.storage.predicate import Predicate
-from replitree.storage.predicate_parser import parse_predicate
+from replitree.storage.predicate_parser import parse_predicate, parser_problem
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -90,13 +92,8 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
         return self.encode().decode()
 
 
-class _Format(msgspec.Struct, frozen=True):
-    format: int
-
-
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder(Mutation)
-_format_decoder = msgspec.json.Decoder(_Format)
 
 
 def decode_mutation(data: bytes | str) -> Mutation:
@@ -107,13 +104,27 @@ def decode_mutation(data: bytes | str) -> Mutation:
     UnsupportedFormat
         A newer replitree wrote it, or none did.
     """
+    return decode_known(_decoder, data, "a mutation", (FORMAT,))
+
+
+def as_statement(command: str, table: str) -> str:
+    """Return a mutation's text as the statement that it is; one that can't be read, as it stands.
+
+    >>> as_statement('{"format":1,"kind":"delete","where":"k = 1"}', "events")
+    'DELETE FROM events WHERE k = 1'
+    >>> as_statement('{"format":1,"kind":"update","where":"true","assignments":[["v","v + 1"],["a b","0"]]}', "events")
+    'UPDATE events SET v = v + 1, `a b` = 0 WHERE true'
+    >>> as_statement("of a newer version", "events")
+    'of a newer version'
+    """
     try:
-        found = _format_decoder.decode(data).format
-        if found == FORMAT:
-            return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnsupportedFormat(f"a mutation can't be read ({error}); was it written by replitree?") from error
-    raise UnsupportedFormat(f"a mutation has format {found}, this replitree knows {FORMAT}: upgrade it")
+        mutation = decode_mutation(command)
+    except UnsupportedFormat:
+        return command
+    if mutation.kind is MutationKind.DELETE:
+        return f"DELETE FROM {table} WHERE {mutation.where}"  # noqa: S608 - it is shown, not run
+    changes = ", ".join(f"{format_name(column)} = {value}" for column, value in mutation.assignments)
+    return f"UPDATE {table} SET {changes} WHERE {mutation.where}"  # noqa: S608 - it is shown, not run
 
 
 # --- making one -----------------------------------------------------------------------------------------------------------
@@ -173,7 +184,7 @@ def parse_mutation(statement: str, definition: TableDefinition, *, partition: st
     try:
         trees = [tree for tree in sqlglot.parse(statement, dialect="spark") if tree is not None]
     except SqlglotError as error:
-        raise BadInput(f"can't read the statement {statement!r}: {str(error).splitlines()[0]}") from error
+        raise BadInput(f"can't read the statement {statement!r}: {parser_problem(error)}") from error
     except RecursionError as error:
         raise BadInput("the statement is nested too deeply; use IN (…) for many values") from error
     tree = trees[0] if len(trees) == 1 else None
@@ -273,7 +284,7 @@ def _refuse_comments(text: str) -> None:
     try:
         tokens = sqlglot.tokenize(text, dialect="spark")
     except SqlglotError as error:
-        raise BadInput(f"can't read {text[:200]!r}: {str(error).splitlines()[0]}") from error
+        raise BadInput(f"can't read {text[:200]!r}: {parser_problem(error)}") from error
     if any(token.comments for token in tokens):
         raise BadInput(f"{text[:200]!r} has a comment, which the log has no place for; leave it out")
 

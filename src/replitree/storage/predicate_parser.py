@@ -10,6 +10,7 @@ A literal gets the column's type before anything is compared, see `replitree.sto
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -43,6 +44,9 @@ from replitree.storage.types import DECIMAL_PRECISION_MAX, format_type, is_neste
 if TYPE_CHECKING:
     from sqlglot import exp
 
+_INCOMPLETE = re.compile(r"Required keyword: '\w+' missing for <class '(?:\w+\.)*(\w+)'>")
+"""How sqlglot says that something is missing."""
+
 TEXT_CHARACTERS_MAX = 100_000
 EXPONENT_MAX = 400
 """Numbers beyond 10^400 are beyond every column."""
@@ -67,8 +71,7 @@ def parse_predicate(text: str, definition: TableDefinition) -> Predicate:
         tree = sqlglot.parse_one(text, dialect="spark")
         return Predicate(text, _Translator(text, definition).node(tree), definition)
     except SqlglotError as error:
-        first = str(error).splitlines()[0] if str(error) else "no condition"
-        raise BadInput(f"can't read the condition {text!r}: {first}") from error
+        raise BadInput(f"can't read the condition {text!r}: {parser_problem(error) or 'no condition'}") from error
     except RecursionError as error:
         raise BadInput("the condition is nested too deeply; use IN (…) for many values") from error
 
@@ -81,6 +84,16 @@ def condition_of(tree: exp.Expr, text: str, definition: TableDefinition) -> Pred
 def column_of(tree: exp.Expr, text: str, definition: TableDefinition) -> ColumnRef:
     """Give the column, or the field of one, that a tree of sqlglot's names.  Raises as `parse_predicate`."""
     return _Translator(text, definition).column(tree)
+
+
+def parser_problem(error: Exception) -> str:
+    """Return what sqlglot found wrong, on one line and without the names of its classes.
+
+    >>> parser_problem(ValueError("Required keyword: 'this' missing for <class 'sqlglot.expressions.query.Where'>. Line 1"))
+    'WHERE is not complete. Line 1'
+    """
+    first = (str(error).splitlines() or [""])[0]
+    return _INCOMPLETE.sub(lambda found: f"{found[1].upper()} is not complete", first)
 
 
 class _Translator:
@@ -163,7 +176,7 @@ class _Translator:
             return coerce(column, op, value)
         except (NoMeaningError, ValueError) as error:
             name = ".".join(column.path)
-            raise self.error(f"{name} is a {format_type(column.type)} column and {value!r} is not; {error}") from error
+            raise self.error(f"column {name} is {format_type(column.type)}, and {value!r} is not; {error}") from error
 
     def columns(self, left: ColumnRef, op: Operator, right: ColumnRef) -> Node:
         if is_nested(left.type) or not (left.type == right.type or _are_comparable_numbers(left.type, right.type)):

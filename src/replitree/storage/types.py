@@ -25,6 +25,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from replitree.errors import BadInput
+from replitree.storage.names import format_name
 
 NESTING_MAX = 32
 """Levels of lists, structs and maps that a type may have."""
@@ -350,12 +351,6 @@ def format_type(arrow: pa.DataType) -> str:
     if kinds.is_struct(arrow):
         return f"struct<{','.join(f'{format_name(f.name)}:{format_type(f.type)}' for f in arrow)}>"
     raise BadInput(f"a column can't have the type {arrow}")
-
-
-def format_name(name: str) -> str:
-    """Write a name so that the parser reads it back: as it is, or in backquotes."""
-    plain = re.fullmatch(r"[^\s<>(),:\[\]=`']+", name) is not None
-    return name if plain else "`" + name.replace("`", "``") + "`"
 
 
 def format_path(names: Sequence[str]) -> str:

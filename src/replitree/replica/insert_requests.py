@@ -1,0 +1,148 @@
+"""Requests for an insert: rows as an Arrow IPC stream are queued for a group, and their answer is waited for, within limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
+from replitree.replica.group_commit import Pending
+from replitree.replica.inserts import Deliver, result_of
+from replitree.replica.mailbox import Mailbox, Waiter
+from replitree.replica.payloads import Overwrite
+from replitree.replica.quorums import Wish
+from replitree.replica.table_replica import TableReplica
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INLINE_PARSE_BYTES = 1 << 20
+"""Bodies up to this size are parsed on the loop; handing them to a thread would cost more."""
+
+
+class InsertRequests:
+    """The inserts of one server; made on its loop.
+
+    Parameters
+    ----------
+    timeout_s
+        Seconds after which a client hears "outcome unknown".
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.mailbox = Mailbox()
+
+    async def insert(
+        self, table: TableReplica, body: bytes, token: str | None, overwrite: str, wish: Wish | None = None
+    ) -> dict[str, object]:
+        """Insert the rows of an Arrow IPC stream, wait for the answer, and return it.
+
+        Raises
+        ------
+        ReplitreeError
+            The rows can't be taken, or what became of them is not known.
+        """
+        await self.back_pressure(table)
+        waiter = self.mailbox.expect()
+
+        def take() -> Pending:
+            return self.take(table, body, token, overwrite, waiter.deliver, wish)
+
+        try:
+            is_quick = len(body) <= INLINE_PARSE_BYTES and wish is None
+            pending = take() if is_quick else await asyncio.to_thread(take)
+        except SchemaMismatch:
+            if not await asyncio.to_thread(_has_changed, table):
+                raise
+            pending = await asyncio.to_thread(take)
+        return await self._answer(table, pending, waiter, token)
+
+    @staticmethod
+    def take(
+        table: TableReplica,
+        body: bytes,
+        token: str | None,
+        overwrite: str,
+        deliver: Deliver,
+        wish: Wish | None = None,
+    ) -> Pending:
+        """Queue the rows of an Arrow IPC stream for the next group.  Raises as `Inserts.rows`."""
+        return table.inserts.rows(_parse_arrow(body), token, deliver, overwrite_of(overwrite), wish)
+
+    async def submit(
+        self, table: TableReplica, take: Callable[[Deliver], Pending], token: str | None
+    ) -> dict[str, object]:
+        """Queue an insert in a thread, because it may have to read the table's definition, and wait for its answer."""
+        waiter = self.mailbox.expect()
+        pending = await asyncio.to_thread(take, waiter.deliver)
+        return await self._answer(table, pending, waiter, token)
+
+    async def back_pressure(self, table: TableReplica) -> None:
+        """Wait as long as a partition with many parts demands.  Raises as `Inserts.delay_s`."""
+        delay_s = table.inserts.delay_s()
+        if delay_s:
+            await asyncio.sleep(delay_s)
+            table.inserts.delay_s()
+
+    async def _answer(
+        self, table: TableReplica, pending: Pending, waiter: Waiter, token: str | None
+    ) -> dict[str, object]:
+        """Wait for an insert's answer as long as the configuration allows."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        known_as = token or pending.block
+        async with self.in_time(known_as, pending.patience_s):
+            answer = await waiter.answer
+        table.meter.answered(answer, pending.rows, loop.time() - began)
+        return result_of(answer, pending.rows, known_as, waited=pending.waits)
+
+    @asynccontextmanager
+    async def in_time(self, known_as: str, patience_s: float = 0.0) -> AsyncIterator[None]:
+        """Say "outcome unknown" when it takes longer than the configuration allows, besides the patience with a quorum."""
+        timeout_s = self.timeout_s + patience_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError:
+            raise OutcomeUnknown(
+                f"no answer within {timeout_s:g} s; repeat the insert with the same token", known_as
+            ) from None
+
+
+def overwrite_of(text: str) -> Overwrite:
+    """Return what a query says of overwriting.
+
+    Raises
+    ------
+    BadInput
+        Nothing that there is.
+    """
+    try:
+        return Overwrite(text)
+    except ValueError:
+        raise BadInput(f"overwrite={text!r}: say all or partitions, or leave it out") from None
+
+
+def _has_changed(table: TableReplica) -> bool:
+    """Read the table's definition again; whether it is another one."""
+    known = table.definition
+    return table.definitions.refresh() is not known
+
+
+def _parse_arrow(body: bytes) -> pa.Table:
+    """Read an Arrow IPC stream.
+
+    Raises
+    ------
+    BadInput
+        It is not one.
+    """
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.open_stream(body).read_all()
+    except (pa.ArrowInvalid, OSError, EOFError) as error:
+        raise BadInput(f"the body is not an Arrow IPC stream: {error}") from error

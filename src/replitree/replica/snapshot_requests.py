@@ -1,0 +1,187 @@
+"""Requests for a snapshot: wait for what the reader must see, then say which parts that is.
+
+A replica waits as long as the reader lets it, and then says that it is behind; it never shows less than was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from replitree.errors import BadInput, CorruptPart, ReplicaBehind, ReplicaUnavailable, SnapshotExpired
+from replitree.protocol.effects import LogIndex
+from replitree.protocol.read import READ_LEVELS, ReadLevel, position_of
+from replitree.replica.gate import WAIT_S_DEFAULT, encode_json, number, seconds, wait_until
+from replitree.replica.identity import machine_id
+from replitree.replica.old_parts import LEASE_S_MAX
+from replitree.replica.snapshots import Taken, take_snapshot
+from replitree.replica.table_replica import TableReplica
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a snapshot must show.
+
+    Attributes
+    ----------
+    level
+        What it is promised.
+    at_least, mutated
+        Everything below this index is included, and every mutation up to that one.
+    included
+        The entry at this index counts at a strict level: if it is an insert, it is not open.
+    as_of
+        Exactly what is below this index; None: whatever the level gives.
+    lease_s
+        For how long its parts are kept, in seconds; None: no lease.
+    until
+        When to give up (monotonic seconds).
+    """
+
+    level: ReadLevel
+    at_least: LogIndex
+    mutated: LogIndex
+    included: LogIndex
+    as_of: LogIndex | None
+    lease_s: float | None
+    until: float
+
+    @property
+    def left_s(self) -> float:
+        """How many seconds are left."""
+        return max(0.0, self.until - time.monotonic())
+
+
+async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
+    """Return a snapshot as JSON.
+
+    Parameters
+    ----------
+    query
+        ``level``: what it is promised (`replitree.protocol.read`); ``min_index`` and ``mutated``: what must be in it;
+        ``seen``: the lowest position of a strict read;
+        ``as_of``: exactly what the log has below; ``wait_s``: how long to wait for that; ``lease_s``: how long its parts are
+        kept.
+
+    Raises
+    ------
+    ReplicaBehind
+        This replica does not have that much in time.
+    CoordinationUnavailable
+        A linearizable read could not be had: coordination does not say where the log ends.
+    SnapshotExpired
+        Parts of `as_of` are gone.
+    """
+    if table.recovery.unreadable is not None:  # nobody waits for that: another replica has the rows
+        raise ReplicaUnavailable(f"{table.why_unreadable()}; ask another replica")
+    asked = _asked(query)
+    if asked.level == "eventual":
+        await _wait(table, asked)
+        return await asyncio.to_thread(_snapshot_body, table, asked, asked.as_of)
+    position = await _readable_position(table, asked, await _position(table, asked))
+    return await asyncio.to_thread(_strict_body, table, asked, position)
+
+
+def _asked(query: Mapping[str, str]) -> Asked:
+    """Read what a snapshot must show.
+
+    Raises
+    ------
+    BadInput
+        The level is unknown, a number is none, or `as_of` comes with a level.
+    """
+    level = query.get("level", "eventual")
+    if level not in READ_LEVELS:
+        raise BadInput(f"level={level!r} is unknown: use {', '.join(READ_LEVELS)}")
+    as_of = LogIndex(number(query, "as_of", 0)) if "as_of" in query else None
+    if as_of is not None and level != "eventual":
+        raise BadInput("as_of says exactly what is included: give it or a level, not both")
+    below = number(query, "min_index", 0)
+    at_least = LogIndex(max(below, number(query, "seen", 0), as_of or 0))
+    mutated = LogIndex(number(query, "mutated", -1) if as_of is None else as_of - 1)
+    lease_s = seconds(query, "lease_s", 0.0, LEASE_S_MAX) or None
+    until = time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
+    return Asked(level, at_least, mutated, LogIndex(below - 1), as_of, lease_s, until)
+
+
+async def _wait(table: TableReplica, asked: Asked) -> None:
+    """Wait until every insert and drop below `at_least`, and every mutation up to `mutated`, is executed here."""
+    progress = table.progress
+
+    def is_there() -> bool:
+        return progress.index >= asked.at_least and (asked.mutated < 0 or progress.is_mutated(asked.mutated))
+
+    if not await wait_until(table, is_there, asked.left_s):
+        raise _behind(table, max(asked.at_least, asked.mutated + 1))
+
+
+async def _position(table: TableReplica, asked: Asked) -> LogIndex:
+    """Find out where a strict read stands."""
+    progress = table.progress
+    await wait_until(table, lambda: progress.place is not None, asked.left_s)
+    place = progress.place
+    if place is None:
+        raise ReplicaUnavailable(f"{table.why_not_active()}; ask another replica")
+    end = await table.end_of_log.ask(asked.left_s) if asked.level == "linearizable" else None
+    return position_of(asked.level, asked.at_least, place.pointer.index, end)
+
+
+async def _readable_position(table: TableReplica, asked: Asked, position: LogIndex) -> LogIndex:
+    """Wait until a strict read can be done at a position; return that, or a later one if what was asked for is open there.
+
+    A client that asks for an insert with a quorum may have heard that it is settled, by an entry that is later than its own.
+    """
+    progress = table.progress
+    while True:
+        here = position
+        if not await wait_until(table, lambda: progress.is_readable(here), asked.left_s):  # noqa: B023 - called at once
+            raise _behind(table, position)
+        if asked.included not in progress.open_at(position):
+            return position
+        if not await wait_until(table, lambda: progress.pointer > here, asked.left_s):  # noqa: B023 - called at once
+            raise _behind(table, LogIndex(position + 1))
+        position = progress.pointer
+
+
+def _behind(table: TableReplica, wanted: int) -> ReplicaBehind:
+    return ReplicaBehind(
+        f"replica {table.replica.name} has executed the log up to {table.progress.index}, and the read needs it up to"
+        f" {wanted}: allow more time, or ask another replica"
+    )
+
+
+def _strict_body(table: TableReplica, asked: Asked, position: LogIndex) -> bytes:
+    """Take a snapshot of exactly what is below a position; when it can't be had here any more, a later try can."""
+    try:
+        return _snapshot_body(table, asked, position)
+    except SnapshotExpired as error:
+        raise ReplicaBehind(
+            f"replica {table.replica.name} has gone on beyond {position} ({error}): try again"
+        ) from error
+
+
+def _snapshot_body(table: TableReplica, asked: Asked, as_of: LogIndex | None) -> bytes:
+    """Take a snapshot and return it as JSON; the manifests go in as they are on disk, never decoded."""
+    taken = take_snapshot(table, as_of, asked.lease_s)
+    try:
+        rows = [_row(table, part) for part in sorted(taken.parts)]
+    except CorruptPart as error:
+        if taken.lease is not None:
+            table.old_parts.release(taken.lease)
+        raise SnapshotExpired(f"{error}; take a new snapshot") from error
+    head = {"index": taken.index, "schema_version": table.definition.schema_version, "replica": table.replica.name}
+    head |= {"level": asked.level, "machine": machine_id()}
+    return encode_json({**head, "parts": rows, **_lease(taken, asked.lease_s)})
+
+
+def _row(table: TableReplica, part: str) -> dict[str, object]:
+    manifest = msgspec.Raw(table.store.manifest_bytes(part))
+    return {"part": part, "path": str(table.store.part_path(part)), "manifest": manifest}
+
+
+def _lease(taken: Taken, lease_s: float | None) -> dict[str, object]:
+    return {} if taken.lease is None else {"lease": taken.lease, "lease_s": lease_s}
