@@ -149,6 +149,8 @@ def test_bench_prints_a_report_as_json(run: Run, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(runner, "run_read", lambda **_: Report("read", {"sum_s": 1.0}, {"sum_s": 2.0}, 3, "plain"))
     assert run("bench", "read", "--json").json["ratio"] == {"sum_s": 0.5}
     assert "sum_s" in run("bench", "read").out
+    monkeypatch.setattr(runner, "run_levels", lambda **_: Report("levels", {"idle_eventual_p50_ms": 1.0}, {}, 3))
+    assert run("bench", "levels", "--json").json["ours"] == {"idle_eventual_p50_ms": 1.0}
 
 
 def test_a_long_log_is_pulled_and_cleaned_in_few_requests() -> None:

@@ -96,7 +96,10 @@ def test_change_that_is_not_finished_ends_with_3(
 def test_change_that_finds_nothing_says_so(run: Run, r1: FakeReplica) -> None:
     r1.answers["POST drop"] = NOTHING
     ran = run("table", "drop-partition", "t", "2024-01", "--yes", *URL)
-    assert (ran.status, ran.out) == (0, "t: nothing to change (log index 7)\n")
+    where = "`replitree table partitions t` shows those that have"
+    nothing = f"t: nothing to change: partition 2024-01 has no parts; {where} (log index 7)\n"
+    assert (ran.status, ran.out) == (0, nothing)
+    assert run("table", "detach", "t", "2024-01", *URL).out == nothing
 
 
 def test_range_that_drops_nothing_says_why(run: Run, r1: FakeReplica) -> None:
@@ -174,8 +177,38 @@ def test_replica_that_can_not_be_asked_must_be_named(
     r1.answers |= {"GET detached": {"detached": [ASIDE]}, "DELETE detached/d": {}}
     ran = run("table", "remove-detached", "t", "d", "--yes", *URL)
     assert (ran.status, r1.routes()) == (1, ["GET detached"])
-    assert "r2 can't be asked (r2 does not answer): say --replica NAME" in ran.err
+    assert "r2 can't be asked (r2 does not answer): try again, or name another one with --replica" in ran.err
     assert run("table", "remove-detached", "t", "d", "--yes", "--replica", "r1", *URL).status == 0
+
+
+def test_lists_of_what_lies_aside_are_of_all_replicas_and_name_those_that_are_silent(
+    run: Run, r1: FakeReplica, cluster: FakeCluster
+) -> None:
+    r2 = cluster.add_replica("t", "r2")
+    for replica in (r1, r2):
+        replica.answers |= {"GET detached": {"detached": [ASIDE]}, "GET frozen": {"frozen": [FROZEN]}}
+    found = run("table", "detached", "t", *URL, "--json").json
+    assert ([each["replica"] for each in found["detached"]], found["not_asked"]) == (["r1", "r2"], {})
+    r2.answers["GET frozen"] = Failure(503, "ReplicaUnavailable", "r2 is recovering")
+    ran = run("table", "frozen", "t", *URL)
+    assert (ran.status, "before" in ran.out, "not asked: r2: r2 is recovering" in ran.out) == (0, True, True)
+    found = run("table", "frozen", "t", *URL, "--json").json
+    assert ([each["replica"] for each in found["frozen"]], list(found["not_asked"])) == (["r1"], ["r2"])
+    named = run("table", "frozen", "t", "--replica", "r1", *URL, "--json").json
+    assert ([each["replica"] for each in named["frozen"]], named["not_asked"]) == (["r1"], {})
+    ran = run("table", "frozen", "t", "--replica", "r2", *URL, "--json")
+    assert (ran.status, ran.error["message"]) == (1, "r2 is recovering")
+
+
+def test_detached_part_is_attached_where_it_lies(run: Run, r1: FakeReplica, cluster: FakeCluster) -> None:
+    r2 = cluster.add_replica("t", "r2")
+    r1.answers["GET detached"] = {"detached": []}
+    r2.answers |= {
+        "GET detached": {"detached": [ASIDE]},
+        "POST attach": {"outcome": "inserted", "index": 20, "rows": 10},
+    }
+    assert run("table", "attach", "t", "d", *URL).out == "10 rows of d attached to t\n"
+    assert ("POST attach" in r1.routes(), r2.routes()[-1]) == (False, "POST attach")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +233,22 @@ def test_change_is_repeated_under_the_id_of_its_error(run: Run, r1: FakeReplica,
 def test_query_has_no_id(run: Run, r1: FakeReplica) -> None:
     ran = run("sql", "select 1", "--id", "x", *URL)
     assert (ran.status, "a query has no id" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("DELETE FROM t WHERE k < 5", "--level", "linearizable"), "--level, --as-of and --min-index are for queries"),
+        (("select 1", "--as-of", "x"), "--as-of x: a table and an index of its log, as in TABLE=41; the tables are t"),
+        (("select 1", "--min-index", "nope=3"), "the tables are t"),
+        (("select 1", "--as-of", "3", "--min-index", "t=3"), "--as-of says exactly what is included of t"),
+        (("select 1", "--level", "exact"), "'exact' is not one of: eventual, sequential, linearizable"),
+    ],
+)
+def test_what_a_query_must_see_is_said_well(run: Run, r1: FakeReplica, arguments: tuple[str, ...], what: str) -> None:
+    ran = run("sql", *arguments, *URL)
+    assert (ran.status, what in ran.err) == (2, True), ran.err
+    assert r1.seen == []
 
 
 def test_refused_and_unknown_changes_are_errors(run: Run, r1: FakeReplica) -> None:
@@ -233,7 +282,8 @@ def test_optimize_tells_merges(run: Run, r1: FakeReplica) -> None:
 
 
 def test_mutations_partitions_and_what_lies_aside_are_shown(run: Run, r1: FakeReplica) -> None:
-    mutation = {"index": 7, "command": "DELETE", "parts_done": 3, "parts_left": 2, "reason": "no room"}
+    command = '{"format":1,"kind":"delete","where":"k = 7"}'
+    mutation = {"index": 7, "command": command, "parts_done": 3, "parts_left": 2, "reason": "no room"}
     part = {**ASIDE, "name": "detached_all_0_3_1_0"}
     r1.answers = {
         "GET mutations": {"mutations": [mutation]},
@@ -247,7 +297,7 @@ def test_mutations_partitions_and_what_lies_aside_are_shown(run: Run, r1: FakeRe
     }
     r1.snapshot = {"index": 0, "schema_version": 1, "replica": "r1", "machine": "", "parts": []}
     shown = {
-        ("mutations", "t"): "no room",
+        ("mutations", "t"): "DELETE FROM t WHERE k = 7",
         ("kill-mutation", "t", "7"): "mutation 7 of t killed: 2 parts left as they were",
         ("partitions", "t"): "partitions of t",
         ("detached", "t", "--replica", "r1"): "detached_all_0_3_1_0",

@@ -97,7 +97,7 @@ BROKEN = [
     ("a.csv", b"\xff\xfe\n1\n", "can't be read as csv"),
     ("a.csv.gz", b"no gzip", "can't be read as csv"),
     ("a.jsonl", b"[1]\n", "can't be read as jsonl"),
-    ("a.jsonl", b'{"id": "x"}\n', "can't be read as jsonl"),
+    ("a.jsonl", b'{"id": "x"}\n', "can't be read as jsonl: column 'id' is number, and a row has string"),
     ("a.jsonl", b'{"id": 1', "can't be read as jsonl"),
     ("a.parquet", b"no", "can't be read as parquet"),
     ("a.arrow", b"no", "can't be read as arrow"),

@@ -12,6 +12,7 @@ import pytest
 from replitree.cli.files import FileFormat, Source, find_source
 from replitree.cli.load import Progress, load
 from replitree.client.insert import InsertResult
+from replitree.client.quorum import Quorum
 from replitree.errors import BadInput, OutcomeUnknown
 from replitree.storage.conform import conform
 from replitree.storage.definition import TableDefinition, define_table
@@ -24,14 +25,24 @@ class Recorder:
         self.definition: TableDefinition = define_table("t", "id bigint not null, s string")
         self.tokens: dict[str, pa.Table] = {}
         self.fail_at = fail_at
+        self.quorums: list[tuple[int | str, float | None]] = []
         self.overwritten: list[tuple[str, str | None, pa.Table]] = []
         self.merged: list[pa.Schema] = []
 
     def merge_schema(self, schema: pa.Schema) -> None:
         self.merged.append(schema)
 
-    def insert(self, data: Any, token: str | None, overwrite: str | None = None) -> InsertResult:
+    def insert(
+        self,
+        data: Any,
+        token: str | None,
+        overwrite: str | None = None,
+        quorum: int | str | None = None,
+        quorum_timeout_s: float | None = None,
+    ) -> InsertResult:
         rows = conform(data, self.definition)
+        if quorum is not None:
+            self.quorums.append((quorum, quorum_timeout_s))
         if overwrite is not None:
             self.overwritten.append((overwrite, token, rows))
             return InsertResult(0, rows.num_rows, "duplicate" if token == "known" else "inserted", token)
@@ -158,3 +169,14 @@ def test_columns_of_the_file_are_merged_before_its_rows_are_inserted(file: Sourc
     load(as_table(table), file, merge_schema=True)
     assert table.merged == [pa.schema([("id", pa.int64()), ("s", pa.string())])]
     assert table.ids == list(range(95))
+
+
+def test_every_slice_of_a_file_has_the_quorum_that_is_asked_for(file: Source) -> None:
+    table = Recorder()
+    load(as_table(table), file, quorum=Quorum("majority", 5.0), slice_rows=50)
+    assert table.quorums == [("majority", 5.0)] * 2
+
+
+def test_file_that_overwrites_has_no_quorum(file: Source) -> None:
+    with pytest.raises(BadInput, match="can't have a quorum"):
+        load(as_table(Recorder()), file, overwrite="all", quorum=Quorum(2))

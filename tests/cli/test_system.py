@@ -164,6 +164,16 @@ def test_sql_sees_all_tables(cluster: Cluster, table: str) -> None:
     assert error.count("\n") == 1
 
 
+def test_sql_reads_at_a_level_or_at_an_index(cluster: Cluster, table: str) -> None:
+    for row in ("1,x", "2,y"):
+        cluster.run("insert", table, "-", "--format", "csv", stdin=f"id,s\n{row}\n")
+    query = f"select count(*) n from {table}"
+    assert cluster.json("sql", query, "--level", "linearizable", "--timeout", "20")["rows"] == [{"n": 2}]
+    assert cluster.json("sql", query, "--as-of", f"{table}=1")["rows"] == [{"n": 1}]
+    error = cluster.run("sql", query, "--min-index", f"{table}=1000000", "--timeout", "0.2", status=4)
+    assert "the read needs it up to 1000001" in error
+
+
 def test_sql_prints_csv(cluster: Cluster) -> None:
     out = cluster.run("sql", "select 1 as a, 'b, c' as d, cast(null as int) as e", "--output", "csv")
     assert out == 'a,d,e\n1,"b, c",\n'

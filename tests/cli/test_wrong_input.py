@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from replitree.cli import version as version_command
-from tests.cli.conftest import Run
+from tests.cli.conftest import Ran, Run
 from tests.cli.powers import permissions_count
 
 NOWHERE = "zk://127.0.0.1:1/replitree"
@@ -200,6 +201,32 @@ def test_broken_pipe_to_a_server_is_not_taken_for_a_closed_output() -> None:
 def test_folder_that_can_not_be_made_is_named(run: Run) -> None:
     ran = run("up", "--dir", "/proc/nowhere")
     assert (ran.status, ran.err) == (1, "replitree: /proc/nowhere: No such file or directory\n")
+
+
+def test_a_server_says_why_it_can_not_begin(run: Run, tmp_path: Path) -> None:
+    token, config = tmp_path / "token", tmp_path / "r1.toml"
+    known = f'name = "r1"\nzookeeper = "{NOWHERE}"\ntoken_file = "{token}"\n'
+    token.write_text("a-token-of-some-length")
+
+    config.write_text(f'{known}data = "{tmp_path}/data"\n')
+    assert "chmod 600" in one_line(run("server", "--config", "r1.toml"), 2)
+    token.chmod(0o600)
+
+    config.write_text(f'{known}data = "{tmp_path}/rows.csv"\n')
+    assert f"can't use the data folder {tmp_path}/rows.csv" in one_line(run("server", "--config", "r1.toml"), 1)
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config.write_text(f'{known}data = "{tmp_path}/data"\nlisten = "{address}"\n')
+        said = one_line(run("server", "--config", "r1.toml"), 2)
+    assert f"can't listen on {address} (Address already in use)" in said
+
+
+def one_line(ran: Ran, status: int) -> str:
+    assert ran.status == status
+    assert ran.out == ""
+    assert ran.err.count("\n") == 1
+    return ran.err
 
 
 def test_ctrl_c_ends_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from replitree.client.answers import Postponed
 from replitree.client.doctor import Finding, Severity, examine, worst
 from replitree.client.doctor_finding import in_order
 from replitree.client.doctor_state import (
@@ -16,7 +17,6 @@ from replitree.client.doctor_state import (
     KeptTable,
     Lacking,
     MutationState,
-    Postponed,
     ReplicaState,
     ServerState,
     TableState,

@@ -17,7 +17,7 @@ from replitree.client.doctor_gather import gather
 from replitree.client.doctor_state import ClusterState, ReplicaState
 from replitree.client.http import HttpClient
 from replitree.client.standing import Mark
-from replitree.errors import CoordinationUnavailable
+from replitree.errors import CoordinationUnavailable, NotAuthorized
 from replitree.protocol import layout
 from replitree.protocol.effects import ANY_VERSION, BlockId, Create, Set
 from replitree.protocol.layout import Replica
@@ -25,7 +25,7 @@ from replitree.protocol.registration import broken_value
 from replitree.protocol.table import DROPPED_HOST, HALF_BUILT, LOST
 from replitree.replica.vitals import installed_version
 from tests.client.conftest import TOKEN, FakeCluster
-from tests.client.fake_replica import FakeReplica
+from tests.client.fake_replica import Failure, FakeReplica
 
 VITALS = {
     "version": installed_version(),
@@ -258,3 +258,27 @@ def test_zookeeper_servers_that_say_less(text: bytes, mode: str | None) -> None:
     with zookeeper_says(text) as host:
         (server,) = ask_servers((host,))
     assert (server.reachable, server.mode, server.nodes) == (True, mode, None)
+
+
+def test_token_that_all_refuse_is_no_finding_about_them(two: FakeCluster) -> None:
+    refused = Failure(401, "NotAuthorized", "the token is wrong")
+    r1, r2 = two.replicas["r1"], two.replicas["r2"]
+    r1.answers["GET "] = refused
+    assert replicas(look_over(two))["r1"].problem == "the token is wrong"
+    r2.answers["GET "] = refused
+    with pytest.raises(NotAuthorized, match="the token is wrong"):
+        look_over(two)
+
+
+def test_status_tells_who_does_not_answer_from_who_refuses(two: FakeCluster) -> None:
+    refused = Failure(401, "NotAuthorized", "the token is wrong")
+    r1, r2 = two.replicas["r1"], two.replicas["r2"]
+    r1.answers["GET status"], r2.answers["GET status"] = refused, {"state": "active", "rows": 7, "parts": 1, "index": 0}
+    (table,) = two.connect().status("a").tables
+    assert [(each.state, each.reason, each.rows) for each in table.replicas] == [
+        ("down", "the token is wrong", None),
+        ("active", "", 7),
+    ]
+    r2.answers["GET status"] = refused
+    with pytest.raises(NotAuthorized, match="the token is wrong"):
+        two.connect().status("a")

@@ -90,6 +90,13 @@ def test_replica_that_lags_is_left_for_one_that_does_not(cluster: FakeCluster, t
     assert table.snapshot().rows == 30
 
 
+def test_a_replica_that_knows_no_levels_is_not_believed(cluster: FakeCluster, tmp_path: Path) -> None:
+    table = make(cluster, tmp_path)
+    with pytest.raises(ReplicaUnavailable, match="replica r1 does not know linearizable reads: upgrade it"):
+        table.snapshot(level="linearizable", timeout_s=0.2)
+    assert table.snapshot(level="eventual").rows == 30
+
+
 def test_part_that_is_gone_is_said_never_skipped(cluster: FakeCluster, tmp_path: Path) -> None:
     table = make(cluster, tmp_path)
     snapshot = table.snapshot()

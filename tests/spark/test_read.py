@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
-from replitree.errors import BadInput, SnapshotExpired
+from replitree.errors import BadInput, ReplicaBehind, SnapshotExpired
+from replitree.protocol.read import READ_LEVELS
 from replitree.spark.types import spark_schema
 from replitree.spark.views import sql_views
 
@@ -195,6 +197,26 @@ def test_views_are_there_for_sql(spark: SparkSession, running: LocalCluster, fil
     assert sql_views(spark, running, (filled.name,)) == (filled.name,)
 
 
+def test_levels_are_asked_for_by_frames_sources_and_views(
+    spark: SparkSession, running: LocalCluster, filled: Table
+) -> None:
+    last = filled.insert({"d": [date(2018, 1, 1)], "k": [1000], "v": [0.0], "s": ["x"]}).index
+    assert last is not None
+    for level in READ_LEVELS:
+        assert filled.to_df(spark, level=level, min_index=last).count() == 1001
+        assert load(spark, running, filled, level=level.upper(), minIndex=str(last)).count() == 1001
+    query = f"select count(*) from {filled.name}"
+    sql_views(spark, running, (filled.name,), level="linearizable", timeout_s=20)
+    assert spark.sql(query).collect()[0][0] == 1001
+    sql_views(spark, running, (filled.name,), level="linearizable", as_of={filled.name: last})
+    assert spark.sql(query).collect()[0][0] == 1000
+    far = last + 1_000_000
+    with pytest.raises(ReplicaBehind, match="the read needs it up to"):
+        sql_views(spark, running, (filled.name,), min_index={filled.name: far}, timeout_s=0.2)
+    with pytest.raises(PySparkException, match="the read needs it up to"):
+        load(spark, running, filled, minIndex=str(far), timeout="0.2").count()
+
+
 def test_limit_ends_early_without_an_error(spark: SparkSession, running: LocalCluster, filled: Table) -> None:
     assert len(load(spark, running, filled).limit(3).collect()) == 3
 
@@ -206,6 +228,7 @@ def test_limit_ends_early_without_an_error(spark: SparkSession, running: LocalCl
         ({"colums": "k"}, "no option 'colums'"),
         ({"where": "nope = 1"}, "nope"),
         ({"columns": "nope"}, "nope"),
+        ({"level": "exact"}, "option level is eventual, sequential, linearizable, not 'exact'"),
         ({"replica": "r9"}, "no replica 'r9'"),
         ({"url": "/no/such/folder"}, "no cluster"),
     ],

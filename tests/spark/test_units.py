@@ -24,7 +24,7 @@ from replitree.spark.read import escaped
 from replitree.spark.session import check_worker_python
 from replitree.spark.source import KNOWN_OPTIONS, ReplitreeReader, ReplitreeSource
 from replitree.spark.source_read import FileUnit, read_partition
-from replitree.spark.source_write import StagedMessage, gather
+from replitree.spark.source_write import StagedMessage, gather, plan_write
 from replitree.spark.types import columns_of, exchange_schema, spark_schema
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import define_table
@@ -209,3 +209,19 @@ def test_files_of_several_tasks_become_one_part_with_the_hash_of_all_rows(tmp_pa
         (target / manifest.partition / "manifest.json").write_bytes(manifest.encode())
         found = read_parts([target / manifest.partition], definition)
         assert manifest.content_hash == content_hash(found, definition.arrow_schema)
+
+
+@pytest.mark.parametrize(
+    ("options", "overwrite", "why"),
+    [
+        ({"quorum": "2"}, True, "a job that overwrites can't have a quorum"),
+        ({"quorum": "most"}, False, "say a number of replicas"),
+        ({"quorumtimeout": "5"}, False, "say quorum, too"),
+        ({"quorum": "2", "quorumtimeout": "soon"}, False, "option quorumtimeout is a number of seconds"),
+    ],
+)
+def test_quorum_of_a_write_is_refused_before_anything_is_opened(
+    options: dict[str, str], overwrite: bool, why: str
+) -> None:
+    with pytest.raises(BadInput, match=why):
+        plan_write(options, ddl("k long"), overwrite=overwrite)

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlencode
 
+from replitree.client.cluster import READY_LOOK_S
 from replitree.coordination.embedded import LOCALHOST, free_ports
 from replitree.coordination.supervise import Supervised
 from replitree.errors import ReplitreeError
@@ -209,7 +210,7 @@ class ClickHouse:
             except (OSError, http.client.HTTPException):
                 if self._processes[number - 1].poll() is not None:
                     break
-                time.sleep(0.05)
+                time.sleep(READY_LOOK_S)
         raise ReplitreeError(f"ClickHouse replica r{number} does not answer; see {self._log(number)}")
 
 

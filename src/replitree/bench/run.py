@@ -1,14 +1,16 @@
 """The benchmarks as they are run: start what they need, measure round by round, stop everything, report.
 
+Replicas keep the bytecode of their modules, whatever the environment says: users have it from ``pip install``.
 Ours and the peer's servers use one embedded ZooKeeper; who begins changes from round to round; what counts is the median.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,7 @@ def _cluster(folder: Path | None, settings: Mapping[str, object] | None = None) 
     """Give a cluster of `REPLICAS` replicas and a folder, both gone afterwards."""
     from replitree.client.cluster import LocalCluster
 
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     place = Path(tempfile.mkdtemp(prefix="replitree-bench-", dir=folder))
     try:
         with LocalCluster(place / "replitree", REPLICAS, settings=settings) as cluster:
@@ -101,6 +104,18 @@ def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     return Report("read", ours, plain, rounds, f"spark.read.parquet {version} on the same files", _NOTES["read"])
 
 
+def run_levels(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure read levels: see `replitree.bench.levels`."""
+    from replitree.bench.levels import LevelBench
+
+    with _cluster(folder) as (cluster, _), closing(LevelBench(cluster)) as bench:
+        found = []
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            found.append(bench.measure(number))
+    return Report("levels", medians(found), {}, rounds, "", _NOTES["levels"])
+
+
 def run_merges(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure merging: see `replitree.bench.merges`."""
     from replitree.bench.merges import measure_kernel
@@ -122,26 +137,49 @@ def run_steady(*, seconds: float, rate: float, clients: int, say: Say, folder: P
     return Report("steady", medians([measured]), {}, 1, "", _NOTES["steady"])
 
 
-def run_longlife(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
+def run_longlife(
+    *, peer: bool, rounds: int, say: Say, folder: Path | None = None, recovery_only: bool = False
+) -> Report:
     """Measure long logs and recoveries: see `replitree.bench.longlife`."""
-    from replitree.bench.copying import measure_copy
-    from replitree.bench.longlife import Recovering, measure_log, measure_recovery
-    from replitree.bench.restarts import SETTINGS, OurRestarts, PeerRestarts
-    from replitree.coordination.url import parse_url
-    from replitree.coordination.zookeeper import ZooKeeperCoordination
+    from replitree.bench.restarts import SETTINGS
 
     if peer:
         find_program()
-    with _cluster(folder, SETTINGS) as (cluster, place), ExitStack() as stack:
-        session = ZooKeeperCoordination(cluster.access.url)
-        stack.callback(session.close)
+    with _cluster(folder, SETTINGS) as (cluster, place):
+        first = {} if recovery_only else _logs_and_copies(cluster, place, rounds, say)
+        ours, theirs, name = _recoveries(cluster, place, rounds, say, peer=peer)
+    return Report("longlife", first | ours, theirs, rounds, name, _NOTES["longlife"])
+
+
+def _logs_and_copies(cluster: LocalCluster, place: Path, rounds: int, say: Say) -> Measured:
+    """Measure what no peer has anything beside."""
+    from replitree.bench.copying import measure_copy
+    from replitree.bench.longlife import measure_log
+    from replitree.coordination.url import parse_url
+    from replitree.coordination.zookeeper import ZooKeeperCoordination
+
+    session = ZooKeeperCoordination(cluster.access.url)
+    try:
         logs = [measure_log(session, parse_url(cluster.url).root, say) for _ in range(rounds)]
-        copies: list[Measured] = []
-        for number in range(rounds):
-            say(f"fetching a gigabyte, round {number + 1} of {rounds}")
-            copies.append(measure_copy(cluster, place, number))
-        systems: list[Recovering] = [OurRestarts(cluster)]
-        name = ""
+    finally:
+        session.close()
+    copies: list[Measured] = []
+    for number in range(rounds):
+        say(f"fetching a gigabyte, round {number + 1} of {rounds}")
+        copies.append(measure_copy(cluster, place, number))
+    return medians(logs) | medians(copies)
+
+
+def _recoveries(
+    cluster: LocalCluster, place: Path, rounds: int, say: Say, *, peer: bool
+) -> tuple[Measured, Measured, str]:
+    """Measure recoveries, ours and the peer's in turn; return both, and the peer's name."""
+    from replitree.bench.longlife import Recovering, measure_recovery
+    from replitree.bench.restarts import OurRestarts, PeerRestarts
+
+    systems: list[Recovering] = [OurRestarts(cluster)]
+    name = ""
+    with ExitStack() as stack:
         if peer:
             address = inserts.zookeeper_address(cluster.url)
             clickhouse = stack.enter_context(ClickHouse(place / "clickhouse", address, REPLICAS))
@@ -153,8 +191,8 @@ def run_longlife(*, peer: bool, rounds: int, say: Say, folder: Path | None = Non
             pairs = list(zip(systems, found, strict=True))
             for system, measured in pairs if number % 2 == 0 else pairs[::-1]:
                 measured.append(measure_recovery(system, number))
-    ours = medians(logs) | medians(copies) | medians(found[0])
-    return Report("longlife", ours, medians(found[1]) if peer else {}, rounds, name, _NOTES["longlife"])
+                say(f"{type(system).__name__}: {measured[-1]}")
+    return medians(found[0]), medians(found[1]) if peer else {}, name
 
 
 def _add_peer(systems: list[System], stack: ExitStack, cluster: LocalCluster, place: Path) -> str:
@@ -197,6 +235,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "parts": "looked at twice a second on each replica; what was there for a shorter time may have been missed",
     },
     "read": {"peer": "plain Spark on the table's own files"},
+    "levels": {"reader": "one client at replica 2; inserts go to replica 1"},
     "longlife": {
         "copy": "what the lost replica fetches over loopback, beside a synced copy of the same files; see bench/copying.py",
         "durability": "ours syncs fetched parts to disk, the peer does not",

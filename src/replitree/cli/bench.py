@@ -73,6 +73,14 @@ def read(
     _print(run.run_read(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("levels")
+def levels(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure what a read costs at each level, on a table at rest and on one that is inserted into."""
+    from replitree.bench import run
+
+    _print(run.run_levels(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("merges")
 def merges(
     peer: Peer = None,  # noqa: ARG001 - accepted as by the others; the peer is simulated
@@ -101,11 +109,20 @@ def steady(
 
 
 @app.command("longlife")
-def longlife(peer: Peer = None, rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+def longlife(
+    peer: Peer = None,
+    rounds: Rounds = 3,
+    recovery_only: Annotated[bool, typer.Option("--recovery-only", help="Measure the recovery alone.")] = False,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
     """Measure pulling and cleaning a log of 100,000 entries, and the recovery of a replica that was given up."""
     from replitree.bench import run
 
-    _print(run.run_longlife(peer=peer is not None, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+    report = run.run_longlife(
+        peer=peer is not None, rounds=rounds, say=_say, folder=_made(folder), recovery_only=recovery_only
+    )
+    _print(report, as_json=as_json)
 
 
 class Checker(StrEnum):

@@ -66,7 +66,8 @@ def drop_partition(table: Name, partition: Partition, how: Change, yes: Yes = Fa
     with how.connect() as connection:
         confirm(f"Remove all rows of partition {partition} of {table}?", yes=yes, as_json=how.as_json)
         result = connection.table(table).drop_partition(partition, command_id=how.command_id, timeout_s=how.wait)
-    show(how.out, table, result, f"partition {partition} dropped: {counted(result.removed, 'part')}")
+    done = f"partition {partition} dropped: {counted(result.removed, 'part')}"
+    show(how.out, table, result, done, no_partition(table, partition))
 
 
 @on_cluster
@@ -108,13 +109,24 @@ def mutations(table: Name, at: Cluster) -> None:
     """Show the mutations that are not finished, and the last ones that are."""
     import msgspec
 
+    from replitree.storage.mutation import as_statement
+
     check_name(table)
     with at.connect() as connection:
         found = connection.table(table).mutations()
     value = {"table": table, "mutations": msgspec.to_builtins(found)}
     columns = ("index", "partition", "command", "done", "left", "tries", "finished", "reason")
     rows = [
-        (f"{m.index}", m.partition, m.command, m.parts_done, m.parts_left, m.tries, m.finished, m.reason or "-")
+        (
+            f"{m.index}",
+            m.partition,
+            as_statement(m.command, table),
+            m.parts_done,
+            m.parts_left,
+            m.tries,
+            m.finished,
+            m.reason or "-",
+        )
         for m in found
     ]
     at.out.listing(value, f"mutations of {table}", columns, rows)
@@ -184,6 +196,11 @@ def show(out: Output, table: str, result: CommandResult, what: str, nothing: str
         text = f"{table}: {nothing} (log index {result.index})"
     value = {name: found for name, found in asdict(result).items() if found is not None or name == "applied"}
     out.done({"table": table, **value}, text, finished=result.finished)
+
+
+def no_partition(table: str, partition: str) -> str:
+    """Return what to say when there was nothing in a partition."""
+    return f"nothing to change: partition {partition} has no parts; `replitree table partitions {table}` shows those that have"
 
 
 def _listed(names: tuple[str, ...]) -> str:

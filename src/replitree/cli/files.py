@@ -432,7 +432,10 @@ def _explained(source: Source) -> Iterator[None]:
 
 
 def _with_column(source: Source, problem: str) -> str:
-    """Say the name of a CSV column that Arrow calls by its number."""
+    """Say which column does not fit, and what was expected of it: Arrow calls a CSV column by its number."""
+    of_json = re.search(r"Column\(/([^)]*)\) changed from (.+?) to (\w+)", problem)
+    if of_json is not None:
+        return f"column {of_json[1]!r} is {of_json[2]}, and a row has {of_json[3]}"
     found = re.search(r"CSV column #(\d+): CSV conversion error to (.+?): invalid value (.*)", problem)
     if found is None or source.path is None:
         return problem

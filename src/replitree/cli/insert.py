@@ -39,6 +39,27 @@ MergeSchema = Annotated[
 ]
 
 
+Quorum = Annotated[
+    str | None,
+    typer.Option(
+        "--quorum",
+        metavar="N|majority|all",
+        help="So many replicas must have the rows on disk before they count.",
+        show_default="one",
+    ),
+]
+
+QuorumTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--quorum-timeout",
+        metavar="SECONDS",
+        help="How long that may take before the rows are taken back.",
+        show_default="10",
+    ),
+]
+
+
 class Replaced(StrEnum):
     """What the rows of a file take the place of."""
 
@@ -57,7 +78,7 @@ Overwrite = Annotated[
 
 
 @on_cluster
-def insert(
+def insert(  # noqa: PLR0913, PLR0917 - each is an option of the command
     table: Name,
     file: File,
     at: Cluster,
@@ -65,6 +86,8 @@ def insert(
     token: Token = None,
     overwrite: Overwrite = None,
     merge_schema: MergeSchema = False,
+    quorum: Quorum = None,
+    quorum_timeout: QuorumTimeout = None,
     replica: Replica = None,
 ) -> None:
     """Insert the rows of a file.
@@ -72,8 +95,10 @@ def insert(
     Interrupted? Run the same command again: what is in the table already is not inserted twice.  With --overwrite, all rows
     are in the table in the end or none; say --token to make it certain that it happens once.
     """
+    from replitree.client.quorum import quorum_of
+
     check_name(table)
-    source = find_source(file, file_format)
+    source, wanted = find_source(file, file_format), quorum_of(quorum, quorum_timeout)
     with at.connect() as connection:
         target = connection.table(table)
         pinned = target if replica is None else target.replica(replica)
@@ -85,6 +110,7 @@ def insert(
                 token=token,
                 overwrite=None if overwrite is None else overwrite.value,
                 merge_schema=merge_schema,
+                quorum=wanted,
                 report=report,
             )
     seconds = time.monotonic() - begin

@@ -22,6 +22,7 @@ from replitree.errors import BadInput, OutcomeUnknown
 
 if TYPE_CHECKING:
     from replitree.client import Table
+    from replitree.client.quorum import Quorum
     from replitree.client.upload import Overwrite
     from replitree.storage.definition import TableDefinition
 
@@ -54,6 +55,7 @@ def load(
     token: str | None = None,
     overwrite: Overwrite | None = None,
     merge_schema: bool = False,
+    quorum: Quorum | None = None,
     report: Callable[[Progress], None] = lambda _: None,
     slice_rows: int = SLICE_ROWS,
 ) -> tuple[str | None, Progress]:
@@ -67,7 +69,7 @@ def load(
         What to read.
     token
         Names the load; by default the file's content does, unless it overwrites.
-    overwrite, merge_schema
+    overwrite, merge_schema, quorum
         As `Table.insert`.
     report
         Called after every slice.
@@ -89,25 +91,39 @@ def load(
     rows = open_rows(source, table.definition.arrow_schema)
     if merge_schema:
         table.merge_schema(rows.schema)
+    if overwrite is not None and quorum is not None:
+        raise BadInput("a file that overwrites can't have a quorum: what it replaces would be gone if it failed")
     if overwrite is not None:
         return _overwrite(table, rows, token, overwrite, report)
     named = _names(source, token, table.definition)
     done = Progress()
     for number, piece in enumerate(slices(rows.batches, rows.schema, slice_rows)):
-        done = _insert(table, piece, named(number, piece), done, rows)
+        done = _insert(table, piece, _Asked(named(number, piece), quorum), done, rows)
         report(done)
     return token or named.base, done
 
 
-def _insert(table: Table, piece: Any, token: str, done: Progress, rows: Rows) -> Progress:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How a slice is inserted."""
+
+    token: str
+    quorum: Quorum | None
+
+
+def _insert(table: Table, piece: Any, asked: _Asked, done: Progress, rows: Rows) -> Progress:
     """Insert one slice and count it."""
     try:
-        result = table.insert(piece, token=token)
+        if asked.quorum is None:
+            result = table.insert(piece, token=asked.token)
+        else:
+            size, timeout_s = asked.quorum.size, asked.quorum.timeout_s
+            result = table.insert(piece, token=asked.token, quorum=size, quorum_timeout_s=timeout_s)
     except OutcomeUnknown as error:
         raise OutcomeUnknown(
             f"slice {done.slices} may be in the table or not ({error}); run the same command again: "
             "what is in the table already is not inserted twice",
-            token,
+            asked.token,
         ) from error
     duplicate = result.outcome == "duplicate"
     return Progress(

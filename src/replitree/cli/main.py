@@ -1,8 +1,9 @@
 """The command `replitree`: which commands there are, and what an error looks like.
 
 Guarantees: exit status 0 only when the command did what it was asked for; 2 when the input was wrong, 3 when what it asked
-for is in the log and was not finished in time, 1 for everything else, 130 after Ctrl-C.  An error is one line on standard
-error that says what to do (with `--json` one JSON document); `--debug`, anywhere on the line, shows where it came from.
+for is in the log and was not finished in time, 4 when no replica could show in time what a read must include, 1 for
+everything else, 130 after Ctrl-C.  An error is one line on standard error that says what to do (with `--json` one JSON
+document); `--debug`, anywhere on the line, shows where it came from.
 `replitree doctor` has the exit statuses of a check for monitoring systems instead (`replitree.cli.doctor`).
 
 Start-up is quick because a command imports Arrow, Spark and the client only when it runs.
@@ -40,10 +41,11 @@ from replitree.cli import (
 )
 from replitree.cli.output import print_error
 from replitree.cli.usage import help_text, usage_message
-from replitree.errors import BadInput, ReplitreeError
+from replitree.errors import BadInput, ReplicaBehind, ReplitreeError
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
+EXIT_BEHIND = 4
 EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
@@ -160,13 +162,19 @@ def _show(error: Exception, *, as_json: bool, debug: bool) -> int:
         return EXIT_BAD_INPUT
     if isinstance(error, ReplitreeError):
         print_error(type(error).__name__, str(error), as_json=as_json)
-        return EXIT_BAD_INPUT if isinstance(error, BadInput) else EXIT_FAILED
+        return _status_of(error)
     if isinstance(error, OSError) and error.filename is not None:
         print_error(type(error).__name__, f"{error.filename}: {error.strerror}", as_json=as_json)
         return EXIT_FAILED
     hint = "" if debug else " (this is a bug; --debug shows where)"
     print_error(type(error).__name__, f"unexpected {type(error).__name__}: {error}{hint}", as_json=as_json)
     return EXIT_FAILED
+
+
+def _status_of(error: ReplitreeError) -> int:
+    if isinstance(error, ReplicaBehind):
+        return EXIT_BEHIND
+    return EXIT_BAD_INPUT if isinstance(error, BadInput) else EXIT_FAILED
 
 
 if __name__ == "__main__":

@@ -74,4 +74,9 @@ def _text(done: RestoreReport) -> str:
         lines.append(f"and {len(done.broken) - SHOWN_MAX:,} more that are broken")
     if done.overlapping:
         lines.append(f"set aside, because they overlap others: {', '.join(done.overlapping[:SHOWN_MAX])}")
+    if done.detached:
+        lines.append(
+            f"set aside, because they were detached and are kept so: {', '.join(done.detached[:SHOWN_MAX])};"
+            f" `replitree table attach {done.table}` inserts them again"
+        )
     return "\n".join(lines)

@@ -26,12 +26,21 @@ from replitree.cli.statements import change_of, without_comments
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client import Connection
 
 SHOWN_ROWS_MAX = 1000
 """Rows that are shown as a table; csv and json give all of them."""
+
+
+class Level(StrEnum):
+    """The levels of reads, as `replitree.protocol.read` has them."""
+
+    EVENTUAL = "eventual"
+    SEQUENTIAL = "sequential"
+    LINEARIZABLE = "linearizable"
 
 
 class SqlFormat(StrEnum):
@@ -48,11 +57,47 @@ Query = Annotated[
 Format = Annotated[SqlFormat, typer.Option("--output", help="How to print the rows; json is one object per line.")]
 
 
+Indexes = list[str] | None
+AtLevel = Annotated[
+    Level | None, typer.Option("--level", help="What a query is promised; eventual when nothing is said.")
+]
+AsOf = Annotated[
+    Indexes,
+    typer.Option("--as-of", metavar="[TABLE=]INDEX", help="Ask a table as it was when its log had so many entries."),
+]
+MinIndex = Annotated[
+    Indexes,
+    typer.Option("--min-index", metavar="[TABLE=]INDEX", help="The entry at this log index must be included."),
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", metavar="SECONDS", min=0.0, max=3600.0, help="How long to wait for a replica with all that."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking(Change):
+    """What a query needs besides: how fresh its tables must be, and how long to wait for that."""
+
+    level: AtLevel = None
+    as_of: AsOf = None
+    min_index: MinIndex = None
+    timeout: Timeout = 30.0
+
+    @property
+    def reads(self) -> bool:
+        """Whether anything is said that only a query can heed."""
+        return bool(self.level or self.as_of or self.min_index)
+
+
 @on_cluster
-def sql(query: Query, how: Change, output: Format = SqlFormat.TABLE) -> None:
+def sql(query: Query, how: Asking, output: Format = SqlFormat.TABLE) -> None:
     """Ask with Spark SQL, every table at one position of its number line; or change one table.
 
     DELETE FROM, UPDATE, ALTER TABLE and TRUNCATE TABLE change it; when they take longer than --wait, the exit status is 3.
+    When no replica is as far as --level or --min-index ask in time, it is 4, and nothing is shown.
     """
     text = without_comments(sys.stdin.read() if query == "-" else query)
     if not text:
@@ -61,12 +106,14 @@ def sql(query: Query, how: Change, output: Format = SqlFormat.TABLE) -> None:
     if change is not None:
         check_name(change["table"].strip("`"))
     with how.connect() as connection:
+        if change is not None and how.reads:
+            raise BadInput("--level, --as-of and --min-index are for queries: leave them out")
         if change is not None:
             _change(_Change(text, change, how.command_id, how.wait), connection, how.out)
         elif how.command_id is not None:
             raise BadInput("--id repeats a change; a query has no id: leave it out")
         else:
-            _ask(connection, text, SqlFormat.JSON if how.as_json else output, as_json=how.as_json)
+            _ask(connection, text, SqlFormat.JSON if how.as_json else output, how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +146,36 @@ def _change(change: _Change, connection: Connection, out: Output) -> None:
         show(out, name, result, f"{counted(result.removed, 'part')} replaced")
 
 
-def _ask(connection: Connection, text: str, output: SqlFormat, *, as_json: bool) -> None:
+def by_table(given: Sequence[str] | None, option: str, tables: Sequence[str]) -> dict[str, int]:
+    """Return the index that an option gives for each table.
+
+    Raises
+    ------
+    BadInput
+        It names no index, or a table that is not there, or none although there are several.
+
+    >>> by_table(["41"], "--as-of", ["events"]), by_table(["a=1", "b=2"], "--as-of", ["a", "b"])
+    ({'events': 41}, {'a': 1, 'b': 2})
+    """
+    found: dict[str, int] = {}
+    for text in given or ():
+        name, _, index = text.rpartition("=")
+        if not name and len(tables) != 1:
+            raise BadInput(f"{option} {text}: say of which table, as in {option} TABLE={index}")
+        if not (index.isascii() and index.isdigit()) or (name and name not in tables):
+            known = ", ".join(tables) or "none yet"
+            raise BadInput(f"{option} {text}: a table and an index of its log, as in TABLE=41; the tables are {known}")
+        found[name or tables[0]] = int(index)
+    return found
+
+
+def _ask(connection: Connection, text: str, output: SqlFormat, how: Asking) -> None:
     """Have Spark answer a query."""
-    connection.tables()  # asks ZooKeeper before Spark is started: a wrong address is found out at once
+    known = connection.tables()  # asks ZooKeeper before Spark is started: a wrong address is found out at once
+    as_of, min_index = by_table(how.as_of, "--as-of", known), by_table(how.min_index, "--min-index", known)
+    both = sorted({*as_of} & {*min_index})
+    if both:
+        raise BadInput(f"--as-of says exactly what is included of {both[0]}: leave --min-index out")
     from replitree.spark.quiet import quiet_children
     from replitree.spark.session import spark_session
     from replitree.spark.views import sql_views
@@ -113,8 +187,16 @@ def _ask(connection: Connection, text: str, output: SqlFormat, *, as_json: bool)
     try:
         spark.sparkContext.setLogLevel("ERROR")
         with ExitStack() as held:
-            tables = sql_views(spark, connection, held=held)
-            _answer(spark, text, output, tables, as_json=as_json)
+            tables = sql_views(
+                spark,
+                connection,
+                held=held,
+                level=how.level.value if how.level else None,
+                min_index=min_index,
+                as_of=as_of,
+                timeout_s=how.timeout,
+            )
+            _answer(spark, text, output, tables, as_json=how.as_json)
     finally:
         spark.stop()
 
@@ -125,10 +207,18 @@ def _answer(spark: SparkSession, text: str, output: SqlFormat, tables: Sequence[
     try:
         _print(spark.sql(text), output, as_json=as_json)
     except PySparkException as error:
-        known = ""
-        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
-            known = f" The tables are {', '.join(tables)}." if tables else " There are no tables yet."
-        raise BadInput(f"Spark can't answer this query: {_first_line(error)}{known}") from error
+        raise BadInput(_why_not(error, tables)) from error
+
+
+def _why_not(error: PySparkException, tables: Sequence[str]) -> str:
+    """Say why Spark can't answer; of a table that is not there without the places where Spark looked for it."""
+    if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+        return f"Spark can't answer this query: {_first_line(error)}"
+    name = (error.getMessageParameters() or {}).get("relationName", "of this name")
+    known = (
+        f"The tables are {', '.join(tables)}" if tables else "There are no tables yet: replitree table create makes one"
+    )
+    return f"there is no table {name}. {known}"
 
 
 def _first_line(error: Exception) -> str:

@@ -10,12 +10,14 @@ import typer
 
 from replitree.cli.options import Json
 from replitree.cli.output import Output
+from replitree.cli.verify_bridge import bridge
 from replitree.cli.verify_history import history
 from replitree.errors import BadInput
 
 app = typer.Typer(
     help="Check the protocol: every order of events, or many random ones.", no_args_is_help=True, rich_markup_mode=None
 )
+app.command("bridge")(bridge)
 app.command("history")(history)
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model; `replitree verify list` shows them.")]

@@ -38,6 +38,8 @@ def history(
     files: Files, level: Judged = None, report: Report = None, with_spark: WithSpark = False, as_json: Json = False
 ) -> int:
     """Judge a recorded history; exit 0 when every promise was kept, 1 when not, 3 when that could not be decided."""
+    if report is not None and not report.parent.is_dir():  # said now, and not when all the work is done
+        raise BadInput(f"--report {report} can't be written: there is no folder {report.parent}")
     asked: Level | None = None if level is None else level.value
     verdict = _with_spark(files, asked) if with_spark else _check(files, asked)
     from replitree.verify.histories.report import as_dict, lines

@@ -5,7 +5,7 @@ It lies on the disk of one replica, which is named with it; every replica that e
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -15,6 +15,9 @@ from replitree.client.changing import LOOK_S, ChangingTable
 from replitree.client.command import COMMAND_S, CommandResult
 from replitree.client.insert import InsertResult
 from replitree.client.upload import Inserted
+from replitree.errors import ReplicaUnavailable, Unavailable
+
+T = TypeVar("T")
 
 
 class _Detached(msgspec.Struct, frozen=True):
@@ -44,6 +47,18 @@ class TableAside(ChangingTable):
         """Return the parts that lie aside at one replica and can be attached; `Table.replica` says at which."""
         who, found = self._commander.ask("GET", "detached", _Detached, timeout_s=LOOK_S)
         return tuple(msgspec.structs.replace(part, replica=who) for part in found.detached)
+
+    def detached_everywhere(self) -> tuple[tuple[DetachedPart, ...], dict[str, str]]:
+        """Return the detached parts of all replicas; and of which replicas that can't be said, and why.  Each is asked once.
+
+        Raises
+        ------
+        ReplicaUnavailable
+            Of none that can be said.
+        """
+        answers, silent = self._everywhere("detached", _Detached)
+        parts = [msgspec.structs.replace(each, replica=who) for who, found in answers for each in found.detached]
+        return tuple(parts), silent
 
     def attach(self, name: str, *, timeout_s: float = COMMAND_S) -> InsertResult:
         """Insert the rows of a detached part again, and remove it from what lies aside.
@@ -100,6 +115,24 @@ class TableAside(ChangingTable):
         """Return what was frozen at one replica; `Table.replica` says at which."""
         who, found = self._commander.ask("GET", "frozen", _FrozenList, timeout_s=LOOK_S)
         return tuple(msgspec.structs.replace(each, replica=who) for each in found.frozen)
+
+    def frozen_everywhere(self) -> tuple[tuple[Frozen, ...], dict[str, str]]:
+        """Return the frozen snapshots of all replicas; all else is as with `detached_everywhere`."""
+        answers, silent = self._everywhere("frozen", _FrozenList)
+        snapshots = [msgspec.structs.replace(each, replica=who) for who, found in answers for each in found.frozen]
+        return tuple(snapshots), silent
+
+    def _everywhere(self, verb: str, kind: type[T]) -> tuple[list[tuple[str, T]], dict[str, str]]:
+        answers: list[tuple[str, T]] = []
+        silent: dict[str, str] = {}
+        for replica in sorted(self._commander.replicas(), key=lambda each: each.name):
+            try:
+                answers.append((replica.name, self._commander.ask_at(replica, "GET", verb, kind, timeout_s=LOOK_S)))
+            except Unavailable as error:
+                silent[replica.name] = str(error)
+        if silent and not answers:
+            raise ReplicaUnavailable("; ".join(silent.values()))
+        return answers, silent
 
     def remove_frozen(self, name: str) -> None:
         """Delete a frozen snapshot; parameters as `freeze`."""

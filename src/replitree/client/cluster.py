@@ -36,7 +36,6 @@ import msgspec
 from typing_extensions import override
 
 from replitree.client.access import CLUSTER_FILE, Access, ClusterFile, ReplicaEntry, public_url
-from replitree.client.catalog import LOOK_S
 from replitree.client.connection import Connection
 from replitree.coordination.embedded import EmbeddedZooKeeper
 from replitree.coordination.supervise import Supervised
@@ -47,6 +46,9 @@ from replitree.protocol.layout import check_replica_name
 REPLICAS_MAX = 16
 START_S_MAX = 60.0
 """How long a replica may take until it serves, in seconds; one with many parts looks at all of them first."""
+
+READY_LOOK_S = 0.01
+"""Pause between two looks whether a replica that starts is ready, in seconds."""
 
 STOP_S_MAX = 30.0
 """How long a replica may take to finish what it has begun before it is killed, in seconds."""
@@ -284,7 +286,7 @@ class _Process:
             raise BadInput(f"replica {self.name} runs already (process {self.pid})")
         self._release()
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        command = [sys.executable, "-m", "replitree.replica.server", "--config", str(self.config)]
+        command = [sys.executable, "-m", "replitree.replica", "--config", str(self.config)]
         self._running = Supervised(command, self.log)
 
     def wait_ready(self) -> None:
@@ -294,7 +296,7 @@ class _Process:
             if not self.pid or time.monotonic() > deadline:
                 state = f"was not ready after {START_S_MAX:.0f} s" if self.pid else "ended"
                 raise ReplicaUnavailable(f"replica {self.name} {state}; its log is {self.log}: {self._last_words()}")
-            time.sleep(LOOK_S)
+            time.sleep(READY_LOOK_S)
 
     def stop(self) -> None:
         if self._running is not None:

@@ -217,6 +217,8 @@ class Commander:
         ReplicaUnavailable
             It does not answer.
         """
+        if not replica.address:
+            raise ReplicaUnavailable(f"replica {replica.name} has never been active")
         try:
             return self._request(replica, method, self._path(verb), None, timeout_s, kind)
         except AnswerLost as error:

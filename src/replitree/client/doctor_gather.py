@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from replitree.client.answers import Postponed, check_token, piece
 from replitree.client.catalog import Catalog
 from replitree.client.change_results import Mutation
 from replitree.client.doctor_coordination import ask_servers, typical_s
@@ -26,14 +27,13 @@ from replitree.client.doctor_state import (
     KeptTable,
     Lacking,
     MutationState,
-    Postponed,
     ReplicaState,
     ServerState,
     TableState,
 )
 from replitree.client.http import HttpClient
 from replitree.client.standing import Standing
-from replitree.errors import CoordinationUnavailable, ReplitreeError, TableNotFound
+from replitree.errors import CoordinationUnavailable, NotAuthorized, ReplitreeError, TableNotFound
 from replitree.protocol.effects import Exists, Procedure
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import parse_part
@@ -56,6 +56,7 @@ class _Answer:
 
     said: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
+    refused: NotAuthorized | None = None
     at_s: float = 0.0
     doubt_s: float = 0.0
 
@@ -80,7 +81,7 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
     Raises
     ------
     NotAuthorized
-        Coordination refuses the credentials.
+        Coordination refuses the credentials, or all replicas that answer the token.
     """
     servers = ask_servers(hosts)
     try:
@@ -123,9 +124,17 @@ def _facts(catalog: Catalog, name: str) -> Facts | str:
 
 
 def _ask_all(http: HttpClient, tables: Iterable[Facts]) -> dict[tuple[str, str], _Answer]:
-    """Ask every process that acts for a replica, each once; by the replica's name and its address."""
+    """Ask every process that acts for a replica, each once; by the replica's name and its address.
+
+    Raises
+    ------
+    NotAuthorized
+        All that answer refuse the token.
+    """
     known = sorted({(each.name, each.address) for facts in tables for each in facts.log.replicas})
-    return dict(zip(known, _side_by_side(lambda who: _ask(http, who[1]), known), strict=True))
+    answers = _side_by_side(lambda who: _ask(http, who[1]), known)
+    check_token([each.refused or each.said for each in answers if each.refused or each.said])
+    return dict(zip(known, answers, strict=True))
 
 
 def _ask(http: HttpClient, address: str) -> _Answer:
@@ -135,9 +144,9 @@ def _ask(http: HttpClient, address: str) -> _Answer:
     try:
         answer = http.request(address, "GET", "/v1/status", timeout_s=ANSWER_S_MAX)
         end = time.time()
-        return _Answer(answer.decode(dict[str, Any]), "", (begin + end) / 2, (end - begin) / 2)
+        return _Answer(answer.decode(dict[str, Any]), "", None, (begin + end) / 2, (end - begin) / 2)
     except ReplitreeError as error:
-        return _Answer(problem=str(error))
+        return _Answer(problem=str(error), refused=error if isinstance(error, NotAuthorized) else None)
 
 
 def _side_by_side(call: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
@@ -157,7 +166,7 @@ def _server(name: str, address: str, answer: _Answer) -> ServerState:
         disk_free=said.get("disk_free_bytes"),
         disk_size=said.get("disk_bytes"),
         disk_reserve=said.get("disk_reserve_bytes"),
-        kept_tables=_convert(said.get("kept_tables"), tuple[KeptTable, ...], ()),
+        kept_tables=piece(said.get("kept_tables"), tuple[KeptTable, ...], ()),
     )
 
 
@@ -249,10 +258,10 @@ def _replica(
         pointer=standing.pointer,
         queue=standing.queue,
         parts=facts.registered[standing.name],
-        postponed=_convert(found.get("postponed"), tuple[Postponed, ...], ()),
+        postponed=piece(found.get("postponed"), tuple[Postponed, ...], ()),
         lacking=lacking,
-        unavailable=_convert(found.get("lost_parts"), dict[str, str], {}),
-        declared_lost=_convert(found.get("declared_lost"), dict[str, int], {}),
+        unavailable=piece(found.get("lost_parts"), dict[str, str], {}),
+        declared_lost=piece(found.get("declared_lost"), dict[str, int], {}),
         merges_paused=bool(found.get("merges_paused", False)),
         old_parts=int(found.get("old_parts") or 0),
         old_bytes=int(found.get("old_bytes") or 0),
@@ -271,7 +280,7 @@ def _mutations(http: HttpClient, table: str, facts: Facts, said: dict[str, _Answ
             answer = http.request(standing.address, "GET", path, timeout_s=ANSWER_S_MAX).decode(dict[str, Any])
         except ReplitreeError:
             return ()
-        return _convert(answer.get("mutations"), tuple[Mutation, ...], ())
+        return piece(answer.get("mutations"), tuple[Mutation, ...], ())
 
     found: dict[int, MutationState] = {}
     for standing, mutations in zip(asked, _side_by_side(ask, asked), strict=True):
@@ -295,11 +304,3 @@ def _add(known: MutationState | None, mutation: Mutation, replica: str) -> Mutat
     if not mutation.reason:
         return known
     return msgspec.structs.replace(known, replicas=(*known.replicas, replica), tries=max(known.tries, state.tries))
-
-
-def _convert(value: object, kind: type[T], otherwise: T) -> T:
-    """Return a piece of an answer as it is meant; what another version means by it is left out."""
-    try:
-        return msgspec.convert(value or (), kind)
-    except msgspec.ValidationError:
-        return otherwise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from replitree.client.answers import Postponed
 from replitree.client.standing import Mark
 
 
@@ -87,15 +88,6 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     disk_size: int | None = None
     disk_reserve: int | None = None
     kept_tables: tuple[KeptTable, ...] = ()
-
-
-class Postponed(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that could not be executed yet: why, how often it was tried, and for how long."""
-
-    index: int
-    reason: str = ""
-    tries: int = 0
-    since_s: float | None = None
 
 
 class Lacking(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from replitree.client.doctor_state import MutationState, ReplicaState, TableStat
 from replitree.client.standing import Mark, entries_between
 from replitree.protocol.layout import PARENT_ENTRIES
 from replitree.protocol.roll_over import NUMBERS_LEFT
+from replitree.storage.mutation import as_statement
 
 LOG_SLACK = 2
 """A log may be this many times as long as what it keeps for stragglers before somebody should have cleaned it."""
@@ -215,11 +216,11 @@ def _remembered(table: TableState) -> Iterator[Finding]:
 def _mutation(table: TableState, mutation: MutationState) -> Iterator[Finding]:
     if not mutation.reason or mutation.tries < MUTATION_TRIES:
         return
-    where = listed(mutation.replicas)
+    what, where = as_statement(mutation.command, table.name), listed(mutation.replicas)
     yield Finding(
         Severity.WARNING,
         "mutation-stuck",
-        f"mutation {mutation.index} of {table.name} ({mutation.command}) does not progress on {where} after "
+        f"mutation {mutation.index} of {table.name} ({what}) does not progress on {where} after "
         f"{count(mutation.tries, 'try', 'tries')}, {count(mutation.parts_left, 'part')} left: {mutation.reason}",
         f"mend what it says, or give it up: replitree table kill-mutation {table.name} {mutation.index}",
         table.name,

@@ -291,7 +291,7 @@ def _connect(address: str) -> socket.socket:
         connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_S_MAX)
     except OSError as error:
         raise ReplicaUnavailable(
-            f"the replica at {address} can't be reached: {error}; is its server running?"
+            f"the replica at {address} can't be reached: {error.strerror or error}; is its server running?"
         ) from error
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -30,7 +30,8 @@ import pyarrow as pa
 
 from replitree.client.catalog import Catalog, ReplicaInfo
 from replitree.client.http import HttpClient
-from replitree.client.routing import Router
+from replitree.client.quorum import Quorum
+from replitree.client.routing import ATTEMPT_S_MAX, Router
 from replitree.client.slices import Slice, cut, is_stream
 from replitree.client.staging import stage_slices
 from replitree.client.upload import (
@@ -45,7 +46,14 @@ from replitree.client.upload import (
     renewed,
     send_part,
 )
-from replitree.errors import BadInput, OutcomeUnknown, ReplitreeError, Unavailable
+from replitree.errors import (
+    BadInput,
+    OutcomeUnknown,
+    QuorumNotReached,
+    ReplitreeError,
+    TooFewReplicas,
+    Unavailable,
+)
 from replitree.replica.upload_life import Writer
 from replitree.storage.definition import TableDefinition
 from replitree.storage.manifest import PartManifest
@@ -93,10 +101,11 @@ class _Asked:
     token: str | None
     overwrite: Overwrite | None
     timeout_s: float
+    quorum: Quorum | None = None
 
 
 class Written:
-    """What was written through one connection into one table.
+    """What was written through one connection into one table, and what was seen of it.
 
     Attributes
     ----------
@@ -104,18 +113,27 @@ class Written:
         The highest log index of an insert, a drop or an alter; -1 before the first.
     mutated
         The highest log index of a mutation that was finished; -1 before the first.
+    seen
+        The highest position of a read: everything below it was included.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.index = -1
         self.mutated = -1
+        self.seen = 0
 
     def add(self, index: int | None) -> None:
         """Take note of an insert, a drop or an alter."""
         if index is not None and index > self.index:
             with self._lock:
                 self.index = max(self.index, index)
+
+    def saw(self, position: int) -> None:
+        """Take note of a read."""
+        if position > self.seen:
+            with self._lock:
+                self.seen = max(self.seen, position)
 
     def add_mutation(self, index: int) -> None:
         """Take note of a mutation."""
@@ -155,9 +173,11 @@ class Inserter:
         deduplicate: bool,
         timeout_s: float,
         overwrite: Overwrite | None = None,
+        quorum: Quorum | None = None,
     ) -> InsertResult:
         """Insert rows: see `Table.insert`."""
-        asked = _Asked(self.check_token(token, deduplicate=deduplicate, overwrite=overwrite), overwrite, timeout_s)
+        checked = self.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
+        asked = _Asked(checked, overwrite, timeout_s, quorum)
         small = self._as_small(data)
         if small is not None:
             return self._send(small, asked)
@@ -179,13 +199,15 @@ class Inserter:
 
     def _send(self, rows: pa.Table | pa.RecordBatch, asked: _Asked) -> InsertResult:
         body, token = _encode(rows), asked.token
-        path = self._route + insert_query(token, asked.overwrite)
+        path = self._route + insert_query(token, asked.overwrite, asked.quorum)
+        attempt_s = ATTEMPT_S_MAX if asked.quorum is None else max(ATTEMPT_S_MAX, asked.quorum.answered_s)
         request = self._http.request
 
         def call(replica: ReplicaInfo, seconds: float) -> Inserted:
             return request(replica.address, "POST", path, body, timeout_s=seconds, purpose="insert").decode(Inserted)
 
-        return self._result(self._router.ask(call, timeout_s=asked.timeout_s, token=token or ""), token)
+        answer = self._router.ask(call, timeout_s=asked.timeout_s, token=token or "", attempt_s=attempt_s)
+        return self._result(answer, token)
 
     # --- an upload ----------------------------------------------------------------------------------------------------
 
@@ -198,9 +220,18 @@ class Inserter:
             upload, manifests = self._fill(slices, asked.timeout_s)
             deadline += time.monotonic() - began  # writing files is work, not waiting
             left = max(1.0, deadline - time.monotonic())
-            wait_s = min(left, ELSEWHERE_S) if again else left
+            wait_s = min(left, ELSEWHERE_S) if again and asked.quorum is None else left
             try:
-                return self.commit(upload, manifests, asked.token, timeout_s=wait_s, overwrite=asked.overwrite)
+                return self.commit(
+                    upload,
+                    manifests,
+                    asked.token,
+                    timeout_s=wait_s,
+                    overwrite=asked.overwrite,
+                    quorum=asked.quorum,
+                )
+            except (TooFewReplicas, QuorumNotReached):
+                raise
             except (Unavailable, OutcomeUnknown):
                 if not again or time.monotonic() >= deadline:
                     raise
@@ -236,12 +267,20 @@ class Inserter:
         *,
         timeout_s: float,
         overwrite: Overwrite | None = None,
+        quorum: Quorum | None = None,
     ) -> InsertResult:
         """Commit an upload of this table: see `commit_upload`.  One that was certainly not taken is discarded."""
         http, catalog = self._http, self._catalog
         try:
             done = commit_upload(
-                upload, manifests, token, http=http, catalog=catalog, timeout_s=timeout_s, overwrite=overwrite
+                upload,
+                manifests,
+                token,
+                http=http,
+                catalog=catalog,
+                timeout_s=timeout_s,
+                overwrite=overwrite,
+                quorum=quorum,
             )
             return self._result(done, token)
         except OutcomeUnknown:

@@ -65,8 +65,8 @@ class RecordedTable(Table):
         if partly:
             return super().to_arrow(columns, where, min_index, **options)
         final = options.pop("final", False)
-        level: Level = "eventual" if options.get("as_of") is None else "as_of"
-        with self._recorder.read(self.name, options.get("level") or level, replica=self._pinned) as asked:
+        level: Level = options.get("level") or ("eventual" if options.get("as_of") is None else "as_of")
+        with self._recorder.read(self.name, level, replica=self._pinned) as asked:
             snapshot = self.snapshot(min_index, **options)
             found = snapshot.to_arrow(columns, final=final)
             index = snapshot.index if options.get("as_of") is None else options["as_of"]

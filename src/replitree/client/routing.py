@@ -8,7 +8,7 @@ what came back                               what happens
 an answer                                    it is returned; this replica is asked first the next time
 not sent, or refused for now (`Unavailable`) the next replica; after a round of all, a pause and another round
 no answer, or "outcome unknown"              the same, and the request is *in doubt* from now on
-`TooManyParts` (and not in doubt)            raised: the other replicas would say the same
+`TooManyParts`, `TooFewReplicas` (no doubt)  raised: the other replicas would say the same
 any other error (and not in doubt)           raised
 time is up                                   `OutcomeUnknown` when in doubt, otherwise the last error
 ===========================================  =================================================================
@@ -34,9 +34,11 @@ from replitree.errors import (
     BadInput,
     CoordinationUnavailable,
     OutcomeUnknown,
+    QuorumNotReached,
     ReplicaUnavailable,
     ReplitreeError,
     TableNotFound,
+    TooFewReplicas,
     TooManyParts,
     Unavailable,
 )
@@ -214,7 +216,7 @@ class _Story:
             case OutcomeUnknown(token=token):
                 self._doubt = True
                 self._token = self._token or token
-            case TooManyParts() if not self._doubt:
+            case TooManyParts() | TooFewReplicas() | QuorumNotReached() if not self._doubt:
                 raise error
             case Unavailable() | TableNotFound():
                 pass

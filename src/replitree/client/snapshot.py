@@ -89,6 +89,7 @@ class SnapshotBody(msgspec.Struct, frozen=True):
     parts: tuple[SnapshotPart, ...]
     lease: str = ""
     lease_s: float = 0.0
+    level: str = "eventual"
 
     @property
     def newest_version(self) -> int:

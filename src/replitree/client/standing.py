@@ -83,7 +83,7 @@ def read_standing(replica: Replica) -> Procedure[Standing | None]:
         active is not None,
         host.version,
         _mark(host, lost),
-        int(pointer.value) if pointer is not None else 0,
+        layout.pointer_index(pointer.value) if pointer is not None else 0,
         len(queue),
     )
 

@@ -9,14 +9,15 @@ Absent on purpose: judgement.  Whoever shows it decides what is bad.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
+from replitree.client.answers import Postponed, check_token, piece
 from replitree.client.catalog import Catalog, ReplicaInfo
 from replitree.client.http import HttpClient
 from replitree.client.standing import Mark, Standing, entries_between
-from replitree.errors import ReplitreeError
+from replitree.errors import ReplicaUnavailable, ReplitreeError
 from replitree.storage.definition import TableDefinition
 
 STATUS_S_MAX = 5.0
@@ -24,7 +25,8 @@ STATUS_S_MAX = 5.0
 
 ASKED_AT_ONCE = 8
 
-T = TypeVar("T")
+_Answer: TypeAlias = dict[str, Any] | ReplitreeError
+"""What a server says about itself, or why nothing could be heard of it."""
 
 
 class Making(msgspec.Struct, frozen=True):
@@ -43,23 +45,6 @@ class Making(msgspec.Struct, frozen=True):
     result: str
     rows_done: int
     rows_total: int
-
-
-class Waiting(msgspec.Struct, frozen=True):
-    """An entry of a queue that could not be executed yet.
-
-    Attributes
-    ----------
-    index, reason
-        Which, and why.
-    tries, since_s
-        How often it was tried, and for how many seconds.
-    """
-
-    index: int
-    reason: str = ""
-    tries: int = 0
-    since_s: float | None = None
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
@@ -99,6 +84,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         Merges and mutations that it works at.
     old_parts, old_bytes, leases
         Parts that left the table and are still on its disk, their size, and how many readers hold some.
+    open_inserts
+        The indexes of the inserts whose quorum is open, as far as it has pulled.
     """
 
     name: str
@@ -121,8 +108,9 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     old_bytes: int | None = None
     leases: int | None = None
     mark: str = Mark.GOOD.value
-    postponed: tuple[Waiting, ...] = ()
+    postponed: tuple[Postponed, ...] = ()
     lacking: tuple[str, ...] = ()
+    open_inserts: tuple[int, ...] = ()
 
 
 class TableStatus(msgspec.Struct, frozen=True):
@@ -199,39 +187,48 @@ def server_statuses(http: HttpClient, replicas: tuple[ReplicaInfo, ...]) -> tupl
             replica.name,
             replica.address,
             replica.active,
-            answer is not None,
-            dict(answer.get("coordination_requests") or {}) if answer else {},
-            answer,
+            isinstance(answer, dict),
+            dict(answer.get("coordination_requests") or {}) if isinstance(answer, dict) else {},
+            answer if isinstance(answer, dict) else None,
         )
         for replica, answer in zip(replicas, answers, strict=True)
     )
 
 
-def _ask_all(http: HttpClient, replicas: tuple[ReplicaInfo, ...], route: str) -> list[dict[str, Any] | None]:
-    def ask(replica: ReplicaInfo) -> dict[str, Any] | None:
+def _ask_all(http: HttpClient, replicas: tuple[ReplicaInfo, ...], route: str) -> list[_Answer]:
+    """Ask servers side by side.
+
+    Raises
+    ------
+    NotAuthorized
+        All that answer refuse the token.
+    """
+
+    def ask(replica: ReplicaInfo) -> _Answer:
+        if not replica.address:
+            return ReplicaUnavailable("it has never been active")
         try:
             return http.request(replica.address, "GET", route, timeout_s=STATUS_S_MAX).decode(dict[str, Any])
-        except ReplitreeError:
-            return None
+        except ReplitreeError as error:
+            return error
 
-    usable = [replica if replica.address else None for replica in replicas]
     with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="replitree-status") as pool:
-        return list(pool.map(lambda replica: ask(replica) if replica else None, usable))
+        answers = list(pool.map(ask, replicas))
+    check_token([answer for answer in answers if not isinstance(answer, ReplicaUnavailable)])
+    return answers
 
 
-def _replica_status(
-    replica: ReplicaInfo, answer: dict[str, Any] | None, standing: Standing | None, tail: int
-) -> ReplicaStatus:
-    said = answer or {}
+def _replica_status(replica: ReplicaInfo, answer: _Answer, standing: Standing | None, tail: int) -> ReplicaStatus:
+    said: dict[str, Any] = answer if isinstance(answer, dict) else {"reason": str(answer)}
     pointer = standing.pointer if standing else said.get("log_pointer")
     queue = standing.queue if standing else int(said.get("queue") or 0)
     return ReplicaStatus(
         name=replica.name,
         address=replica.address,
         active=replica.active,
-        reachable=answer is not None,
+        reachable=isinstance(answer, dict),
         state=str(said.get("state", "down")),
-        reason=str(said.get("reason", "its server does not answer")),
+        reason=str(said.get("reason", "")),
         log_pointer=pointer,
         queue=queue,
         lag=None if pointer is None else entries_between(pointer, tail) + queue,
@@ -241,18 +238,12 @@ def _replica_status(
         bytes=said.get("bytes"),
         leader=said.get("leader"),
         merges_paused=bool(said.get("merges_paused", False)),
-        running=_convert(said.get("running"), tuple[Making, ...], ()),
+        running=piece(said.get("running"), tuple[Making, ...], ()),
         old_parts=said.get("old_parts"),
         old_bytes=said.get("old_bytes"),
         leases=said.get("leases"),
         mark=standing.mark.value if standing else Mark.GOOD.value,
-        postponed=_convert(said.get("postponed"), tuple[Waiting, ...], ()),
-        lacking=_convert(said.get("lacking"), tuple[str, ...], ()),
+        postponed=piece(said.get("postponed"), tuple[Postponed, ...], ()),
+        lacking=piece(said.get("lacking"), tuple[str, ...], ()),
+        open_inserts=piece(said.get("open_inserts"), tuple[int, ...], ()),
     )
-
-
-def _convert(value: object, kind: type[T], otherwise: T) -> T:
-    try:
-        return msgspec.convert(value or (), kind)
-    except msgspec.ValidationError:  # of another version: not worth a failure
-        return otherwise

@@ -26,14 +26,17 @@ from replitree.client.changes import TableChanges
 from replitree.client.command import Commander, CommandResult
 from replitree.client.http import HttpClient
 from replitree.client.insert import TIMEOUT_S, Inserter, InsertResult, Written
-from replitree.client.lease import LEASE_S_MAX, LeaseHandle, hold, keep_for_frame
+from replitree.client.lease import LeaseHandle, hold, keep_for_frame
 from replitree.client.partitions import PartitionInfo, partitions_of
+from replitree.client.quorum import Quorum, quorum_of
+from replitree.client.read_request import ANSWER_S, ReadRequest, TimeIsUp
 from replitree.client.routing import Router
 from replitree.client.slices import is_stream
 from replitree.client.snapshot import PartCache, Snapshot, SnapshotBody
 from replitree.client.status import TableStatus, table_status
 from replitree.client.upload import Overwrite
 from replitree.errors import BadInput, SchemaMismatch
+from replitree.protocol.read import ReadLevel
 from replitree.storage.definition import TableDefinition
 
 if TYPE_CHECKING:
@@ -41,10 +44,6 @@ if TYPE_CHECKING:
 
 SNAPSHOT_S = 30.0
 """How long a snapshot may wait until a replica has what it must include, in seconds."""
-
-ANSWER_S = 10.0
-"""Of the time that one replica may be silent, how much is left for its answer to arrive; for the rest it may wait for
-the log."""
 
 LEASE_S = 60.0
 """For how long a replica keeps the parts of a read that takes long, after each renewal, in seconds."""
@@ -131,7 +130,7 @@ class Table(TableChanges):
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def insert(
+    def insert(  # noqa: PLR0913 - each is an option of one insert
         self,
         data: Any,
         token: str | None = None,
@@ -140,6 +139,8 @@ class Table(TableChanges):
         deduplicate: bool = True,
         overwrite: Overwrite | None = None,
         merge_schema: bool = False,
+        quorum: int | str | None = None,
+        quorum_timeout_s: float | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> InsertResult:
         """Insert rows, all or none, and return when they are on disk and in the log.
@@ -162,11 +163,20 @@ class Table(TableChanges):
             an insert a duplicate, never its content.
         merge_schema
             Add the columns that the rows have and the table has not, and widen those that are too narrow.
+        quorum
+            How many replicas must have the rows on disk before the insert counts: a number, ``"majority"`` or ``"all"``.
+            An insert that was acknowledged then survives the loss of all of them but one.  Not together with `overwrite`.
+        quorum_timeout_s
+            How long that may take, in seconds, by default 10: then the insert is taken back on all replicas.
         timeout_s
             When to stop trying, in seconds.
 
         Raises
         ------
+        TooFewReplicas
+            So many replicas are not active; nothing was inserted.
+        QuorumNotReached
+            So many did not have it in time; nothing of it is in the table, and never will be.
         SchemaMismatch, BadInput
             The rows do not fit; nothing was inserted.
         TooManyParts, Unavailable
@@ -189,30 +199,49 @@ class Table(TableChanges):
                 deduplicate=deduplicate,
                 overwrite=overwrite,
                 merge_schema=merge_schema,
+                quorum=quorum,
+                quorum_timeout_s=quorum_timeout_s,
                 timeout_s=timeout_s,
             )
+        wanted = quorum_of(quorum, quorum_timeout_s)
+        if wanted is not None and overwrite is not None:
+            raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
         if overwrite is not None and overwrite not in get_args(Overwrite):
             raise BadInput(f'overwrite is "all" or "partitions", not {overwrite!r}')
         if merge_schema:
             self.merge_schema(data)
         try:
-            return self._insert(data, token, deduplicate, overwrite, timeout_s)
+            return self._insert(data, token, deduplicate, overwrite, timeout_s, wanted)
         except SchemaMismatch:
             if is_stream(data) or not self._is_altered():
                 raise
-        return self._insert(data, token, deduplicate, overwrite, timeout_s)  # with the columns as they are now
+        return self._insert(data, token, deduplicate, overwrite, timeout_s, wanted)  # with the columns as they are now
 
     def _insert(
-        self, data: Any, token: str | None, deduplicate: bool, overwrite: Overwrite | None, timeout_s: float
+        self,
+        data: Any,
+        token: str | None,
+        deduplicate: bool,
+        overwrite: Overwrite | None,
+        timeout_s: float,
+        quorum: Quorum | None,
     ) -> InsertResult:
         if type(data).__module__.startswith("pyspark."):
             write: Any = import_module("replitree.spark.write")  # by name, because Spark is a layer above the client
             result: InsertResult = write.insert_df(
-                self, data, token=token, deduplicate=deduplicate, overwrite=overwrite, timeout_s=timeout_s
+                self,
+                data,
+                token=token,
+                deduplicate=deduplicate,
+                overwrite=overwrite,
+                timeout_s=timeout_s,
+                quorum=quorum,
             )
             return result
         inserter = self._inserter
-        result = inserter.insert(data, token, deduplicate=deduplicate, overwrite=overwrite, timeout_s=timeout_s)
+        result = inserter.insert(
+            data, token, deduplicate=deduplicate, overwrite=overwrite, timeout_s=timeout_s, quorum=quorum
+        )
         return self.emptied(result, timeout_s) if overwrite == "all" else result
 
     def emptied(self, result: InsertResult, timeout_s: float = TIMEOUT_S) -> InsertResult:
@@ -274,6 +303,7 @@ class Table(TableChanges):
         self,
         min_index: int | None = None,
         *,
+        level: ReadLevel | None = None,
         as_of: int | None = None,
         lease_s: float | None = None,
         timeout_s: float = SNAPSHOT_S,
@@ -286,7 +316,11 @@ class Table(TableChanges):
         ----------
         min_index
             The entry at this log index (`InsertResult.index`) and all before it must be included.  By default whatever this
-            connection has inserted or changed must; -1 asks for nothing.
+            connection has inserted or changed must; -1 asks for nothing (at the level eventual).
+        level
+            ``"eventual"`` (the default): whatever a replica has at the moment, whole inserts only.  ``"sequential"``: exactly
+            the log below one position, which for this connection never goes back, whichever replica answers.
+            ``"linearizable"``: that, and every insert and change that anybody was told of before this call.
         as_of
             Exactly what the log has below this index (`Snapshot.index` of an earlier snapshot), nothing later.
         lease_s
@@ -297,20 +331,18 @@ class Table(TableChanges):
 
         Raises
         ------
+        ReplicaBehind
+            No replica has that much in time; nothing older is shown.
         Unavailable
-            No replica has that much in time.
+            No replica answers, or for a linearizable read coordination does not.
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        route = f"/v1/tables/{quote(self.name)}/snapshot?{self._wanted(min_index, as_of, lease_s)}"
-
-        def call(replica: ReplicaInfo, seconds: float) -> tuple[ReplicaInfo, SnapshotBody, float]:
-            asked_at = time.monotonic()
-            path = f"{route}&wait_s={max(0.1, seconds - ANSWER_S):.1f}"
-            answer = self._http.request(replica.address, "GET", path, timeout_s=seconds)
-            return replica, answer.decode(SnapshotBody).check(), asked_at
-
-        replica, body, asked_at = self._router.ask(call, timeout_s=timeout_s + ANSWER_S)
+        request = ReadRequest(level, min_index, as_of, lease_s, timeout_s)
+        route = f"/v1/tables/{quote(self.name)}/snapshot?{request.query(self._written)}"
+        replica, body, asked_at = self._ask(request, route)
+        if as_of is None:
+            self._written.saw(body.index)
         lease = None
         if body.lease:
             handle = LeaseHandle(replica.address, self.name, body.lease, body.lease_s or lease_s or LEASE_S)
@@ -320,22 +352,20 @@ class Table(TableChanges):
         definition = self._known(body.newest_version)
         return Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, lease)
 
-    def _wanted(self, min_index: int | None, as_of: int | None, lease_s: float | None) -> str:
-        """Return what a snapshot must be, as a query."""
-        if as_of is not None and min_index is not None:
-            raise BadInput("as_of says exactly what is included: give it or min_index, not both")
-        if as_of is not None and as_of < 0:
-            raise BadInput(f"as_of is an index of the log, 0 or above, not {as_of}")
-        if lease_s is not None and not 0 < lease_s <= LEASE_S_MAX:
-            raise BadInput(f"a lease lasts up to {LEASE_S_MAX:.0f} s after each renewal, not {lease_s:g} s")
-        if as_of is not None:
-            query = f"as_of={as_of}"
-        elif min_index is not None:
-            query = f"min_index={max(0, min_index + 1)}&mutated={max(-1, min_index)}"
-        else:
-            query = f"min_index={self._written.index + 1}&mutated={self._written.mutated}"
-        query = query.removesuffix("&mutated=-1")
-        return query if lease_s is None else f"{query}&lease_s={lease_s:g}"
+    def _ask(self, request: ReadRequest, route: str) -> tuple[ReplicaInfo, SnapshotBody, float]:
+        """Ask one replica after the other for a snapshot; also return when it was asked for (monotonic seconds)."""
+
+        def ask(replica: ReplicaInfo, seconds: float, wait_s: float) -> tuple[ReplicaInfo, SnapshotBody, float]:
+            asked_at = time.monotonic()
+            path = f"{route}&wait_s={wait_s:.3f}"
+            body = self._http.request(replica.address, "GET", path, timeout_s=seconds).decode(SnapshotBody).check()
+            request.check(body)
+            return replica, body, asked_at
+
+        try:
+            return self._router.ask(request.in_time(ask), timeout_s=request.timeout_s + ANSWER_S)
+        except TimeIsUp as over:
+            raise over.error from over
 
     def to_arrow(
         self,
@@ -343,6 +373,7 @@ class Table(TableChanges):
         where: str | None = None,
         min_index: int | None = None,
         *,
+        level: ReadLevel | None = None,
         as_of: int | None = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
@@ -357,19 +388,19 @@ class Table(TableChanges):
             Spark SQL condition over this table's columns; parts that can't match are not opened.
         final
             Apply the table's policy first, as a merge of everything would: of rows with equal keys one is left.
-        min_index, as_of, timeout_s
+        min_index, level, as_of, timeout_s
             As `snapshot`.
 
         Raises
         ------
         BadInput
             A column is unknown, or `where` can't be read.
-        Unavailable
+        ReplicaBehind, Unavailable
             No replica can show what must be included in time.
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        snapshot = self.snapshot(min_index, as_of=as_of, timeout_s=timeout_s)
+        snapshot = self.snapshot(min_index, level=level, as_of=as_of, timeout_s=timeout_s)
         return snapshot.to_arrow(columns, where, final=final)
 
     def batches(
@@ -378,14 +409,16 @@ class Table(TableChanges):
         where: str | None = None,
         min_index: int | None = None,
         *,
+        level: ReadLevel | None = None,
         as_of: int | None = None,
         final: bool = False,
+        timeout_s: float = SNAPSHOT_S,
     ) -> Iterator[pa.RecordBatch]:
         """Read rows at one snapshot batch by batch, in bounded memory; parameters as `to_arrow`.
 
         It holds a lease from the first batch to the last.
         """
-        with self.snapshot(min_index, as_of=as_of, lease_s=LEASE_S) as snapshot:
+        with self.snapshot(min_index, level=level, as_of=as_of, lease_s=LEASE_S, timeout_s=timeout_s) as snapshot:
             yield from snapshot.batches(columns, where, final=final)
 
     def to_df(
@@ -395,6 +428,7 @@ class Table(TableChanges):
         where: str | None = None,
         min_index: int | None = None,
         *,
+        level: ReadLevel | None = None,
         as_of: int | None = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
@@ -417,10 +451,10 @@ class Table(TableChanges):
         final
             Apply the table's policy first.  Tasks do that, and write the rows once more, into a temporary folder of this
             process.
-        min_index, as_of, timeout_s
+        min_index, level, as_of, timeout_s
             As `snapshot`.
         """
-        snapshot = self.snapshot(min_index, as_of=as_of, lease_s=FRAME_LEASE_S, timeout_s=timeout_s)
+        snapshot = self.snapshot(min_index, level=level, as_of=as_of, lease_s=FRAME_LEASE_S, timeout_s=timeout_s)
         if snapshot.lease is not None:
             keep_for_frame(snapshot.lease, self._http)
         return snapshot.to_df(spark, columns, where, final=final)

@@ -30,6 +30,7 @@ import msgspec
 from replitree.client.catalog import Catalog, ReplicaInfo, this_machine
 from replitree.client.http import AnswerLost, HttpClient
 from replitree.client.lease import Lease, LeaseHandle
+from replitree.client.quorum import Quorum
 from replitree.client.routing import Router
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
 from replitree.protocol.effects import BlockId
@@ -216,6 +217,7 @@ def commit_upload(
     catalog: Catalog,
     timeout_s: float,
     overwrite: Overwrite | None = None,
+    quorum: Quorum | None = None,
 ) -> Inserted:
     """Make an upload an insert.
 
@@ -227,6 +229,8 @@ def commit_upload(
         None: the content decides what is a duplicate.
     overwrite
         What the insert takes the place of, if anything.
+    quorum
+        How many replicas must have the rows before it counts.
 
     Raises
     ------
@@ -238,7 +242,7 @@ def commit_upload(
         The files are not what the manifests say, or the upload is gone.
     """
     body = msgspec.json.encode(_Commit(tuple(manifests)))
-    query = insert_query(token, overwrite)
+    query = insert_query(token, overwrite, quorum)
     block = block_of(manifests, token)
 
     def call(replica: ReplicaInfo, seconds: float) -> Inserted:
@@ -248,7 +252,9 @@ def commit_upload(
         except BadInput:
             # The upload may be gone because an earlier try, whose answer was lost, took it.
             found, index = catalog.find_block(upload.table, block)
-            if not found:
+            if (
+                not found or quorum is not None
+            ):  # what became of its quorum, the replica says to who asks with the token
                 raise
             return Inserted("duplicate", sum(manifest.rows for manifest in manifests), index)
 
@@ -256,7 +262,7 @@ def commit_upload(
     return router.ask(call, timeout_s=timeout_s, token=token or "", attempt_s=timeout_s)
 
 
-def insert_query(token: str | None, overwrite: Overwrite | None) -> str:
+def insert_query(token: str | None, overwrite: Overwrite | None, quorum: Quorum | None = None) -> str:
     """Return what an insert says of itself in the query of its request.
 
     >>> insert_query("load 7", "all")
@@ -265,6 +271,7 @@ def insert_query(token: str | None, overwrite: Overwrite | None) -> str:
     ''
     """
     said = {name: value for name, value in (("token", token), ("overwrite", overwrite)) if value is not None}
+    said |= quorum.said() if quorum is not None else {}
     return f"?{urlencode(said, quote_via=quote, safe='')}" if said else ""
 
 

@@ -41,8 +41,9 @@ from replitree.spark.tasks import run_tasks
 from replitree.spark.write import scratch_folder
 from replitree.storage.definition import decode_definition
 from replitree.storage.key_range import KeyRange, ranges_of
+from replitree.storage.limits import MERGE_MEMORY_BYTES
 from replitree.storage.manifest import FileEntry, data_file
-from replitree.storage.merge import MERGE_MEMORY_BYTES, merge_range
+from replitree.storage.merge import merge_range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,6 +14,7 @@ from replitree.client.access import URL_VARIABLE
 from replitree.client.connection import Connection, connect
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.errors import BadInput
+from replitree.protocol.read import READ_LEVELS, ReadLevel
 
 FOLDER_VARIABLE = "REPLITREE_DIR"
 
@@ -75,6 +76,28 @@ def number(options: Mapping[str, str], name: str) -> int | None:
         raise BadInput(f"option {name} is a whole number, not {text!r}") from None
 
 
+def read_level(options: Mapping[str, str]) -> ReadLevel | None:
+    """Return the level of a read, or None when the option is not there.
+
+    Raises
+    ------
+    BadInput
+        There is no such level.
+
+    Examples
+    --------
+    >>> read_level({"level": "Sequential"})
+    'sequential'
+    """
+    text = options.get("level")
+    for level in READ_LEVELS:
+        if text is not None and text.lower() == level:
+            return level
+    if text is not None:
+        raise BadInput(f"option level is {', '.join(READ_LEVELS)}, not {text!r}")
+    return None
+
+
 def flag(options: Mapping[str, str], name: str) -> bool:
     """Return whether an option is on; it is off when it is not there.
 
@@ -94,15 +117,15 @@ def flag(options: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def seconds(options: Mapping[str, str], default: float = SNAPSHOT_S) -> float:
-    """Return how long to wait for replicas, in seconds.
+def seconds(options: Mapping[str, str], default: float = SNAPSHOT_S, option: str = "timeout") -> float:
+    """Return how long to wait, in seconds: for replicas, unless another option is named.
 
     Raises
     ------
     BadInput
         It is not a positive number.
     """
-    text = options.get("timeout")
+    text = options.get(option)
     if text is None:
         return default
     try:
@@ -110,5 +133,5 @@ def seconds(options: Mapping[str, str], default: float = SNAPSHOT_S) -> float:
     except ValueError:
         value = -1.0
     if not 0 < value < float("inf"):
-        raise BadInput(f"option timeout is a number of seconds above 0, not {text!r}")
+        raise BadInput(f"option {option} is a number of seconds above 0, not {text!r}")
     return value

@@ -15,6 +15,7 @@ Options (any case; all are text):
 ``columns``                 read: names, separated by commas
 ``where``                   read: Spark SQL condition over the table's columns, pushed down to parts and files
 ``minindex``                read: the insert at this log index must be included
+``level``                   read: ``eventual`` (the default), ``sequential`` or ``linearizable``
 ``asof``                    read: exactly what the log has below this index
 ``final``                   read: ``true`` applies the table's policy first, as a merge of everything would
 ``partitions``              read: how many tasks to pack the files into
@@ -24,6 +25,8 @@ Options (any case; all are text):
 ``partitionoverwritemode``  write with ``mode("overwrite")``: ``static`` replaces the whole table, ``dynamic`` the
                             partitions that the rows belong to; by default what the session has in
                             ``spark.sql.sources.partitionOverwriteMode``, then ``static``
+``quorum``                  write: how many replicas must have the rows: a number, ``majority`` or ``all``
+``quorumtimeout``           write: for how many seconds that is waited for, by default 10
 ``mergeschema``             write: ``true`` adds the columns that the rows have and the table has not, and widens others
 ``timeout``                 seconds to wait for replicas
 ==========================  ============================================================================================
@@ -72,12 +75,15 @@ KNOWN_OPTIONS = frozenset(
         "columns",
         "where",
         "minindex",
+        "level",
         "asof",
         "final",
         "partitions",
         "lease",
         "inserttoken",
         "partitionoverwritemode",
+        "quorum",
+        "quorumtimeout",
         "mergeschema",
         "timeout",
     }

@@ -35,7 +35,7 @@ from replitree.client.lease import LeaseHandle, hold
 from replitree.client.snapshot import PartCache, Snapshot, SnapshotPart, local_folder
 from replitree.errors import BadInput, LeaseLost, ReplitreeError
 from replitree.spark.final import FinalUnit, cut_group, pack, read_units
-from replitree.spark.options import flag, number, open_connection, open_table, seconds, table_name
+from replitree.spark.options import flag, number, open_connection, open_table, read_level, seconds, table_name
 from replitree.spark.types import columns_of, exchange_schema, spark_schema
 from replitree.storage.definition import TableDefinition, decode_definition
 from replitree.storage.key_range import KeyRange
@@ -126,6 +126,7 @@ def plan_read(options: Mapping[str, str], schema: StructType) -> ReadPlan:
     if options.get("where"):
         parse_predicate(options["where"], definition)
     flag(options, "final")
+    read_level(options)
     return ReadPlan(dict(options), (definition.encode_metadata(), definition.encode_columns()), tuple(names), schema)
 
 
@@ -136,6 +137,7 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
         table = open_table(connection, options)
         snapshot = table.snapshot(
             number(options, "minindex"),
+            level=read_level(options),
             as_of=number(options, "asof"),
             lease_s=LEASE_S if (asked := number(options, "lease")) is None else asked,
             timeout_s=seconds(options),

@@ -42,6 +42,7 @@ from pyspark.sql.types import StructType
 from replitree.client.catalog import ReplicaInfo
 from replitree.client.http import HttpClient
 from replitree.client.insert import TIMEOUT_S, InsertResult
+from replitree.client.quorum import Quorum, quorum_of
 from replitree.client.slices import cut
 from replitree.client.staging import stage_slices
 from replitree.client.table import Table
@@ -143,6 +144,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         An option is wrong.
     """
     replaced = _overwritten(options) if overwrite else None
+    if _quorum(options) is not None and overwrite:
+        raise BadInput("a job that overwrites can't have a quorum: what it replaces would be gone if it failed")
     with open_connection(options) as connection:
         table = open_table(connection, options)
         if flag(options, "mergeschema"):
@@ -293,7 +296,9 @@ def _commit_shared(plan: WritePlan, table: Table, definition: TableDefinition, s
     (scratch / MARK).touch()
     upload = _upload(plan, definition.name)
     timeout_s = seconds(plan.options, TIMEOUT_S)
-    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrites)
+    table.inserter.commit(
+        upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrites, quorum=_quorum(plan.options)
+    )
     _remove_scratch(plan)
 
 
@@ -320,7 +325,9 @@ def _commit_remote(plan: WritePlan, table: Table, definition: TableDefinition, s
             for manifest in manifests:
                 send_part(table.http, upload, target / manifest.partition, manifest)
     _discard(plan, table.http)  # the one that not all tasks could reach
-    table.inserter.commit(upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrites)
+    table.inserter.commit(
+        upload, manifests, plan.token, timeout_s=timeout_s, overwrite=plan.overwrites, quorum=_quorum(plan.options)
+    )
 
 
 def gather(
@@ -388,3 +395,9 @@ def _remove_scratch(plan: WritePlan) -> None:
 def _upload(plan: WritePlan, table: str) -> Upload:
     assert plan.path is not None
     return Upload(table, plan.upload, ReplicaInfo(plan.replica, plan.address), "", plan.path)
+
+
+def _quorum(options: Mapping[str, str]) -> Quorum | None:
+    """Return the quorum that the options of a job ask for.  Raises as `quorum_of`."""
+    timeout_s = seconds(options, option="quorumtimeout") if "quorumtimeout" in options else None
+    return quorum_of(options.get("quorum"), timeout_s)

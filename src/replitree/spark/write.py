@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replitree.client.insert import TIMEOUT_S, InsertResult
+from replitree.client.quorum import Quorum
 from replitree.client.upload import Overwrite, Upload, discard_upload
 from replitree.errors import BadInput
 from replitree.spark.columns import conformed, partition_columns, quoted
@@ -65,6 +66,7 @@ def insert_df(
     overwrite: Overwrite | None = None,
     timeout_s: float = TIMEOUT_S,
     shuffle: bool | None = None,
+    quorum: Quorum | None = None,
 ) -> InsertResult:
     """Insert the rows of a Spark DataFrame, all or none.
 
@@ -74,7 +76,7 @@ def insert_df(
         From `Connection.table`.
     frame
         Its columns are found by name; missing ones have their defaults, or are null.
-    token, deduplicate, overwrite, timeout_s
+    token, deduplicate, overwrite, timeout_s, quorum
         As `Table.insert`; the time of the Spark job does not count.
     shuffle
         Bring the rows of each partition together first, so that it gets few files.  By default only when a partitioned
@@ -105,7 +107,7 @@ def insert_df(
         discard_upload(upload, table.http)
         nothing = InsertResult(None, 0, "empty", token)
         return table.emptied(nothing, timeout_s) if overwrite == "all" else nothing
-    return table.inserter.commit(upload, manifests, token, timeout_s=timeout_s, overwrite=overwrite)
+    return table.inserter.commit(upload, manifests, token, timeout_s=timeout_s, overwrite=overwrite, quorum=quorum)
 
 
 def _shared_folder(upload: Upload, spark: SparkSession) -> Path:
