@@ -13,10 +13,12 @@ from replitree.replica import prepared
 from replitree.replica.table_replica import TableReplica
 from replitree.storage import merge
 from replitree.storage.definition import TableSettings
+from replitree.storage.empty import empty_content
 from replitree.storage.key_range import ranges_of
 from replitree.storage.manifest import FileEntry, PartManifest, data_file
 from replitree.storage.merge import merge_parts, merge_range
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
+from tests.replica.test_lost_parts import break_part, lost_count
 from tests.replica.test_merges import leader_of
 
 Answer = tuple[int, Any]
@@ -239,3 +241,27 @@ def test_restarted_replica_merges_by_itself_what_was_prepared(
     assert len(contents) == 1
     assert any(path.is_relative_to(tmp_path / leader.name) for path in made_by)
     cluster.wait_equal(list(range(30)))
+
+
+def test_prepared_part_does_not_bring_back_the_rows_of_a_source_that_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = InProcessCluster(tmp_path, lost_part_after_s=0.0)
+    cluster.create_table()
+    leader = filled_again(cluster)
+    cluster.wait_equal(list(range(30)))
+    body = make(leader, plan_of(leader), tmp_path / "made")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(leader.table().merges, "propose_entries", lambda *_: ())
+        assert send(leader, body)[0] == 503
+    lost, empty = body["sources"][0], empty_content(leader.table().definition)
+    for node in cluster.nodes:
+        break_part(node, lost)
+    wait_for(lambda: sum(map(lost_count, cluster.nodes)) == 1, "one of them declares it lost")
+    for node in cluster.nodes:
+        wait_for(lambda node=node: node.contents().get(lost) == empty, f"{node.name} has the empty part")  # type: ignore[misc]
+    status, outcome = send(leader, body)
+    assert (status, outcome["applied"]) == (200, True)
+    cluster.wait_equal(list(range(10, 30)))
+    cluster.wait_alike()
+    cluster.close()

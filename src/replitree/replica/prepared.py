@@ -99,10 +99,11 @@ class ResultWish:
 
 @dataclass(slots=True)
 class _Kept:
-    """A prepared part: where it is, since when (seconds of the clock), and the index of its merge, if that is known."""
+    """A prepared part: where it is, what its sources contained, since when (seconds of the clock), and its merge's index."""
 
     folder: Path
     manifest: PartManifest
+    contents: tuple[str, ...]
     since: float
     index: LogIndex | None = None
 
@@ -199,7 +200,9 @@ class Prepared:
         return (entry.sources, entry.schema_version) in self._kept
 
     def take(self, effect: Merge) -> PartManifest | None:
-        """Make a prepared part the staged result of a merge; None when there is none.
+        """Make a prepared part the staged result of a merge.
+
+        None when there is none, or when a source has been declared lost since: its rows must not come back.
 
         Raises
         ------
@@ -213,6 +216,9 @@ class Prepared:
             self._taking.add(kept.folder.parent)
         store = self._host.store
         try:
+            if kept.contents != self._contents(effect.sources):
+                shutil.rmtree(kept.folder, ignore_errors=True)
+                return None
             store.adopt_staging(kept.folder, effect.staging)
             store.note_staged(effect.staging, (kept.manifest,))
             with suppress(OSError):
@@ -221,6 +227,9 @@ class Prepared:
             with self._lock:
                 self._taking.discard(kept.folder.parent)
         return kept.manifest
+
+    def _contents(self, sources: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self._host.store.manifest(source).content_hash for source in sources)
 
     def sweep(self) -> int:
         """Remove the parts whose merges did not apply, or never got into the log; return how many."""
@@ -268,6 +277,7 @@ class Prepared:
             raise SnapshotExpired(f"{gone} has left the table while its merge was made elsewhere; plan the merge again")
         definition = host.definition_at(wish.schema_version)
         partition, rows = sources[0].partition, sum(host.store.manifest(part.name).rows for part in sources)
+        contents = self._contents(wish.sources)
         folder = host.uploads.folder(wish.upload)
         with host.uploads.committing(wish.upload):
             made = host.uploads.root / f"{wish.upload}{MADE_SUFFIX}"
@@ -281,7 +291,7 @@ class Prepared:
                 shutil.rmtree(made, ignore_errors=True)
                 raise
             with self._lock:
-                self._kept[key] = _Kept(made / "part", manifest, self._clock())
+                self._kept[key] = _Kept(made / "part", manifest, contents, self._clock())
             host.uploads.discard(wish.upload)
 
 
