@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -190,8 +191,8 @@ class Exchange:
             return {}
         wanted = {fetch.part: fetch for fetch in fetches}
         query = urlencode([("part", fetch.part) for fetch in fetches])
-        answer = self._request(peer, "GET", f"/bundle?{query}")
-        bundle = self._read_bundle(answer, wanted)
+        with closing(self._request(peer, "GET", f"/bundle?{query}")) as answer:
+            bundle = self._read_bundle(answer, wanted)
         outcomes = bundle.outcomes
         self._fetch_large(peer, bundle)
         if bundle.received:
@@ -205,7 +206,8 @@ class Exchange:
     def _have_checked(self, peer: Peer, part: str) -> None:
         """Let a source check its own copy, which may be broken.  It need not answer: reading a large part takes long."""
         try:
-            self._request(peer, "POST", f"/parts/{quote(part)}/check").read()
+            with closing(self._request(peer, "POST", f"/parts/{quote(part)}/check")) as answer:
+                answer.read()
         except (OSError, http.client.HTTPException):
             self._drop(peer.address)
 
@@ -277,8 +279,10 @@ class Exchange:
         target.touch()
         headers = {"Range": f"bytes={first}-{first + size - 1}"}
         try:
-            answer = self._request(peer, "GET", f"/parts/{quote(part)}/files/{quote(file.name)}", headers)
-            self._write_range(answer, target, first, size)
+            with closing(
+                self._request(peer, "GET", f"/parts/{quote(part)}/files/{quote(file.name)}", headers)
+            ) as answer:
+                self._write_range(answer, target, first, size)
         except Exception as error:  # whatever it is: the rest of the answer is still to come on this connection
             self._give_up(peer.address, error)
             raise
@@ -312,7 +316,8 @@ class Exchange:
         connection.request(method, f"/v1/tables/{quote(peer.table)}{path}", headers=all_headers)
         answer = connection.getresponse()
         if answer.status not in (200, 206):
-            text = answer.read(2000).decode(errors="replace")
+            with closing(answer):
+                text = answer.read(2000).decode(errors="replace")
             raise http.client.HTTPException(f"HTTP {answer.status}: {text}")
         return answer
 
