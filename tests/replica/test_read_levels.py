@@ -173,7 +173,7 @@ def test_many_readers_share_a_question_that_begins_after_they_came(asker: Asker)
         first = asyncio.create_task(end.ask(10))
         await asyncio.to_thread(asker.asked.wait, 10)
         others = [asyncio.create_task(end.ask(10)) for _ in range(50)]
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # no time passes: the others begin
         append(asker)  # acknowledged while the first question is on its way
         asker.gate.set()
         return await asyncio.gather(first, *others)

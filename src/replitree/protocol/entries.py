@@ -29,6 +29,7 @@ from msgspec import UNSET, UnsetType
 from replitree.errors import UnsupportedFormat
 from replitree.protocol.effects import BlockId, EntryId, StagedPart, StagingId
 from replitree.protocol.parts import Part, inserted_part
+from replitree.protocol.values import decode_value
 
 EVERY_PARTITION = "*"
 """Stands for all partitions of the table where a partition is named."""
@@ -334,13 +335,7 @@ def decode_block(raw: bytes, where: str) -> BlockValue:
     UnsupportedFormat
         It has a newer format or can't be read.
     """
-    try:
-        value = _decode_block(raw)
-    except msgspec.DecodeError as error:
-        raise UnsupportedFormat(f"{where} can't be read ({error}); upgrade this replica") from error
-    if value.format > BLOCK_FORMAT:
-        raise UnsupportedFormat(f"{where} has format {value.format}, this replitree knows {BLOCK_FORMAT}; upgrade it")
-    return value
+    return decode_value(_decode_block, raw, where, BLOCK_FORMAT)
 
 
 def inserted_parts(entry: GetEntry, index: int) -> tuple[Part, ...]:

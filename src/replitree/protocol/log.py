@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import msgspec
 
-from replitree.errors import UnsupportedFormat
 from replitree.protocol import layout
 from replitree.protocol.effects import Get, GetMany, LogIndex, Many, Node, Procedure, Version
 from replitree.protocol.entries import Entry, RollEntry, decode_entry
 from replitree.protocol.layout import Table
+from replitree.protocol.values import decode_value
 
 LOG_FORMAT = 1
 SEARCH_WINDOW = 64
@@ -83,13 +83,7 @@ def log_start(table: Table, node: Node) -> LogStart:
     UnsupportedFormat
         It has a newer format or can't be read.
     """
-    where = layout.log(table)
-    try:
-        value = _decode(node.value)
-    except msgspec.DecodeError as error:
-        raise UnsupportedFormat(f"{where} can't be read ({error}); upgrade this replica") from error
-    if value.format > LOG_FORMAT:
-        raise UnsupportedFormat(f"{where} has format {value.format}, this replitree knows {LOG_FORMAT}; upgrade it")
+    value = decode_value(_decode, node.value, layout.log(table), LOG_FORMAT)
     return LogStart(LogIndex(value.first), node.version)
 
 

@@ -35,7 +35,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from replitree.errors import UnsupportedFormat
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     ANY_VERSION,
@@ -82,6 +81,7 @@ from replitree.protocol.log import search_log
 from replitree.protocol.pull import Loaded
 from replitree.protocol.registration import is_broken
 from replitree.protocol.table import NOT_LOST
+from replitree.protocol.values import decode_value
 
 QUORUM_FORMAT = 1
 
@@ -149,13 +149,7 @@ def decode_quorum(raw: bytes, where: str) -> QuorumValue:
     UnsupportedFormat
         It has a newer format or can't be read.
     """
-    try:
-        value = _decode(raw)
-    except msgspec.DecodeError as error:
-        raise UnsupportedFormat(f"{where} can't be read ({error}); upgrade this replica") from error
-    if value.format > QUORUM_FORMAT:
-        raise UnsupportedFormat(f"{where} has format {value.format}, this replitree knows {QUORUM_FORMAT}; upgrade it")
-    return value
+    return decode_value(_decode, raw, where, QUORUM_FORMAT)
 
 
 def open_quorum(replica: Replica, entry: GetEntry) -> tuple[Create, ...]:
