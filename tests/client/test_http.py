@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import gc
 import io
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typing_extensions import override
 
-from replitree.client.http import Answer, AnswerLost, HttpClient
+from replitree.client.http import Answer, AnswerLost, HttpClient, _Connections
 from replitree.errors import NotAuthorized, OutcomeUnknown, ReadOnly, ReplicaUnavailable, ReplitreeError, StoreError
 from tests.client.fake_replica import DROP_SERVED, FakeReplica
 
@@ -74,6 +76,22 @@ def test_connection_is_kept_and_the_token_sent(http: HttpClient, replica: FakeRe
         assert http.request(replica.address, "GET", "/v1/tables/t/snapshot", timeout_s=5).status == 200
     assert len(replica.connections) == 1
     assert {seen.authorization for seen in replica.seen} == {"Bearer secret"}
+
+
+def test_connections_are_closed_when_a_forgotten_client_is_collected() -> None:
+    gc.collect()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        ours, theirs = socket.socketpair()  # older than what closes it: the collector comes to it first
+        connections = _Connections()
+        connections.open["r1"] = ours
+        cycle: list[object] = [connections]
+        cycle.append(cycle)
+        del ours, connections, cycle
+        gc.collect()
+        assert theirs.recv(1) == b""
+        theirs.close()
+    assert [str(warning.message) for warning in warned] == []
 
 
 def test_connection_that_went_stale_is_said_to_be_so(http: HttpClient, replica: FakeReplica) -> None:

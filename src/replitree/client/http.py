@@ -96,24 +96,28 @@ class Answer:
 
 
 class _Connections:
-    """The connections of one thread, by address and purpose; closed when the thread ends."""
+    """The connections of one thread, by address and purpose; closed when the thread ends or its client is collected."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
         self.open: dict[str, socket.socket] = {}
+        # Not __del__: the collector, where all of this is part of a cycle, may come to the sockets first.
+        weakref.finalize(self, _close_all, self.open)
 
     def take(self, keep_as: str) -> socket.socket | None:
         """Return a kept connection, or None."""
-        if self.process != os.getpid():  # forked: the parent goes on using its sockets
-            self.process, self.open = os.getpid(), {}
+        if self.process != os.getpid():  # forked: the parent goes on using its sockets, of which these are copies
+            self.close()
+            self.process = os.getpid()
         return self.open.pop(keep_as, None)
 
     def close(self) -> None:
-        while self.open:
-            self.open.popitem()[1].close()
+        _close_all(self.open)
 
-    def __del__(self) -> None:
-        self.close()
+
+def _close_all(connections: dict[str, socket.socket]) -> None:
+    while connections:
+        connections.popitem()[1].close()
 
 
 class HttpClient:
