@@ -3,23 +3,25 @@
 Keys::
 
     sum_s, group_s, filter_s, count_s   seconds of an aggregation, for both
-    parts                               of the table
-    parts_opened                        for a range of the key that one part in `parts` holds; the peer's opens all
+    parts                               of the table, each in a partition of its own: merges leave them as they are
+    parts_opened                        for a range of the key that one part in `parts` holds; the peer opens all
 
 The "peer" here is plain Spark on the table's own files: what it would cost without replitree.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import statistics
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from replitree.bench.report import Measured
-from replitree.bench.systems import SCHEMA, make_rows
+from replitree.bench.systems import DAY, SCHEMA, make_rows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client import Connection, Table
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 PARTS = 100
 PART_ROWS = 30_000
 WARM_UPS = 2
+LONGEST_MONTH = dt.timedelta(days=31)
 TIMES = 7
 """Measurements of one query in one round, of which the median counts: one alone varies by a tenth."""
 
@@ -59,7 +62,15 @@ class ReadBench:
         self._part_rows = part_rows
         self._table: Table = connection.create_table("readings", SCHEMA, order_by="k", partition_by="month(d)")
         for number in range(parts):
-            self._table.insert(make_rows(number * part_rows, part_rows))
+            self._table.insert(self._part(number))
+
+    def _part(self, number: int) -> pa.Table:
+        """Return the rows of one part, all in one month that no other part has."""
+        import pyarrow as pa
+
+        rows = make_rows(number * self._part_rows, self._part_rows)
+        day = pa.repeat(pa.scalar(DAY + number * LONGEST_MONTH, pa.date32()), self._part_rows)
+        return rows.set_column(0, rows.schema.field(0), day)
 
     def measure(self, _number: int) -> tuple[Measured, Measured]:
         """Run every query both ways, in turn; return ours and plain Spark's."""
@@ -69,8 +80,8 @@ class ReadBench:
         for name, query in QUERIES.items():
             ours[name], plain[name] = self._compare(query, files)
         where, opened = self._range()
-        ours |= {"parts": self._parts, "parts_opened": opened}
-        plain |= {"parts": self._parts, "parts_opened": len(self._spark.read.parquet(*files).where(where).inputFiles())}
+        ours |= {"parts": len(files), "parts_opened": opened}
+        plain |= {"parts": len(files), "parts_opened": len(self._spark.read.parquet(*files).where(where).inputFiles())}
         return ours, plain
 
     def _compare(self, query: Query, files: list[str]) -> tuple[float, float]:
