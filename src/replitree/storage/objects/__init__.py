@@ -1,0 +1,23 @@
+"""Object stores: objects that are written once and read by everybody who shares the store.
+
+::
+
+    location   where a store is, from a URL; credentials from the environment or a file, never from the URL
+    store      create, read, list, delete; what an answer that never came means
+    probe      what a store must keep to be used; whether two processes reach the same one
+"""
+
+from replitree.storage.objects.location import StoreLocation, open_store
+from replitree.storage.objects.probe import probe, store_id
+from replitree.storage.objects.store import ObjectExists, ObjectInfo, ObjectStore, StoreInDoubt
+
+__all__ = [
+    "ObjectExists",
+    "ObjectInfo",
+    "ObjectStore",
+    "StoreInDoubt",
+    "StoreLocation",
+    "open_store",
+    "probe",
+    "store_id",
+]

@@ -1,0 +1,95 @@
+"""Whether an object store keeps what we rely on, tested before it is used.
+
+Some servers take a condition and ignore it: "create only when it is not there" then replaces what is there.  With such a store
+two writers can both believe that they were first, so it is refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from replitree.errors import StoreError
+from replitree.storage.objects.store import ObjectExists, ObjectStore
+
+RACES = 3
+RACERS = 4
+
+STORE_ID_KEY = "replitree-store-id"
+_PROBES = "replitree-probe"
+
+
+def probe(store: ObjectStore) -> None:
+    """Test that a store honours conditions, reads what was written, lists and deletes; leaves nothing behind.
+
+    Raises
+    ------
+    StoreError
+        It does not; the message says what it did.
+    NotAuthorized
+        It refuses us.
+    """
+    place = f"{_PROBES}/{uuid.uuid4()}"
+    keys = [f"{place}/first"] + [f"{place}/race-{number}" for number in range(RACES)]
+    try:
+        _one_after_another(store, keys[0])
+        for key in keys[1:]:
+            _side_by_side(store, key)
+        if {info.key for info in store.list(place)} != set(keys):
+            raise _unusable(store, "does not list what was stored")
+    finally:
+        store.delete(keys)
+    if list(store.list(place)) or store.get(keys[0]) is not None:
+        raise _unusable(store, "keeps objects that were deleted")
+
+
+def _one_after_another(store: ObjectStore, key: str) -> None:
+    store.create(key, b"first")
+    try:
+        store.create(key, b"second")
+    except ObjectExists:
+        pass
+    else:
+        raise _unusable(store, "ignores the condition that an object must not exist, and replaces it")
+    if store.get(key) != b"first" or store.get_range(key, 1, 3) != b"irs":
+        raise _unusable(store, "does not read back what was stored")
+
+
+def _side_by_side(store: ObjectStore, key: str) -> None:
+    def create(racer: int) -> bool:
+        try:
+            store.create(key, b"%d" % racer)
+        except ObjectExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        winners = [racer for racer, won in enumerate(pool.map(create, range(RACERS))) if won]
+    if len(winners) != 1 or store.get(key) != b"%d" % winners[0]:
+        raise _unusable(store, f"let {len(winners)} of {RACERS} create the same object at once")
+
+
+def store_id(store: ObjectStore) -> str:
+    """Return the id that this store has for ever; the first who asks gives it.
+
+    Whoever reads the same id reaches the same store, whatever its URL.
+    """
+    found = store.get(STORE_ID_KEY)
+    if found is None:
+        with suppress(ObjectExists):
+            store.create(STORE_ID_KEY, str(uuid.uuid4()).encode())
+        found = store.get(STORE_ID_KEY)
+    try:
+        return str(uuid.UUID((found or b"").decode()))
+    except ValueError:
+        raise StoreError(
+            f"the object {STORE_ID_KEY} of {store.name} is not ours: is the prefix used by something else?"
+        ) from None
+
+
+def _unusable(store: ObjectStore, why: str) -> StoreError:
+    return StoreError(f"{store.name} {why}: rows could be lost in it; use a store with conditional writes")
+
+
+__all__ = ["STORE_ID_KEY", "probe", "store_id"]

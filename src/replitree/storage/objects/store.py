@@ -1,0 +1,326 @@
+"""One object store: objects are created, read, listed and deleted; never written twice.
+
+Guarantees:
+
+* `create` returns when the object is there as a whole and durable (a folder's files are synced), and nobody else's object was
+  replaced.  When the store says that the object exists, and an earlier try went without an answer, the object is compared: what
+  has our bytes is ours.
+* Whoever reads sees an object whole or not at all.
+* An answer that never came is asked for again, a little later each time, until `patience_s` is over.  Then reading has failed
+  (`StoreError`), and whether something was stored or deleted is not known (`StoreInDoubt`): the object may also appear later.
+* Refused credentials (`NotAuthorized`) and a full disk are not tried again.
+
+Keys are unique by agreement: whoever creates an object puts an unguessable id into its key.  So a large object, which stores
+take in pieces and without a condition, replaces nobody's.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    InvalidPathError,
+    NotSupportedError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+
+from replitree.errors import BadInput, NotAuthorized, StoreError
+from replitree.storage.durable import sync_files, sync_folder
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as RawStore
+
+_T = TypeVar("_T")
+
+PIECES_BYTES = 64 << 20
+"""Larger objects travel in pieces."""
+
+PIECE_BYTES = 16 << 20
+PIECES_AT_ONCE = 4
+
+LIST_OBJECTS = 1000
+"""Objects that are asked for at once: what one answer of a bucket can hold."""
+
+PATIENCE_S = 30.0
+PAUSE_S = 0.05
+PAUSE_S_MAX = 2.0
+
+_KEY = re.compile(r"[A-Za-z0-9._=~+-]+(?:/[A-Za-z0-9._=~+-]+)*")
+_REFUSED = (PermissionDeniedError, UnauthenticatedError)
+_NO_ROOM = "os error 28"
+
+
+class ObjectExists(StoreError):
+    """There is another object with this key."""
+
+
+class StoreInDoubt(StoreError):
+    """The store gave no answer: what was asked of it may have happened, or may still happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """An object as the store tells of it; `modified` is by the store's clock."""
+
+    key: str
+    bytes: int
+    modified: datetime
+
+
+class ObjectStore:
+    """Objects below one prefix of a store.  Any thread may use it.
+
+    Parameters
+    ----------
+    raw
+        The client, which tries every request once.
+    name
+        URL for messages, without secrets.
+    folder
+        Where the objects of a store in a local folder lie, to sync them.
+    patience_s
+        How long answers are waited for, in seconds, over all tries.
+    wait
+        Waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        raw: RawStore,
+        name: str,
+        *,
+        folder: Path | None = None,
+        patience_s: float = PATIENCE_S,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.name = name
+        self._raw = raw
+        self._folder = folder
+        self._patience_s = patience_s
+        self._wait = wait
+
+    def __repr__(self) -> str:  # type: ignore[explicit-override]  # `typing.override` is not in Python 3.11
+        """Return the URL."""
+        return f"ObjectStore({self.name!r})"
+
+    # --- one object -----------------------------------------------------------------------------------------------------------
+
+    def create(self, key: str, data: bytes | Path) -> None:
+        """Store an object that is not there yet.
+
+        Parameters
+        ----------
+        key
+            Words of ``A-Za-z0-9._=~+-`` with slashes in between.
+        data
+            Its bytes, or the file that has them.
+
+        Raises
+        ------
+        ObjectExists
+            Another object has the key.
+        StoreInDoubt
+            No answer: the object may be there, now or later.
+        NotAuthorized, StoreError
+            It was refused, and is not there.
+        """
+        _check_key(key)
+        in_doubt = False
+
+        def put() -> None:
+            nonlocal in_doubt
+            try:
+                self._put(key, data)
+            except FileNotFoundError as error:
+                raise StoreError(f"{self.name} is not there: {_first_line(error)}; make the bucket first") from error
+            except (AlreadyExistsError, PreconditionError) as error:
+                if not self._is_there(key):
+                    raise  # somebody else is about to create it, and may fail
+                if not (in_doubt and self._has(key, data)):
+                    raise ObjectExists(f"{self.name} has another object {key}") from error
+            except BaseError:
+                in_doubt = True
+                raise
+
+        self._ask(f"store {key}", put, changes=True)
+        if self._folder is not None:
+            _sync(self._folder, key)
+
+    def get(self, key: str) -> bytes | None:
+        """Read a whole object; None when there is none."""
+        _check_key(key)
+        return self._find(f"read {key}", lambda: bytes(obstore.get(self._raw, key).bytes()))
+
+    def get_range(self, key: str, first: int, size: int) -> bytes | None:
+        """Read `size` bytes of an object from byte `first` on; None when there is none.
+
+        Raises
+        ------
+        StoreError
+            The object is shorter.
+        """
+        info = None if size else self.head(key)
+        if not size:
+            return None if info is None else b""
+
+        def read() -> bytes:
+            try:
+                return bytes(obstore.get_range(self._raw, key, start=first, length=size))
+            except BaseError:  # stores say in many ways that there are fewer bytes
+                found = obstore.head(self._raw, key)
+                if found["size"] < first + size:
+                    return b""
+                raise
+
+        _check_key(key)
+        data = self._find(f"read {key}", read)
+        if data is not None and len(data) != size:
+            raise StoreError(f"the object {key} of {self.name} ends before byte {first + size}")
+        return data
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Ask for an object's size and time; None when there is none."""
+        _check_key(key)
+        found = self._find(f"look at {key}", lambda: obstore.head(self._raw, key))
+        return None if found is None else ObjectInfo(key, found["size"], found["last_modified"])
+
+    # --- many -----------------------------------------------------------------------------------------------------------------
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; those that are gone already do not matter.
+
+        Raises
+        ------
+        StoreInDoubt
+            No answer: some may be there, and may still go.
+        """
+        for key in keys:
+            _check_key(key)
+        if self._folder is not None:  # there, the first that is missing would end it
+            for key in keys:
+                self._find(f"delete {key}", partial(obstore.delete, self._raw, key), changes=True)
+        elif keys:
+            self._ask(f"delete {len(keys)} objects", lambda: obstore.delete(self._raw, list(keys)), changes=True)
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
+        """List the objects whose keys begin with the words of `prefix`, after the key `after`.
+
+        Those of a bucket come in the order of their keys.
+        An object that is created or deleted meanwhile may be listed or not; every other one is listed once.
+        """
+        if prefix:
+            _check_key(prefix)
+        last = after
+        while (chunk := self._chunk(prefix, last)) is not None:
+            for info in chunk:
+                yield info
+                last = info.key
+            if not self._is_ordered:
+                return
+
+    @property
+    def _is_ordered(self) -> bool:
+        return self.name.startswith("s3:")
+
+    def _chunk(self, prefix: str, after: str) -> Sequence[ObjectInfo] | None:
+        """Ask for the next objects, or for all of a store that has them in no order; None when there are no more."""
+
+        def ask() -> Sequence[ObjectInfo]:
+            stream = obstore.list(self._raw, prefix or None, offset=after or None, chunk_size=LIST_OBJECTS)
+            found = next(iter(stream), []) if self._is_ordered else [each for chunk in stream for each in chunk]
+            return [ObjectInfo(each["path"], each["size"], each["last_modified"]) for each in found]
+
+        return self._find(f"list {prefix or 'everything'}", ask) or None
+
+    # --- tries ----------------------------------------------------------------------------------------------------------------
+
+    def _put(self, key: str, data: bytes | Path) -> None:
+        size = data.stat().st_size if isinstance(data, Path) else len(data)
+        if size <= PIECES_BYTES:
+            obstore.put(self._raw, key, data, mode="create", use_multipart=False)
+            return
+        obstore.put(self._raw, key, data, use_multipart=True, chunk_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE)
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            obstore.head(self._raw, key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _has(self, key: str, data: bytes | Path) -> bool:
+        """Tell whether an object has exactly these bytes."""
+        expected = data.read_bytes() if isinstance(data, Path) else data
+        try:
+            return bytes(obstore.get(self._raw, key).bytes()) == expected
+        except FileNotFoundError:
+            return False
+
+    def _find(self, doing: str, request: Callable[[], _T], *, changes: bool = False) -> _T | None:
+        """Send a request until an answer comes; None when there is no such object."""
+        try:
+            return self._ask(doing, request, changes=changes)
+        except FileNotFoundError:
+            return None
+
+    def _ask(self, doing: str, request: Callable[[], _T], *, changes: bool = False) -> _T:
+        """Send a request until an answer comes."""
+        give_up_at = time.monotonic() + self._patience_s
+        pause = PAUSE_S
+        while True:
+            try:
+                return request()
+            except _REFUSED as error:
+                raise NotAuthorized(f"{self.name} refuses to {doing}: {_first_line(error)}") from error
+            except (InvalidPathError, NotSupportedError, NotImplementedError) as error:
+                raise StoreError(f"{self.name} can't {doing}: {_first_line(error)}") from error
+            except BaseError as error:
+                if self._folder is not None and _NO_ROOM in str(error):
+                    raise StoreError(f"no room to {doing} in {self.name}; make room on that disk") from error
+                if time.monotonic() + pause > give_up_at:
+                    kind = StoreInDoubt if changes else StoreError
+                    raise kind(
+                        f"{self.name} did not answer in {self._patience_s:.0f} s when asked to {doing}: {_first_line(error)}"
+                    ) from error
+            self._wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the tries of many
+            pause = min(2 * pause, PAUSE_S_MAX)
+
+
+def _sync(folder: Path, key: str) -> None:
+    """Make a file and the names that lead to it durable."""
+    path = folder / key
+    try:
+        sync_files([path])
+        for parent in path.parents:
+            sync_folder(parent)
+            if parent == folder:
+                return
+    except OSError as error:
+        raise StoreInDoubt(f"{path} was stored and can't be synced: {os.strerror(error.errno or 0)}") from error
+
+
+def _check_key(key: str) -> None:
+    if _KEY.fullmatch(key) is None or any(word in (".", "..") for word in key.split("/")):
+        raise BadInput(f"{key!r} is no key of an object: words of A-Z a-z 0-9 . _ = ~ + - with slashes in between")
+
+
+def _first_line(error: Exception) -> str:
+    """Return what a client says, without its inner state."""
+    return str(error).partition("\n")[0]
+
+
+__all__ = ["ObjectExists", "ObjectInfo", "ObjectStore", "StoreInDoubt"]

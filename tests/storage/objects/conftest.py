@@ -1,0 +1,48 @@
+"""Object stores of every kind, empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from replitree.storage.objects import ObjectStore, open_store
+from tests.storage.objects.s3_server import S3Server
+
+KEYS = {"AWS_ACCESS_KEY_ID": "test-access", "AWS_SECRET_ACCESS_KEY": "test-secret"}
+
+
+@pytest.fixture
+def server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+class Pauses(list[float]):
+    """Remembers pauses instead of making them."""
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+@pytest.fixture
+def pauses() -> Pauses:
+    return Pauses()
+
+
+@pytest.fixture
+def bucket(server: S3Server, pauses: Pauses) -> ObjectStore:
+    return open_store(server.url(), environment=KEYS, wait=pauses)
+
+
+@pytest.fixture(params=["memory", "folder", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    """A store of each kind."""
+    match request.param:
+        case "memory":
+            return open_store("memory:///")
+        case "folder":
+            return open_store(f"file://{tmp_path}/objects")
+        case _:
+            return request.getfixturevalue("bucket")  # type: ignore[no-any-return]

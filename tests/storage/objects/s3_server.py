@@ -1,0 +1,218 @@
+"""An S3 server in memory, for as much of S3 as our client speaks, that can lose answers, fail and lie.
+
+It is for tests of what our side does with such answers; whether a real store takes our requests is tested with a real one.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from typing_extensions import override
+
+BUCKET = "lake"
+PAGE_OBJECTS = 3
+"""Objects in one answer of a listing."""
+
+_MODIFIED = "2026-01-01T00:00:00.000Z"
+
+
+class Fault(Enum):
+    """What happens to a request."""
+
+    LOSE_ANSWER = auto()
+    """It is done, and the connection closed."""
+
+    ERROR_AFTER = auto()
+    """It is done, and called failed."""
+
+    SLOW_DOWN = auto()
+    """It is not done; the client shall come back later."""
+
+    CONFLICT = auto()
+    """It is not done, for another one to the same object is under way."""
+
+    DENY = auto()
+    """It is not done: the credentials are refused."""
+
+
+@dataclass
+class State:
+    """What the server has, and what it does wrong."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    faults: deque[tuple[str, Fault]] = field(default_factory=deque)
+    """Methods and faults: the next request with the first one's method suffers it."""
+
+    honours_conditions: bool = True
+    forgets_deletes: bool = False
+    requests: list[str] = field(default_factory=list)
+    """Method and path of each."""
+
+    secrets: list[str] = field(default_factory=list)
+    """Headers that prove who asks."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class S3Server:
+    """The server, on a free port of this machine, with one bucket."""
+
+    def __init__(self) -> None:
+        self.state = state = State()
+
+        class Bound(_Handler):
+            server_state = state
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Bound)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+
+    def url(self, prefix: str = "tables", bucket: str = BUCKET) -> str:
+        """Return the URL of a place in a bucket."""
+        return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_state: State
+
+    @override
+    def handle_one_request(self) -> None:
+        self.raw_requestline = self.rfile.readline(65537)
+        if not self.raw_requestline:
+            self.close_connection = True
+        elif self.parse_request():
+            self._serve()
+            self.wfile.flush()
+
+    @override
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _serve(self) -> None:
+        state = self.server_state
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path, self._query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        bucket, _, self._key = unquote(path).lstrip("/").partition("/")
+        with state.lock:
+            state.requests.append(f"{self.command} {self.path}")
+            state.secrets.append(self.headers.get("Authorization", ""))
+            fault = None
+            if state.faults and state.faults[0][0] == self.command:
+                _, fault = state.faults.popleft()
+            if fault is Fault.SLOW_DOWN:
+                answer = _error(503, "SlowDown")
+            elif fault is Fault.CONFLICT:
+                answer = _error(409, "ConditionalRequestConflict")
+            elif fault is Fault.DENY:
+                answer = _error(403, "AccessDenied")
+            elif bucket != BUCKET:
+                answer = _error(404, "NoSuchBucket")
+            else:
+                answer = self._answer(body)
+        if fault is Fault.LOSE_ANSWER:
+            self.close_connection = True
+            return
+        self._send(*(_error(500, "InternalError") if fault is Fault.ERROR_AFTER else answer))
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _answer(self, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        state, query, key = self.server_state, self._query, self._key
+        match self.command:
+            case "PUT" if "uploadId" in query:
+                state.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = body
+                return 200, b"", {"ETag": f'"{query["partNumber"][0]}"'}
+            case "PUT":
+                if self.headers.get("If-None-Match") == "*" and state.honours_conditions and key in state.objects:
+                    return _error(412, "PreconditionFailed")
+                state.objects[key] = body
+                return 200, b"", {"ETag": f'"{hash(body):x}"'}
+            case "POST" if "uploads" in query:
+                name = f"upload-{len(state.uploads)}"
+                state.uploads[name] = {}
+                return _xml(
+                    f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
+                )
+            case "POST" if "uploadId" in query:
+                pieces = state.uploads.pop(query["uploadId"][0])
+                state.objects[key] = b"".join(piece for _, piece in sorted(pieces.items()))
+                return _xml('<CompleteMultipartUploadResult><ETag>"m"</ETag></CompleteMultipartUploadResult>')
+            case "POST":
+                return self._delete([unquote(found) for found in re.findall(r"<Key>(.*?)</Key>", body.decode())])
+            case "DELETE":
+                self._delete([key])
+                return 204, b"", {}
+            case _ if not key:
+                return self._list()
+        if key not in state.objects:
+            return _error(404, "NoSuchKey")
+        return self._read(state.objects[key])
+
+    def _delete(self, keys: list[str]) -> tuple[int, bytes, dict[str, str]]:
+        for key in keys:
+            if not self.server_state.forgets_deletes:
+                self.server_state.objects.pop(key, None)
+        return _xml(f"<DeleteResult>{''.join(f'<Deleted><Key>{key}</Key></Deleted>' for key in keys)}</DeleteResult>")
+
+    def _list(self) -> tuple[int, bytes, dict[str, str]]:
+        query = {name: values[0] for name, values in self._query.items()}
+        after = query.get("continuation-token") or query.get("start-after", "")
+        found = [
+            key for key in sorted(self.server_state.objects) if key.startswith(query.get("prefix", "")) and key > after
+        ]
+        page = found[:PAGE_OBJECTS]
+        more = len(found) > len(page)
+        listed = "".join(
+            f"<Contents><Key>{escape(key)}</Key><LastModified>{_MODIFIED}</LastModified>"
+            f"<Size>{len(self.server_state.objects[key])}</Size></Contents>"
+            for key in page
+        )
+        token = f"<NextContinuationToken>{page[-1]}</NextContinuationToken>" if more else ""
+        return _xml(f"<ListBucketResult>{token}{listed}</ListBucketResult>")
+
+    def _read(self, data: bytes) -> tuple[int, bytes, dict[str, str]]:
+        headers = {"ETag": f'"{hash(data):x}"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        wanted = re.fullmatch(r"bytes=([0-9]+)-([0-9]+)", self.headers.get("Range", ""))
+        if wanted is None:
+            return 200, data, headers
+        first, last = int(wanted[1]), min(int(wanted[2]), len(data) - 1)
+        if first >= len(data):
+            return _error(416, "InvalidRange")
+        return 206, data[first : last + 1], headers | {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
+
+
+def _xml(text: str) -> tuple[int, bytes, dict[str, str]]:
+    return 200, f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode(), {"Content-Type": "application/xml"}
+
+
+def _error(status: int, code: str) -> tuple[int, bytes, dict[str, str]]:
+    return status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode(), {}

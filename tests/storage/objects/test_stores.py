@@ -1,0 +1,174 @@
+"""Object stores in memory, in a folder, and in a bucket: what they do, and what is made of answers that do not come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.exceptions import GenericError
+
+from replitree.errors import NotAuthorized, StoreError
+from replitree.storage.objects import ObjectExists, ObjectStore, StoreInDoubt, open_store, probe, store_id
+from replitree.storage.objects import store as module
+from replitree.storage.objects.probe import STORE_ID_KEY
+from tests.storage.objects.conformance import ObjectStoreConformance
+from tests.storage.objects.conftest import KEYS, Pauses
+from tests.storage.objects.s3_server import Fault, S3Server
+
+
+class TestConformance(ObjectStoreConformance):
+    """Of the stores that need no server of somebody else."""
+
+
+# --- answers that do not come -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.ERROR_AFTER, Fault.SLOW_DOWN, Fault.CONFLICT])
+def test_an_object_whose_answer_was_lost_is_ours(
+    bucket: ObjectStore, server: S3Server, pauses: Pauses, fault: Fault
+) -> None:
+    server.state.faults += [("PUT", fault), ("PUT", fault)]
+    bucket.create("one", b"ours")
+    assert bucket.get("one") == b"ours"
+    assert len(pauses) == 2
+
+
+def test_another_object_is_not_ours_though_an_answer_was_lost(bucket: ObjectStore, server: S3Server) -> None:
+    bucket.create("one", b"theirs")
+    server.state.faults.append(("PUT", Fault.SLOW_DOWN))
+    with pytest.raises(ObjectExists):
+        bucket.create("one", b"ours")
+    assert bucket.get("one") == b"theirs"
+
+
+def test_a_lost_answer_of_the_comparison_is_asked_for_again(bucket: ObjectStore, server: S3Server) -> None:
+    server.state.faults += [("PUT", Fault.LOSE_ANSWER), ("GET", Fault.LOSE_ANSWER)]
+    bucket.create("one", b"ours")
+    assert bucket.get("one") == b"ours"
+
+
+def test_without_any_answer_it_is_not_known_whether_the_object_is_there(server: S3Server, pauses: Pauses) -> None:
+    impatient = open_store(server.url(), environment=KEYS, patience_s=0.0, wait=pauses)
+    server.state.faults += [("PUT", Fault.LOSE_ANSWER)]
+    with pytest.raises(StoreInDoubt, match="did not answer in 0 s when asked to store one"):
+        impatient.create("one", b"ours")
+    assert impatient.get("one") == b"ours"  # it was
+    server.state.faults += [("POST", Fault.SLOW_DOWN)]
+    with pytest.raises(StoreInDoubt, match="delete 1 objects"):
+        impatient.delete(["one"])
+    assert pauses == []
+
+
+def test_reading_without_an_answer_has_failed(server: S3Server, pauses: Pauses) -> None:
+    impatient = open_store(server.url(), environment=KEYS, patience_s=0.0, wait=pauses)
+    impatient.create("one", b"ours")
+    for call in (lambda: impatient.get("one"), lambda: list(impatient.list())):
+        server.state.faults += [("GET", Fault.SLOW_DOWN)]
+        with pytest.raises(StoreError, match="did not answer") as caught:
+            call()
+        assert not isinstance(caught.value, StoreInDoubt)
+
+
+def test_pauses_between_tries_grow(server: S3Server, bucket: ObjectStore, pauses: Pauses) -> None:
+    server.state.faults += [("GET", Fault.SLOW_DOWN)] * 8
+    assert bucket.get("nothing") is None
+    assert len(pauses) == 8
+    assert pauses[0] <= module.PAUSE_S
+    assert module.PAUSE_S_MAX / 2 <= max(pauses) <= module.PAUSE_S_MAX
+
+
+def test_a_listing_goes_on_where_an_answer_was_lost(bucket: ObjectStore, server: S3Server) -> None:
+    keys = [f"k{number:02}" for number in range(10)]
+    for key in keys:
+        bucket.create(key, b"x")
+    server.state.faults += [("GET", Fault.LOSE_ANSWER), ("GET", Fault.SLOW_DOWN)]
+    assert [info.key for info in bucket.list()] == keys
+
+
+def test_a_repeated_delete_is_done(bucket: ObjectStore, server: S3Server) -> None:
+    bucket.create("one", b"x")
+    server.state.faults += [("POST", Fault.LOSE_ANSWER)]
+    bucket.delete(["one"])
+    assert bucket.get("one") is None
+
+
+# --- what is not tried again --------------------------------------------------------------------------------------------------
+
+
+def test_refused_credentials_are_told_at_once(bucket: ObjectStore, server: S3Server, pauses: Pauses) -> None:
+    server.state.faults += [("PUT", Fault.DENY)]
+    with pytest.raises(NotAuthorized, match="refuses to store one"):
+        bucket.create("one", b"x")
+    assert (pauses, server.state.objects) == ([], {})
+
+
+def test_without_its_bucket_nothing_is_stored(server: S3Server) -> None:
+    store = open_store(server.url(bucket="nowhere"), environment=KEYS)
+    with pytest.raises(StoreError, match="make the bucket first"):
+        store.create("one", b"x")
+
+
+def test_a_full_disk_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pauses: Pauses) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise GenericError("Generic LocalFileSystem error: No space left on device (os error 28)")
+
+    store = open_store(f"file://{tmp_path}/objects", wait=pauses)
+    monkeypatch.setattr(obstore, "put", full)
+    with pytest.raises(StoreError, match="make room on that disk"):
+        store.create("one", b"x")
+    assert pauses == []
+
+
+def test_objects_in_a_folder_are_synced_before_they_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(module, "sync_files", synced.extend)
+    monkeypatch.setattr(module, "sync_folder", synced.append)
+    open_store(f"file://{tmp_path}/objects").create("a/b/c", b"x")
+    folder = tmp_path / "objects"
+    assert synced == [folder / "a/b/c", folder / "a/b", folder / "a", folder]
+
+
+def test_an_object_that_cant_be_synced_is_in_doubt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(module, "sync_files", fail)
+    with pytest.raises(StoreInDoubt, match="can't be synced"):
+        open_store(f"file://{tmp_path}/objects").create("a", b"x")
+
+
+# --- stores that can't be used ------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_ignores_conditions_is_refused(bucket: ObjectStore, server: S3Server) -> None:
+    server.state.honours_conditions = False
+    with pytest.raises(StoreError, match="ignores the condition"):
+        probe(bucket)
+    assert server.state.objects == {}
+
+
+def test_a_store_that_keeps_what_was_deleted_is_refused(bucket: ObjectStore, server: S3Server) -> None:
+    server.state.forgets_deletes = True
+    with pytest.raises(StoreError, match="keeps objects that were deleted"):
+        probe(bucket)
+
+
+def test_a_probe_survives_lost_answers(bucket: ObjectStore, server: S3Server) -> None:
+    server.state.faults += [("PUT", Fault.LOSE_ANSWER), ("PUT", Fault.ERROR_AFTER), ("GET", Fault.SLOW_DOWN)]
+    probe(bucket)
+    assert server.state.objects == {}
+
+
+def test_a_prefix_that_something_else_uses_is_told(bucket: ObjectStore) -> None:
+    bucket.create(STORE_ID_KEY, b"\xff not an id")
+    with pytest.raises(StoreError, match="used by something else"):
+        store_id(bucket)
+
+
+def test_places_in_one_bucket_do_not_see_each_other(server: S3Server) -> None:
+    one, other = (open_store(server.url(prefix), environment=KEYS) for prefix in ("one", "other"))
+    one.create("a", b"1")
+    assert (other.get("a"), list(other.list())) == (None, [])
+    assert store_id(one) != store_id(other)
+    assert sorted(server.state.objects) == sorted([f"one/{STORE_ID_KEY}", f"other/{STORE_ID_KEY}", "one/a"])
