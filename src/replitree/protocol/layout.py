@@ -12,6 +12,8 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <table>/leader_election/leader-N      ephemeral sequential; the first leads
     <table>/results/<part>                content hash of a merge's or mutation's result, by who published it first
     <table>/drops/<partition>             blocks below this index were dropped, so their rows may be inserted again
+    <table>/zero_copy_s3/shared/<id>/<owner>   who owns a share: objects that several replicas' parts have (`protocol.share`)
+    <table>/zero_copy_s3/garbage/<id>     a share without owners, whose objects are still to be deleted
     <table>/replicas/<r>/host             its version is the replica's epoch
     <table>/replicas/<r>/is_active        ephemeral
     <table>/replicas/<r>/is_lost
@@ -334,3 +336,23 @@ def parts(replica: Replica) -> str:
 def part(replica: Replica, name: str) -> str:
     """Return the node by which the replica claims to have a part."""
     return f"{replica_path(replica)}/parts/{name}"
+
+
+def shares(table: Table) -> str:
+    """Return the parent of all shares of objects."""
+    return f"{table.path}/zero_copy_s3/shared"
+
+
+def share(table: Table, name: str) -> str:
+    """Return the node of one share; its children are its owners."""
+    return f"{shares(table)}/{name}"
+
+
+def all_garbage(table: Table) -> str:
+    """Return the parent of the shares whose objects are to be deleted."""
+    return f"{table.path}/zero_copy_s3/garbage"
+
+
+def garbage(table: Table, name: str) -> str:
+    """Return the node of a share whose objects are to be deleted."""
+    return f"{all_garbage(table)}/{name}"

@@ -1,0 +1,359 @@
+"""Shared storage: who owns objects that several replicas' parts have, and when they may be deleted.
+
+A *share* is what one attempt to write a part has put into the object store: objects under a key that nobody uses again.  A part
+has its own share, and a mutated part also those that it borrows files of.  For every share that a registered part has, its
+replica has a *mark*: a child of the share's node, named by replica, incarnation and part.
+
+=============  ============================================================================================================
+write          put the objects; in the commit that registers the part: create the share's node, and the mark
+take over      look whether the objects can be read; in the commit that registers the part: create the mark
+let go         in the commit that takes the registration back: delete the mark, and prove that another owner stays; or delete
+               the share's node too and create its garbage node, which only the last owner can: a node with children stays
+work off       delete the objects of a garbage node, then the node; whoever likes, as often as needed
+=============  ============================================================================================================
+
+What holds, at every moment and after every crash:
+
+* A registered part has its marks, and the objects of every marked share are there: registration and mark are one commit.
+* A share's node has an owner.  It is created once, by the writer: who comes after the last owner let go is refused, and nothing
+  is resurrected.
+* The objects of a share that once had a node and has none are in the garbage until they are deleted.
+
+A write that certainly failed deletes its own objects.  One whose answer was lost leaves them: nobody may delete what may be
+owned, so what was never registered is left to ``fsck``.
+
+Every commit proves the replica's epoch, so what a replaced process still has on its way is refused.  After `InDoubt` the caller
+takes a new epoch and looks at its registration, as after any lost answer.
+
+Source: design 6; ``spec/zero_copy.md`` 1.5, 1.8, 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Any, NewType, TypeAlias, TypeVar
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Effect,
+    Epoch,
+    Operation,
+    Procedure,
+    Reason,
+    Refused,
+    Sync,
+    Unknown,
+)
+from replitree.protocol.layout import Replica, Table
+
+ShareId = NewType("ShareId", str)
+"""Name of a share: unguessable, made anew by every attempt to write a part."""
+
+
+# --- effects on the object store ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PutObjects:
+    """Put the objects of a share into the store, durably.  Outcome: `ObjectsThere` or `ObjectsInDoubt`."""
+
+    share: ShareId
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtObjects:
+    """Look whether the objects of shares can be read here.  Outcome: `ObjectsThere` or `ObjectsInDoubt`."""
+
+    shares: tuple[ShareId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObjects:
+    """Delete whatever a share has in the store.  Outcome: `ObjectsGone` or `ObjectsInDoubt`."""
+
+    share: ShareId
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsThere:
+    """All of them are there, whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsGone:
+    """None of them is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsInDoubt:
+    """The store gave no answer, or they are not all there; what was asked may also happen later."""
+
+    problem: str = ""
+
+
+_T = TypeVar("_T")
+ShareEffect: TypeAlias = Effect | PutObjects | LookAtObjects | DeleteObjects
+Sharing: TypeAlias = Generator[ShareEffect, Any, _T]
+"""A procedure of shared storage: yields effects on coordination and on the object store."""
+
+
+# --- owners -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A part of a replica, as the owner of shares.
+
+    Attributes
+    ----------
+    replica, epoch
+        Whose part it is, and the epoch that its commits prove.
+    incarnation
+        Which replica of this name: one that is created again under the name of a dropped one has another.
+    part
+        Name of the part.
+    """
+
+    replica: Replica
+    epoch: Epoch
+    incarnation: str
+    part: str
+
+    @property
+    def name(self) -> str:
+        """Name of its marks."""
+        return f"{self.replica.name}~{self.incarnation}~{self.part}"
+
+    @property
+    def proof(self) -> Check:
+        """What every commit of it proves."""
+        return Check(layout.host(self.replica), self.epoch)
+
+    def mark(self, share: ShareId) -> str:
+        """Return the path of its mark on a share."""
+        return f"{layout.share(self.replica.table, share)}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The part is registered, and its shares are marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotOwned:
+    """Certainly not; `problem` says why."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """The answer to the commit was lost: take a new epoch, then look at the registration."""
+
+
+Owning: TypeAlias = Owned | NotOwned | InDoubt
+
+
+# --- becoming an owner --------------------------------------------------------------------------------------------------------
+
+
+def write_share(
+    owner: Owner, share: ShareId, borrowed: tuple[ShareId, ...], register: tuple[Operation, ...]
+) -> Sharing[Owning]:
+    """Write a part's objects, register the part, and own what it has.
+
+    Parameters
+    ----------
+    owner
+        The part.
+    share, borrowed
+        What it writes, and what it has of other parts.
+    register
+        What registers it, such as the log entry of its insert and its node.
+    """
+    put = yield PutObjects(share)
+    if not isinstance(put, ObjectsThere):
+        return NotOwned(f"the objects could not be stored: {put.problem}")
+    table = owner.replica.table
+    outcome = yield Commit(
+        owner.proof,
+        Create(layout.share(table, share)),
+        *(Create(owner.mark(each)) for each in (share, *borrowed)),
+        *register,
+    )
+    if isinstance(outcome, Refused):  # nobody else ever knew of these objects
+        yield DeleteObjects(share)
+    return _owning(outcome)
+
+
+def take_over(owner: Owner, shares: tuple[ShareId, ...], register: tuple[Operation, ...]) -> Sharing[Owning]:
+    """Register a part of which another replica has told the shares, and own them too.
+
+    Parameters
+    ----------
+    owner
+        The part.
+    shares
+        All that it has, its own first.
+    register
+        What registers it.
+    """
+    looked = yield LookAtObjects(shares)
+    if not isinstance(looked, ObjectsThere):
+        return NotOwned(f"the objects can't be read from here: {looked.problem}")
+    return _owning((yield Commit(owner.proof, *(Create(owner.mark(each)) for each in shares), *register)))
+
+
+def _owning(outcome: Applied | Refused | Unknown) -> Owning:
+    match outcome:
+        case Applied():
+            return Owned()
+        case Refused(operation, reason):
+            return NotOwned(f"{operation.path}: {reason.value}")
+        case Unknown():
+            return InDoubt()
+
+
+# --- letting go ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """The part is not registered any more; `garbage` are the shares whose last owner it was."""
+
+    garbage: tuple[ShareId, ...]
+
+
+def let_go(
+    owner: Owner, shares: tuple[ShareId, ...], deregister: tuple[Operation, ...]
+) -> Sharing[LetGo | NotOwned | InDoubt]:
+    """Take a part's registration and its marks back, in one commit.
+
+    Which shares have other owners is looked at first, and proved by the commit; when that has changed it is looked at again.
+
+    Parameters
+    ----------
+    owner, shares
+        The part, and all that it has.
+    deregister
+        What takes its registration back.
+    """
+    while True:
+        others = yield from _other_owners(owner, shares)
+        last = tuple(share for share, other in zip(shares, others, strict=True) if other is None)
+        outcome = yield Commit(
+            owner.proof,
+            *(
+                operation
+                for share, other in zip(shares, others, strict=True)
+                for operation in _leave(owner, share, other)
+            ),
+            *deregister,
+        )
+        match outcome:
+            case Applied():
+                return LetGo(last)
+            case Unknown():
+                return InDoubt()
+            case Refused(operation, reason):
+                if not _has_changed(owner, shares, operation, reason):
+                    return NotOwned(f"{operation.path}: {reason.value}")
+        yield Sync(layout.shares(owner.replica.table))
+
+
+def _other_owners(owner: Owner, shares: Iterable[ShareId]) -> Procedure[tuple[str | None, ...]]:
+    """Find another owner of each share: the path of its mark."""
+    found: list[str | None] = []
+    for share in shares:
+        place = layout.share(owner.replica.table, share)
+        names = (yield Children(place)) or ()
+        found.append(next((f"{place}/{name}" for name in names if name != owner.name), None))
+    return tuple(found)
+
+
+def _leave(owner: Owner, share: ShareId, other: str | None) -> tuple[Operation, ...]:
+    """Operations that delete a mark; the last owner's delete the node, too."""
+    if other is not None:
+        return (Check(other, ANY_VERSION), Delete(owner.mark(share), ANY_VERSION))
+    table = owner.replica.table
+    return (
+        Delete(owner.mark(share), ANY_VERSION),
+        Delete(layout.share(table, share), ANY_VERSION),
+        Create(layout.garbage(table, share)),
+    )
+
+
+def _has_changed(owner: Owner, shares: Iterable[ShareId], operation: Operation, reason: Reason) -> bool:
+    """Whether a commit was refused because there are other owners than it was thought."""
+    if reason is Reason.NOT_EMPTY:
+        return True
+    marks = {owner.mark(share) for share in shares}
+    return isinstance(operation, Check) and operation != owner.proof and operation.path not in marks
+
+
+def release(replica: Replica, epoch: Epoch) -> Sharing[LetGo | NotOwned | InDoubt]:
+    """Delete every mark of a replica that is being dropped, of all its incarnations.
+
+    Parameters
+    ----------
+    replica, epoch
+        Who is dropped, and the version of its `host` since it says so: none of its own processes has this epoch.
+    """
+    garbage: tuple[ShareId, ...] = ()
+    for name in (yield Children(layout.shares(replica.table))) or ():
+        share = ShareId(name)
+        for mark in (yield Children(layout.share(replica.table, share))) or ():
+            of, incarnation, part = mark.split("~", 2)
+            if of != replica.name:
+                continue
+            outcome = yield from let_go(Owner(replica, epoch, incarnation, part), (share,), ())
+            if not isinstance(outcome, LetGo):
+                return outcome
+            garbage += outcome.garbage
+    return LetGo(garbage)
+
+
+# --- the garbage --------------------------------------------------------------------------------------------------------------
+
+
+def work_off(table: Table) -> Sharing[tuple[ShareId, ...]]:
+    """Delete the objects of shares that nobody owns; return which were done."""
+    done: list[ShareId] = []
+    for name in (yield Children(layout.all_garbage(table))) or ():
+        share = ShareId(name)
+        deleted = yield DeleteObjects(share)
+        if isinstance(deleted, ObjectsGone):
+            yield Commit(Delete(layout.garbage(table, share), ANY_VERSION))  # refused: somebody else has done it
+            done.append(share)
+    return tuple(done)
+
+
+__all__ = [
+    "DeleteObjects",
+    "InDoubt",
+    "LetGo",
+    "LookAtObjects",
+    "NotOwned",
+    "ObjectsGone",
+    "ObjectsInDoubt",
+    "ObjectsThere",
+    "Owned",
+    "Owner",
+    "PutObjects",
+    "ShareEffect",
+    "ShareId",
+    "Sharing",
+    "let_go",
+    "release",
+    "take_over",
+    "work_off",
+    "write_share",
+]

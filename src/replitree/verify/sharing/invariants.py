@@ -1,0 +1,74 @@
+"""What must hold of shared storage at every moment, and when nothing more can happen.
+
+Together they are I10 of the design: objects are deleted exactly when their last owner lets go, and none is orphaned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from replitree.protocol import layout
+from replitree.verify.sharing.tasks import INCARNATION, TABLE, replica_of, shares_in
+from replitree.verify.sharing.world import PIECES, World
+
+DESCRIPTIONS = {
+    "MARKED": "a registered part has a mark on each of its shares, and every mark of a replica has a registered part",
+    "THERE": "the objects of every share that has a node are there",
+    "OWNED": "a share's node has an owner",
+    "KEPT": "the objects of a share that once had a node are owned or in the garbage",
+    "RELEASED": "a replica that is gone has no mark",
+    "ONCE": "no share is owned and in the garbage",
+    "SETTLES": "in the end the garbage is empty, and objects that were ever owned are there if and only if they are owned",
+}
+
+
+def violations(world: World, replicas: tuple[str, ...]) -> Iterator[str]:
+    """Yield what does not hold, beginning with the name of the invariant."""
+    tree = world.tree
+    shares = tree.children(layout.shares(TABLE)) or ()
+    garbage = set(tree.children(layout.all_garbage(TABLE)) or ())
+    expected: set[str] = set()
+    for name in replicas:
+        host = tree.get(layout.host(replica_of(name)))
+        if host is None or host.value == b"dropped":
+            continue
+        for part in tree.children(layout.parts(replica_of(name))) or ():
+            node = tree.get(layout.part(replica_of(name), part))
+            assert node is not None
+            expected |= {f"{share}/{name}~{INCARNATION}~{part}" for share in shares_in(node.value)}
+    found = {f"{share}/{mark}" for share in shares for mark in tree.children(layout.share(TABLE, share)) or ()}
+    if expected - found:
+        yield f"MARKED: {min(expected - found)} is missing"
+    dropping = {name for name in replicas if _is_dropping(world, name)}
+    if stray := sorted(mark for mark in found - expected if mark.partition("/")[2].partition("~")[0] not in dropping):
+        yield f"MARKED: {stray[0]} has no part"
+    gone = {name for name in replicas if tree.get(layout.host(replica_of(name))) is None}
+    if left := sorted(mark for mark in found if mark.partition("/")[2].partition("~")[0] in gone):
+        yield f"RELEASED: {left[0]} stays"
+    for share in shares:
+        if not tree.children(layout.share(TABLE, share)):
+            yield f"OWNED: {share} has no owner"
+        if any((share, piece) not in world.objects for piece in range(PIECES)):
+            yield f"THERE: {share} lacks objects"
+        if share in garbage:
+            yield f"ONCE: {share}"
+    kept = set(shares) | garbage
+    if orphans := sorted(share for share, _ in world.objects if share in world.owned and share not in kept):
+        yield f"KEPT: {orphans[0]}"
+
+
+def in_the_end(world: World) -> Iterator[str]:
+    """Yield what does not hold where nothing more can happen."""
+    if left := world.tree.children(layout.all_garbage(TABLE)):
+        yield f"SETTLES: {left[0]} stays in the garbage"
+    shares = set(world.tree.children(layout.shares(TABLE)) or ())
+    if orphans := sorted(share for share, _ in world.objects if share in world.owned and share not in shares):
+        yield f"SETTLES: nobody deletes {orphans[0]}"
+
+
+def _is_dropping(world: World, name: str) -> bool:
+    host = world.tree.get(layout.host(replica_of(name)))
+    return host is None or host.value == b"dropped"
+
+
+__all__ = ["DESCRIPTIONS", "in_the_end", "violations"]

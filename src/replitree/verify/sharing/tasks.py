@@ -1,0 +1,128 @@
+"""What the processes of a model do: procedures of `protocol.share` as a replica would call them.
+
+A process is replaced after a crash: the next one takes a new epoch and does the task that was not done.  It knows what is done
+from coordination alone: from its registration.
+"""
+
+from __future__ import annotations
+
+from replitree.protocol import layout, share
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Commit,
+    Create,
+    Delete,
+    Epoch,
+    Get,
+    Procedure,
+    Set,
+    Sync,
+    Unknown,
+)
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.share import InDoubt, LetGo, NotOwned, Owner, ShareId, Sharing
+
+TABLE = Table("/t")
+INCARNATION = "i1"
+
+Shares = tuple[ShareId, ...]
+
+
+def replica_of(name: str) -> Replica:
+    """Return a replica of the models' table."""
+    return Replica(TABLE, name)
+
+
+def shares_in(value: bytes) -> Shares:
+    """Return the shares of a registered part; the models' registrations name them."""
+    return tuple(ShareId(name) for name in value.decode().split())
+
+
+def new_epoch(replica: Replica) -> Procedure[Epoch | None]:
+    """Take a new epoch; None when the replica is being dropped."""
+    while True:
+        yield Sync(layout.host(replica))
+        host = yield Get(layout.host(replica))
+        if host is None or host.value == b"dropped":
+            return None
+        outcome = yield Commit(Set(layout.host(replica), host.value, host.version))
+        if isinstance(outcome, Applied):
+            return Epoch(host.version + 1)
+        if not isinstance(outcome, Unknown):
+            return None  # somebody else has it now
+
+
+def write(name: str, part: str, attempt: int, borrows_of: str = "") -> Sharing[None]:
+    """Write a part; one that borrows takes the shares of another part that is registered here."""
+    replica = replica_of(name)
+    for again in range(2):
+        epoch = yield from new_epoch(replica)
+        if epoch is None or (yield Get(layout.part(replica, part))) is not None:
+            return
+        source = (yield Get(layout.part(replica, borrows_of))) if borrows_of else None
+        borrowed = shares_in(source.value) if source is not None else ()
+        if borrows_of and source is None:
+            return
+        own = ShareId(f"{part}-{name}{attempt}{again}")
+        register = (Create(layout.part(replica, part), " ".join((own, *borrowed)).encode()),)
+        outcome = yield from share.write_share(Owner(replica, epoch, INCARNATION, part), own, borrowed, register)
+        if not isinstance(outcome, InDoubt):
+            return
+
+
+def take(name: str, part: str, source: str) -> Sharing[None]:
+    """Take a part over from the replica `source`."""
+    replica = replica_of(name)
+    for _ in range(2):
+        epoch = yield from new_epoch(replica)
+        if epoch is None or (yield Get(layout.part(replica, part))) is not None:
+            return
+        told = yield Get(layout.part(replica_of(source), part))
+        if told is None:
+            return
+        register = (Create(layout.part(replica, part), told.value),)
+        outcome = yield from share.take_over(Owner(replica, epoch, INCARNATION, part), shares_in(told.value), register)
+        if not isinstance(outcome, InDoubt):
+            return
+
+
+def leave(name: str, part: str) -> Sharing[None]:
+    """Let go of a part."""
+    replica = replica_of(name)
+    for _ in range(2):
+        epoch = yield from new_epoch(replica)
+        registered = yield Get(layout.part(replica, part))
+        if epoch is None or registered is None:
+            return
+        deregister = (Delete(layout.part(replica, part), ANY_VERSION),)
+        outcome = yield from share.let_go(
+            Owner(replica, epoch, INCARNATION, part), shares_in(registered.value), deregister
+        )
+        if isinstance(outcome, LetGo | NotOwned):
+            return
+
+
+def drop(name: str) -> Sharing[None]:
+    """Drop a replica: fence it, take its registrations back, release its marks, remove its node."""
+    replica = replica_of(name)
+    host = yield Get(layout.host(replica))
+    if host is None:
+        return
+    epoch = Epoch(host.version)
+    if host.value != b"dropped":
+        outcome = yield Commit(Set(layout.host(replica), b"dropped", host.version))
+        if not isinstance(outcome, Applied):
+            return
+        epoch = Epoch(host.version + 1)
+    released = yield from share.release(replica, epoch)
+    if isinstance(released, LetGo):
+        yield Commit(Delete(layout.host(replica), epoch))
+
+
+def clean() -> Sharing[None]:
+    """Work the garbage off."""
+    yield from share.work_off(TABLE)
+
+
+__all__ = ["TABLE", "clean", "drop", "leave", "replica_of", "shares_in", "take", "write"]
