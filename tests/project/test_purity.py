@@ -6,13 +6,18 @@ import ast
 
 import pytest
 
-from tests.project.purity import violations
+from tests.project.purity import TABLET, violations
 from tests.project.source import PACKAGE, Module, modules
 
 
 @pytest.mark.parametrize("module", modules(PACKAGE / "protocol"), ids=lambda module: module.path.name)
 def test_protocol_module_is_pure(module: Module) -> None:
     assert violations(module.tree) == []
+
+
+@pytest.mark.parametrize("module", modules(PACKAGE / "tablet"), ids=lambda module: module.path.name)
+def test_tablet_module_is_pure(module: Module) -> None:
+    assert violations(module.tree, TABLET) == []
 
 
 @pytest.mark.parametrize(

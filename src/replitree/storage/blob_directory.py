@@ -1,0 +1,229 @@
+"""A member of a blob group in a directory.
+
+::
+
+    <directory>/state                                            who it is, fences, barriers (`blob_state`)
+    <directory>/lock                                             held during each request, by one process at a time
+    <directory>/blobs/<tablet>/<channel>/<generation>-<n>.seg    the blobs (`blob_segments`)
+
+* Whatever is answered with `Done` was synced before.
+* The look at the fence and the writing of a blob happen under one lock: no blob slips by a fence, whichever process raises it.
+* Damaged blobs are listed as damaged, or as an interval in doubt; they are never left out as if they had not been there.
+* A disk that failed to sync is not asked again: what it shows may differ from what it has.  A full disk may be tried again.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from replitree.errors import StoreError, UnsupportedFormat
+from replitree.storage.blob_member import Standing
+from replitree.storage.blob_segments import SEGMENT_BYTES, Segments
+from replitree.storage.blob_state import NAME, DirectoryState, read_state, write_state
+from replitree.storage.durable import sync_folder
+from replitree.tablet.effects import Collection, Fence, Overtaken
+from replitree.tablet.ids import NOTHING, BlobId, TabletId, first_of, last_of
+from replitree.tablet.member import (
+    Conflict,
+    Contents,
+    Done,
+    Failed,
+    Holdings,
+    Look,
+    Reply,
+    Request,
+    Scan,
+    Sweep,
+    Swept,
+    Write,
+    answer,
+    may_write,
+    raised,
+)
+
+_HARMLESS = (errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EROFS)
+"""A disk that is full, not there, or may not be written: nothing on it has become unclear."""
+
+
+def make_blob_directory(folder: Path, group: str, number: int, incarnation: str) -> None:
+    """Make a new member's directory.
+
+    Parameters
+    ----------
+    folder
+        Must not exist, or be empty; its parent must exist.
+    group, number
+        Of which group it is which member.
+    incarnation
+        A fresh random id, to be written into the group's configuration.
+
+    Raises
+    ------
+    StoreError
+        There is something already, or the disk refused.
+    """
+    if (folder / NAME).exists():
+        raise StoreError(f"{folder} is a blob directory already: name another one")
+    try:
+        (folder / "blobs").mkdir(parents=True, exist_ok=True)
+        (folder / "lock").touch()
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise StoreError(f"can't make {folder}: {error}; check the disk and the folder") from error
+    write_state(folder, DirectoryState(group, number, incarnation))
+
+
+class BlobDirectory:
+    """A member in a directory.  Any number of threads and processes of one machine may use it at once.
+
+    Parameters
+    ----------
+    folder
+        Where it is.
+    segment_bytes
+        Size from which on a segment gets no more frames.
+    """
+
+    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._folder = folder
+        self._segments = Segments(folder / "blobs", segment_bytes)
+        self._mutex = threading.Lock()
+        self._broken: str | None = None
+
+    # --- the port -------------------------------------------------------------------------------------------------------
+
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked, durably, and say so."""
+        try:
+            with self._locked() as state:
+                return self._answer(state, request)
+        except (OSError, StoreError, UnsupportedFormat) as error:
+            return self._failed(error)
+
+    def standing(self) -> Standing | Failed:
+        """Return what it knows of openings."""
+        try:
+            with self._locked() as state:
+                return Standing(state.incarnation, state.session, state.seen)
+        except (OSError, StoreError, UnsupportedFormat) as error:
+            return self._failed(error)
+
+    def admit(self, session: int) -> Done | Failed:
+        """Remember that it takes part in an opening."""
+        return self._change(lambda state: msgspec.structs.replace(state, session=session))
+
+    def remember(self, seen: tuple[int, ...]) -> Done | Failed:
+        """Remember who takes part."""
+        return self._change(lambda state: msgspec.structs.replace(state, seen=seen))
+
+    # --- how ------------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[DirectoryState]:
+        """Hold the directory against every other thread and process, and read what it knows now."""
+        with self._mutex:
+            if self._broken is not None:
+                raise StoreError(self._broken)
+            descriptor = os.open(self._folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield read_state(self._folder)
+            finally:
+                os.close(descriptor)
+
+    def _failed(self, error: Exception) -> Failed:
+        """Return what to say of an error; when it leaves unclear what is on the disk, the directory is not used again."""
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno not in _HARMLESS:
+            self._broken = f"{self._folder} failed and is not used any more: {cause}; replace the disk, then restart"
+        return Failed(str(error))
+
+    def _change(self, change: Callable[[DirectoryState], DirectoryState]) -> Done | Failed:
+        try:
+            with self._locked() as state:
+                write_state(self._folder, change(state))
+        except (OSError, StoreError, UnsupportedFormat) as error:
+            return self._failed(error)
+        return Done()
+
+    def _answer(self, state: DirectoryState, request: Request) -> Reply:
+        held = state.holdings()
+        reply: Reply
+        match request:
+            case Write():
+                return self._write(held, request)
+            case Look(blobs=blobs, fence=fence):
+                held, reply = _all_raised(held, sorted({blob.tablet for blob in blobs}), fence)
+            case Scan(first=first, fence=fence):
+                held, reply = raised(held, first.tablet, fence)
+            case _:
+                held, reply = answer(held, request)
+        after = state.with_holdings(held)
+        if after != state:
+            write_state(self._folder, after)
+        if isinstance(reply, Done) and isinstance(request, Look | Scan):
+            return self._read(held, request)
+        if isinstance(reply, Done) and isinstance(request, Sweep):
+            self._sweep(held, request.collection)
+        return reply
+
+    def _write(self, held: Holdings, request: Write) -> Done | Overtaken | Conflict | Swept:
+        self._segments.refresh()
+        new = dict[BlobId, bytes]()
+        for blob, data in request.blobs:
+            fence = held.fence(blob.tablet)
+            if not may_write(fence, blob, request.restorer):
+                assert fence is not None
+                return Overtaken(fence.generation)
+            if held.barrier(blob.tablet, blob.channel).has_swept(blob):
+                return Swept(blob)
+            known = self._segments.payload(blob) if blob in self._segments else new.get(blob)
+            if known is not None and known != data:
+                return Conflict(blob)
+            if known is None:
+                new[blob] = data
+        self._segments.append(new.items())
+        return Done()
+
+    def _read(self, held: Holdings, request: Look | Scan) -> Contents:
+        self._segments.refresh()
+        if isinstance(request, Look):
+            names = [blob for blob in sorted(request.blobs) if blob in self._segments]
+            first, last = min(request.blobs), max(request.blobs)
+        else:
+            names, first, last = self._segments.between(request.first, request.last), request.first, request.last
+        names = [blob for blob in names if not held.barrier(blob.tablet, blob.channel).has_swept(blob)]
+        if isinstance(request, Scan) and request.newest:
+            names = names[-1:]
+        found = [(blob, self._segments.payload(blob)) for blob in names]
+        return Contents(
+            tuple((blob, data) for blob, data in found if data is not None),
+            tuple(blob for blob, data in found if data is None),
+            tuple(each for each in self._segments.doubts() if each[0] <= last and each[1] >= first),
+        )
+
+    def _sweep(self, held: Holdings, collection: Collection) -> None:
+        """Delete what only has blobs that are gone; a blob that is gone is never shown, whether its file is deleted or not."""
+        self._segments.refresh()
+        barrier = held.barrier(collection.tablet, collection.channel)
+        first = first_of(collection.tablet, collection.channel, NOTHING)
+        names = self._segments.between(
+            first, last_of(collection.tablet, collection.channel, max(barrier.soft, barrier.hard))
+        )
+        self._segments.remove(frozenset(blob for blob in names if barrier.has_swept(blob)))
+
+
+def _all_raised(held: Holdings, tablets: list[TabletId], fence: Fence | None) -> tuple[Holdings, Done | Overtaken]:
+    for tablet in tablets:
+        held, reply = raised(held, tablet, fence)
+        if isinstance(reply, Overtaken):
+            return held, reply
+    return held, Done()

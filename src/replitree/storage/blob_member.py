@@ -1,0 +1,157 @@
+"""What a member of a blob group can do, and which members take part when a group is opened.
+
+A member answers requests by the rules of `replitree.tablet.member`.  Beside that it can be told how often the group was opened
+with it, its *session*, and how often the others were.  So it shows when a member has forgotten something: an old copy of a
+directory was put in its place, or an empty one.  Then the others remember a later session than it does itself, and it does not
+take part, for its "no" would prove nothing.  A member that was only away is not suspected: nobody was told that it was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from replitree.errors import StoreError
+from replitree.tablet.member import Done, Failed, Holdings, Reply, Request, answer
+from replitree.tablet.quorum import Quorum
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a member knows of openings.
+
+    Attributes
+    ----------
+    incarnation
+        Which directory it is: made with it, and never used twice.
+    session
+        The last opening that it took part in; 0: none.
+    seen
+        For each member, by number, the last opening that it took part in as far as this one was told.
+    """
+
+    incarnation: str
+    session: int
+    seen: tuple[int, ...]
+
+
+class BlobMember(Protocol):
+    """One member of a blob group."""
+
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked, durably, and say so; `Failed` when that is not possible."""
+
+    def standing(self) -> Standing | Failed:
+        """Return what it knows of openings."""
+
+    def admit(self, session: int) -> Done | Failed:
+        """Remember that it takes part in an opening."""
+
+    def remember(self, seen: tuple[int, ...]) -> Done | Failed:
+        """Remember who takes part."""
+
+
+def open_members(quorum: Quorum, members: Sequence[BlobMember], incarnations: Sequence[str]) -> tuple[str | None, ...]:
+    """Open a group; return for each member None if it takes part, else why not.
+
+    Parameters
+    ----------
+    quorum
+        The group's numbers.
+    members
+        All members, in the order of their numbers.
+    incarnations
+        Which directories they must be, as the group's configuration says.
+
+    Raises
+    ------
+    StoreError
+        Too few members can take part.
+    """
+    standings = [member.standing() for member in members]
+    known = [each for each in standings if isinstance(each, Standing)]
+    last = tuple(max((each.seen[i] for each in known if i < len(each.seen)), default=0) for i in range(quorum.members))
+    reasons = [
+        _obstacle(standing, incarnation, session)
+        for standing, incarnation, session in zip(standings, incarnations, last, strict=True)
+    ]
+    session = max((each.session for each in known), default=0) + 1
+    for number, member in enumerate(members):
+        if reasons[number] is None:
+            reasons[number] = _reason(member.admit(session))
+    seen = tuple(session if reason is None else last[number] for number, reason in enumerate(reasons))
+    for number, member in enumerate(members):
+        if reasons[number] is None:
+            reasons[number] = _reason(member.remember(seen))
+    if reasons.count(None) < quorum.fence:
+        why = "; ".join(f"member {number}: {reason}" for number, reason in enumerate(reasons) if reason)
+        raise StoreError(f"blob group {quorum.group}: {quorum.fence} of {quorum.members} members are needed: {why}")
+    return tuple(reasons)
+
+
+def _obstacle(standing: Standing | Failed, incarnation: str, session: int) -> str | None:
+    if isinstance(standing, Failed):
+        return standing.reason
+    if standing.incarnation != incarnation:
+        return (
+            "it is not the directory that the group was made with: bring that one back, or make it anew from the others"
+        )
+    if standing.session < session:
+        return f"it has forgotten session {session}: an old copy was put in its place; make it anew from the others"
+    return None
+
+
+def _reason(reply: Done | Failed) -> str | None:
+    return reply.reason if isinstance(reply, Failed) else None
+
+
+class MemoryMember:
+    """A member in memory: the rules, and nothing else.
+
+    Parameters
+    ----------
+    incarnation
+        Which one it is.
+
+    Attributes
+    ----------
+    held, session, seen
+        All that it knows; a test may go back to an earlier state.
+    trouble
+        Why it does not answer at all; None while it does.
+    is_full
+        Whether it takes no blobs.
+    """
+
+    def __init__(self, incarnation: str) -> None:
+        self.incarnation = incarnation
+        self.held = Holdings()
+        self.session = 0
+        self.seen: tuple[int, ...] = ()
+        self.trouble: str | None = None
+        self.is_full = False
+
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked."""
+        if self.trouble is not None:
+            return Failed(self.trouble)
+        held, reply = answer(self.held, request)
+        if self.is_full and len(held.names) + len(held.fences) > len(self.held.names) + len(self.held.fences):
+            return Failed("it is full")
+        self.held = held
+        return reply
+
+    def standing(self) -> Standing | Failed:
+        """Return what it knows of openings."""
+        return Failed(self.trouble) if self.trouble else Standing(self.incarnation, self.session, self.seen)
+
+    def admit(self, session: int) -> Done | Failed:
+        """Remember that it takes part in an opening."""
+        self.session = session
+        return Done()
+
+    def remember(self, seen: tuple[int, ...]) -> Done | Failed:
+        """Remember who takes part."""
+        self.seen = seen
+        return Done()

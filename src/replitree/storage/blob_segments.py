@@ -1,0 +1,183 @@
+"""The segments of a blob directory, and where in them each blob is.
+
+Blobs of one tablet, channel and generation lie in files of their own, ``<tablet>/<channel>/<generation>-<number>.seg``, to
+which frames are appended (`blob_frames`).  Several processes may use a directory: whoever holds its lock first reads what
+others have appended.  What others appended is synced before anybody is told that it is there.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from replitree.storage.blob_frames import HEADER_BYTES, Frame, frame_of, payload_is_whole, scan
+from replitree.storage.durable import sync_folder, write_all
+from replitree.tablet.ids import COOKIE_MAX, STEP_MAX, BlobId, Channel, Cookie, Generation, Step, TabletId
+
+SEGMENT_BYTES = 64 << 20
+"""A segment that is as large gets no more frames."""
+
+_SUM_BYTES = 8
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file: its place, how far it was read, and whether something in it can't be told."""
+
+    path: Path
+    tablet: TabletId
+    channel: Channel
+    generation: Generation
+    end: int = 0
+    is_in_doubt: bool = False
+
+    @property
+    def ids(self) -> tuple[BlobId, BlobId]:
+        """The first and the last id that may lie here."""
+        first = BlobId(self.tablet, self.channel, self.generation, Step(0), Cookie(0))
+        return first, first._replace(step=Step(STEP_MAX), cookie=Cookie(COOKIE_MAX))
+
+
+class Segments:
+    """All segments below a folder.
+
+    Parameters
+    ----------
+    folder
+        Where they lie.
+    segment_bytes
+        Size from which on a segment gets no more frames.
+    """
+
+    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._segments: dict[Path, Segment] = {}
+        self._places: dict[BlobId, tuple[Segment, Frame]] = {}
+        self._ids: list[BlobId] = []
+
+    # --- reading --------------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Read what was appended by others, and forget segments that others removed."""
+        found = {path: self._segments.get(path) or _segment(path) for path in sorted(self._folder.glob("*/*/*.seg"))}
+        if self._segments.keys() - found.keys() or any(each.path.stat().st_size < each.end for each in found.values()):
+            self._segments, self._places, self._ids = {}, {}, []
+            found = {path: _segment(path) for path in found}
+        self._segments = found
+        for segment in found.values():
+            if segment.path.stat().st_size > segment.end:
+                self._read_on(segment)
+
+    def _read_on(self, segment: Segment) -> None:
+        with segment.path.open("rb") as file:
+            file.seek(segment.end)
+            scanned = scan(file.read(), segment.end)
+            if scanned.end > segment.end:
+                os.fdatasync(file.fileno())
+        for frame in scanned.frames:
+            self._note(segment, frame)
+        segment.end = scanned.end
+        segment.is_in_doubt |= scanned.is_in_doubt
+
+    def _note(self, segment: Segment, frame: Frame) -> None:
+        known = self._places.get(frame.blob)
+        if known is None:
+            insort(self._ids, frame.blob)
+        if known is None or frame.is_whole:
+            self._places[frame.blob] = (segment, frame)
+
+    def between(self, first: BlobId, last: BlobId) -> list[BlobId]:
+        """Return the ids from `first` to `last`, both included, that are here, whole or damaged."""
+        return self._ids[bisect_left(self._ids, first) : bisect_right(self._ids, last)]
+
+    def __contains__(self, blob: BlobId) -> bool:
+        """Whether a blob is here, whole or damaged."""
+        return blob in self._places
+
+    def payload(self, blob: BlobId) -> bytes | None:
+        """Read a blob; None when it is damaged.  It is checked every time."""
+        segment, frame = self._places[blob]
+        if not frame.is_whole:
+            return None
+        with segment.path.open("rb") as file:
+            file.seek(frame.offset - HEADER_BYTES)
+            data = file.read(HEADER_BYTES + frame.bytes + _SUM_BYTES)
+        header, payload = data[:HEADER_BYTES], data[HEADER_BYTES:-_SUM_BYTES]
+        return payload if payload_is_whole(header, payload, data[-_SUM_BYTES:]) else None
+
+    def doubts(self) -> Iterator[tuple[BlobId, BlobId]]:
+        """Yield the intervals of ids in which nobody can tell what was here."""
+        return (segment.ids for segment in self._segments.values() if segment.is_in_doubt)
+
+    # --- writing --------------------------------------------------------------------------------------------------------
+
+    def append(self, blobs: Iterable[tuple[BlobId, bytes]]) -> None:
+        """Append blobs and sync them; after an error none of them is here, unless a segment can't be cut either.
+
+        Raises
+        ------
+        OSError
+            The disk refused.
+        """
+        batches: dict[Path, list[tuple[BlobId, bytes]]] = {}
+        for blob, data in blobs:
+            batches.setdefault(self._open_segment(blob), []).append((blob, data))
+        for path, batch in batches.items():
+            self._append_to(self._segments[path], batch)
+
+    def _open_segment(self, blob: BlobId) -> Path:
+        """Return the file that a blob goes to; make one when there is none, or the last one is full."""
+        folder = self._folder / f"{blob.tablet:016x}" / f"{blob.channel:02x}"
+        own = [path for path in self._segments if path.parent == folder and _generation(path) == blob.generation]
+        if own and self._segments[own[-1]].end < self._segment_bytes:
+            return own[-1]
+        number = int(own[-1].stem.partition("-")[2], 16) + 1 if own else 0
+        path = folder / f"{blob.generation:08x}-{number:06x}.seg"
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(folder.parent)
+            sync_folder(folder.parent.parent)
+        path.touch()
+        sync_folder(folder)
+        self._segments[path] = _segment(path)
+        return path
+
+    def _append_to(self, segment: Segment, batch: list[tuple[BlobId, bytes]]) -> None:
+        frames = [frame_of(blob, data) for blob, data in batch]
+        descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, segment.end)  # what was torn goes: it was never synced
+            os.lseek(descriptor, segment.end, os.SEEK_SET)
+            try:
+                write_all(descriptor, b"".join(frames))
+            except OSError:
+                os.ftruncate(descriptor, segment.end)
+                raise
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        for (blob, data), frame in zip(batch, frames, strict=True):
+            self._note(segment, Frame(blob, segment.end + HEADER_BYTES, len(data)))
+            segment.end += len(frame)
+
+    def remove(self, gone: frozenset[BlobId]) -> None:
+        """Delete the segments in which every blob is gone; not synced: what a power failure brings back stays hidden."""
+        left = {segment.path for blob, (segment, _) in self._places.items() if blob not in gone}
+        dead = [path for path, each in self._segments.items() if path not in left and not each.is_in_doubt and each.end]
+        for path in dead:
+            path.unlink(missing_ok=True)
+        if dead:
+            self.refresh()
+
+
+def _generation(path: Path) -> int:
+    return int(path.stem.partition("-")[0], 16)
+
+
+def _segment(path: Path) -> Segment:
+    tablet, channel = int(path.parent.parent.name, 16), int(path.parent.name, 16)
+    return Segment(path, TabletId(tablet), Channel(channel), Generation(_generation(path)))

@@ -1,0 +1,20 @@
+"""A state machine with one leader, numbered by generation, whose log lives in blob storage.
+
+The same rules hold here as in `protocol/`: no clock, randomness, input or output, logging, iteration over sets.  Procedures are
+generators that yield effects; whoever runs them performs these.  `docs/tablet.md` is the guide.
+
+=================  =========================================================================================
+`ids`              what blobs are called, and the two numbers of every log entry
+`envelope`         the bytes around a log entry
+`entries`          what log entries hold
+`zero`             the entry that opens a generation: which entries of its predecessor count
+`effects`          what a procedure may ask of blob groups, and what these answer
+`member`           one member of a blob group as a value: the rules that every implementation obeys
+`quorum`           a blob group out of N members with a majority
+`channels`         which group holds what a generation wrote to a channel
+`election`         from a candidate to a leader: fence, recover, zero entry
+`recovery`         which entries of the log count
+`commit`           what a leader knows of its entries: pipelining, dependencies, what is confirmed
+`collection`       what may be deleted, and when
+=================  =========================================================================================
+"""

@@ -1,0 +1,57 @@
+"""The bytes around a log entry: whose it is, how long, and a checksum.
+
+::
+
+    "RTLE"  format (2 bytes)  blob id (20)  payload bytes (4)  payload  XXH3-64 of all before (8)
+
+Numbers are big endian.  A blob that was torn, misplaced or changed is `BadEntry`; one of a newer format is `UnsupportedFormat`.
+Neither is ever taken for a blob that is absent.
+"""
+
+from __future__ import annotations
+
+import xxhash
+
+from replitree.errors import StoreError, UnsupportedFormat
+from replitree.tablet.ids import PACKED_BYTES, BlobId
+
+MAGIC = b"RTLE"
+FORMAT = 1
+_CHECKSUM_BYTES = 8
+_HEADER_BYTES = len(MAGIC) + 2 + PACKED_BYTES + 4
+
+
+class BadEntry(StoreError):
+    """A log entry can't be what was written under its id.  Nothing was changed; look at the disks, then restore a copy."""
+
+
+def seal(blob: BlobId, payload: bytes) -> bytes:
+    """Return the bytes that are stored under an id; equal arguments give equal bytes."""
+    header = MAGIC + FORMAT.to_bytes(2, "big") + blob.pack() + len(payload).to_bytes(4, "big")
+    return header + payload + xxhash.xxh3_64_digest(header + payload)
+
+
+def unseal(blob: BlobId, data: bytes) -> bytes:
+    """Return the payload of what was read under an id.
+
+    Raises
+    ------
+    BadEntry
+        It is torn or changed, or was written under another id.
+    UnsupportedFormat
+        A newer version wrote it.
+    """
+    body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+    if len(data) < _HEADER_BYTES + _CHECKSUM_BYTES or not body.startswith(MAGIC):
+        raise BadEntry(f"log entry {blob} is torn or no log entry at all")
+    if xxhash.xxh3_64_digest(body) != checksum:
+        raise BadEntry(f"log entry {blob} does not match its checksum")
+    found = int.from_bytes(body[4:6], "big")
+    if found > FORMAT:
+        raise UnsupportedFormat(f"log entry {blob} has format {found}, this version knows {FORMAT}: upgrade it")
+    if body[6 : 6 + PACKED_BYTES] != blob.pack():
+        raise BadEntry(f"log entry {blob} was written under another id")
+    payload = body[_HEADER_BYTES:]
+    if int.from_bytes(body[_HEADER_BYTES - 4 : _HEADER_BYTES], "big") != len(payload):
+        raise BadEntry(f"log entry {blob} has not the length that it says")
+    return payload

@@ -1,0 +1,87 @@
+"""What is to be explored of a tablet: seats of leaders, what they commit, and how many faults of each kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from replitree.tablet.channels import Channels
+from replitree.tablet.ids import Generation, GroupId, TabletId
+from replitree.tablet.quorum import Quorum
+
+TABLET = TabletId(1)
+GROUP = GroupId("g")
+CHANNELS = Channels(TABLET, (((Generation(1), GROUP),), ((Generation(1), GROUP),)))
+"""One group has the log and the data."""
+
+
+class Kind(Enum):
+    """What a leader commits.
+
+    `PLAIN`: an entry with a body.  `REFERENCE`: one whose body is a blob that is stored together with it.  `FREE`: one that
+    depends on nothing.  `SNAPSHOT`, `TOTAL`: snapshots.
+    """
+
+    PLAIN = "plain"
+    REFERENCE = "reference"
+    FREE = "free"
+    SNAPSHOT = "snapshot"
+    TOTAL = "total"
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A candidate: the generation that it stands for, and what it commits when it leads."""
+
+    generation: int
+    commits: tuple[Kind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A tablet to explore.
+
+    Attributes
+    ----------
+    name, description
+        For people.
+    seats
+        The candidates.  Each may begin at any moment; nobody waits for the one before.
+    crashes, lost, away
+        How many processes die, answers are lost, and members go away; these return at any moment, or never.
+    rots
+        Whether one entry of one member becomes unreadable.
+    members, write
+        How many members the group has; the write quorum.
+    ahead, in_turn
+        Whether the first seat leads already; whether a candidate begins when those before it have been elected, or not.
+    prelude
+        How many commits of the first seat are done before it begins.
+    collects
+        Whether leaders collect the log when a snapshot is confirmed.
+    probes
+        What must be seen: a model that never gets there proves nothing.
+    nightly
+        Whether it is too large for `make check`.
+    """
+
+    name: str
+    description: str
+    seats: tuple[Seat, ...]
+    crashes: int = 0
+    lost: int = 0
+    away: int = 0
+    rots: bool = False
+    members: int = 3
+    write: int = 2
+    ahead: bool = True
+    in_turn: bool = False
+    prelude: int = 0
+    collects: bool = False
+    probes: tuple[str, ...] = ()
+    nightly: bool = False
+
+    @property
+    def quorum(self) -> Quorum:
+        """The numbers of the group."""
+        return Quorum(GROUP, self.members, self.write)

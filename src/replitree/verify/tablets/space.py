@@ -1,0 +1,514 @@
+"""The states of a model of a tablet, and the moves between them.
+
+A state is a tuple of integers and tuples of them.  A candidate is two places: one in `stand`, which asks the group, and one in
+`carry_out`, which asks the members for it; so ways that end with the same answer of the group meet again.  A leader is its
+ledger and the puts that are on their way.
+
+Moves, always in the same order: each seat begins, hears an answer, gives up waiting, commits, dies; a message that nobody waits
+for any more arrives; a member goes away or comes back.  A message that can't change anything any more is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from replitree.tablet import commit, election, quorum
+from replitree.tablet.collection import log_collection
+from replitree.tablet.commit import Draft, Ledger
+from replitree.tablet.effects import Fence, GroupEffect, Overtaken, Procedure, Put, Stored
+from replitree.tablet.election import Candidate, Elected, NotElected
+from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, Step
+from replitree.tablet.member import (
+    AskFence,
+    Done,
+    Holdings,
+    Look,
+    Raise,
+    Reply,
+    Request,
+    Scan,
+    Sweep,
+    Write,
+    answer,
+    outranks,
+    with_blobs,
+)
+from replitree.tablet.quorum import Ask
+from replitree.verify.kernel import Interner, Kernel
+from replitree.verify.tablets.model import CHANNELS, GROUP, TABLET, Kind, Model
+
+PENDING, SILENT, UNASKED = -1, -2, -3
+"""What a column says in the place of a reply: it may still come; it is not waited for any more; nothing was asked."""
+
+Position: TypeAlias = tuple[Any, ...]
+"""A seat: `IDLE`, `OVER`, (ASKING, place in `stand`, place in `carry_out`, columns), (LEADING, ledger, commits, puts)."""
+
+IDLE: Position = (0,)
+OVER: Position = (3,)
+ASKING, LEADING = 1, 2
+
+Waiting: TypeAlias = tuple[int, tuple[int, ...]]
+"""A place in `carry_out` and the columns of what it asked."""
+
+
+class World(NamedTuple):
+    """A state.
+
+    Attributes
+    ----------
+    held
+        The number of what each member holds.
+    absent
+        The members that are away.
+    seats
+        Where each candidate is.
+    late
+        (member, request) of messages that nobody waits for.
+    acked
+        (generation, step) that clients have heard to be committed.
+    elected
+        (generation, the places that it accepted), in the order in which zero entries were stored.
+    left
+        Crashes, lost answers, absences and damaged entries that are left.
+    """
+
+    held: tuple[int, ...]
+    absent: tuple[int, ...]
+    seats: tuple[Position, ...]
+    late: tuple[tuple[int, int], ...]
+    acked: tuple[tuple[int, int], ...]
+    elected: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    left: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A procedure's last effect: what it returns."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What happened, for people and for the invariants.
+
+    `is_asked`: whether it is a client's wish; `committed`: the steps that clients heard of; `election`: how a candidate
+    ended; `probes`: rare branches that were taken.
+    """
+
+    text: str
+    committed: tuple[tuple[int, int], ...] = ()
+    election: Elected | NotElected | None = None
+    probes: tuple[str, ...] = ()
+    is_asked: bool = False
+
+
+Found: TypeAlias = tuple[World, Move]
+
+
+def standing(candidate: Candidate) -> Procedure[None]:
+    """Stand, and say how it ended."""
+    result = yield from election.stand(candidate)
+    yield Ended(result)
+
+
+def carrying(numbers: quorum.Quorum, effect: GroupEffect) -> Procedure[None]:
+    """Carry out an effect of a group, and say how it ended."""
+    result = yield from quorum.carry_out(numbers, effect)
+    yield Ended(result)
+
+
+class Space:
+    """The states of one model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._numbers = model.quorum
+        self._stands, self._carries = Kernel(), Kernel()
+        self.holdings: Interner[Holdings] = Interner()
+        self._requests: Interner[Request] = Interner()
+        self._replies: Interner[Reply] = Interner()
+        self.ledgers: Interner[Ledger] = Interner()
+        self._answers: dict[tuple[int, int], tuple[int, int]] = {}
+        self._dead: dict[tuple[int, int], bool] = {}
+        self._fresh: set[int] = set()
+
+    def first(self) -> World:
+        """Return the state in which it begins."""
+        model = self.model
+        nothing = self.holdings.number(Holdings())
+        world = World(
+            (nothing,) * model.members,
+            (0,) * model.members,
+            (IDLE,) * len(model.seats),
+            (),
+            (),
+            (),
+            (model.crashes, model.lost, model.away, int(model.rots)),
+        )
+        while model.ahead and world.seats[0][0] != LEADING:
+            world = self._ahead(world)
+        for _ in range(model.prelude):
+            world = next(self._lead(world, 0))[0]
+            while world.seats[0][0] == LEADING and world.seats[0][3]:
+                world = next(after for after, move in self._lead(world, 0) if not move.is_asked)
+        return world._replace(late=())
+
+    def _ahead(self, world: World) -> World:
+        """Let the first seat go on without anything going wrong, all members answering."""
+        moves = self._begin(world, 0) if world.seats[0] == IDLE else self._hear(world, 0)
+        return next(iter(moves))[0]
+
+    def canonical(self, world: World) -> World:
+        """Return the state that stands for all that differ from it in the members' numbers only.
+
+        A procedure that asks a second time knows who answered what the first time; then the members are left as they are.
+        """
+        columns = [world.held, world.absent]
+        for position in world.seats:
+            if position[0] == ASKING:
+                if position[2] not in self._fresh:
+                    return world
+                columns.append(position[3])
+            elif position[0] == LEADING:
+                columns += [put[2] for put in position[3]]
+        late = [
+            tuple(request for member, request in world.late if member == number) for number in range(len(world.held))
+        ]
+        signatures = list(zip(*columns, late, strict=True))
+        order = sorted(range(len(signatures)), key=signatures.__getitem__)
+        return world if order == list(range(len(order))) else _reordered(world, order)
+
+    # --- moves ----------------------------------------------------------------------------------------------------------
+
+    def successors(self, world: World) -> Iterator[Found]:
+        """Yield every state that a move leads to."""
+        for seat, position in enumerate(world.seats):
+            if position == IDLE:
+                is_others_turn = self.model.in_turn and any(each[0] in (IDLE[0], ASKING) for each in world.seats[:seat])
+                yield from () if is_others_turn else self._begin(world, seat)
+            elif position[0] == ASKING:
+                yield from self._hear(world, seat)
+                yield from self._crash(world, seat)
+            elif position[0] == LEADING:
+                yield from self._lead(world, seat)
+                yield from self._crash(world, seat)
+        yield from self._arrive(world)
+        yield from self._go_and_come(world)
+        yield from self._rot(world)
+
+    def _begin(self, world: World, seat: int) -> Iterator[Found]:
+        generation = self.model.seats[seat].generation
+        candidate = Candidate(CHANNELS, f"c{seat}", Generation(generation))
+        place = self._stands.begin(standing, candidate)
+        yield self._ask_group(world, seat, place, (f"{self._name(seat)} begins",))
+
+    def _name(self, seat: int) -> str:
+        return f"candidate {seat} ({self.model.seats[seat].generation})"
+
+    def _ask_group(self, world: World, seat: int, place: int, told: tuple[str, ...]) -> Found:
+        """Go on at a place of `stand`: ask the members for the group, or end."""
+        effect = self._stands.effect(place)
+        if isinstance(effect, Ended):
+            return self._end(world, seat, effect.value, told)
+        carry = self._carries.begin(carrying, self._numbers, effect)
+        self._fresh.add(carry)
+        return self._ask_members(world, seat, place, carry, told)
+
+    def _ask_members(self, world: World, seat: int, place: int, carry: int, told: tuple[str, ...]) -> Found:
+        """Go on at a place of `carry_out`: wait for the members, or hand the outcome to `stand`."""
+        effect = self._carries.effect(carry)
+        if isinstance(effect, Ended):
+            return self._ask_group(world, seat, self._stands.step(place, effect.value), told)
+        position = (ASKING, place, carry, _columns(effect))
+        return _with_seat(world, seat, position), Move(told[0])
+
+    def _end(self, world: World, seat: int, result: Elected | NotElected, told: tuple[str, ...]) -> Found:
+        if isinstance(result, NotElected):
+            text = f"{told[0]}; it gives up: {result.reason}"
+            return _with_seat(world, seat, OVER), Move(text, election=result, probes=("not elected",))
+        places = tuple((int(place[0]), int(place[1])) for place, _ in result.recovered.accepted)
+        ledger = self.ledgers.number(commit.open_ledger(TABLET, result))
+        world = _with_seat(world, seat, (LEADING, ledger, 0, ()))
+        world = world._replace(elected=(*world.elected, (int(result.generation), places)))
+        probes = (*(("accepted",) if places else ()), *(("declined",) if result.recovered.declined else ()))
+        return world, Move(f"{told[0]}; it leads, with {places}", election=result, probes=probes)
+
+    # --- a candidate hears ------------------------------------------------------------------------------------------------
+
+    def _hear(self, world: World, seat: int) -> Iterator[Found]:
+        _, place, carry, columns = world.seats[seat]
+        for text, after, replies, over in self._listen(world, (carry, columns), self._name(seat)):
+            if over:
+                carried = self._carries.step(carry, self._outcome(replies))
+                yield self._ask_members(self._leave_late(after, carry, replies), seat, place, carried, (text,))
+            else:
+                yield _with_seat(after, seat, (ASKING, place, carry, replies)), Move(text)
+
+    def _listen(self, world: World, waiting: Waiting, who: str) -> Iterator[tuple[str, World, tuple[int, ...], bool]]:
+        """Yield what may happen to a question: (for people, the state, its columns, whether it is answered)."""
+        carry, columns = waiting
+        ask = self._carries.effect(carry)
+        present = [number for number, column in enumerate(columns) if column == PENDING and not world.absent[number]]
+        for number in present:
+            request = self._requests.number(ask.requests[number])
+            after, reply = self._deliver(world, number, request)
+            heard = _replaced(columns, number, reply)
+            said = f"{who}: member {number} answers {self._replies[reply]} to {type(ask.requests[number]).__name__}"
+            yield said, after, heard, self._is_over(ask, heard)
+            if world.left[1]:
+                lost = _replaced(columns, number, SILENT)
+                after = after._replace(left=(world.left[0], world.left[1] - 1, *world.left[2:]))
+                yield f"{said}, which is lost", after, lost, self._is_over(ask, lost)
+        if not present and PENDING in columns:
+            yield f"{who} waits no longer", world, columns, True
+
+    def _deliver(self, world: World, number: int, request: int) -> tuple[World, int]:
+        """Let a member do what it is asked; return the number of its reply."""
+        key = (world.held[number], request)
+        known = self._answers.get(key)
+        if known is None:
+            held, reply = answer(self.holdings[key[0]], self._requests[request])
+            known = self._answers[key] = self.holdings.number(held), self._replies.number(reply)
+        if known[0] == key[0]:
+            return world, known[1]
+        world = world._replace(held=_replaced(world.held, number, known[0]))
+        return self._without_dead(world, number), known[1]
+
+    def _is_over(self, ask: Ask, columns: tuple[int, ...]) -> bool:
+        if PENDING not in columns:
+            return True
+        return sum(column >= 0 and isinstance(self._replies[column], Done) for column in columns) >= ask.wanted
+
+    def _outcome(self, columns: tuple[int, ...]) -> tuple[Reply | None, ...]:
+        return tuple(self._replies[column] if column >= 0 else None for column in columns)
+
+    # --- a leader ---------------------------------------------------------------------------------------------------------
+
+    def _lead(self, world: World, seat: int) -> Iterator[Found]:
+        _, number, done, puts = world.seats[seat]
+        ledger = self.ledgers[number]
+        commits = self.model.seats[seat].commits
+        if done < len(commits) and ledger.failed_at is None:
+            ledger, blobs = commit.form(ledger, draft_of(ledger, commits[done], done))
+            more = tuple(sorted((*puts, *(self._put(blob, data) for blob, data in blobs))))
+            position = (LEADING, self.ledgers.number(ledger), done + 1, more)
+            text = f"{self._name(seat)} commits {commits[done].value}"
+            yield _with_seat(world, seat, position), Move(text, is_asked=True)
+        for index, (blob, *waiting) in enumerate(puts):
+            others = (*puts[:index], *puts[index + 1 :])
+            who = f"{self._name(seat)}, {blob}"
+            for text, after, columns, over in self._listen(world, (waiting[0], waiting[1]), who):
+                if over:
+                    yield self._put_ended(after, seat, (blob, waiting[0], columns), others, text)
+                else:
+                    position = (LEADING, number, done, tuple(sorted((*others, (blob, waiting[0], columns)))))
+                    yield _with_seat(after, seat, position), Move(text)
+
+    def _put(self, blob: BlobId, data: bytes) -> tuple[BlobId, int, tuple[int, ...]]:
+        carry = self._carries.begin(carrying, self._numbers, Put(GROUP, blob, data))
+        self._fresh.add(carry)
+        return blob, carry, _columns(self._carries.effect(carry))
+
+    def _put_ended(
+        self, world: World, seat: int, put: tuple[BlobId, int, tuple[int, ...]], others: tuple[Any, ...], text: str
+    ) -> Found:
+        """Let the ledger take what became of a put, and clients hear."""
+        _, number, done, _ = world.seats[seat]
+        blob, carry, columns = put
+        ended = self._carries.effect(self._carries.step(carry, self._outcome(columns)))
+        world = self._leave_late(world, carry, columns)
+        ledger, steps, probes = self.ledgers[number], tuple[Step, ...](), tuple[str, ...]()
+        if isinstance(ended.value, Stored):
+            before = ledger.snapshot
+            ledger, steps = commit.stored(ledger, blob)
+            if self.model.collects and ledger.snapshot != before:
+                world = self._collect(world, ledger)
+        else:
+            ledger = commit.failed(ledger, blob.step)
+            probes = ("deposed",) if isinstance(ended.value, Overtaken) else ("in doubt",)
+        if any(generation > blob.generation for generation, _ in world.elected) and steps:
+            probes += ("late acknowledgement",)
+        committed = tuple((int(blob.generation), int(step)) for step in steps)
+        world = world._replace(acked=tuple(sorted({*world.acked, *committed})))
+        text += f"; {blob} {type(ended.value).__name__.lower()}, committed {committed}"
+        is_done = not others and (ledger.failed_at is not None or done == len(self.model.seats[seat].commits))
+        position = OVER if is_done else (LEADING, self.ledgers.number(ledger), done, others)
+        return _with_seat(world, seat, position), Move(text, committed, probes=probes)
+
+    def _collect(self, world: World, ledger: Ledger) -> World:
+        """Send the collection of the log that a confirmed snapshot allows to every member; nobody waits for it."""
+        collection = log_collection(ledger, ledger.snapshot.step)
+        assert collection is not None
+        request = self._requests.number(Sweep(collection))
+        late = {*world.late, *((number, request) for number in range(self.model.members))}
+        return world._replace(late=tuple(sorted(late)))
+
+    # --- what nobody waits for ----------------------------------------------------------------------------------------------
+
+    def _leave_late(self, world: World, carry: int, columns: tuple[int, ...]) -> World:
+        """Leave the messages that were not answered to arrive at any time."""
+        ask = self._carries.effect(carry)
+        more = [
+            (number, request)
+            for number, column in enumerate(columns)
+            if column == PENDING
+            and not self._is_dead(world.held[number], request := self._requests.number(ask.requests[number]))
+        ]
+        return world._replace(late=tuple(sorted({*world.late, *more}))) if more else world
+
+    def _crash(self, world: World, seat: int) -> Iterator[Found]:
+        """Let a process die that waits for answers; if it waits for none, that is the same as a process that does nothing."""
+        waiting = _questions(world.seats[seat])
+        if not world.left[0] or not waiting:
+            return
+        for carry, columns in waiting:
+            world = self._leave_late(world, carry, columns)
+        world = _with_seat(world, seat, OVER)._replace(left=(world.left[0] - 1, *world.left[1:]))
+        yield world, Move(f"{self._name(seat)} dies")
+
+    def _arrive(self, world: World) -> Iterator[Found]:
+        for message in world.late:
+            number, request = message
+            if not world.absent[number]:
+                without = world._replace(late=tuple(each for each in world.late if each != message))
+                after, reply = self._deliver(without, number, request)
+                text = (
+                    f"{type(self._requests[request]).__name__} arrives late at member {number}: {self._replies[reply]}"
+                )
+                yield after, Move(text, probes=("late arrival",))
+
+    def _rot(self, world: World) -> Iterator[Found]:
+        """Let an entry of a member become unreadable."""
+        if not world.left[3]:
+            return
+        for number, held in enumerate(world.held):
+            holdings = self.holdings[held]
+            for blob, data in zip(holdings.names, holdings.data, strict=True):
+                if data is not None and blob.step:
+                    damaged = self.holdings.number(with_blobs(holdings, {blob: None}))
+                    after = world._replace(held=_replaced(world.held, number, damaged))
+                    yield (
+                        after._replace(left=(*world.left[:3], 0)),
+                        Move(f"{blob} rots on member {number}", probes=("rot",)),
+                    )
+
+    def _without_dead(self, world: World, number: int) -> World:
+        """Forget the late messages to a member that can't change anything any more."""
+        held = world.held[number]
+        late = tuple(each for each in world.late if each[0] != number or not self._is_dead(held, each[1]))
+        return world if len(late) == len(world.late) else world._replace(late=late)
+
+    def _is_dead(self, held: int, request: int) -> bool:
+        key = (held, request)
+        known = self._dead.get(key)
+        if known is None:
+            known = self._dead[key] = is_dead(self.holdings[held], self._requests[request])
+        return known
+
+    def _go_and_come(self, world: World) -> Iterator[Found]:
+        """Let members go away when somebody waits for nobody else, and come back when there is a message for them.
+
+        At other moments an absence is the same as messages that take their time.
+        """
+        questions = [columns for position in world.seats for _, columns in _questions(position)]
+        awaited, addressed = set[int](), {number for number, _ in world.late}
+        for columns in questions:
+            pending = [number for number, column in enumerate(columns) if column == PENDING]
+            present = [number for number in pending if not world.absent[number]]
+            addressed.update(pending)
+            awaited.update(present if len(present) <= world.left[2] else ())
+        for number, is_absent in enumerate(world.absent):
+            if is_absent and number in addressed:
+                yield world._replace(absent=_replaced(world.absent, number, 0)), Move(f"member {number} is back")
+            elif not is_absent and number in awaited:
+                left = (*world.left[:2], world.left[2] - 1, world.left[3])
+                after = world._replace(absent=_replaced(world.absent, number, 1), left=left)
+                yield after, Move(f"member {number} goes away", probes=("away",))
+
+
+def draft_of(ledger: Ledger, kind: Kind, number: int) -> Draft:
+    """Return the n-th thing that a leader commits."""
+    step = Step(ledger.last + 1)
+    body = f"{ledger.generation} {number}".encode()
+    match kind:
+        case Kind.PLAIN:
+            return Draft(body)
+        case Kind.FREE:
+            return Draft(body, depends_on=())
+        case Kind.REFERENCE:
+            blob = BlobId(ledger.tablet, Channel(1), ledger.generation, step, Cookie(0))
+            return Draft(parallel=((blob, body),))
+        case Kind.SNAPSHOT:
+            return Draft(is_snapshot=True)
+        case Kind.TOTAL:
+            return Draft(is_snapshot=True, is_total=True)
+
+
+def is_dead(held: Holdings, request: Request) -> bool:
+    """Whether a request can never change a member that holds this, whatever else it gets to hold."""
+    match request:
+        case Write(blobs=blobs, restorer=restorer):
+            return all(_is_refused(held, blob, restorer) or held.index(blob) is not None for blob, _ in blobs)
+        case Raise(tablet=tablet, fence=fence):
+            return _is_raised(held.fence(tablet), fence)
+        case Scan(fence=fence) | Look(fence=fence):
+            return fence is None or _is_raised(held.fence(TABLET), fence)
+        case AskFence():
+            return True
+        case Sweep(collection=collection):
+            fence = held.fence(collection.tablet)
+            barrier = held.barrier(collection.tablet, collection.channel)
+            is_fenced = fence is not None and collection.order[0] <= fence.generation
+            return is_fenced or collection.order <= barrier.order
+
+
+def _is_refused(held: Holdings, blob: BlobId, restorer: Fence | None) -> bool:
+    fence = held.fence(blob.tablet)
+    if restorer is not None:
+        return outranks(fence, restorer)
+    return fence is not None and blob.generation <= fence.generation
+
+
+def _is_raised(known: Fence | None, fence: Fence) -> bool:
+    return known is not None and known.generation >= fence.generation
+
+
+def _questions(position: Position) -> list[Waiting]:
+    """Return what a seat has asked and waits for: place in `carry_out`, columns."""
+    if position[0] == ASKING:
+        return [(position[2], position[3])]
+    return [(carry, columns) for _, carry, columns in position[3]] if position[0] == LEADING else []
+
+
+def _columns(ask: Ask) -> tuple[int, ...]:
+    return tuple(UNASKED if request is None else PENDING for request in ask.requests)
+
+
+def _replaced(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
+    return (*values[:index], value, *values[index + 1 :])
+
+
+def _with_seat(world: World, seat: int, position: Position) -> World:
+    return world._replace(seats=(*world.seats[:seat], position, *world.seats[seat + 1 :]))
+
+
+def _reordered(world: World, order: list[int]) -> World:
+    """Return the state with its members in another order."""
+
+    def moved(column: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(column[number] for number in order)
+
+    seats = list[Position]()
+    for position in world.seats:
+        if position[0] == ASKING:
+            seats.append((*position[:3], moved(position[3])))
+        elif position[0] == LEADING:
+            puts = tuple((blob, carry, moved(columns)) for blob, carry, columns in position[3])
+            seats.append((*position[:3], puts))
+        else:
+            seats.append(position)
+    late = tuple(sorted((order.index(member), request) for member, request in world.late))
+    return world._replace(held=moved(world.held), absent=moved(world.absent), seats=tuple(seats), late=late)

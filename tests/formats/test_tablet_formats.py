@@ -1,0 +1,87 @@
+"""What tablets have written stays readable: log entries, segments, the state of a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replitree.errors import StoreError, UnsupportedFormat
+from replitree.storage.blob_frames import frame_of, scan
+from replitree.storage.blob_state import DirectoryState, decode_state, encode_state
+from replitree.tablet.effects import Fence
+from replitree.tablet.entries import Entry, LogEntry, ZeroEntry, decode, encode
+from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, Step
+from replitree.tablet.member import Barrier, Holdings
+from tests.tablet.building import TABLET, at, data_id, entry_id
+
+FROZEN = Path(__file__).parent / "tablet"
+
+ENTRIES: dict[str, tuple[BlobId, Entry]] = {
+    "entry": (
+        entry_id(2, 7),
+        LogEntry(
+            snapshot=at(1, 3),
+            confirmed=Step(4),
+            depends_on=(Step(5), Step(6)),
+            references=(data_id(1, 2), data_id(2, 7, 1)),
+            gc_discovered=(data_id(2, 7, 1),),
+            gc_left=(data_id(1, 2),),
+            metadata=((1, b"lease"),),
+        ),
+    ),
+    "body": (entry_id(2, 8), LogEntry(at(1, 3), Step(4), (Step(7),), body=b"set a 1")),
+    "total": (
+        entry_id(2, 9),
+        LogEntry(at(1, 3), Step(4), references=(data_id(2, 9),), is_snapshot=True, is_total=True),
+    ),
+    "sync": (entry_id(2, 9, 1), LogEntry(at(2, 9), Step(9))),
+    "zero": (entry_id(3, 0), ZeroEntry(at(2, 9), at(2, 9), 66, (1 << 63, 2))),
+    "first": (entry_id(1, 0), ZeroEntry(NOTHING, NOTHING)),
+}
+
+BARRIER = Barrier((Generation(2), 3), at(2, 1), at(1, 0), frozenset({data_id(1, 2), data_id(2, 1)}))
+STATE = DirectoryState("g", 1, "6d65", 5, (5, 5, 4)).with_holdings(
+    Holdings(fences=((TABLET, Fence(Generation(2), "c1")),), barriers=((TABLET, Channel(1), BARRIER),))
+)
+
+
+def frozen(name: str) -> bytes:
+    """Read frozen bytes."""
+    return bytes.fromhex((FROZEN / f"{name}.hex").read_text(encoding="ascii"))
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_log_entry_is_frozen(name: str) -> None:
+    blob, entry = ENTRIES[name]
+    assert encode(blob, entry) == frozen(name)
+    assert decode(blob, frozen(name)) == entry
+
+
+def test_segment_is_frozen() -> None:
+    frames = [(entry_id(2, 5), b"payload"), (data_id(2, 5), b"")]
+    assert b"".join(frame_of(*each) for each in frames) == frozen("segment")
+    assert [frame.blob for frame in scan(frozen("segment")).frames] == [blob for blob, _ in frames]
+
+
+def test_state_is_frozen() -> None:
+    assert encode_state(STATE) == frozen("state")
+    found = decode_state(frozen("state"), FROZEN)
+    assert found == STATE
+    assert found.holdings().barrier(TABLET, Channel(1)) == BARRIER
+
+
+@pytest.mark.parametrize("position", range(len(encode_state(STATE))))
+def test_changed_state_is_not_believed(position: int) -> None:
+    data = bytearray(encode_state(STATE))
+    data[position] ^= 0x10
+    with pytest.raises(StoreError, match="damaged"):
+        decode_state(bytes(data), FROZEN)
+
+
+def test_newer_state_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replitree.storage.blob_state.FORMAT", 2)
+    data = encode_state(STATE)
+    monkeypatch.undo()
+    with pytest.raises(UnsupportedFormat, match="upgrade"):
+        decode_state(data, FROZEN)

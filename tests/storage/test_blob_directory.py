@@ -1,0 +1,138 @@
+"""What can happen to a directory of a blob group, and to nothing that lies in memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from replitree.errors import StoreError
+from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
+from replitree.storage.blob_frames import frame_of
+from replitree.storage.blob_state import NAME
+from replitree.tablet.effects import Collection
+from replitree.tablet.ids import BlobId, Channel, Generation
+from replitree.tablet.member import Contents, Done, Failed, Raise, Reply, Scan, Sweep, Write
+from tests.storage.blob_providers import GROUP, TABLET, at, blob_id, fence
+
+ALL = Scan(blob_id(1, 0), blob_id(9, 0))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_blob_directory(tmp_path / "0", GROUP, 0, "d0")
+    return tmp_path / "0"
+
+
+def write(directory: BlobDirectory, *steps: int, size: int = 5, generation: int = 1) -> Reply:
+    """Write blobs of one generation."""
+    return directory.answer(Write(tuple((blob_id(generation, step), b"x" * size) for step in steps)))
+
+
+def segment(folder: Path) -> Path:
+    """Find the only segment."""
+    (found,) = folder.glob("blobs/*/*/*.seg")
+    return found
+
+
+def contents(directory: BlobDirectory) -> Contents:
+    """Read everything."""
+    reply = directory.answer(ALL)
+    assert isinstance(reply, Contents)
+    return reply
+
+
+def names(directory: BlobDirectory) -> list[BlobId]:
+    """Read everything and say what is whole."""
+    return [blob for blob, _ in contents(directory).blobs]
+
+
+@pytest.mark.parametrize("part", [1, 20, 40])
+def test_torn_frame_is_absent_and_the_next_one_takes_its_place(folder: Path, part: int) -> None:
+    write(BlobDirectory(folder), 1)
+    with segment(folder).open("ab") as file:
+        file.write(frame_of(blob_id(1, 2), b"never synced")[:part])
+    directory = BlobDirectory(folder)
+    assert contents(directory) == Contents(((blob_id(1, 1), b"xxxxx"),))
+    assert write(directory, 3) == Done()
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(1, 3)]
+    assert contents(BlobDirectory(folder)).doubts == ()
+
+
+def test_header_that_can_not_be_read_leaves_a_doubt_about_its_generation(folder: Path) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    write(directory, 2)
+    data = bytearray(segment(folder).read_bytes())
+    data[10] ^= 1
+    segment(folder).write_bytes(data)
+    found = contents(BlobDirectory(folder))
+    assert [blob for blob, _ in found.blobs] == [blob_id(1, 2)]
+    ((first, last),) = found.doubts
+    assert first <= blob_id(1, 1) <= last < blob_id(2, 0)
+    reply = BlobDirectory(folder).answer(Scan(blob_id(2, 0), blob_id(9, 0)))
+    assert reply == Contents()
+
+
+def test_disk_that_fails_to_sync_once_is_not_used_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    assert isinstance(write(directory, 2), Failed)
+    monkeypatch.undo()
+    reply = write(directory, 2)
+    assert isinstance(reply, Failed)
+    assert "replace the disk" in reply.reason
+    assert isinstance(directory.answer(ALL), Failed)
+
+
+@pytest.mark.parametrize("damage", [b"", b"RTBS", None])
+def test_directory_without_its_state_does_not_answer(folder: Path, damage: bytes | None) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    if damage is None:
+        (folder / NAME).unlink()
+    else:
+        (folder / NAME).write_bytes(damage)
+    assert isinstance(directory.answer(ALL), Failed)
+    assert isinstance(directory.standing(), Failed)
+    assert isinstance(directory.admit(3), Failed)
+
+
+def test_state_that_was_not_put_in_place_is_forgotten(folder: Path) -> None:
+    directory = BlobDirectory(folder)
+    (folder / f"{NAME}.new").write_bytes(b"half a st")
+    assert directory.answer(Raise(TABLET, fence(1))) == Done()
+    assert write(BlobDirectory(folder), 1, generation=2) == Done()
+
+
+def test_full_segment_is_followed_by_another_one(folder: Path) -> None:
+    directory = BlobDirectory(folder, segment_bytes=200)
+    for step in range(1, 7):
+        write(directory, step, size=100)
+    assert len(list(folder.glob("blobs/*/*/*.seg"))) == 3
+    assert names(BlobDirectory(folder)) == [blob_id(1, step) for step in range(1, 7)]
+
+
+def test_segments_without_a_blob_that_is_needed_are_deleted(folder: Path) -> None:
+    directory, other = BlobDirectory(folder, segment_bytes=200), BlobDirectory(folder)
+    for step in range(1, 7):
+        write(directory, step, size=100)
+    assert len(names(other)) == 6
+    order = (Generation(2), 1)
+    directory.answer(Sweep(Collection(TABLET, Channel(0), order, at(1, 4), keep=(blob_id(1, 3),))))
+    assert len(list(folder.glob("blobs/*/*/*.seg"))) == 2
+    assert names(other) == names(directory) == [blob_id(1, 3), blob_id(1, 5), blob_id(1, 6)]
+    assert write(directory, 7) == Done()
+    assert names(BlobDirectory(folder))[-1] == blob_id(1, 7)
+
+
+def test_directory_is_made_once(folder: Path) -> None:
+    with pytest.raises(StoreError, match="already"):
+        make_blob_directory(folder, GROUP, 0, "again")

@@ -1,0 +1,280 @@
+"""What a blob group promises, whatever one member of three does: asked of members in memory and in directories alike."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replitree.errors import StoreError
+from replitree.storage.blob_group import BlobGroups
+from replitree.tablet.effects import (
+    Blobs,
+    Collect,
+    Collected,
+    Collection,
+    Discover,
+    Fence,
+    Fenced,
+    FencedUpTo,
+    Get,
+    GroupEffect,
+    InDoubt,
+    Overtaken,
+    Procedure,
+    Put,
+    RaiseFence,
+    Range,
+    ReadFence,
+    Stored,
+)
+from replitree.tablet.ids import BlobId, Channel, Generation
+from replitree.tablet.member import Write
+from tests.storage.blob_providers import (
+    GROUP,
+    TABLET,
+    InDirectories,
+    InMemory,
+    Provider,
+    at,
+    blob_id,
+    fence,
+    open_group,
+)
+
+Opened = Callable[[], BlobGroups]
+
+
+@pytest.fixture(params=["memory", "directory"])
+def provider(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provider:
+    return InMemory() if request.param == "memory" else InDirectories(tmp_path, monkeypatch.setattr)
+
+
+@pytest.fixture
+def opened(provider: Provider) -> Iterator[Opened]:
+    groups: list[BlobGroups] = []
+
+    def open_one() -> BlobGroups:
+        groups.append(open_group(provider))
+        return groups[-1]
+
+    yield open_one
+    for each in groups:
+        each.close()
+
+
+def do(groups: BlobGroups, effect: GroupEffect) -> Any:
+    """Perform one effect."""
+
+    def procedure() -> Procedure[Any]:
+        return (yield effect)
+
+    return groups.run(procedure())
+
+
+def put(groups: BlobGroups, step: int, generation: int = 1) -> Any:
+    """Store a small blob."""
+    return do(groups, Put(GROUP, blob_id(generation, step), f"{generation}:{step}".encode()))
+
+
+def everything(groups: BlobGroups, by: Fence | None = None, *, restore: bool = False) -> Any:
+    """Read the whole log."""
+    return do(groups, Range(GROUP, blob_id(1, 0), blob_id(9, 0), by, restore))
+
+
+def names(outcome: object) -> list[BlobId]:
+    """What was found."""
+    assert isinstance(outcome, Blobs), outcome
+    assert all(data == f"{blob.generation}:{blob.step}".encode() for blob, data in outcome.found)
+    return [blob for blob, _ in outcome.found]
+
+
+def write_to(provider: Provider, number: int, step: int, generation: int = 1) -> None:
+    """Bring a blob to one member only."""
+    blob = blob_id(generation, step)
+    provider.member(number).answer(Write(((blob, f"{generation}:{step}".encode()),)))
+
+
+def test_stored_blobs_are_found(opened: Opened) -> None:
+    group = opened()
+    assert [put(group, step) for step in (2, 1, 3)] == [Stored()] * 3
+    assert names(everything(opened())) == [blob_id(1, step) for step in (1, 2, 3)]
+    assert names(do(group, Discover(GROUP, blob_id(1, 0)))) == [blob_id(1, 3)]
+    assert names(do(group, Get(GROUP, (blob_id(1, 2), blob_id(1, 8))))) == [blob_id(1, 2)]
+    assert names(do(group, Discover(GROUP, blob_id(2, 0)))) == []
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_one_missing_member_is_survived(provider: Provider, opened: Opened, number: int) -> None:
+    group = opened()
+    put(group, 1)
+    provider.take_away(number)
+    assert put(group, 2) == Stored()
+    assert names(everything(group, fence(1), restore=True)) == [blob_id(1, 1), blob_id(1, 2)]
+    assert do(group, RaiseFence(GROUP, TABLET, fence(1))) == Fenced()
+    assert isinstance(put(group, 3), Overtaken)
+    assert put(group, 1, 2) == Stored()
+
+
+def test_two_missing_members_are_a_doubt(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    put(group, 1)
+    provider.take_away(0)
+    provider.take_away(1)
+    for effect in (
+        Put(GROUP, blob_id(1, 2), b""),
+        RaiseFence(GROUP, TABLET, fence(1)),
+        ReadFence(GROUP, TABLET),
+        Discover(GROUP, blob_id(1, 0)),
+        Get(GROUP, (blob_id(1, 1),)),
+    ):
+        assert isinstance(do(group, effect), InDoubt)
+    with pytest.raises(StoreError, match="2 of 3 members are needed"):
+        opened()
+
+
+def test_member_that_returns_late_has_the_blob_that_the_others_miss(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    write_to(provider, 0, 1)
+    provider.take_away(0)
+    assert names(everything(group, fence(1), restore=True)) == []
+    provider.bring_back(0)
+    assert names(everything(group, fence(1))) == [blob_id(1, 1)]
+
+
+def test_blob_on_one_member_is_restored(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    write_to(provider, 0, 1)
+    assert names(everything(group, fence(1), restore=True)) == [blob_id(1, 1)]
+    provider.take_away(0)
+    assert names(everything(group)) == [blob_id(1, 1)]
+
+
+def test_blob_that_can_not_be_restored_ends_the_read_in_doubt(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    write_to(provider, 0, 1)
+    provider.take_away(2)
+    provider.fill(1)
+    do(group, RaiseFence(GROUP, TABLET, fence(1)))
+    assert isinstance(everything(group, fence(1), restore=True), InDoubt)
+    provider.make_room(1)
+    assert names(everything(group, fence(1), restore=True)) == [blob_id(1, 1)]
+
+
+def test_damaged_copy_is_unknown(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    write_to(provider, 0, 1)
+    write_to(provider, 1, 1)
+    provider.rot(0, blob_id(1, 1))
+    assert names(everything(group, fence(1), restore=True)) == [blob_id(1, 1)]
+    provider.take_away(1)
+    assert names(everything(opened(), fence(2))) == [blob_id(1, 1)]
+
+
+@pytest.mark.parametrize(("away", "is_known"), [((), True), ((2,), False)])
+def test_damaged_copy_and_noes(provider: Provider, opened: Opened, away: tuple[int, ...], is_known: bool) -> None:
+    group = opened()
+    write_to(provider, 0, 1)
+    provider.rot(0, blob_id(1, 1))
+    for number in away:
+        provider.take_away(number)
+    latest = do(group, Discover(GROUP, blob_id(1, 0), fence(1)))
+    assert latest == Blobs(()) if is_known else isinstance(latest, InDoubt)
+    found = everything(group, fence(1))
+    assert found == Blobs((), () if is_known else (blob_id(1, 1),))
+    assert isinstance(everything(group, fence(1), restore=True), Blobs if is_known else InDoubt)
+
+
+def test_discover_walks_below_a_damaged_copy_that_was_never_stored(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    put(group, 1)
+    write_to(provider, 0, 2)
+    provider.rot(0, blob_id(1, 2))
+    assert names(do(group, Discover(GROUP, blob_id(1, 0), fence(1)))) == [blob_id(1, 1)]
+
+
+def test_copies_that_differ_are_a_doubt(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    for number in (0, 1):
+        provider.member(number).answer(Write(((blob_id(1, 1), b"%d" % number),)))
+    assert isinstance(everything(group, fence(1), restore=True), InDoubt)
+    assert everything(group) == Blobs((), (blob_id(1, 1),))
+
+
+def test_fences_are_counted(opened: Opened) -> None:
+    group = opened()
+    assert do(group, ReadFence(GROUP, TABLET)) == FencedUpTo(Generation(0))
+    assert do(group, RaiseFence(GROUP, TABLET, fence(4, "a"))) == Fenced()
+    assert do(group, RaiseFence(GROUP, TABLET, fence(4, "a"))) == Fenced()
+    assert do(group, RaiseFence(GROUP, TABLET, fence(4, "b"))) == Overtaken(Generation(4))
+    assert do(group, RaiseFence(GROUP, TABLET, fence(3, "b"))) == Overtaken(Generation(4))
+    assert do(group, ReadFence(GROUP, TABLET)) == FencedUpTo(Generation(4), is_set=True)
+    assert everything(group, fence(3)) == Overtaken(Generation(4))
+
+
+def test_collection_reaches_every_member_or_is_a_doubt(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    put(group, 1)
+    put(group, 2)
+    collect = Collect(GROUP, Collection(TABLET, Channel(0), (Generation(1), 1), at(1, 1)))
+    provider.take_away(1)
+    assert isinstance(do(group, collect), InDoubt)
+    provider.bring_back(1)
+    assert do(group, collect) == Collected()
+    assert names(everything(group)) == [blob_id(1, 2)]
+    do(group, RaiseFence(GROUP, TABLET, fence(1)))
+    assert do(group, collect) == Overtaken(Generation(1))
+
+
+# --- members that forgot --------------------------------------------------------------------------------------------------
+
+
+def test_old_copy_of_a_member_does_not_take_part(provider: Provider, opened: Opened) -> None:
+    opened()
+    put_back = provider.save(0)
+    group = opened()
+    provider.take_away(2)
+    assert put(group, 1) == Stored()
+    provider.bring_back(2)
+    put_back()
+    assert names(everything(opened(), fence(1), restore=True)) == [blob_id(1, 1)]
+    provider.take_away(1)
+    with pytest.raises(StoreError, match="has forgotten session"):
+        opened()
+
+
+def test_empty_member_does_not_take_part(provider: Provider, opened: Opened) -> None:
+    put(opened(), 1)
+    provider.replace_by_empty(0)
+    assert names(everything(opened(), fence(1))) == [blob_id(1, 1)]
+    provider.take_away(1)
+    with pytest.raises(StoreError, match="not the directory that the group was made with"):
+        opened()
+
+
+def test_member_that_was_only_away_takes_part_again(provider: Provider, opened: Opened) -> None:
+    opened()
+    provider.take_away(0)
+    put(opened(), 1)
+    provider.bring_back(0)
+    provider.take_away(1)
+    assert names(everything(opened(), fence(1), restore=True)) == [blob_id(1, 1)]
+
+
+def test_many_writers_at_once(opened: Opened) -> None:
+    group = opened()
+    outcomes: list[object] = []
+
+    def work(first: int) -> None:
+        outcomes.extend(put(group, first * 100 + step) for step in range(20))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [Stored()] * 160
+    assert len(names(everything(opened()))) == 160

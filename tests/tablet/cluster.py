@@ -1,0 +1,101 @@
+"""Three members as values, and leaders on them: scenarios say who can be reached, and what arrived where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from replitree.tablet.channels import Channels
+from replitree.tablet.commit import Draft, Ledger, form, open_ledger, stored
+from replitree.tablet.effects import Procedure
+from replitree.tablet.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.ids import BlobId, Generation, GroupId, Step
+from replitree.tablet.member import Holdings, Reply, Request, Write, answer, with_blobs, without_blobs
+from replitree.tablet.quorum import Ask, Quorum, over_members
+from tests.tablet.building import GROUP, TABLET
+
+T = TypeVar("T")
+
+ONE_GROUP = Channels(TABLET, (((Generation(1), GROUP),), ((Generation(1), GROUP),)))
+EVERYBODY = (0, 1, 2)
+
+
+class Cluster:
+    """Some groups of three members with a write quorum of two."""
+
+    def __init__(self, channels: Channels = ONE_GROUP) -> None:
+        self.channels = channels
+        self.held = {group: [Holdings()] * 3 for group in channels.groups()}
+        self.reachable: Iterable[int] = EVERYBODY
+        self.asked = 0
+        self.candidates = 0
+
+    def ask(self, number: int, request: Request, group: GroupId = GROUP) -> Reply:
+        """Let a member do something."""
+        self.held[group][number], reply = answer(self.held[group][number], request)
+        return reply
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Run a procedure, with the members that can be reached."""
+        numbers = {group: Quorum(group, 3, 2) for group in self.held}
+        asking = over_members(procedure, numbers)
+        outcome: Any = None
+        try:
+            while True:
+                ask = asking.send(outcome)
+                assert isinstance(ask, Ask)
+                self.asked += 1
+                outcome = tuple(
+                    None if request is None or number not in self.reachable else self.ask(number, request, ask.group)
+                    for number, request in enumerate(ask.requests)
+                )
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def stand(self, generation: int | None = None, reachable: Iterable[int] = EVERYBODY) -> Elected | NotElected:
+        """Let a candidate stand while only some members can be reached."""
+        self.reachable, self.candidates = reachable, self.candidates + 1
+        assigned = None if generation is None else Generation(generation)
+        result = self.run(stand(Candidate(self.channels, f"c{self.candidates}", assigned)))
+        self.reachable = EVERYBODY
+        return result
+
+    def lead(self, generation: int | None = None, reachable: Iterable[int] = EVERYBODY) -> tuple[Ledger, list[str]]:
+        """Let a candidate win; return its ledger, and the places that it accepted."""
+        result = self.stand(generation, reachable)
+        assert isinstance(result, Elected), result
+        return open_ledger(TABLET, result), [str(place) for place, _ in result.recovered.accepted]
+
+    def commit(self, ledger: Ledger, draft: Draft | None = None, at: Sequence[int] = EVERYBODY) -> Ledger:
+        """Commit something whose blobs reach some members only; the leader hears of it when they are enough."""
+        ledger, blobs = form(ledger, Draft(b"x") if draft is None else draft)
+        for blob, data in blobs:
+            ledger = self.deliver(ledger, blob, data, at)
+        return ledger
+
+    def deliver(self, ledger: Ledger, blob: BlobId, data: bytes, at: Sequence[int]) -> Ledger:
+        """Bring a blob to some members."""
+        group = self.channels.group(blob.channel, blob.generation)
+        for number in at:
+            self.ask(number, Write(((blob, data),)), group)
+        return stored(ledger, blob)[0] if len(at) > 1 else ledger
+
+    def forget(self, blob: BlobId, at: Iterable[int] = EVERYBODY) -> None:
+        """Lose a blob on some members, as if it had never been there."""
+        for number in at:
+            self.held[GROUP][number] = without_blobs(self.held[GROUP][number], (blob,))
+
+    def rot(self, blob: BlobId, at: Iterable[int] = EVERYBODY) -> None:
+        """Damage a blob on some members."""
+        for number in at:
+            self.held[GROUP][number] = with_blobs(self.held[GROUP][number], {blob: None})
+
+    def copies(self, blob: BlobId) -> list[int]:
+        """Return the members that have a blob."""
+        return [number for number, each in enumerate(self.held[GROUP]) if each.index(blob) is not None]
+
+
+def steps(*numbers: int) -> tuple[Step, ...]:
+    """Name steps."""
+    return tuple(Step(number) for number in numbers)

@@ -1,0 +1,54 @@
+"""Every model of a tablet is explored to its end and sees what it is there for; every mutant is caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from replitree.verify.tablets.explore import explore
+from replitree.verify.tablets.model import Model
+from replitree.verify.tablets.models import MODELS
+from replitree.verify.tablets.mutants import MUTANTS, Mutant, mutated
+from tests.verify.tablets.pins import FAST, PINNED, QUICK, STEPS
+
+
+def marked(name: str, *, is_fast: bool, is_nightly: bool) -> object:
+    """Leave what takes longer than the fast gate may to where there is time."""
+    if is_nightly:
+        return pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])
+    return name if is_fast else pytest.param(name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "name", [marked(each, is_fast=each in FAST, is_nightly=MODELS[each].nightly) for each in PINNED]
+)
+def test_model_is_explored_to_its_end(name: str) -> None:
+    model: Model = MODELS[name]
+    found = explore(model)
+    assert found.violation is None, "\n".join(found.trace)
+    assert set(model.probes) <= found.probes
+    assert (found.states, found.transitions, found.depth) == PINNED[name]
+
+
+@pytest.mark.parametrize(
+    "name", [marked(each, is_fast=each in QUICK, is_nightly=MODELS[MUTANTS[each].model].nightly) for each in MUTANTS]
+)
+def test_mutant_is_caught_by_the_invariant_that_it_breaks(name: str) -> None:
+    mutant: Mutant = MUTANTS[name]
+    with mutated(mutant):
+        found = explore(MODELS[mutant.model])
+    assert found.violation is not None
+    assert found.violation.partition(":")[0] == mutant.invariant, "\n".join(found.trace)
+    assert len(found.trace) == STEPS[name]
+
+
+def test_mutant_leaves_nothing_behind() -> None:
+    mutant = MUTANTS["fence-without-majority"]
+    before = [place.__dict__[name] for place, name, _ in mutant.patches]
+    with mutated(mutant):
+        assert [place.__dict__[name] for place, name, _ in mutant.patches] != before
+    assert [place.__dict__[name] for place, name, _ in mutant.patches] == before
+
+
+def test_everything_is_pinned() -> None:
+    assert set(PINNED) == set(MODELS)
+    assert set(STEPS) == set(MUTANTS)
