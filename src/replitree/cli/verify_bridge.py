@@ -19,35 +19,40 @@ Model = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Follow eve
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="A:B", help="Follow the simulated runs of these seeds.")]
 Replay = Annotated[Path | None, typer.Option("--replay", metavar="FILE", help="Follow a recorded run.")]
 Record = Annotated[Path | None, typer.Option("--record", metavar="FILE", help="Write down the run of one seed.")]
+Trace = Annotated[
+    Path | None, typer.Option("--trace", metavar="FOLDER", help="Follow what running servers did, by their traces.")
+]
 Mutant = Annotated[
     str | None, typer.Option("--mutant", metavar="NAME", help="Break the protocol; then some step must have no way.")
 ]
 Onto = Annotated[
-    str | None, typer.Option("--onto", metavar="MAPPING", help="Of a model: cleaning (by default), or replication.")
+    str | None,
+    typer.Option("--onto", metavar="MAPPING", help="Of a model: cleaning (by default), replication, or quorum."),
 ]
 Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch simulated runs to so many hours.")]
 
 
-def bridge(
+def bridge(  # noqa: PLR0913, PLR0917 - each is an option of the command
     model: Model = None,
     onto: Onto = None,
     seeds: Seeds = None,
     replay: Replay = None,
+    trace: Trace = None,
     mutant: Mutant = None,
     record: Record = None,
     hours: Hours = 0,
     as_json: Json = False,
 ) -> int:
     """Follow runs on a packed model; exit 0 when every step has a way there (or the mutant has none), 1 if not, 3 undecided."""
-    if [model, seeds, replay].count(None) != 2:
-        raise BadInput("name one thing to follow: a model, --seeds A:B, or --replay FILE")
+    if [model, seeds, replay, trace].count(None) != 3:
+        raise BadInput("name one thing to follow: a model, --seeds A:B, --replay FILE, or --trace FOLDER")
     if record is not None and seeds is None:
         raise BadInput("--record writes down a simulated run: use it with --seeds")
-    if replay is not None and mutant is not None:
-        raise BadInput("--mutant breaks what runs, and --replay runs nothing; use one of them")
+    if (replay is not None or trace is not None) and mutant is not None:
+        raise BadInput("--mutant breaks what runs, and --replay and --trace run nothing; use one of them")
     if onto is not None and model is None:
         raise BadInput("--onto is for models; simulated and recorded runs are mapped onto cleaning")
-    found = _followed(model, onto or "cleaning", seeds, replay, mutant, record, hours)
+    found = _followed(model, onto or "cleaning", seeds, replay or trace, mutant, record, hours)
     Output(as_json).result(asdict(found), "\n".join(_lines(found)))
     if found.undecided and not found.violations:
         return EXIT_UNFINISHED
@@ -69,7 +74,7 @@ def _followed(
     if model is not None:
         return report.bridge_model(model, mutant, onto)
     if replay is not None:
-        return report.bridge_file(replay)
+        return report.bridge_traces(replay) if replay.is_dir() else report.bridge_file(replay)
     assert seeds is not None
     return report.bridge_seeds(*parse_seeds(seeds), mutant, hours, record)
 

@@ -47,9 +47,11 @@ _END = _header.pack(-1, 1, -1)
 class Reply:
     """The answer to one request: set once, by kazoo's thread, and awaited by ours."""
 
-    __slots__ = ("_error", "_first", "_open", "_value")
+    __slots__ = ("_error", "_first", "_open", "_value", "zxid")
 
     def __init__(self) -> None:
+        self.zxid = 0
+        """The transaction that the server had done last when it answered: of a transaction, that one."""
         self._value: Any = None
         self._error: BaseException | None = None
         self._first = threading.Lock()  # taken by the first word, and never given back

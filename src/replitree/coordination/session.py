@@ -44,6 +44,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
 from replitree.coordination.port import Connected, Event, SessionLost, Suspended, Watched
+from replitree.coordination.requests import Reply
 from replitree.coordination.url import CoordinationUrl
 from replitree.errors import CoordinationUnavailable
 
@@ -81,6 +82,11 @@ class ZooKeeperSession:
         self._discarder: threading.Thread | None = None
         self._client = _make_client(url, timeout_s)
         self._client.add_listener(self._on_state)
+
+    @property
+    def seen(self) -> int:
+        """The last transaction of which the servers have told; their numbers go on from session to session."""
+        return int(self._client.last_zxid)
 
     def start(self, timeout_s: float) -> bool:
         """Connect; say whether the session began in time."""
@@ -180,6 +186,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships no ty
         pending = self.client._pending  # noqa: SLF001
         if pending and pending[0][2] != header.xid:
             raise ConnectionDropped(f"request {header.xid} was answered, and request {pending[0][2]} before it was not")
+        if pending and isinstance(pending[0][1], Reply):
+            pending[0][1].zxid = header.zxid
         return super()._read_response(header, buffer, offset)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, TypeAlias, assert_never, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never, overload
 
 from kazoo.exceptions import (
     BadArgumentsError,
@@ -67,6 +67,9 @@ from replitree.protocol.effects import (
     Version,
 )
 
+if TYPE_CHECKING:
+    from replitree.coordination.trace import CommitTrace
+
 SESSION_TIMEOUT_S = 10.0
 OPERATION_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 15.0
@@ -104,6 +107,8 @@ class ZooKeeperCoordination:
         After how many seconds an unanswered read is unavailable and an unanswered commit unknown.
     connect_timeout_s
         How many seconds the first connection, and `reconnect`, may take.
+    trace
+        Writes down every commit.
 
     Raises
     ------
@@ -120,8 +125,10 @@ class ZooKeeperCoordination:
         session_timeout_s: float = SESSION_TIMEOUT_S,
         operation_timeout_s: float = OPERATION_TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        trace: CommitTrace | None = None,
     ) -> None:
         self.url = parse_url(url) if isinstance(url, str) else url
+        self._trace = trace
         self._session_timeout_s = session_timeout_s
         self._operation_timeout_s = operation_timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -130,6 +137,8 @@ class ZooKeeperCoordination:
         self._beginning = threading.Lock()
         self._closed = False
         self._session = self._make_session()
+        if trace is not None:
+            trace.seen = lambda: self._session.seen
         try:
             self._start_session()
         except BaseException:
@@ -228,9 +237,13 @@ class ZooKeeperCoordination:
         session = self._session
         deadline = time.monotonic() + self._operation_timeout_s
         if isinstance(effect, Commit):
-            return self._commit(session, effect.operations, deadline)
+            number = 0 if self._trace is None else self._trace.sent(session.number, effect.operations)
+            outcome, zxid = self._commit(session, effect.operations, deadline)
+            if self._trace is not None:
+                self._trace.ended(number, outcome, zxid)
+            return outcome
         try:
-            outcome = self._read(session, effect, deadline)
+            answer = self._read(session, effect, deadline)
         except NoAuthError as error:
             raise NotAuthorized(f"{self.url} does not allow {effect}: check user and password") from error
         except (BadArgumentsError, ValueError) as error:
@@ -239,7 +252,7 @@ class ZooKeeperCoordination:
             raise CoordinationUnavailable(f"ZooKeeper at {self.url.servers} did not answer ({_name(error)})") from error
         if session.over:
             raise CoordinationUnavailable("the ZooKeeper session ended; begin a new one with reconnect()")
-        return outcome
+        return answer
 
     def _read(
         self,
@@ -288,7 +301,10 @@ class ZooKeeperCoordination:
             nodes.extend(_nodes(results, deadline))
         return Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
 
-    def _commit(self, session: ZooKeeperSession, operations: tuple[Operation, ...], deadline: float) -> Committed:
+    def _commit(
+        self, session: ZooKeeperSession, operations: tuple[Operation, ...], deadline: float
+    ) -> tuple[Committed, int]:
+        """Send a commit; return what became of it, and its transaction number if it was answered."""
         for operation in operations:  # a slash at the end would quietly be another path
             assert operation.path[-1] != "/" or isinstance(operation, Check), f"{operation} has no name"
         try:
@@ -297,14 +313,15 @@ class ZooKeeperCoordination:
             if len(data) > REQUEST_BYTES_MAX:
                 raise BadInput(f"a commit of {len(data)} bytes is larger than {REQUEST_BYTES_MAX}; nothing was sent")
             self._requests.add("commit")
-            results = _wait(send_transaction(client, data), deadline)
+            reply = send_transaction(client, data)
+            results = _wait(reply, deadline)
         except (KazooException, KazooTimeoutError, CoordinationUnavailable):
-            return Unknown()
+            return Unknown(), 0
         except ValueError as error:  # kazoo itself refuses to go up in a path
             raise BadInput(f"ZooKeeper does not allow the path of one of {operations}; nothing was done") from error
         if session.over:
-            return Unknown()
-        return self._outcome(operations, results)
+            return Unknown(), 0
+        return self._outcome(operations, results), reply.zxid
 
     def _outcome(self, operations: tuple[Operation, ...], results: list[Any]) -> Committed:
         """Tell from kazoo's list of results and errors what became of a transaction."""

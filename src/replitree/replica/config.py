@@ -75,6 +75,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Seconds from one part to the next when all parts are verified in the background; 0: none is.
     lost_part_after_s
         Seconds for which a part that nobody could send is tried, before it is asked whether any replica can have it.
+    trace
+        Folder for a trace of all commits of this process (`replitree.coordination.trace`); "" writes none.
     """
 
     name: str
@@ -106,6 +108,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deduplication_window_s: _PositiveSeconds = 7 * 24 * 3600.0
     check_interval_s: _Seconds = 60.0
     lost_part_after_s: float = 300.0
+    trace: str = ""
 
     def hosts(self, table: str) -> bool:
         """Whether this server hosts the table."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TL, RP, QB, QV = "published/truncate-log", "published/replication", "published/quorum", "published/quorum-views"
-QP, RQ = "mended/quorum-partitions", "mended/replication-queues"
+QP, RQ, QQ = "mended/quorum-partitions", "mended/replication-queues", "mended/quorum-queues"
 BOUNDED = {"history": 2, "reads": 2}
 WEAK_KEEPS = ("QuorumSelect", "ReadAfterWrite", "NoReadOfFailed", "AckedDurable")
 """What also a read without check keeps."""
@@ -32,6 +32,7 @@ SMALL = [
     ("mended/quorum-lagging", {}, 5_219_299, 907_000, 22),
     (QP, {}, 5_790_749, 1_201_472, 29),
     (RQ, size(2, 3), 9_143, 2_014, 10),
+    (QQ, {}, 629_508, 80_437, 16),
 ]
 """Model, limits, generated, states, depth."""
 
@@ -114,6 +115,12 @@ MUTANTS = {
     (RQ, "forgotten"): ("TableAtRest", 3),
     (RQ, "rolled-back"): ("Durable", 2),
     (RQ, "sources-stay"): ("NoDup", 4),
+    (QQ, "counted-unheld"): ("QuorumSelect", 3),
+    (QQ, "settled-before-the-number"): ("QuorumSelect", 4),
+    (QQ, "vacuous-wait"): ("ToldAsItIs", 3),
+    (QQ, "open-shown"): ("FailedNotShown", 4),
+    (QQ, "read-without-sync"): ("NoStale", 5),
+    (QQ, "failed-though-settled"): ("EndsOnce", 3),
     (QP, "merge-of-open"): ("MergeOfCommitted", 5),
     (QP, "last-kept-by-drop"): ("ReadsGoOn", 6),
     (QP, "stale-copy-written"): ("ReadsGoOn", 11),

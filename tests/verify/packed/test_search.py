@@ -28,6 +28,7 @@ SMALL = {
     "mended/quorum-lagging": {"replicas": 2, "reads": 1, "quorum": 1},
     pins.QP: {"replicas": 2, "records": 2},
     pins.RQ: {"records": 3},
+    pins.QQ: {"replicas": 2, "records": 2},
 }
 """Sizes that plain Python goes through in a second."""
 

@@ -1,17 +1,24 @@
-"""Follow every run of a model's exploration: each change of coordination in each state, and no matter which invariants hold."""
+"""Follow every run of a model's exploration, and no matter which invariants hold.
+
+Looked at is each change of coordination in each state; where a mapping asks for it, also what clients are told, and reads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping as Named
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from replitree.verify.bridge.mapping import Follower, Mapping, NoState
 from replitree.verify.explore import way_to
 from replitree.verify.initial import first_world
 from replitree.verify.kernel import Stage
 from replitree.verify.model import TABLE, Model
+from replitree.verify.reading import Shown, ShowRows, Told
 from replitree.verify.space import TREE, Found, Space, World
+
+Seen: TypeAlias = tuple[int, tuple[int, ...]]
+"""What a mapping looks at in a state, by numbers: the tree, and what clients were told."""
 
 
 @dataclass(slots=True)
@@ -31,27 +38,55 @@ class Followed:
     states: int = 0
     wrong: str | None = None
     trace: tuple[Found, ...] = ()
-    _outlines: dict[int, Any] = field(default_factory=dict)
-    _known: set[tuple[int, int]] = field(default_factory=set)
+    _outlines: dict[Seen, Any] = field(default_factory=dict)
+    _known: set[tuple[Seen, Seen]] = field(default_factory=set)
 
-    def outline(self, tree: int) -> Any:
-        """Return the outline of a tree, by its number."""
-        if tree not in self._outlines:
-            self._outlines[tree] = self.follower.mapping.outline_of(
-                self.space.trees[tree], TABLE, self.space.model.replicas
-            )
-        return self._outlines[tree]
+    def seen(self, world: World) -> Seen:
+        """Return what the mapping looks at in a state: the number of the tree, and those of the answers if they count."""
+        is_heard = self.follower.mapping.heard is not None
+        return world[TREE], tuple(world[at] for at in self.space.answer_at.values()) if is_heard else ()
 
-    def judge(self, before: int, after: int) -> str | None:
-        """Return what is wrong with a change from one tree to another, or None."""
-        if before == after or (before, after) in self._known:
+    def outline(self, seen: Seen) -> Any:
+        """Return the outline of what is looked at."""
+        if seen not in self._outlines:
+            mapping, space = self.follower.mapping, self.space
+            found = mapping.outline_of(space.trees[seen[0]], TABLE, space.model.replicas)
+            if mapping.heard is not None:
+                found = mapping.heard(found, self._told(seen[1]))
+            self._outlines[seen] = found
+        return self._outlines[seen]
+
+    def _told(self, answers: tuple[int, ...]) -> dict[int, Told | None]:
+        eventual = {read.number for read in self.space.model.reads if read.level == "eventual"}
+        told = zip(self.space.answer_at, answers, strict=True)
+        return {request: self.space.replies[number] for request, number in told if request not in eventual}
+
+    def judge(self, world: World, found: Found) -> str | None:
+        """Return what is wrong with a step from a state, or None."""
+        before, after = self.seen(world), self.seen(found[0])
+        if before == after:
             return None
-        try:
-            wrong = wrong_step(self.follower, self.outline(before), self.outline(after))
-        except NoState as why:
-            wrong = f"BRIDGE: {why}"
+        shown = self._read(found)
+        if shown is None and (before, after) in self._known:
+            return None
         self._known.add((before, after))
-        return wrong
+        try:
+            outlines = self.outline(before), self.outline(after)
+            if shown is not None and self.follower.mapping.read is not None:
+                outlines = self.follower.mapping.read(*outlines, *shown)
+            return wrong_step(self.follower, *outlines)
+        except NoState as why:
+            return f"BRIDGE: {why}"
+
+    def _read(self, found: Found) -> tuple[ShowRows, Shown] | None:
+        """Return the strict read that ends with a step, and what it shows."""
+        if self.follower.mapping.read is None:
+            return None
+        for turn in found[1].turns:
+            if isinstance(turn.effect, ShowRows) and turn.effect.level != "eventual":
+                told = self.space.replies[found[0][self.space.answer_at[turn.effect.number]]]
+                return (turn.effect, told) if isinstance(told, Shown) else None
+        return None
 
 
 def wrong_step(follower: Follower, before: Any, after: Any) -> str | None:
@@ -78,7 +113,7 @@ def follow_model(model: Model, mapping: Mapping, stages: Named[str, Stage] | Non
     space = Space(model, stages)
     result = Followed(space, Follower(mapping, len(model.replicas)))
     first = first_world(space)
-    broken = result.follower.broken(result.outline(first[TREE]))
+    broken = result.follower.broken(result.outline(result.seen(first)))
     assert not broken, f"{model.name} begins where {broken} does not hold"
     visited, level = {hash(first): 0}, [first]
     while level and result.wrong is None:
@@ -93,7 +128,7 @@ def _next_level(result: Followed, level: list[World], visited: dict[int, int]) -
         mark = hash(world)
         for each in result.space.successors(world)[0]:
             after, move, _ = each
-            result.wrong = result.judge(world[TREE], after[TREE])
+            result.wrong = result.judge(world, each)
             if result.wrong is not None:
                 result.trace = (*way_to(result.space, visited, mark), each)
                 return []

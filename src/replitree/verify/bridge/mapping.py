@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Mapping as Named
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.layout import Table
 from replitree.verify.packed.model import DROPPED, Limits, PackedModel
+from replitree.verify.reading import Shown, ShowRows, Told
 
 STATES_MAX = 20_000
 """A search for a way that knows so many states ends undecided."""
 
 FAN_OUT = 1 << 17
 """Room for the successors of one state; a cleaner may want any number of entries to be gone."""
+
+Answers: TypeAlias = Named[int, Told | None]
+"""What each request of a run was told, if anything; reads at the level eventual are left out."""
 
 Way: TypeAlias = tuple[str, ...]
 """The actions of the packed model that lead from one state to another; none when they are the same."""
@@ -47,6 +52,10 @@ class Mapping:
     is_between
         Whether a way from one state to another may go through a third one.  It makes the search short: ways that it leaves out
         are not found, so it can make a step fail, and never make one pass.
+    heard
+        An outline with what clients were told; None where that does not count.
+    read
+        Of outlines before and after a read: those in which it is asked for, and done.  None where reads do not count.
     """
 
     name: str
@@ -57,6 +66,8 @@ class Mapping:
     state_of: Callable[[Any, Limits], int]
     seen_of: Callable[[int, Limits], int]
     is_between: Callable[[int, int, int, Limits], bool]
+    heard: Callable[[Any, Answers], Any] | None = None
+    read: Callable[[Any, Any, ShowRows, Shown], tuple[Any, Any]] | None = None
 
 
 @dataclass(slots=True)

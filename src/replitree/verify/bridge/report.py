@@ -1,4 +1,4 @@
-"""Follow runs by name: of a model, of seeds, of a file; and say what was found.
+"""Follow runs by name: of a model, of seeds, of a file, of the traces of a cluster; and say what was found.
 
 `violations` holds steps that have no way.  `undecided` says why nothing is known beyond some step: that is no violation, and
 no success either.
@@ -15,23 +15,29 @@ from pathlib import Path
 from typing import IO, Any
 
 from replitree.errors import BadInput
+from replitree.protocol.entries import DropEntry
 from replitree.verify.bridge.cleaning import CLEANING
 from replitree.verify.bridge.explored import Followed, follow_model
 from replitree.verify.bridge.mapping import Follower, Undecided
 from replitree.verify.bridge.outline import Outline
+from replitree.verify.bridge.quorum import QUORUM
 from replitree.verify.bridge.recorded import follow_file, write_head, write_outline
+from replitree.verify.bridge.replay import replay_table
 from replitree.verify.bridge.replication import REPLICATION
 from replitree.verify.bridge.simulated import follow_seed
+from replitree.verify.bridge.traces import read_traces
 from replitree.verify.kernel import Stage
 from replitree.verify.model import Model
 from replitree.verify.models import MODELS
 from replitree.verify.mutants import MUTANTS
+from replitree.verify.packed.quorum_queues import RECORDS_MAX
 from replitree.verify.trace import trace_of
 
 NOT_FOLLOWED = "a replica is declared good by hand, the table is restored, or its log goes on below a second parent"
 NOT_REPLICATION = "the mapping onto replication is for one partition, with inserts and merges only, and nobody lost"
+NOT_QUORUM = "the mapping onto quorums is for up to 3 inserts and replicas, and nothing is dropped or declared lost"
 
-MAPPINGS = {mapping.name: mapping for mapping in (CLEANING, REPLICATION)}
+MAPPINGS = {mapping.name: mapping for mapping in (CLEANING, REPLICATION, QUORUM)}
 """What a model can be mapped onto; simulated and recorded runs are mapped onto cleaning, which all of them have."""
 
 
@@ -83,8 +89,15 @@ def why_not_followed(model: Model, onto: str) -> str:
     rolls = any(duty.name == "roll" for duty in model.duties)
     if model.is_hopeless or model.forgiven or rolls:
         return NOT_FOLLOWED
+    if onto == QUORUM.name:
+        return "" if _has_only_quorums(model) else NOT_QUORUM
     only_replication = model.is_still and not model.is_losing and not model.commands and len(model.partitions) == 1
     return "" if onto == CLEANING.name or only_replication else NOT_REPLICATION
+
+
+def _has_only_quorums(model: Model) -> bool:
+    drops = any(isinstance(ask.command, DropEntry) for ask in model.commands) or any(ins.drops for ins in model.inserts)
+    return not (model.is_losing or drops) and max(len(model.inserts), len(model.replicas)) <= RECORDS_MAX
 
 
 def bridge_model(name: str, mutant: str | None = None, onto: str = CLEANING.name) -> Bridged:
@@ -169,6 +182,31 @@ def _simulated(
     if run.violation is not None:
         invariant = run.violation.partition(":")[0]
         result.violations.append({"invariant": invariant, "what": run.violation, "seed": seed})
+
+
+def bridge_traces(folder: Path) -> Bridged:
+    """Follow what a running cluster did, by the traces of its replicas, each table by itself.
+
+    Raises
+    ------
+    BadInput
+        There are no traces, or they can't be followed.
+    """
+    result, begun = Bridged(folder.name, f"{CLEANING.model.name} and {QUORUM.model.name}"), time.perf_counter()
+    traces = read_traces(folder)
+    result.violations += [{"invariant": "TRACE", "what": f"TRACE: {gap}"} for gap in traces.gaps]
+    try:
+        for table in () if traces.gaps else traces.tables:
+            count, replay, wrong = replay_table(traces, table)
+            result.states += count
+            result.add(replay.cleaning)
+            result.add(replay.inserts.follower)
+            if wrong is not None:
+                result.violations.append({"invariant": wrong.partition(":")[0], "what": wrong, "table": table})
+    except Undecided as reason:
+        result.undecided = str(reason)
+    result.seconds = time.perf_counter() - begun
+    return result
 
 
 def bridge_file(path: Path) -> Bridged:

@@ -6,6 +6,7 @@ from replitree.verify.packed import (
     quorum,
     quorum_mended,
     quorum_partitions,
+    quorum_queues,
     quorum_views,
     replication,
     replication_mended,
@@ -28,6 +29,7 @@ PACKED: dict[str, PackedModel] = {
         quorum_mended.MODEL,
         quorum_mended.LAGGING,
         quorum_partitions.MODEL,
+        quorum_queues.MODEL,
     )
 }
 """Every packed model, in the order in which they are listed."""

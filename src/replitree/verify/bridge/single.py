@@ -1,0 +1,152 @@
+"""Follow each insert of a replayed run by itself, on the packed model of quorum inserts.
+
+An insert is looked at after each commit as long as it is open, when it ends, and when a client hears of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from replitree.coordination.trace import Told
+from replitree.coordination.tree import Tree
+from replitree.errors import BadInput
+from replitree.protocol import layout
+from replitree.protocol.entries import GetEntry, SettleEntry, Verdict, quorum_of
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.quorum import decode_quorum
+from replitree.verify.bridge.explored import wrong_step
+from replitree.verify.bridge.mapping import Follower
+from replitree.verify.bridge.quorum import QUORUM, Quorum, Quorums, held
+from replitree.verify.history import Log
+
+NEEDED_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """An insert: its entry, the entry that ended it and where that is, and what was seen of it last."""
+
+    entry: GetEntry
+    seen: Quorums
+    end: Verdict | None = None
+    ended_at: int = -1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still fail."""
+        return bool(quorum_of(self.entry)) and self.end is None
+
+
+@dataclass(slots=True)
+class Inserts:
+    """All inserts of a table.
+
+    Attributes
+    ----------
+    table, names, follower
+        Where it lies, its replicas, and who follows.
+    """
+
+    table: Table
+    names: tuple[str, ...]
+    follower: Follower
+    _all: dict[int, One] = field(default_factory=dict)
+    _due: set[int] = field(default_factory=set)
+    _before: dict[int, One | None] = field(default_factory=dict)
+    _due_before: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, table: Table, names: tuple[str, ...]) -> Inserts:
+        """Return none."""
+        return cls(table, names, Follower(QUORUM, len(names)))
+
+    def stay(self) -> None:
+        """Go back to here when that is asked for (`go_back`)."""
+        self._before, self._due_before = {}, set(self._due)
+
+    def go_back(self) -> None:
+        """Forget what has happened since `stay`."""
+        for index, one in self._before.items():
+            if one is None:
+                del self._all[index]
+            else:
+                self._all[index] = one
+        self._due = set(self._due_before)
+        self._before = {}
+
+    def _put(self, index: int, one: One) -> None:
+        self._before.setdefault(index, self._all.get(index))
+        self._all[index] = one
+
+    def begin(self, index: int, entry: GetEntry) -> None:
+        """Take note of an insert.
+
+        Raises
+        ------
+        BadInput
+            It needs more replicas than the packed model has.
+        """
+        if quorum_of(entry) > NEEDED_MAX:
+            raise BadInput(
+                f"the insert at {index} needs {quorum_of(entry)} replicas; {QUORUM.model.name} has {NEEDED_MAX}"
+            )
+        nothing = tuple(0 for _ in self.names)
+        self._put(index, One(entry, Quorums((), nothing, nothing)))
+        self._due.add(index)
+
+    def end(self, index: int, verdict: Verdict) -> None:
+        """Take note of what became of an insert with a quorum, at `index`."""
+        one = self._all.get(verdict.index)
+        if one is not None:
+            self._put(verdict.index, replace(one, end=verdict, ended_at=index))
+            self._due.add(verdict.index)
+
+    def look(self, tree: Tree) -> str | None:
+        """Look at the inserts that are open or have just ended; return what is wrong with one."""
+        for index in sorted(self._due):
+            one = self._all[index]
+            here = self._outline(tree, index, one)
+            wrong = wrong_step(self.follower, one.seen, here)
+            if wrong is not None:
+                return wrong
+            self._put(index, replace(one, seen=here))
+            if not one.is_open:
+                self._due.discard(index)
+        return None
+
+    def hear(self, told: Told) -> str | None:
+        """Look at what a client heard of its insert; return what is wrong with that."""
+        one = self._all.get(told.index)
+        if one is None:
+            return f"TRACE: a client heard that its insert is at {told.index}, and no trace has an insert there"
+        if told.settled is not None and told.settled != one.ended_at:
+            return f"TRACE: a client heard that {told.index} was settled at {told.settled}; no trace has that there"
+        insert = one.seen.inserts[0]
+        here = _with(one.seen, Quorum(insert.index, (), insert.needed, insert.is_settled, 0, is_acked=True))
+        wrong = wrong_step(self.follower, one.seen, here)
+        self._put(told.index, replace(one, seen=here))
+        return wrong
+
+    def _outline(self, tree: Tree, index: int, one: One) -> Quorums:
+        log, entry = Log(tree, self.table), one.entry
+        is_settled = None if one.is_open else not (one.end is not None and not isinstance(one.end, SettleEntry))
+        is_acked = bool(one.seen.inserts and one.seen.inserts[0].is_acked)
+        insert = Quorum(index, (), quorum_of(entry) or 1, is_settled, 0, is_acked)
+        has = tuple(held(log, Replica(self.table, name), [(index, entry)]) for name in self.names)
+        if one.is_open:  # what a drop takes away meanwhile, its holders had
+            has = tuple(here | before for here, before in zip(has, one.seen.has, strict=True))
+        counted = self._members(tree, one)
+        return Quorums((insert,), has, tuple(int(name in counted) for name in self.names))
+
+    def _members(self, tree: Tree, one: One) -> tuple[str, ...]:
+        """Return who counts for an insert."""
+        if isinstance(one.end, SettleEntry):
+            return one.end.holders
+        node = tree.get(layout.quorum_status(self.table, one.entry.insert))
+        if node is not None:
+            return decode_quorum(node.value, one.entry.insert).replicas
+        return () if quorum_of(one.entry) else (one.entry.replica,)
+
+
+def _with(quorums: Quorums, insert: Quorum) -> Quorums:
+    return Quorums((insert,), quorums.has, quorums.counts)
