@@ -26,6 +26,17 @@ def test_sound_model_ends_with_0(run: Run) -> None:
     assert "no violation" in run("verify", "explore", SMALL).out
 
 
+def test_reduction_leaves_states_out(run: Run) -> None:
+    plain, joined, ample = (
+        run("verify", "explore", "quorum_stale", "--reduction", name, "--json").json["states"]
+        for name in ("plain", "joined", "ample")
+    )
+    assert plain > joined > 5 * ample
+    ran = run("verify", "explore", "quorum_stale", "--reduction", "most")
+    assert ran.status == 2
+    assert "plain, joined, ample" in ran.err
+
+
 def test_mutant_that_is_caught_ends_with_0_and_its_trace(run: Run) -> None:
     ran = run("verify", "explore", "insert_one_token", "--mutant", "acknowledge-before-commit", "--json")
     assert ran.status == 0

@@ -31,6 +31,10 @@ PINNED = {
     "replaced_worker": (84338, 291204, 90, 13),
     "replaced_after_crash": (18148, 36816, 43, 34),
     "combined": (48476, 155240, 38, 12),
+    "together": (35762, 112416, 27, 147),
+    "together_lag": (11991, 36347, 21, 140),
+    "together_merge_lag": (5051, 11081, 20, 179),
+    "together_crash": (8329, 25127, 25, 66),
     "merge_merge": (45176, 152622, 35, 32),
     "merge_one": (2065, 4279, 34, 4),
     "merge_crash": (273497, 826028, 62, 14),
@@ -89,6 +93,7 @@ SLOW = (
     *("drop_insert", "drop_merge_pulled", "drop_behind", "drop_covered", "overwrite", "pull_and_execute"),
     *("insert_one_token", "insert_groups", "insert_session", "replaced_insert", "mutate_insert", "reads_fail"),
     *("mutate_crash", "mutate_merge", "election", "session_ends_two"),
+    *("together", "together_lag", "together_merge_lag", "together_crash"),
 )
 """Seconds each: not in the fast gate.  Most of their mutants are, and so are smaller models with the same procedures."""
 

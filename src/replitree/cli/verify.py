@@ -36,6 +36,10 @@ Settings = Annotated[
 Symmetry = Annotated[
     bool, typer.Option("--symmetry", help="Of a packed model: count states that differ by replicas' names only once.")
 ]
+Reduction = Annotated[
+    str | None,
+    typer.Option("--reduction", metavar="NAME", help="Leave out fewer or more states: plain, joined, or ample."),
+]
 Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch each run to so many virtual hours.")]
 
 
@@ -59,6 +63,7 @@ def explore(
     mutant: Mutant = None,
     settings: Settings = None,
     symmetry: Symmetry = False,
+    reduction: Reduction = None,
     as_json: Json = False,
 ) -> int:
     """Explore every order of events of a model; exit 0 when nothing is violated, or when the mutant is caught."""
@@ -66,12 +71,14 @@ def explore(
 
     limits = parse_settings(settings or [])
     if model in [packed["name"] for packed in registry.list_packed()]:
+        if reduction is not None:
+            raise BadInput(f"model {model} is packed and takes no --reduction; --symmetry is there for it")
         result = _plain(registry.explore_published(model, mutant, limits, symmetric=symmetry))
     elif limits or symmetry:
         raise BadInput(f"model {model} takes no --set and no --symmetry; packed models do")
     else:
         _check_names(model, mutant)
-        result = _plain(registry.explore(model, mutant))
+        result = _plain(registry.explore(model, mutant, reduction))
     if as_json:
         Output(as_json).json(result)
     else:
@@ -154,8 +161,11 @@ def _row(model: Mapping[str, Any]) -> tuple[str, str, str]:
 def _print_explored(name: str, mutant: str | None, result: Mapping[str, Any]) -> None:
     states, seconds = result["states"], result["seconds"]
     title = name if mutant is None else f"{name} with mutant {mutant}"
+    cpu = result["cpu_seconds"]
+    of_core = f", {states / cpu:,.0f}/s of one core" if cpu else ""
     print(
-        f"{title}: {states:,} states, {result['transitions']:,} transitions in {seconds:.2f} s{_speed(states, seconds)}"
+        f"{title}: {states:,} states, {result['transitions']:,} transitions in {seconds:.2f} s"
+        f"{_speed(states, seconds)}{of_core}"
     )
     if result["trace"]:
         print("\nshortest counterexample:\n")

@@ -34,19 +34,21 @@ from replitree.verify.reading import AwaitAnswers, AwaitReadable, ShowRows
 from replitree.verify.restoring import LockDisk, OpenTable
 from replitree.verify.standing import AwaitElection, AwaitStrays
 
-MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWERED = range(9)
+MEMORY, COORDINATION, DISK, DISKS, MEMORIES, ALONE, ALL_DISKS, EVERYTHING, ANSWERED, ALONE_ANSWERED = range(10)
 """Kinds of footprints: what a step looks at besides its place, and its process's memory and view.
 
 Steps that are joined to it look at no more than memory and view, unless the process is alone: then also at the tree and
 the disk.
 """
 
-WHEN_ALONE = {DISKS: ALL_DISKS, ALL_DISKS: ALL_DISKS, MEMORIES: EVERYTHING, EVERYTHING: EVERYTHING}
-"""What becomes of a footprint when the process is alone; of all others `ALONE`.
-
-Asked for in models in which the files of others come and go by themselves: parts that break and are mended, folders that are
-locked.  Elsewhere `ALONE` does for all, and what a lone process fetches is worked out once for each tree.
-"""
+WHEN_ALONE = {
+    DISKS: ALL_DISKS,
+    ALL_DISKS: ALL_DISKS,
+    MEMORIES: EVERYTHING,
+    EVERYTHING: EVERYTHING,
+    ANSWERED: ALONE_ANSWERED,
+}
+"""What becomes of a footprint when the process is alone; of all others `ALONE`."""
 
 
 def footprint_of(effect: Any, *, loses: bool = False) -> int:

@@ -29,7 +29,8 @@ class Fault(Enum):
     `CRASH`: a process loses its memory, at any moment, also within an effect on its disk.  `UNKNOWN`: the answer to a commit is
     lost; the commit took place, or the request is still on its way.  `STALE`: a session's view stays behind.  `EXPIRY`: a
     session ends.  `CLOSED`: a read can't be had.  `DISK`: a disk takes no more.  `FETCH`: a part can't be fetched now.
-    `DIFFERS`: a merge or a mutation gives other bytes than elsewhere.
+    `DIFFERS`: a merge or a mutation gives other bytes than elsewhere.  `DEPOSED`: a leader of coordination that was replaced
+    answers a `Sync`, so that the session's view stays behind.
     """
 
     CRASH = 0
@@ -40,6 +41,7 @@ class Fault(Enum):
     DISK = 5
     FETCH = 6
     DIFFERS = 7
+    DEPOSED = 8
 
     @property
     def cost(self) -> Budget:
@@ -171,6 +173,8 @@ class Model:
         Where the log has to begin when nothing is left to do.
     window
         How many deduplication ids stay, and for how long; without it they have no times.
+    ample
+        Whether steps that nothing else can meet are taken at once (`ample`), because there are too many states otherwise.
     """
 
     name: str
@@ -199,6 +203,7 @@ class Model:
     cleaned_to: int = 0
     window: tuple[int, int] | None = None
     reads: tuple[Read, ...] = ()
+    ample: bool = False
 
     @property
     def joined(self) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ class Result:
         Of a simulation: hash of everything that happened.
     warnings
         Of a packed model: what proves less than it seems to.
+    cpu_seconds
+        Of an exploration of procedures: how long it took of one core, whatever else ran.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Result:
     trace: tuple[str, ...] = ()
     digest: str = ""
     warnings: tuple[str, ...] = ()
+    cpu_seconds: float = 0.0
 
 
 def list_models() -> list[dict[str, Any]]:
@@ -147,23 +150,30 @@ def find_mutant(name: str) -> Mutant:
     return MUTANTS[name]
 
 
-def explore(name: str, mutant: str | None = None, *, reduce: bool = True) -> Result:
+REDUCTIONS = {"plain": (False, False), "joined": (True, False), "ample": (True, True)}
+"""How states are left out: whether steps are joined (`reduction`), and whether ample sets are followed (`ample`)."""
+
+
+def explore(name: str, mutant: str | None = None, reduction: str | None = None) -> Result:
     """Explore a model, or a mutant in it.
 
     Parameters
     ----------
     name, mutant
         Names of the model and of the mutant.
-    reduce
-        Whether steps are joined (`reduction`).
+    reduction
+        One of `REDUCTIONS`; by default as the model says.
 
     Raises
     ------
     BadInput
-        There is no such model or mutant.
+        There is no such model, mutant or reduction.
     """
     model = find_model(name)
-    explored = explore_model(model, find_mutant(mutant).stages if mutant else None, reduce=reduce)
+    if reduction is not None and reduction not in REDUCTIONS:
+        raise BadInput(f"there is no reduction {reduction!r}; there are {', '.join(REDUCTIONS)}")
+    reduce, ample = (True, None) if reduction is None else REDUCTIONS[reduction]
+    explored = explore_model(model, find_mutant(mutant).stages if mutant else None, reduce=reduce, ample=ample)
     missing = () if mutant or explored.violation else explored.missing_probes
     return Result(
         name,
@@ -177,6 +187,7 @@ def explore(name: str, mutant: str | None = None, *, reduce: bool = True) -> Res
         tuple(sorted(explored.probes)),
         missing,
         counterexample(explored),
+        cpu_seconds=round(explored.cpu_seconds, 3),
     )
 
 

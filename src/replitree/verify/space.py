@@ -19,13 +19,13 @@ from typing import Any, TypeAlias
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
-from replitree.verify import life, longlife, losing, quorums, reading, restoring, upkeep
-from replitree.verify.asked import asked_of
+from replitree.protocol.effects import Answer
 from replitree.verify.branches import Request, Scene, can_apply_later, deliver
 from replitree.verify.disk import Disk
 from replitree.verify.footprints import (
     ALL_DISKS,
     ALONE,
+    ALONE_ANSWERED,
     ANSWERED,
     COORDINATION,
     DISK,
@@ -38,14 +38,14 @@ from replitree.verify.footprints import (
 )
 from replitree.verify.kernel import END, Interner, Kernel
 from replitree.verify.kernel import Stage as StageFunction
-from replitree.verify.life import Accept, AcceptCommand, AwaitMutation, AwaitParts
 from replitree.verify.local import Here
-from replitree.verify.longlife import AwaitTurn
 from replitree.verify.losing import declared_part, kept_rows
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import GUARDS, SESSIONS_PER_SEAT, Fault, Model, me_of, seat_of
 from replitree.verify.reading import Told
+from replitree.verify.resources import LOCAL
 from replitree.verify.steps import Ending, Steps, Turn
+from replitree.verify.working import TITLES, UNTAKEN, beginning, begins_again, work_of
 
 World: TypeAlias = tuple[int, ...]
 """A state."""
@@ -55,48 +55,6 @@ TREE, LEFT, FLIGHT, ANSWERS = 0, 1, 2, 3
 
 PRESENT = 0
 """A view that does not lag."""
-
-TITLES = {
-    "life": "life",
-    "puller": "pull",
-    "executor": "work",
-    "maker": "make",
-    "keeper": "keep",
-    "candidate": "elect",
-    "insert": "ins ",
-    "command": "ask ",
-    "leader": "lead",
-    "kill": "kill",
-    "read": "read",
-    "duty": "",
-}
-"""What threads are called in traces."""
-
-_BEGINNINGS: dict[str, StageFunction] = {
-    "insert": life.accept_insert,
-    "command": life.accept_command,
-    "leader": life.lead,
-    "kill": life.kill,
-    "read": reading.begin_read,
-}
-_DUTIES = longlife.DUTIES | losing.DUTIES | quorums.DUTIES | upkeep.DUTIES | restoring.DUTIES
-_GOES_ON = (*losing.GOES_ON, *restoring.DUTIES)
-"""Duties that the next process of a seat does as well."""
-
-_UNTAKEN = (
-    Accept,
-    AcceptCommand,
-    AwaitParts,
-    AwaitMutation,
-    AwaitTurn,
-    losing.Break,
-    losing.Heal,
-    reading.AwaitAnswers,
-    quorums.AwaitOpen,
-    *upkeep.EFFECTS,
-    restoring.LockDisk,
-)
-"""Where a request stands that its process has not taken yet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +81,8 @@ class Move:
         What happened, for people.
     breach, probes
         The invariant that it breaks, and the rare branches that it takes.
+    is_local, is_plain
+        Whether it changes nothing that an invariant looks at (`ample`); whether there is nothing to it but `changes`.
     """
 
     who: str
@@ -138,6 +98,8 @@ class Move:
     turns: tuple[Turn, ...] = ()
     breach: str | None = None
     probes: tuple[str, ...] = ()
+    is_local: bool = False
+    is_plain: bool = False
 
 
 Found: TypeAlias = tuple[World, Move, int]
@@ -208,12 +170,13 @@ class Space:
         self._leftover = Move("nobody", "expiry", -1, Fault.EXPIRY.cost)
         self._footprints: list[int] = [0]
         self._alone_footprints: list[int] = [ALONE]
-        self._when_alone = WHEN_ALONE if model.fragile or model.is_restoring else {}
         self._alone: list[bool] = []
         self._late: dict[tuple[int, ...], Move | None] = {}
         self._flying: dict[tuple[int, int], int] = {}
         self._pruned: dict[tuple[int, int], int] = {}
         self._killed: dict[tuple[int, World], tuple[tuple[int, int], ...]] = {}
+        self.ways: dict[int, dict[tuple[Any, int], None]] = {}
+        self.joined: dict[int, dict[Any, None]] = {}
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -228,68 +191,45 @@ class Space:
         position = first + replicas + 2 * seats
         self.threads: list[Thread] = []
         self.thread_at: list[slice] = []
+        self.threads_of: list[slice] = []
         for seat, (name, _) in enumerate(model.seats):
-            begin = position
-            for kind, number, arguments in self._work_of(name):
+            begin, first_thread = position, len(self.threads)
+            for kind, number, arguments in work_of(model, name):
                 parts = self._footprint_parts(seat, position)
                 title = f"{name} {TITLES[kind]}{number}"
                 self.threads.append(Thread(title, kind, seat, position, self.memory_at[seat], arguments, parts, {}, {}))
                 position += 1
             self.thread_at.append(slice(begin, position))
+            self.threads_of.append(slice(first_thread, len(self.threads)))
         self.size = position
-
-    def _work_of(self, seat: str) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
-        """Return the threads of a seat: kind, number for people, arguments."""
-        model = self.model
-        works = seat in model.workers
-        for kind, is_there in (
-            ("life", seat not in model.operators),
-            ("puller", works),
-            ("executor", works),
-            ("maker", works and model.has_makers),
-            ("keeper", seat in model.keepers),
-            ("candidate", seat in model.candidates),
-        ):
-            if is_there:
-                yield kind, "", ()
-        yield from asked_of(model, seat)
 
     def beginning(self, thread: Thread, incarnation: int, *, is_there: bool = True) -> int:
         """Return the place where a thread begins in the n-th process of its seat; `is_there`: which starts at once."""
-        seat, name = self.model.seats[thread.seat]
-        replica, me = self.model.replica(name), me_of(seat, incarnation)
-        match thread.kind:
-            case "life" if is_there and (incarnation or seat in self.model.started):
-                return self.kernel.begin(life.become_active, replica, me)
-            case "life":
-                return self.kernel.begin(restoring.open_table if self.model.is_restoring else life.appear, replica, me)
-            case "puller":
-                return self.kernel.begin(life.pull_next, replica, self.model.pull_count)
-            case "executor":
-                return self.kernel.begin(life.execute_next, replica)
-            case "maker":
-                return self.kernel.begin(life.make_next, replica)
-            case "keeper":
-                return self.kernel.begin(life.forget_next, replica)
-            case "candidate":
-                return self.kernel.begin(life.stand_next, replica, None)
-            case "duty":
-                name, *arguments = thread.arguments
-                return self.kernel.begin(_DUTIES[name], replica, *arguments)
-        return self.kernel.begin(_BEGINNINGS[thread.kind], replica, *thread.arguments)
+        stage, arguments = beginning(
+            self.model, thread.seat, thread.kind, thread.arguments, incarnation, is_there=is_there
+        )
+        return self.kernel.begin(stage, *arguments)
 
     # --- all moves ----------------------------------------------------------------------------------------------------
 
     def successors(self, world: World) -> tuple[list[Found], bool]:
         """Return every state that one move leads to; and whether this one is quiet: no thread can go on without a fault."""
         found: list[Found] = []
-        left = world[LEFT]
+        left, in_flight = world[LEFT], world[FLIGHT]
         guarded = left | GUARDS
         quiet = True
         for thread in self.threads:
-            if world[thread.position] == END:
+            place = world[thread.position]
+            if place == END:
                 continue
-            for move in self.moves(thread, world):
+            try:  # as in `moves`, without a call
+                if in_flight or not self._alone[world[thread.memory]]:
+                    moves = thread.known[thread.parts[self._footprints[place]](world)]
+                else:
+                    moves = thread.alone[thread.parts[self._alone_footprints[place]](world)]
+            except (IndexError, KeyError):
+                moves = self._new_moves(thread, world, place, world[thread.memory])
+            for move in moves:
                 if not move.cost:
                     quiet = False
                 elif (guarded - move.cost) & GUARDS != GUARDS:
@@ -313,6 +253,9 @@ class Space:
         after = list(world)
         for position, number in move.changes:
             after[position] = number
+        if move.is_plain:
+            found.append((tuple(after), move, -1))
+            return
         if move.cost:
             after[LEFT] -= move.cost
         for position, number in move.answers:
@@ -380,9 +323,9 @@ class Space:
     def _after_death(self, thread: Thread, after: list[int], memory: Memory) -> int:
         """Return where a thread is in the next process; a request that was not taken yet may still come."""
         place = after[thread.position]
-        if thread.kind not in _BEGINNINGS and (thread.kind != "duty" or thread.arguments[0] in _GOES_ON):
+        if begins_again(thread.kind, thread.arguments):
             return self.beginning(thread, memory.incarnation)
-        return place if isinstance(self.kernel.effect(place), _UNTAKEN) else END
+        return place if isinstance(self.kernel.effect(place), UNTAKEN) else END
 
     def _add_expiries(self, world: World, guarded: int, found: list[Found]) -> None:
         """Add the ends of sessions: of processes that are there, and of dead ones that still hold their replica."""
@@ -489,7 +432,7 @@ class Space:
         while place >= len(self._footprints):
             effect = self.kernel.effect(len(self._footprints))
             self._footprints.append(footprint_of(effect, loses=self.model.is_losing))
-            self._alone_footprints.append(self._when_alone.get(self._footprints[-1], ALONE))
+            self._alone_footprints.append(WHEN_ALONE.get(self._footprints[-1], ALONE))
         while memory >= len(self._alone):
             self._alone.append(self._is_alone(len(self._alone)))
         alone = self._alone[memory] and not world[FLIGHT]
@@ -517,6 +460,7 @@ class Space:
             ALL_DISKS: (TREE, *self.disk_at),
             EVERYTHING: (TREE, *self.disk_at, *self.memory_at),
             ANSWERED: self.answer_at.values(),
+            ALONE_ANSWERED: (TREE, self.disk_at[self.replica_of[seat]], *self.answer_at.values()),
         }
         return tuple(itemgetter(*own, *more[kind]) for kind in range(len(more)))
 
@@ -535,8 +479,11 @@ class Space:
             not (model.is_dropping or model.is_hopeless or model.is_losing),
             {request: self.replies[world[at]] for request, at in self.answer_at.items()},
         )  # fmt: skip
-        endings = self._steps.endings(thread.kind, world[thread.position], scene, alone=alone)
-        return (self._move(thread, scene, ending) for ending in endings)
+        place = world[thread.position]
+        for ending in self._steps.endings(thread.kind, place, scene, alone=alone):
+            self.ways.setdefault(place, {})[ending.turns[0].outcome, ending.place] = None
+            self.joined.setdefault(place, {}).update(dict.fromkeys(turn.effect for turn in ending.turns[1:]))
+            yield self._move(thread, scene, ending)
 
     def _move(self, thread: Thread, scene: Scene, ending: Ending) -> Move:
         """Write a step down as changes of a state."""
@@ -551,6 +498,8 @@ class Space:
             changes.append((self.disk_at[self.replica_of[seat]], self.disks.number(after.disk)))
         if ending.fresh and scene.view is not None:
             changes.append((self.view_at[seat], PRESENT))
+        moves_tree = after.tree is not before.tree
+        more = ending.cost or ending.answers or branch.sent is not None or branch.dies or moves_tree
         return Move(
             thread.name,
             "step",
@@ -560,9 +509,19 @@ class Space:
             tuple((self.answer_at[request], self.replies.number(reply)) for request, reply in ending.answers),
             -1 if branch.sent is None else self.requests.number(branch.sent),
             branch.dies,
-            after.tree is not before.tree,
+            moves_tree,
             branch.doubtful,
             ending.turns,
             branch.breach,
             ending.probes,
+            is_local=_is_local(ending, moves_tree=moves_tree),
+            is_plain=not more,
         )
+
+
+def _is_local(ending: Ending, *, moves_tree: bool) -> bool:
+    """Whether a step takes no fault, and all that happens in it is told to nobody who decides."""
+    branch = ending.branch
+    if ending.cost or branch.dies or branch.sent is not None or branch.breach is not None or moves_tree:
+        return False
+    return all(isinstance(turn.effect, (*LOCAL, Answer)) for turn in ending.turns)

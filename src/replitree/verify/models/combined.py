@@ -1,13 +1,46 @@
-"""Everything at once, as large as the budget allows."""
+"""Everything at once, as large as the budget allows.
+
+The models `together…` have three replicas, an insert with a quorum of two, another insert, a merge of both, a linearizable
+and a sequential read, and one fault each.  All of it with a crash, an end of a session and a lagging view at once is too
+large, also with ample steps: each of these meets all the rest, or all but the merge.
+"""
 
 from __future__ import annotations
 
-from replitree.verify.model import Fault, Insert, Model
+from typing import Any
+
+from replitree.verify.model import Fault, Insert, Model, Proposal, Read
+from replitree.verify.models.clean import THREE
 from replitree.verify.models.insert import TWO
 
 SAME = (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "a"),)))
 OTHER = (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "b"),)))
 BOTH = ("r1", "r2")
+PLAIN, QUORUM = Insert("r1", ((3, "b"),)), Insert("r1", ((1, "a"),), quorum=2)
+STRICT, SEQUENTIAL = Read("r2", 12, "linearizable"), Read("r2", 11, "sequential", (3,))
+MERGE = (Proposal("r1", ("all_0_0_0", "all_1_1_0")),)
+READ = ("linearizable read", "sequential read")
+ENDS = ("quorum reached", "quorum given up")
+
+
+def _together(name: str, what: str, faults: dict[Fault, int], *probes: str, **more: Any) -> Model:
+    """Return a model of three replicas in which r1 has taken both inserts, and r2 has still to execute the open one."""
+    asked: dict[str, Any] = {"merges": MERGE, "reads": (SEQUENTIAL, STRICT), **more}
+    return Model(
+        name,
+        f"an insert that needs two of three replicas, another one, {what}",
+        THREE,
+        (PLAIN, QUORUM),
+        faults,
+        workers=BOTH,
+        started=("r1", "r2", "r3"),
+        prelude=("r1 ins 3", *BOTH, "open r1 ins 1", "r1", "r2 pull"),
+        resting=("r1",),
+        probes=(*ENDS, *probes),
+        ample=True,
+        **asked,
+    )
+
 
 MODELS = (
     Model(
@@ -39,5 +72,28 @@ MODELS = (
         workers=BOTH,
         started=BOTH,
         nightly=True,
+    ),
+    _together("together", "a merge, a linearizable and a sequential read", {}, *READ, "merged", "read expired"),
+    _together(
+        "together_lag",
+        "a linearizable and a sequential read, and a view that lags",
+        {Fault.STALE: 1},
+        *(*READ, "stale read"),
+        merges=(),
+    ),
+    _together(
+        "together_merge_lag",
+        "a merge, and a view that lags",
+        {Fault.STALE: 1},
+        *("merged", "stale read"),
+        reads=(),
+    ),
+    _together(
+        "together_crash",
+        "a linearizable read, and a crash",
+        {Fault.CRASH: 1},
+        *("linearizable read", "crash"),
+        merges=(),
+        reads=(STRICT,),
     ),
 )

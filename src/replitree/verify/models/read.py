@@ -36,6 +36,17 @@ MODELS = (
         probes=("linearizable read", "crash", "fetch failed"),
     ),
     Model(
+        "read_deposed",
+        "the same at a server of a leader that was deposed, which answers a sync by itself",
+        TWO,
+        INSERT,
+        {Fault.STALE: 1, Fault.DEPOSED: 1},
+        workers=("r2",),
+        started=BOTH,
+        reads=(Read("r2", 11, "linearizable"),),
+        probes=("linearizable read", "stale read"),
+    ),
+    Model(
         "read_session",
         "the session ends under a linearizable read, and the next one begins at a server that lags",
         (*TWO, ("r3", "r3")),

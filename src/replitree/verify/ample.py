@@ -1,0 +1,265 @@
+"""Partial-order reduction by ample sets: a step that nothing else can meet is taken at once, and alone.
+
+From a state only the step of one thread is followed (it is *ample*) when
+
+1. nothing that others can do before this thread moves depends on it (`resources`, `futures`): what they may still write is
+   not what it reads, and what they may still read or write is not what it writes;
+2. no invariant looks at what it changes: the thread's place, and fields of memory that say what was pulled and executed.
+   An `Answer` may be joined to it, as in `reduction`;
+3. it has exactly one way to end, and takes no fault.
+
+Then every way through the state can be changed into one that begins with this step and leads to the same states, but for
+those that no invariant tells from others.  Such a step is joined to the move before, so these states are not even counted.
+
+*What others can still do* is read off the places that they can get to.  These are known from what was explored: a search
+begins with none, and is done again until it has met no way that it did not reckon with.  That this is enough: suppose a
+move depends on a step that was taken before it at once, and take the shortest way from the state of that step to such a
+move.  The moves before it are a shorter way, so the search has one with the same moves in another order, in which each
+thread goes through the same places.  So the place where the last move begins was met, and was reckoned with.
+
+*A thread that waits* counts only if somebody may write what it waits for.  *A process that dies* loses all that these steps
+change, so its death before the step is as its death after it; of the deaths of others count the processes that come after.
+*A session that ends* writes state, trouble and session of its process, and deletes `is_active`.  *A view that begins to
+lag* before a read sees the same as after it, because nobody writes what is read; a `Sync` that comes after that could as
+well have met no lag, which leaves one fault more for later.  *A request in flight* may write its nodes at any moment.
+
+*Nothing is put off for ever*: after `JOINED_MAX` steps a state is explored in full.
+
+Models with a window for ids (the clock moves with every entry) or with elections (sessions own other nodes too) are not
+reduced.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from replitree.protocol import layout
+from replitree.protocol.effects import Commit, Sync
+from replitree.verify.futures import Future, Futures
+from replitree.verify.kernel import END
+from replitree.verify.life import AwaitTrouble
+from replitree.verify.memory import State
+from replitree.verify.model import TABLE, Fault
+from replitree.verify.resources import Resources
+from replitree.verify.space import FLIGHT, LEFT, PRESENT, TREE, Found, Move, Space, Thread, World
+from replitree.verify.working import UNTAKEN, begins_again
+
+JOINED_MAX = 300
+"""Steps joined to a move at most."""
+
+_CRASH, _EXPIRY, _UNKNOWN = (15 * fault.cost for fault in (Fault.CRASH, Fault.EXPIRY, Fault.UNKNOWN))
+"""What is left of each of these faults, in a budget."""
+
+
+class Touched(NamedTuple):
+    """What a step reads and writes; whether it looks at coordination."""
+
+    reads: int
+    writes: int
+    looks: bool
+
+
+class Ample:
+    """Chooses ample steps in the states of a space.
+
+    Parameters
+    ----------
+    space
+        Whose states.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._resources = Resources(space.replica_of)
+        self._futures = Futures(space, self._resources)
+        self._touched: dict[tuple[int, int], Touched | None] = {}
+        self._moves: list[Move] = []
+        self._waits: dict[tuple[int, int, int], int] = {}
+        model = space.model
+        self._is_reduced = model.window is None and not model.candidates
+        self._is_calm = model.is_still and not model.has_rivals and Fault.CLOSED not in model.faults
+        self._next_places = [self._places_of_next(seat) for seat in range(len(model.seats))]
+
+    def reckon(self) -> bool:
+        """Take the ways into account that were met meanwhile; return whether they may not allow a choice that was made."""
+        return self._futures.have_changed()
+
+    def _places_of_next(self, seat: int) -> tuple[int, ...]:
+        """Return where the threads of later processes of a seat begin."""
+        space = self._space
+        own = space.threads[space.threads_of[seat]]
+        threads = [thread for thread in own if begins_again(thread.kind, thread.arguments)]
+        numbers = range(1, space.model.faults.get(Fault.CRASH, 0) + 1)
+        return tuple(space.beginning(thread, number) for thread in threads for number in numbers)
+
+    # --- the choice -------------------------------------------------------------------------------------------------------
+
+    def settle(self, world: World) -> tuple[World, list[Found]]:
+        """Take the steps that are ample one after the other; return the state after them, and the steps."""
+        taken: list[Found] = []
+        while self._is_reduced and len(taken) < JOINED_MAX:
+            found = self._next(world)
+            if found is None:
+                break
+            taken.append(found)
+            world = found[0]
+        return world, taken
+
+    def _next(self, world: World) -> Found | None:
+        """Return the step that is taken at once, if there is one: the first in the order of threads."""
+        space = self._space
+        moves_of, around = space.moves, None
+        for thread in space.threads:
+            if world[thread.position] == END:
+                continue
+            moves = moves_of(thread, world)
+            if len(moves) != 1 or not moves[0].is_local:
+                continue
+            touched = self._touched_by(thread, moves[0], world)
+            if touched is None:
+                continue
+            if around is None:
+                around = self._around(world)
+            if self._is_ample(thread, world, touched, around):
+                return space.after(world, moves[0]), moves[0], -1
+        return None
+
+    def _touched_by(self, thread: Thread, move: Move, world: World) -> Touched | None:
+        """Return what a step reads and writes; None when it can't be ample."""
+        key = (id(move), world[TREE])
+        if key not in self._touched:
+            self._moves.append(move)  # so that its number stays its own
+            self._touched[key] = self._look_at(thread.seat, move, world[TREE])
+        touched = self._touched[key]
+        if touched is None or not touched.looks:
+            return touched
+        lags = world[self._space.view_at[thread.seat]] != PRESENT
+        may_begin_late = self._space.model.reads and world[LEFT] & _EXPIRY
+        return None if lags or may_begin_late else touched
+
+    def _look_at(self, seat: int, move: Move, tree: int) -> Touched | None:
+        reads, writes, looks = 0, 0, False
+        for turn in move.turns:
+            footprint = self._futures.footprint(turn.effect, seat)
+            reads |= footprint.memory | footprint.reads | self._resources.nodes_read(footprint, self._space.trees[tree])
+            writes |= footprint.writes
+            looks = looks or isinstance(turn.effect, Sync) or bool(footprint.nodes or footprint.folders)
+        return None if reads < 0 or writes < 0 else Touched(reads, writes, looks)
+
+    def _is_ample(self, thread: Thread, world: World, step: Touched, around: list[tuple[Thread, Future]]) -> bool:
+        """Whether nothing that others can do before this thread moves depends on its step."""
+        outside = self._from_outside(world, thread.seat) if world[LEFT] or world[FLIGHT] else 0
+        if outside & (step.reads | step.writes):
+            return False
+        meeting = _meeting(thread, step, around)
+        if meeting and thread.kind == "puller" and self._is_left_alone(thread, world):
+            around = self._while_it_waits(thread, world, around)
+            meeting = _meeting(thread, step, around)
+        if not meeting:
+            return True
+        if any(self._space.moves(other, world) for other in meeting):
+            return False
+        others = [(other, future.writes) for other, future in around if other is not thread]
+        return not self._wakes(world, meeting, others, outside)
+
+    # --- what others can do -----------------------------------------------------------------------------------------------
+
+    def _around(self, world: World) -> list[tuple[Thread, Future]]:
+        """Return the threads that may go on, each with what it can do."""
+        tree, doubts, future = world[TREE], bool(world[LEFT] & _UNKNOWN), self._futures.of
+        return [
+            (thread, future(thread.seat, place, tree, world[thread.memory], doubts=doubts))
+            for thread in self._space.threads
+            if (place := world[thread.position]) != END
+        ]
+
+    def _while_it_waits(
+        self, puller: Thread, world: World, around: list[tuple[Thread, Future]]
+    ) -> list[tuple[Thread, Future]]:
+        """Return the same as long as this puller brings its process nothing new."""
+        tree, memory, doubts, seat = world[TREE], world[puller.memory], bool(world[LEFT] & _UNKNOWN), puller.seat
+        of = self._futures.of
+        return [
+            (
+                other,
+                of(seat, world[other.position], tree, memory, pulls=False, doubts=doubts)
+                if other.seat == seat
+                else future,
+            )
+            for other, future in around
+        ]
+
+    def _is_left_alone(self, puller: Thread, world: World) -> bool:
+        """Whether a process gets no other place in the log than its puller brings."""
+        space, seat = self._space, puller.seat
+        life, *others = space.threads[space.threads_of[seat]]
+        memory = space.memories[world[puller.memory]]
+        waits = isinstance(space.kernel.effect(world[life.position]), AwaitTrouble)
+        works = waits and memory.state is State.ACTIVE and not memory.trouble
+        if not self._is_calm or not works or world[LEFT] & _EXPIRY:
+            return False
+        trouble, doubts = self._resources.fields(seat, ("trouble",)), bool(world[LEFT] & _UNKNOWN)
+        places = (world[other.position] for other in others if other is not puller)
+        futures = (
+            self._futures.of(seat, at, world[TREE], world[puller.memory], doubts=doubts) for at in places if at != END
+        )
+        return not any(future.writes & trouble for future in futures)
+
+    def _wakes(self, world: World, meeting: list[Thread], others: list[tuple[Thread, int]], around: int) -> bool:
+        """Whether somebody may let one of those who wait go on."""
+        asleep = []
+        for other, written in others:
+            if self._space.moves(other, world):
+                around |= written
+            else:
+                asleep.append((other, written))
+        more = True
+        while more:
+            woken = [each for each in asleep if self._waited_for(each[0], world) & around]
+            if any(other in meeting for other, _ in woken):
+                return True
+            asleep = [each for each in asleep if each not in woken]
+            for _, written in woken:
+                around |= written
+            more = bool(woken)
+        return False
+
+    def _waited_for(self, thread: Thread, world: World) -> int:
+        """Return what has to change before a thread that waits goes on."""
+        space = self._space
+        key = (thread.position, world[thread.position], world[thread.memory])
+        if key not in self._waits:
+            effect, memory = space.kernel.effect(key[1]), space.memories[key[2]]
+            self._waits[key] = self._resources.waits_for(effect, thread.seat, memory, TABLE)
+        return self._waits[key]
+
+    def _from_outside(self, world: World, seat: int) -> int:
+        """Return what late requests, deaths and ends of sessions may write before a thread of a seat moves."""
+        space, written = self._space, 0
+        for number in space.flights[world[FLIGHT]]:
+            written |= self._resources.footprint(Commit(*space.requests[number].operations), seat).writes
+        for other, (_, name) in enumerate(space.model.seats):
+            if world[LEFT] & _CRASH and other != seat:
+                written |= self._after_death(other, world)
+            if world[LEFT] & _EXPIRY:
+                path = layout.is_active(space.model.replica(name))
+                written |= self._resources.fields(other, ("state", "trouble", "session"))
+                written |= self._resources.bit("node", path) | self._resources.bit("deleted", path.rpartition("/")[0])
+        return written
+
+    def _after_death(self, seat: int, world: World) -> int:
+        """Return what the threads of a seat may write after its process has died."""
+        space, written = self._space, 0
+        places = (world[thread.position] for thread in space.threads[space.threads_of[seat]])
+        asked = (place for place in places if isinstance(space.kernel.effect(place), UNTAKEN))
+        for place in (*self._next_places[seat], *asked):
+            written |= self._futures.of(seat, place, world[TREE]).writes
+        return written
+
+
+def _meeting(thread: Thread, step: Touched, around: list[tuple[Thread, Future]]) -> list[Thread]:
+    """Return the threads that may do something which depends on a step, sooner or later."""
+    reads, writes = step.reads | step.writes, step.writes
+    return [
+        other for other, future in around if (reads & future.writes or writes & future.reads) and other is not thread
+    ]
