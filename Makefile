@@ -78,12 +78,14 @@ bench: $(READY)  ## measure inserts, bulk loads, reads and merges (ARGS="--json 
 faults: $(READY)  ## hurt real processes, links and disks under load, count every row (SECONDS=60 SEED=1 ARGS="--kinds kill,expire")
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 
-nemesis: faults  ## the same as faults
+nemesis: $(READY)  ## the same while clients write down what they see, which is judged: history and report (SECONDS=60 SEED=1)
+	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 
 nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1)
 	$(PYTEST) -m "not system" --hypothesis-profile search --timeout 3600 tests
 	$(BIN)/replitree verify simulate --seeds 1:$(SEEDS) --workers $(WORKERS)
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED)
 
 # --- upkeep -------------------------------------------------------------------------------------------------------------------
 

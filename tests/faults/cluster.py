@@ -47,6 +47,7 @@ MAY_END = ("replitree server: no ZooKeeper at", "replitree server: ZooKeeper at"
 """Last words with which a process may end by itself before it was ready: whoever runs it starts it again."""
 
 READY = '{"ready":true'
+SERVER = ("-m", "tests.faults.process")
 
 
 class FaultCluster:
@@ -62,6 +63,10 @@ class FaultCluster:
         Further lines of every replica's configuration.
     mounted
         Whether every replica's data are on a file system of their own (needs root).
+    pinned
+        Replicas that know one server of the ensemble only, and which.
+    commands
+        What runs as the server of a replica instead of the usual, as the arguments of Python.
     """
 
     def __init__(
@@ -72,7 +77,11 @@ class FaultCluster:
         settings: Mapping[str, object] | None = None,
         *,
         mounted: bool = False,
+        pinned: Mapping[str, str] | None = None,
+        commands: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        self.pinned = dict(pinned or {})
+        self._commands = dict(commands or {})
         self.folder = folder.absolute()
         self.names = tuple(f"r{number}" for number in range(1, replicas + 1))
         self.servers = tuple(f"zk{number}" for number in range(1, servers + 1))
@@ -114,7 +123,8 @@ class FaultCluster:
             self.disks[name].mount()
             mine = [ports.pop() for _ in range(2 + len(self.servers))]
             self._lay_links(name, mine)
-            process.configure(self._configuration(name, mine), self.disks[name].control)
+            command = self._commands.get(name, SERVER)
+            process.configure(self._configuration(name, mine), self.disks[name].control, command)
             process.launch()
         for process in self._processes.values():
             process.wait_ready()
@@ -149,7 +159,9 @@ class FaultCluster:
     def _configuration(self, name: str, ports: list[int]) -> dict[str, object]:
         front, own, *to_ensemble = ports
         self._listens[name] = f"{LOCALHOST}:{own}"
-        servers = ",".join(f"{LOCALHOST}:{port}" for port in to_ensemble)
+        known = (self.pinned[name],) if name in self.pinned else self.servers
+        ports_of = dict(zip(self.servers, to_ensemble, strict=True))
+        servers = ",".join(f"{LOCALHOST}:{ports_of[server]}" for server in known)
         return {
             "name": name,
             "zookeeper": f"{SCHEME}{servers}{ROOT_DEFAULT}",
@@ -235,12 +247,12 @@ class ReplicaProcess:
         running = self._running
         return running.pid if running is not None and running.poll() is None else 0
 
-    def configure(self, lines: Mapping[str, object], disk: Path) -> None:
-        """Write the configuration."""
+    def configure(self, lines: Mapping[str, object], disk: Path, command: Sequence[str]) -> None:
+        """Write the configuration; `command` is what runs, as the arguments of Python."""
         self.folder.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
         self._config.write_text(text, encoding="utf-8")
-        self._command = [sys.executable, "-m", "tests.faults.process", self.address, str(disk), str(self._config)]
+        self._command = [sys.executable, *command, self.address, str(disk), str(self._config)]
 
     def launch(self) -> None:
         """Start it, unless it runs."""

@@ -48,6 +48,12 @@ SETTINGS: tuple[tuple[dict[str, object], ...], ...] = (
 """Of each group one alternative is drawn; nothing: as it is by default."""
 
 
+def draw_settings(seed: int) -> dict[str, object]:
+    """Draw the replicas' settings."""
+    chance = random.Random(f"{seed}/settings")
+    return {name: value for group in SETTINGS for name, value in chance.choice(group).items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a run does.
@@ -73,8 +79,7 @@ class Plan:
 
     def settings(self) -> dict[str, object]:
         """Return the replicas' settings."""
-        chance = random.Random(f"{self.seed}/settings")
-        return {name: value for group in SETTINGS for name, value in chance.choice(group).items()}
+        return draw_settings(self.seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class Nemesis:
     ) -> None:
         self.cluster = cluster
         self.struck: Counter[str] = Counter()
+        self.done: list[tuple[Strike, int, int]] = []
+        """Strikes that are over, with their begin and end (monotonic nanoseconds)."""
         self.restarts = 0
         self._check = check
         self._say = say
@@ -95,12 +97,16 @@ class Nemesis:
         """Start replicas that gave up because they found no ZooKeeper."""
         self.restarts += self.cluster.look_after()
 
-    def strike(self, what: Strike) -> AbstractContextManager[None]:
+    @contextmanager
+    def strike(self, what: Strike) -> Iterator[None]:
         """Return a context that hurts at its begin and heals at its end."""
         self.struck[what.kind] += 1
         name = what.kind.removeprefix("long-").replace("-", "_")
         strike: Callable[[Strike], AbstractContextManager[None]] = getattr(self, f"_{name}")
-        return strike(what)
+        begun_ns = time.monotonic_ns()
+        with strike(what):
+            yield
+        self.done.append((what, begun_ns, time.monotonic_ns()))
 
     def _wait_until(self, moment: float) -> None:
         while (left := moment - time.monotonic()) > 0:
@@ -171,6 +177,26 @@ class Nemesis:
         with ExitStack() as cuts:
             for other in self._other_servers(what.targets[0]):
                 cuts.enter_context(self._cut_between(what.targets[0], other, what=what))
+            yield
+
+    @contextmanager
+    def _lag_follower(self, what: Strike) -> Iterator[None]:
+        """Let a replica's server of the ensemble hear late what its leader says, or only in the end."""
+        servers = self.cluster.servers
+        leader = self.cluster.ensemble.leader()
+        if leader is None:
+            self._tell("         the ensemble has no leader to lag behind")
+            yield
+            return
+        followers = [server for server in servers if server != servers[leader]]
+        mine = [server for server in followers if self.cluster.link(what.targets[0], server).open_connections]
+        follower = random.Random(what.seed).choice(mine or followers)
+        self._tell(f"         {follower} lags behind {servers[leader]}")
+        late = Condition(delay_s=what.amount) if what.amount else HELD
+        with (
+            changed((self.cluster.link(servers[leader], follower),), late, UP),
+            changed((self.cluster.link(follower, servers[leader]),), late, DOWN),
+        ):
             yield
 
     @contextmanager

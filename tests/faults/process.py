@@ -127,8 +127,12 @@ def call_from(address: str) -> None:
     socket.create_connection = create_connection  # type: ignore[assignment]
 
 
-if __name__ == "__main__":
-    own_address, disk, config = sys.argv[1:]
+def serve(own_address: str, disk: str, config: str) -> int:
+    """Be a replica's server; return its exit status."""
     call_from(own_address)
     BrokenDisk(Path(load_config(Path(config)).data).resolve(), Path(disk)).install()
-    sys.exit(main(config))
+    return main(config)
+
+
+if __name__ == "__main__":
+    sys.exit(serve(*sys.argv[1:]))

@@ -182,6 +182,12 @@ def _slow(delay_s: float) -> Draw:
     return draw
 
 
+def _lag(chance: random.Random, scene: Scene) -> Fields:
+    """Draw a replica whose server of the ensemble hears its leader late, or not for a while."""
+    late_s = chance.choice((0.0, 0.0, 0.1, 0.5))
+    return {"targets": _one(chance, scene), "hold_s": chance.uniform(0.5, 4.5), "amount": late_s, "way": UP}
+
+
 def _failing(chance: random.Random, scene: Scene) -> Fields:
     share = chance.choice((0.05, 0.3, 1.0))
     return {"targets": _one(chance, scene), "hold_s": chance.uniform(0.2, 4.0), "amount": share}
@@ -205,6 +211,7 @@ KINDS: Mapping[str, Draw] = {
     "cut-ensemble": _cut_ensemble,
     "isolate-server": _one_server(_cut(8.0)),
     "slow-ensemble": _one_server(_slow(0.3)),
+    "lag-follower": _lag,
     # links
     "cut-zookeeper": _cut(3.0),
     "long-cut-zookeeper": _long(_cut(0.0)),
@@ -223,7 +230,11 @@ KINDS: Mapping[str, Draw] = {
 }
 """Every fault, and how its particulars are drawn."""
 
-USUAL = tuple(sorted(KINDS))
+RECORDED = tuple(sorted(KINDS))
+"""Those of runs whose histories are judged."""
+
+USUAL = tuple(sorted(set(KINDS) - {"lag-follower"}))
+"""Those of runs whose rows are counted: their seeds are older than the others."""
 
 
 def rounds(seed: int, scene: Scene, kinds: Sequence[str] = USUAL) -> Iterator[Round]:

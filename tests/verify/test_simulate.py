@@ -20,7 +20,8 @@ RARE = (
     "fetched", "fetched elsewhere", "insert closed", "insert repeated by token", "life closed", "link cut both ways",
     "link cut one way", "own part published by execute", "part broken", "pause", "pointer moved", "puller closed",
     "queue moved", "session ended", "staging removed", "stale read", "token sent twice", "torn read",
-    "unknown: applied, answer lost", "unknown: no answer",
+    "unknown: applied, answer lost", "unknown: no answer", "counted", "eventual read", "failed for good", "linearizable read",
+    "quorum moved meanwhile", "quorum settled", "quorum failed", "read as of a position", "retry waited", "sequential read",
 )  # fmt: skip
 """What the seeds of the fast gate must have seen."""
 

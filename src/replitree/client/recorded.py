@@ -47,9 +47,10 @@ class RecordedTable(Table):
         rows = _numbers(data, self._key())
         if not rows:
             return super().insert(data, token, **options)
-        with self._recorder.insert(self.name, rows, token=token, replica=self._pinned) as asked:
+        quorum = least_quorum(options.get("quorum"))
+        with self._recorder.insert(self.name, rows, token=token, replica=self._pinned, quorum=quorum) as asked:
             result = super().insert(data, token, **options)
-            asked.settle(index=result.index)
+            asked.settle(index=result.index, settled=result.settled)
         return result
 
     @override
@@ -86,6 +87,17 @@ class RecordedTable(Table):
         if name is None or not pa.types.is_integer(self.schema.field(name).type):
             raise BadInput(f"rows of {self.name} have no number: record with Recorder(file, key=…), an integer column")
         return name
+
+
+def least_quorum(size: int | str | None) -> int:
+    """Return how many replicas a quorum means at least: a client does not know how many there are.
+
+    >>> least_quorum(None), least_quorum("3"), least_quorum("majority")
+    (1, 3, 2)
+    """
+    if isinstance(size, str) and not size.isdecimal():
+        return 2
+    return int(size or 1)
 
 
 def _numbers(data: Any, key: str) -> list[int]:

@@ -18,17 +18,19 @@ from random import Random
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
-from replitree.protocol.effects import ClientAnswer, EntryId
+from replitree.protocol.effects import EntryId, LogIndex
 from replitree.protocol.entries import AlterEntry, Command, DropEntry, MutateEntry
 from replitree.verify.disk import Disk
 from replitree.verify.initial import table_tree
 from replitree.verify.kernel import Stage
 from replitree.verify.memory import State
+from replitree.verify.reading import NotShown, Shown, Told
 from replitree.verify.simulation.clients import Client, Committer
 from replitree.verify.simulation.cluster import COORDINATION, Cluster
 from replitree.verify.simulation.observer import Observer, Violated
 from replitree.verify.simulation.options import MS, SECOND, Options, draw_options, stretched
 from replitree.verify.simulation.process import Process
+from replitree.verify.simulation.waits import Read
 from replitree.verify.steps import Turn
 from replitree.verify.trace import line_of
 
@@ -113,7 +115,7 @@ class Simulation:
     def __init__(self, seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> None:
         self.seed = seed
         self._random = Random(seed)  # noqa: S311 - repeatable is what it must be
-        self.options = draw_options(self._random)
+        self.options = draw_options(self._random, Random(f"{seed}/more"))  # noqa: S311
         if hours:
             self.options = stretched(self.options, hours)
         self._stages = dict(stages or {})
@@ -131,6 +133,7 @@ class Simulation:
             Client(f"c{n}", self.options.inserts, self.cluster, self.observer, self._committers, self._new_request)
             for n in range(self.options.clients)
         ]
+        self._readers: dict[int, Client] = {}
         self.observer.on_answer = self._answered
 
     @property
@@ -223,9 +226,11 @@ class Simulation:
         for process in self._processes.values():
             process.watch_fires()
 
-    def _answered(self, request: int, answer: ClientAnswer) -> None:
+    def _answered(self, request: int, answer: Told) -> None:
         for client in self._clients:
             client.hear(request, answer)
+        if isinstance(answer, Shown | NotShown):
+            self._readers.pop(request).known.append(request)
 
     def _new_request(self) -> int:
         self._requests += 1
@@ -248,6 +253,8 @@ class Simulation:
             (options.absences, self._be_away),
             (options.joins, self._join),
             (options.leaves, self._leave),
+            (options.give_ups, self._give_up),
+            (options.reads, self._read),
         ):
             for _ in range(count):
                 self.cluster.after(self._random.randrange(options.duration), fault)
@@ -298,6 +305,24 @@ class Simulation:
         if self.cluster.chance(0.5):
             self.cluster.after(self._random.randrange(20 * self.options.delay), operator.die)
         self.cluster.after(self._random.randrange(self.options.duration), lambda: self._restart(name))
+
+    def _give_up(self) -> None:
+        """Let some replica give up an insert that is open, as the leader does with those of writers that are gone."""
+        process = self._processes[self._any()]
+        if process.is_active:
+            process.duty("give-up")
+
+    def _read(self) -> None:
+        """Let a client read at some replica, at any level."""
+        process, client = self._processes[self._any()], self._random.choice(self._clients)
+        if not process.is_active:
+            return
+        number, level = self._new_request(), self._random.choice(("eventual", "sequential", "linearizable", "as_of"))
+        seen = [told.position for each in client.known if isinstance(told := self.observer.told[each], Shown)]
+        position = self._random.choice(seen) if seen else LogIndex(0)
+        self.observer.seen("read as of a position" if level == "as_of" else f"{level} read asked")
+        self._readers[number] = client
+        process.read(Read(number, level, tuple(client.known), position))
 
     def _merge(self) -> None:
         """Let some replica propose to merge neighbours, as it sees them."""

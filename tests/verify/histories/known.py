@@ -68,7 +68,10 @@ KNOWN = {
         read("z", 50, 60, (), "eventual", closing=True, replica="r2"),
     ),
     "an insert whose quorum failed": known(
-        "S7", "dirty_read", 2, insert("x", 0, 10, A, "failed", index=0, quorum=2), read("y", 5, 9, A, "eventual")
+        "S7", "dirty_read", 2, insert("x", 0, 10, A, "failed", index=0, quorum=2), read("y", 5, 9, A, "sequential")
+    ),
+    "an insert whose quorum failed, at a position that nobody told": known(
+        "S7", "dirty_read", 2, insert("x", 0, 10, A, "failed", quorum=2), read("y", 5, 9, A, "as_of", index=3)
     ),
     "an insert whose quorum is open": known(
         "S7", "dirty_read", 2, insert("x", 0, 40, A, index=0, settled=4, quorum=2), read("y", 5, 9, A, index=2)
@@ -90,12 +93,23 @@ KNOWN = {
     "an insert is seen before it was asked for": known(
         "L2", "future_read", 2, insert("x", 20, 30, A), read("y", 0, 10, A, "eventual")
     ),
+    "a strict read shows the first try of an insert, which fails": known(
+        "L2", "future_read", 2,
+        insert("x", 0, 30, A, "failed", quorum=2), read("y", 10, 20, A, "sequential"), insert("x", 40, 50, A, quorum=2),
+    ),
     "a read shows what is above its position": known(
         "L2", "future_read", 2, insert("x", 0, 30, A, index=7), read("y", 5, 20, A, "as_of", index=7)
     ),
     "the log has a hole": known(
         "L3", "hole", 3,
         insert("x", 0, 30, A, index=1), insert("z", 0, 30, B, index=2), read("y", 10, 20, B),
+    ),
+    "a read shows an insert that waited above its position": known(
+        "L2", "future_read", 2, insert("x", 0, 30, A, index=7, quorum=2), read("y", 5, 20, A, "as_of", index=7)
+    ),
+    "the log has a hole below an insert that waited": known(
+        "L3", "hole", 3,
+        insert("x", 0, 30, A, index=1), insert("z", 0, 30, B, index=2, quorum=2), read("y", 10, 20, B),
     ),
     "a read lacks what is below its position": known(
         "L3", "hole", 2, insert("x", 0, 30, A, index=6), read("y", 5, 20, (), "as_of", index=7)
@@ -154,6 +168,16 @@ FINE = {
     "a sequential read lags": (insert("x", 0, 10, A), read("y", 20, 30, (), "sequential")),
     "an eventual read shows anything that was inserted": (
         insert("x", 0, 10, A), insert("x", 20, 30, B), read("y", 40, 50, B, "eventual"), read("y", 60, 70, A, "eventual"),
+    ),
+    "an eventual read shows an insert that waits, and then fails": (
+        insert("x", 0, 90, A, "failed", quorum=2), read("y", 10, 20, A, "eventual"), read("z", 20, 30, ()),
+    ),
+    "an eventual read shows the first try of an insert, which fails": (
+        insert("x", 0, 30, A, "failed", quorum=2), read("y", 10, 20, A, "eventual"), insert("x", 40, 50, A, quorum=2),
+    ),
+    "an insert that waits counts from a position that nobody told": (
+        insert("x", 0, 90, A, index=0, quorum=2), insert("z", 0, 10, B, index=1),
+        read("y", 20, 30, B, index=2), read("y", 40, 50, AB, index=5),
     ),
     "an open insert is passed over by later ones": (
         insert("x", 0, 90, A, index=0, settled=3, quorum=2), insert("z", 0, 10, B, index=1), read("y", 20, 30, B, index=2),

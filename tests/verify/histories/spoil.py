@@ -204,14 +204,18 @@ def torn(operations: list[Operation], draw: random.Random) -> bool:
 
 def aborted(operations: list[Operation], draw: random.Random) -> bool:
     """Let a read show an insert that failed."""
+    return _shows_failed(operations, draw)
+
+
+def _shows_failed(operations: list[Operation], draw: random.Random, *levels: str) -> bool:
     failed = [each for each in operations if each.outcome == "failed" and each.kind == "insert"]
-    pair = _pick(draw, [(read, each) for read in _reads(operations) for each in failed])
+    pair = _pick(draw, [(read, each) for read in _reads(operations, *levels) for each in failed])
     return pair is not None and _change(operations, pair[0], with_rows(*pair))
 
 
 def dirty(operations: list[Operation], draw: random.Random) -> bool:
-    """Let a read show an insert whose quorum failed."""
-    if not aborted(operations, draw):
+    """Let a strict read show an insert whose quorum failed."""
+    if not _shows_failed(operations, draw, "sequential", "linearizable", "as_of"):
         return False
     for each in [each for each in operations if each.outcome == "failed" and each.kind == "insert"]:
         _replace(operations, each, index=7, quorum=2)

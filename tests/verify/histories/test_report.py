@@ -9,7 +9,7 @@ import pytest
 
 from replitree.verify.histories.judge import check
 from replitree.verify.histories.reading import parse
-from replitree.verify.histories.report import as_dict, lines
+from replitree.verify.histories.report import as_dict, lines, story
 from replitree.verify.histories.rules import RULES
 from replitree.verify.histories.timeline import draw, page
 from tests.verify.histories.known import KNOWN, A, Known, insert, read
@@ -72,3 +72,11 @@ def test_a_page_needs_nothing_else_and_quotes_what_it_shows() -> None:
 
 def test_every_rule_has_a_name_and_a_level() -> None:
     assert all(rule.number == number and rule.anomaly and rule.says for number, rule in RULES.items())
+
+
+@pytest.mark.parametrize(("length", "words"), [
+    (9_000, "9000 ns"), (20_000, "20 µs"), (20_000_000, "20 ms"), (90_000_000, "90 ms"), (20_000_000_000, "20 s"),
+])  # fmt: skip
+def test_times_are_told_in_a_unit_that_reads_well(length: int, words: str) -> None:
+    (anomaly,) = check(parse([insert("x", 0, 1, A), read("y", 2, length, ())])).anomalies
+    assert f"to {words}  y" in "\n".join(story(anomaly))

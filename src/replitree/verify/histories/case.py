@@ -59,7 +59,12 @@ class Case:
     @property
     def ordered(self) -> Flags:
         """Which reads are about the whole table and promise to show it at one position of the log."""
-        return self.whole & np.isin(self.level, (SEQUENTIAL, LINEARIZABLE, AS_OF))
+        return self.whole & self.strict
+
+    @property
+    def strict(self) -> Flags:
+        """Which reads promise to show the log up to one position."""
+        return np.isin(self.level, (SEQUENTIAL, LINEARIZABLE, AS_OF))
 
 
 def answered_reads(history: History) -> Ints:

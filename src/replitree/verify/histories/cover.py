@@ -190,19 +190,19 @@ def look(spans: Spans, *shared: object) -> tuple[Ints, ...]:
     of = elements.of
     shown = _Ranges(at.start, at.end, at.owner, count)
     lacking = _gaps(at, spans, len(of))
-    place = np.where(elements.committed, elements.place, NOTHING)
+    place, late = elements.least_place, elements.committed & (elements.place != elements.index)
     absent = np.where(elements.committed, elements.place, NEVER)
-    entered, late = elements.index != NOTHING, elements.place != elements.index
     torn = np.bincount(at.owner, at.torn, count) > 0
     torn |= shown.sums(elements.weight) != 0
     return (
         np.bincount(at.owner, at.garbage, count).astype(np.int64),
         torn.astype(np.int64),
         spans.repeated.astype(np.int64),
-        shown.sums((elements.head & (elements.failed & ~entered)[of]).astype(np.int64)),
-        shown.sums((elements.head & (elements.failed & entered)[of]).astype(np.int64)),
+        shown.sums((elements.head & (elements.failed & ~elements.dirty)[of]).astype(np.int64)),
+        shown.sums((elements.head & elements.dirty[of]).astype(np.int64)),
         shown.sums(elements.head.astype(np.int64)),
         shown.sums(_names(elements)),
+        shown.extremes(elements.begun[of], np.maximum, NOTHING),
         shown.extremes(elements.call[of], np.maximum, NOTHING),
         shown.extremes(np.where(late, NOTHING, place)[of], np.maximum, NOTHING),
         shown.extremes(np.where(late, place, NOTHING)[of], np.maximum, NOTHING),
@@ -220,11 +220,12 @@ class Sight:
     garbage, torn, repeated
         How many of its ranges have rows that nobody inserted; whether it has half an insert, or a row twice.
     aborted, dirty
-        How many inserts it shows that failed before they were in the log, and after.
+        How many inserts it shows that failed before they were in the log, and that may have failed after.
     size, sum
         How many elements it shows, and the sum of their names.
-    shown_call, shown_own, shown_settled
-        The latest call among them, and the highest position: of those that count by their own entry, and of the others.
+    shown_begun, shown_call, shown_own, shown_settled
+        The latest first try among them, and the latest call; and the highest position: of those that count by their own entry,
+        and of the others.
     lacked_answer, lacked_place
         The earliest answer and the lowest known position among those that it does not show.
     """
@@ -236,6 +237,7 @@ class Sight:
     dirty: Ints
     size: Ints
     sum: Ints
+    shown_begun: Ints
     shown_call: Ints
     shown_own: Ints
     shown_settled: Ints

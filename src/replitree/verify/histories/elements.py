@@ -41,10 +41,13 @@ class Elements:
         A random number for each segment; those of one element add up to 0 (modulo 2⁶⁴).
     operation
         Of each element: the insert that stands for it in a report, the first that was acknowledged if there is one.
-    call, answer
-        When it was first tried, and when it was first acknowledged; `NEVER` if it was not.
+    begun, call, answer
+        When it was first tried; when it was first tried in a way that did not fail; when it was first acknowledged, `NEVER` if
+        it was not.
     failed
         Whether every try certainly failed.
+    waited
+        Whether it had to wait for other replicas: until then it is open, and may fail.
     index, place
         Position of its entry, and position by which it counts; `NOTHING` when they are not known.
     twice
@@ -59,9 +62,11 @@ class Elements:
     head: Flags
     weight: Ints
     operation: Ints
+    begun: Ints
     call: Ints
     answer: Ints
     failed: Flags
+    waited: Flags
     index: Ints
     place: Ints
     twice: Flags
@@ -75,6 +80,19 @@ class Elements:
     def committed(self) -> Flags:
         """Whether it is known to be in the log, and not to have failed."""
         found: Flags = (self.place != NOTHING) & ~self.failed
+        return found
+
+    @property
+    def dirty(self) -> Flags:
+        """Whether it failed when it was in the log, or may have been: it waited."""
+        found: Flags = self.failed & (self.waited | (self.index != NOTHING))
+        return found
+
+    @property
+    def least_place(self) -> Ints:
+        """The position by which it counts, or one below that: an insert that waited counts after its own entry."""
+        known = np.where(self.place != NOTHING, self.place, self.index)
+        found: Ints = np.where(self.failed, NOTHING, known)
         return found
 
 
@@ -106,6 +124,7 @@ def find_elements(history: History) -> Elements:
     least = _least(element, np.where(ok & (tried.index != NOTHING), tried.index, NEVER), count)
     most = _greatest(element, np.where(ok, tried.index, NOTHING), count)
     settled = _greatest(element, tried.settled, count)
+    waited = (_greatest(element, tried.quorum, count) > 1) | (settled != NOTHING)
     rank = np.where(ok, 0, np.where(live, 1, 2))
     order = np.lexsort((tried.call, rank, element))
     return Elements(
@@ -115,11 +134,13 @@ def find_elements(history: History) -> Elements:
         head=head,
         weight=_weights(of, head),
         operation=inserts[order[np.unique(element[order], return_index=True)[1]]],
+        begun=_least(element, np.where(used | (tried.quorum > 1), tried.call, NEVER), count),
         call=_least(element, np.where(used, tried.call, NEVER), count),
         answer=answer,
         failed=failed,
+        waited=waited,
         index=index,
-        place=np.where(settled != NOTHING, settled, index),
+        place=np.where(waited, settled, index),
         twice=(most != NOTHING) & (least != most),
         attempts=attempts,
     )

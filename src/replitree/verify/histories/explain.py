@@ -66,6 +66,11 @@ class Seen:
         """The elements that it was about and does not show; one that is partly outside of its scope is not among them."""
         return inside_scope(self.case, self.operation) & ~self.shown
 
+    @property
+    def earliest(self) -> Ints:
+        """From when on it may show each element: an eventual read shows also what a try has left that failed in the end."""
+        return self.case.elements.call if self.promises else self.case.elements.begun
+
     @cached_property
     def common(self) -> Ints:
         """How many elements each read of the case shows that this one shows too."""
@@ -116,14 +121,14 @@ def _garbage(read: Seen) -> Witness:
     return f"nobody inserted {rows}", (read.operation,)
 
 
-def _failed(read: Seen, *, entered: bool) -> Witness:
+def _failed(read: Seen, *, dirty: bool) -> Witness:
     elements = read.case.elements
-    bad = np.flatnonzero(read.shown & elements.failed & ((elements.index != NOTHING) == entered))
+    bad = np.flatnonzero(read.shown & elements.failed & (elements.dirty == dirty))
     return ("the insert had failed for good", read.of(bad[0])) if len(bad) else None
 
 
 def _aborted(read: Seen) -> Witness:
-    return _failed(read, entered=False)
+    return _failed(read, dirty=False)
 
 
 def _repeated(read: Seen) -> Witness:
@@ -159,7 +164,7 @@ def _shown_rows(read: Seen, elements: Elements) -> Ints:
 
 
 def _dirty(read: Seen) -> Witness:
-    elements, found = read.case.elements, _failed(read, entered=True)
+    elements, found = read.case.elements, _failed(read, dirty=True) if read.promises else None
     if found is not None or not read.promises or read.index == NOTHING:
         return found
     bad = np.flatnonzero(read.shown & (elements.place >= read.index) & (elements.place != elements.index))
@@ -178,24 +183,21 @@ def _stale(read: Seen) -> Witness:
 
 def _future(read: Seen) -> Witness:
     elements = read.case.elements
-    bad = np.flatnonzero(read.shown & (elements.call > read.answer))
+    bad = np.flatnonzero(read.shown & (read.earliest > read.answer))
     if len(bad):
         return "the read was over before the insert was asked for", read.of(bad[0])
     if not read.promises or read.index == NOTHING:
         return None
-    own = read.shown & (elements.place >= read.index) & (elements.place == elements.index)
-    bad = np.flatnonzero(own)
-    return (
-        (f"the insert is at {elements.place[bad[0]]}, the read is of {read.index}", read.of(bad[0]))
-        if len(bad)
-        else None
-    )
+    bad = np.flatnonzero(read.shown & (elements.least_place >= read.index) & (elements.least_place == elements.index))
+    if not len(bad):
+        return None
+    return f"the insert is at {elements.index[bad[0]]}, the read is of {read.index}", read.of(bad[0])
 
 
 def _hole(read: Seen) -> Witness:
     elements = read.case.elements
     below = np.where(read.lacked & elements.committed, elements.place, NEVER)
-    above = np.where(read.shown & elements.committed, elements.place, NOTHING)
+    above = np.where(read.shown, elements.least_place, NOTHING)
     if not len(below):
         return None
     low, high = int(np.argmin(below)), int(np.argmax(above))

@@ -75,7 +75,7 @@ def scale(anomaly: Anomaly) -> tuple[float, str]:
     moments = [each.call for each in anomaly.operations] + [each.answer or 0 for each in anomaly.operations]
     length = max(moments) - min(each.call for each in anomaly.operations)
     return next(
-        ((size, unit) for size, unit in ((1.0, "ns"), (1e3, "µs"), (1e6, "ms")) if length < 1e5 * size), (1e9, "s")
+        ((size, unit) for size, unit in ((1.0, "ns"), (1e3, "µs"), (1e6, "ms")) if length < 1e4 * size), (1e9, "s")
     )
 
 

@@ -1,6 +1,7 @@
 """The rules that a history must keep, and what it is called when it does not.
 
 *L6* holds for every read that promises an order, and for the log itself: inserts are ordered by one log, whatever is read.
+*S7* is asked of reads that promise an order: an eventual one may show an insert that waits for its quorum, and then fails.
 *L4* asks of a linearizable read to show what any earlier read of the log showed, whoever asked.
 """
 
@@ -42,7 +43,7 @@ RULES = {
         Rule("S4", "torn_insert", "eventual", "a read shows some rows of an insert and not the others"),
         Rule("S5", "lost_write", "eventual", "no closing read shows an acknowledged insert"),
         Rule("S6", "divergence", "eventual", "closing reads at two replicas differ"),
-        Rule("S7", "dirty_read", "eventual", "a read shows an insert before it counts, or one whose quorum failed"),
+        Rule("S7", "dirty_read", "sequential", "a read shows an insert before it counts, or one whose quorum failed"),
         Rule("S8", "ack_without_quorum", "eventual", "an insert was acknowledged that too few replicas had"),
         Rule("P1", "wedged_replica", "eventual", "after the faults one replica answers nothing, and others do"),
         Rule("P2", "unavailable", "eventual", "after the faults nobody answers anything"),

@@ -74,9 +74,10 @@ def _reads(case: Case, order: Order | None) -> Iterator[tuple[str, Flags]]:
     yield "S2", sight.aborted > 0
     yield "S3", sight.repeated > 0
     yield "S4", (sight.torn > 0) & case.whole
-    yield "S7", (sight.dirty > 0) | (ordered & (sight.shown_settled >= index))
+    yield "S7", (case.strict & (sight.dirty > 0)) | (ordered & (sight.shown_settled >= index))
     yield "L1", case.whole & (case.level == LINEARIZABLE) & (sight.lacked_answer < case.call)
-    yield "L2", (sight.shown_call > case.answer) | (ordered & (sight.shown_own >= index))
+    asked = np.where(case.strict, sight.shown_call, sight.shown_begun)
+    yield "L2", (asked > case.answer) | (ordered & (sight.shown_own >= index))
     missing = np.where(ordered, sight.shown_place, NOTHING)
     yield "L3", case.whole & ((sight.lacked_place <= missing) | (indexed & (sight.lacked_place < index)))
     yield "L6", ordered & (sight.lacked_answer < sight.shown_call)

@@ -97,7 +97,8 @@ def search(case: Case, limits: Limits | None = None) -> Answer:
 def _possible(read: Seen) -> bool:
     """Tell whether a read shows whole inserts only, each once, none that failed and none that was not yet asked for."""
     elements, sight, number = read.case.elements, read.case.sight, read.number
-    if sight.garbage[number] or sight.repeated[number] or (elements.failed & read.shown).any():
+    failed = elements.failed if read.promises else elements.failed & ~elements.dirty
+    if sight.garbage[number] or sight.repeated[number] or (failed & read.shown).any():
         return False
     spans, rows = read.spans, elements.last - elements.first + 1
     inside = inside_scope(read.case, read.operation)
@@ -105,7 +106,7 @@ def _possible(read: Seen) -> bool:
     cut = int((spans.last - spans.first + 1).sum())
     if (whole != cut) if inside.all() else (whole > cut):
         return False
-    return not (elements.call[read.shown] > read.answer).any()
+    return not (read.earliest[read.shown] > read.answer).any()
 
 
 # --- from a case to bits -----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Clients: each inserts its rows one after the other, and repeats an insert with the same token until it was acknowledged.
 
 A replica gathers requests while a group is on its way, as the group committer of the running replica does; requests with one
-token never share a group.
+token never share a group, nor do requests with different quorums.  A group that waits for its quorum is on its way no more.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from replitree.protocol.effects import ClientAnswer, Duplicate, Inserted, OutcomeUnknown
+from replitree.protocol.effects import Duplicate, Inserted, OutcomeUnknown
+from replitree.verify.reading import Told
 from replitree.verify.simulation.cluster import Cluster
 from replitree.verify.simulation.observer import Observer
 from replitree.verify.simulation.options import MS
@@ -28,7 +29,7 @@ class Committer:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._waiting: list[tuple[int, str]] = []
+        self._waiting: list[tuple[int, str, int]] = []
         self._process: Process | None = None
 
     def serve(self, process: Process) -> None:
@@ -37,12 +38,12 @@ class Committer:
         self._process = process
         process.on_group_over = self._go_on
 
-    def submit(self, request: int, token: str) -> bool:
+    def submit(self, request: int, token: str, quorum: int) -> bool:
         """Take a request; False when the replica takes no inserts now."""
         process = self._process
         if process is None or not process.is_active:
             return False
-        self._waiting.append((request, token))
+        self._waiting.append((request, token, quorum))
         self._go_on()
         return True
 
@@ -51,11 +52,12 @@ class Committer:
         if process is None or not process.alive or not self._waiting or process.groups >= LANES:
             return
         group: list[tuple[int, str]] = []
-        for request, token in list(self._waiting):
-            if len(group) < options.group_max and token not in [each for _, each in group]:
+        wanted = self._waiting[0][2]
+        for request, token, quorum in list(self._waiting):
+            if len(group) < options.group_max and token not in [each for _, each in group] and quorum == wanted:
                 group.append((request, token))
-                self._waiting.remove((request, token))
-        process.insert(tuple(group))
+                self._waiting.remove((request, token, quorum))
+        process.insert(tuple(group), wanted)
 
 
 @dataclass(slots=True)
@@ -63,6 +65,7 @@ class _Attempt:
     """An insert on its way: which request carries it now, and how often it was tried."""
 
     token: str
+    quorum: int = 0
     request: int = 0
     tries: int = 0
 
@@ -93,6 +96,8 @@ class Client:
         self._cluster, self._observer, self._committers = cluster, observer, committers
         self._new_request = new_request
         self._attempt: _Attempt | None = None
+        self.known: list[int] = []
+        """The requests and reads that it has heard an answer to."""
 
     @property
     def is_done(self) -> bool:
@@ -108,29 +113,31 @@ class Client:
 
     def _begin(self) -> None:
         self._left -= 1
-        self._attempt = _Attempt(f"{self._name}.{self._left}")
+        options = self._cluster.options
+        quorum = options.quorum if self._cluster.chance(options.quorums) else 0
+        self._attempt = _Attempt(f"{self._name}.{self._left}", quorum)
         self._try()
 
     def _try(self) -> None:
         attempt, cluster = self._attempt, self._cluster
         assert attempt is not None
         attempt.tries += 1
-        attempt.request = self._send(attempt.token)
+        attempt.request = self._send(attempt)
         if cluster.chance(cluster.options.doubles):
             self._observer.seen("token sent twice")
-            self._send(attempt.token)
+            self._send(attempt)
         if attempt.request < 0:
             self._again(attempt)
         else:
             request = attempt.request
             cluster.after(2 * cluster.options.session_timeout, lambda: self._give_up(attempt, request))
 
-    def _send(self, token: str) -> int:
+    def _send(self, attempt: _Attempt) -> int:
         """Send a request to some replica; its number, or -1 when it was not taken."""
         committer = self._committers[self._cluster.random.choice(list(self._committers))]
         request = self._new_request()
-        self._observer.asked(request, token)
-        if committer.submit(request, token):
+        self._observer.asked(request, attempt.token, attempt.quorum)
+        if committer.submit(request, attempt.token, attempt.quorum):
             return request
         self._observer.not_taken(request)
         return -1
@@ -150,11 +157,12 @@ class Client:
         if attempt is self._attempt and attempt.request == request:
             self._again(attempt)
 
-    def hear(self, request: int, answer: ClientAnswer) -> None:
+    def hear(self, request: int, answer: Told) -> None:
         """Hear an answer."""
         attempt = self._attempt
         if attempt is None or attempt.request != request:
             return
+        self.known.append(request)
         if isinstance(answer, Inserted | Duplicate):
             if attempt.tries > 1:
                 self._observer.seen("acknowledged after a retry")

@@ -1,8 +1,8 @@
 """What must hold while a simulation runs, and at its end.
 
-The observer sees every change of coordination, every answer and everything that is removed from a disk, and checks what
-that could break (I2, I3, I9, "failed", file before node, node before sight).  At the end every invariant of `invariants` is
-checked in full.
+The observer sees every change of coordination, every answer, everything that is removed from a disk and everything that a read
+shows, and checks what that could break (I2, I3, I8, I9, QUORUM, "failed", file before node, node before sight).  At the end
+every invariant of `invariants` is checked in full.
 """
 
 from __future__ import annotations
@@ -14,13 +14,24 @@ from dataclasses import replace
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import ClientAnswer, Duplicate, Failed, Inserted, RequestId
-from replitree.protocol.entries import AlterEntry, Command, DropEntry, Entry, GetEntry, MutateEntry, decode_entry
+from replitree.protocol.entries import (
+    AlterEntry,
+    Command,
+    DropEntry,
+    Entry,
+    FailEntry,
+    GetEntry,
+    MutateEntry,
+    SettleEntry,
+    decode_entry,
+)
 from replitree.protocol.layout import Replica
 from replitree.protocol.part_set import PartSet
 from replitree.verify.disk import Disk, requests_in
 from replitree.verify.history import Log
 from replitree.verify.invariants import (
     READS,
+    Invariant,
     Look,
     detached_rows_are_kept,
     inserted_rows_are_there,
@@ -34,6 +45,15 @@ from replitree.verify.invariants import (
 )
 from replitree.verify.memory import Memory
 from replitree.verify.model import TABLE, Ask, Duty, Insert, Model
+from replitree.verify.quorum_rules import (
+    acknowledged_inserts_are_settled,
+    failed_at,
+    failed_between,
+    failed_inserts_free_their_ids,
+    quorums_end_once,
+    settled_rows_are_on_enough_disks,
+)
+from replitree.verify.reading import Shown, ShowRows, Told
 from replitree.verify.steps import Turn
 
 
@@ -62,9 +82,12 @@ class Observer:
         self._requests_of: dict[str, list[int]] = {}
         self._command_at: dict[str, int] = {}
         self.answers: dict[int, ClientAnswer] = {}
+        self.told: dict[int, Told | None] = {}
+        """What clients have heard: answers, and what reads have shown."""
+        self.quorums: dict[int, int] = {}
         self.probes: Counter[str] = Counter()
         self.full: set[str] = set()
-        self.on_answer: Callable[[int, ClientAnswer], None] = lambda _request, _answer: None
+        self.on_answer: Callable[[int, Told], None] = lambda _request, _answer: None
         self.on_turn: Callable[[int, str, Turn], None] | None = None
         self.on_change: Callable[[Tree], None] | None = None
         self._registered: dict[str, frozenset[str]] = dict.fromkeys(replicas, frozenset())
@@ -133,6 +156,7 @@ class Observer:
         self._blocks[index] = entry.blocks if isinstance(entry, GetEntry) else ()
         if not isinstance(entry, GetEntry):
             self._commanded(index, entry)
+            self._ended(entry)
             return
         for token in entry.blocks:
             first = self._token_at.get(token)
@@ -150,6 +174,21 @@ class Observer:
         if folder is None or folder.torn:
             raise Violated(f"I2: nobody has the rows of entry {index}")
 
+    def _ended(self, entry: Entry) -> None:
+        """Check the end of a quorum: it ends once, settled it is on enough disks, failed it keeps no token."""
+        if isinstance(entry, SettleEntry | FailEntry):
+            self.seen("quorum settled" if isinstance(entry, SettleEntry) else "quorum failed")
+            self._refuse(quorums_end_once, failed_inserts_free_their_ids)
+            if not self.probes["part broken"]:  # what has rotted on a disk is fetched again, some time
+                self._refuse(settled_rows_are_on_enough_disks)
+
+    def _refuse(self, *invariants: Invariant) -> None:
+        look = self.look({}, ())
+        for invariant in invariants:
+            wrong = invariant(look)
+            if wrong is not None:
+                raise Violated(wrong)
+
     def _commanded(self, index: int, entry: Entry) -> None:
         if not isinstance(entry, MutateEntry | DropEntry | AlterEntry):
             return
@@ -163,6 +202,8 @@ class Observer:
 
     def _was_dropped(self, first: int, index: int) -> bool:
         log = Log(self.tree)
+        if failed_between(first, index, log):
+            return True
         (entry,) = (entry for at, entry in log.inserts if at == first)
         return all(log.dropped_between(part.partition, first, index) for part in entry.parts)
 
@@ -184,13 +225,16 @@ class Observer:
 
     # --- clients, disks, memory -----------------------------------------------------------------------------------------
 
-    def asked(self, request: int, token: str) -> None:
+    def asked(self, request: int, token: str, quorum: int = 0) -> None:
         """Note a client's request."""
         self.tokens[request] = token
+        if quorum:
+            self.quorums[request] = quorum
 
     def not_taken(self, request: int) -> None:
         """Forget a request that no replica takes: in a long run there are a great many."""
         del self.tokens[request]
+        self.quorums.pop(request, None)
 
     def commanded(self, request: int, command: Command) -> None:
         """Note a client's command."""
@@ -203,7 +247,9 @@ class Observer:
         """Check an answer; the first one counts."""
         if request in self.answers:
             return
-        self.answers[request] = answer
+        self.answers[request] = self.told[request] = answer
+        if self.quorums:
+            self._refuse(acknowledged_inserts_are_settled)
         match answer:
             case Inserted(index) if self._at.get(request) != index:
                 raise Violated(f"I2: request {request} was acknowledged at {index}, where the log does not have it")
@@ -213,9 +259,21 @@ class Observer:
                 )
             case Duplicate(int(index)) if self.tokens[request] not in self._blocks.get(index, ()):
                 raise Violated(f"I2: request {request} is said to be a duplicate of {index}, which it is not")
-            case Failed() if request in self._at and self._is_own(request):
+            case Failed() if request in self._at and self._is_own(request) and not self._has_failed(request):
                 raise Violated(f"FAILED: request {request} was told that it failed, and is in the log")
         self.on_answer(request, answer)
+
+    def shown(self, effect: ShowRows, told: Told, breach: str | None) -> None:
+        """Check what a read shows."""
+        if breach is not None:
+            raise Violated(breach)
+        if isinstance(told, Shown):
+            self.seen(f"{effect.level} read")
+        self.told[effect.number] = told
+        self.on_answer(effect.number, told)
+
+    def _has_failed(self, request: int) -> bool:
+        return self._at[request] in failed_at(Log(self.tree))
 
     def _first(self) -> int:
         return Log(self.tree).first
@@ -247,7 +305,8 @@ class Observer:
         self, memories: Mapping[str, Memory], workers: tuple[str, ...], replicas: tuple[str, ...] | None = None
     ) -> Look:
         """Return the present state for the invariants."""
-        inserts = tuple(Insert(self.replicas[0], ((request, token),)) for request, token in self.tokens.items())
+        quorum, first = self.quorums.get, self.replicas[0]
+        inserts = tuple(Insert(first, ((each, token),), quorum=quorum(each, 0)) for each, token in self.tokens.items())
         seats = tuple((name, name) for name in replicas or self.replicas)
         commands = tuple(Ask(self.replicas[0], request, command) for request, command in self.commands.items())
         cleaned = (Duty(self.replicas[0], "clean"),)  # the log may be, and replicas may recover

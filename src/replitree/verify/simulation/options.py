@@ -44,6 +44,11 @@ class Options:
         make other bytes than the others, and at every try.
     cleanings, absences, joins, leaves
         How often the log is cleaned, with limits of a few entries; how many replicas are away for long, join, are dropped.
+    quorums, quorum, patience, give_ups
+        Share of inserts with a quorum, and of how many replicas; how long a writer waits for it, and how many open inserts are
+        given up by others.
+    reads
+        How many reads there are, of all levels.
     """
 
     replicas: int
@@ -75,17 +80,31 @@ class Options:
     absences: int
     joins: int
     leaves: int
+    quorums: float
+    quorum: int
+    patience: int
+    give_ups: int
+    reads: int
 
 
-def draw_options(random: Random) -> Options:
-    """Draw the options of a seed."""
+def draw_options(random: Random, more: Random) -> Options:
+    """Draw the options of a seed.
+
+    Parameters
+    ----------
+    random
+        Where they come from.
+    more
+        The same for quorums and reads: a seed without them is the run that it was before there were any.
+    """
 
     def swarm(yes: float, no: float = 0) -> float:
         return yes if random.random() < 0.5 else no
 
     timeout = random.randint(2, 10) * SECOND
+    replicas = random.randint(3, 5)
     return Options(
-        replicas=random.randint(3, 5),
+        replicas=replicas,
         clients=random.randint(1, 4),
         inserts=random.randint(1, 4),
         partitions=random.randint(1, 2),
@@ -114,6 +133,11 @@ def draw_options(random: Random) -> Options:
         absences=int(swarm(random.randint(1, 4))),
         joins=int(swarm(random.randint(1, 2))),
         leaves=int(swarm(random.randint(1, 3))),
+        quorums=more.uniform(0.2, 1.0) if more.random() < 0.6 else 0.0,
+        quorum=more.choice((2, 2, replicas // 2 + 1, replicas)),
+        patience=more.choice((50 * MS, 500 * MS, 3 * SECOND)),
+        give_ups=more.choice((0, 0, 1, 3)),
+        reads=more.randint(4, 30) if more.random() < 0.7 else 0,
     )
 
 
@@ -131,4 +155,5 @@ def stretched(options: Options, hours: int) -> Options:
         cleanings=options.cleanings * 6,
         absences=options.absences * 3,
         leaves=options.leaves * 2,
+        reads=options.reads * 4,
     )

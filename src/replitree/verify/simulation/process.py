@@ -31,6 +31,7 @@ from replitree.protocol.effects import (
     Made,
     Merge,
     Mutate,
+    NextNumber,
     NotFetched,
     Owner,
     ProbeOwner,
@@ -46,7 +47,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.entries import Command
 from replitree.protocol.layout import Replica
-from replitree.verify import life
+from replitree.verify import life, longlife, quorums
 from replitree.verify.branches import Request
 from replitree.verify.closing import after_close
 from replitree.verify.disk import Disk, Folder
@@ -54,13 +55,16 @@ from replitree.verify.kernel import Conversation
 from replitree.verify.kernel import Stage as StageFunction
 from replitree.verify.life import Then
 from replitree.verify.local import Done, Here, cancelled, perform_local
-from replitree.verify.longlife import DUTIES
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, me_of, seat_of
 from replitree.verify.probes import Seen, probes_of
+from replitree.verify.quorums import AwaitDecided
+from replitree.verify.reading import ShowRows
+from replitree.verify.simulation import waits
 from replitree.verify.simulation.cluster import COORDINATION, Cluster, Reply
 from replitree.verify.simulation.observer import Observer
 from replitree.verify.simulation.options import MS, SECOND
+from replitree.verify.simulation.waits import Read
 from replitree.verify.steps import Turn
 
 RETRY = 300 * MS
@@ -70,7 +74,7 @@ RETRIES = 20_000
 POLL = 10 * SECOND
 FETCH_TIMEOUT = 2 * SECOND
 
-_READS = (Get, GetMany, Exists, Children, Sync)
+_READS = (Get, GetMany, Exists, Children, NextNumber, Sync)
 _ON_DISK = (
     Stage, Publish, FetchMany, Merge, Mutate, Link, Detach, ListStaging, RemoveStaging, ListParts, FindPart, RemovePart,
 )  # fmt: skip
@@ -152,10 +156,15 @@ class Process:
         self._poll()
         self._beat()
 
-    def insert(self, requests: tuple[tuple[int, str], ...]) -> None:
+    def insert(self, requests: tuple[tuple[int, str], ...], quorum: int = 0) -> None:
         """Take a group of requests."""
         self.groups += 1
-        self._spawn("insert", life.accept_insert, self.replica, requests)
+        self._spawn("insert", life.accept_insert, self.replica, requests, (), quorum)
+
+    def read(self, read: Read) -> None:
+        """Take a read."""
+        stage, arguments = read.first_stage(self.replica, self.observer.told)
+        self._spawn("read", stage, *arguments)
 
     def ask(self, request: int, command: Command) -> None:
         """Take a user's command."""
@@ -166,8 +175,8 @@ class Process:
         self._spawn("leader", life.lead, self.replica, sources)
 
     def duty(self, name: str, *arguments: Any) -> None:
-        """Do what an operator or a leader does once: `longlife.DUTIES`."""
-        self._spawn("duty", DUTIES[name], self.replica, *arguments)
+        """Do what an operator or a leader does once, by its name in `longlife` or `quorums`."""
+        self._spawn("duty", (longlife.DUTIES | quorums.DUTIES)[name], self.replica, *arguments)
 
     def kill(self, mutation: EntryId) -> None:
         """Kill a mutation."""
@@ -238,6 +247,13 @@ class Process:
     def _continue(self, thread: Thread, then: Then) -> None:
         thread.stage, thread.arguments = then.stage, then.arguments
         thread.generator, thread.turns, thread.effect = self._generator(then.stage, then.arguments), [], None
+        if then.stage is life.await_quorum and thread.kind == "insert":
+            thread.kind = "waiter"
+            self._end_group()
+
+    def _end_group(self) -> None:
+        self.groups -= 1
+        self.on_group_over()
 
     def _resume(self, thread: Thread, outcome: Any) -> None:
         """Let a thread go on until it waits for something."""
@@ -267,8 +283,7 @@ class Process:
     def _over(self, thread: Thread) -> None:
         self._threads.remove(thread)
         if thread.kind == "insert":
-            self.groups -= 1
-            self.on_group_over()
+            self._end_group()
 
     def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
         """Begin an effect; its outcome when it is over at once, None when the thread will be resumed."""
@@ -290,9 +305,41 @@ class Process:
             outcome = self._owner(effect)
             self._told(thread, effect, outcome)
             return (outcome,)
-        return self._locally(thread, effect)
+        if isinstance(effect, ShowRows):
+            return self._show(thread, effect)
+        done = self._locally(thread, effect)
+        if done is None and isinstance(effect, AwaitDecided) and effect.patience:
+            patience = self.cluster.spread(self.cluster.options.patience)
+            self.cluster.after(patience, lambda: self._lose_patience(thread, effect))
+        return done
+
+    def _now(self) -> waits.Now:
+        return waits.Now(self.replica, self.session.number, self.memory, self.cluster.tree)
+
+    def _show(self, thread: Thread, effect: ShowRows) -> tuple[Any]:
+        told, breach = waits.show(effect, self._now(), self.cluster.disks[self.name])
+        self._told(thread, effect, told)
+        self.observer.shown(effect, told, breach)
+        return (told,)
+
+    def _lose_patience(self, thread: Thread, effect: AwaitDecided) -> None:
+        if thread.effect is not effect or not thread.waits or not self.alive:
+            return
+        thread.waits = False
+        outcome = waits.lose_patience(effect, self._now())
+        self._told(thread, effect, outcome)
+        self._resume(thread, outcome)
+
+    def _waited_for(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        done = waits.perform(effect, self._now())
+        thread.waits = done is None
+        if done is not None:
+            self._told(thread, effect, done[0])
+        return done
 
     def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        if isinstance(effect, waits.EFFECTS):
+            return self._waited_for(thread, effect)
         done = perform_local(effect, self._here())
         thread.waits = done is None
         if done is None:

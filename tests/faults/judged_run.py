@@ -1,0 +1,259 @@
+"""One run whose history is judged: clients that write down what they see, a nemesis, closing reads, a verdict.
+
+::
+
+    crowd 1 (clock ahead, fast) ─┐                      ┌─ zk1  ◀── late ── leader
+    crowd 2 (clock behind, slow) ┼─▶ r1, r2, r3 ────────┼─ zk2
+                                 │   some know one      └─ zk3
+                                 ▼   server only
+                        clients-*.jsonl ─▶ history.jsonl (with positions from the log) ─▶ verdict, report.html
+
+Everything that is drawn is drawn from the seed: faults, the replicas' settings, which of them know one server of the ensemble
+only, the clients' clocks, what they do.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from replitree.client.cluster import TOKEN_FILE
+from replitree.client.table import Table
+from replitree.coordination.supervise import Supervised
+from replitree.errors import ReplitreeError
+from replitree.verify.histories.format import Operation, encode_header, encode_line
+from replitree.verify.histories.judge import Verdict, check
+from replitree.verify.histories.reading import read_clock, read_files
+from replitree.verify.histories.recorder import Recorder
+from replitree.verify.histories.report import as_dict
+from tests.faults import checks
+from tests.faults.cluster import FaultCluster
+from tests.faults.harness import draw_settings
+from tests.faults.nemesis import Nemesis
+from tests.faults.overview import write_report
+from tests.faults.positions import with_positions
+from tests.faults.schedule import RECORDED, rounds
+from tests.faults.scribe import Scribe
+from tests.faults.skew import draw_skew
+from tests.faults.traffic import SCHEMA, Order
+from tests.waiting import wait_for
+
+TABLE = "t"
+PYTHON = (sys.executable, "-m")
+CROWDS = 2
+CROWD_END_S = 60.0
+QUIET_S_MAX = 4.0
+"""Longest time between two rounds of faults, in seconds: a cluster that is never well has nothing to lose."""
+
+CLOSING_S = 10.0
+HISTORY, REPORT, RESULT = "history.jsonl", "report.html", "result.json"
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPlan:
+    """What a run does.
+
+    Attributes
+    ----------
+    seconds
+        How long faults may begin; the closing reads and the verdict come on top.
+    clients
+        How many there are.
+    """
+
+    seed: int
+    seconds: float
+    clients: int = 32
+    replicas: int = 3
+    kinds: tuple[str, ...] = RECORDED
+
+    def pinned(self) -> dict[str, str]:
+        """Return the replicas that know one server of the ensemble only, and which: nobody, one of them, or each another."""
+        chance = random.Random(f"{self.seed}/pinned")
+        names = [f"r{number}" for number in range(1, self.replicas + 1)]
+        each = {name: f"zk{1 + number % 3}" for number, name in enumerate(names)}
+        one = chance.choice(names)
+        return chance.choice(({}, {one: chance.choice(sorted(each.values()))}, each))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a run saw."""
+
+    seed: int
+    rounds: int
+    seconds: float
+    pinned: dict[str, str]
+    settings: dict[str, object]
+    faults: dict[str, int]
+    operations: dict[str, int]
+    positions: bool
+    fold_compared: bool
+    verdict: Verdict = field(repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "verdict"}
+        return {**found, "verdict": as_dict(self.verdict)}
+
+
+def run_judged(plan: JudgedPlan, folder: Path, say: Say = print) -> Judged:
+    """Carry out a plan; the folder has history, report and result afterwards.
+
+    Raises
+    ------
+    AssertionError
+        The cluster did not come to rest, or not at the table that its log says.
+    """
+    began = time.monotonic()
+    with FaultCluster(folder, plan.replicas, settings=draw_settings(plan.seed), pinned=plan.pinned()) as cluster:
+        limits = {"parts_delay": 90_000, "parts_max": 100_000}
+        table = cluster.connection.create_table(
+            TABLE, SCHEMA, order_by="id", partition_by="shelf", settings=limits, wait_replicas=plan.replicas
+        )
+        nemesis = Nemesis(cluster, lambda name, part: checks.check_part(cluster, table, name, part), say)
+        scribe = Scribe(cluster.ensemble.url, TABLE)
+        crowds = [Crowd(number, plan, cluster) for number in range(CROWDS)]
+        try:
+            scribe.start()
+            wait_for(lambda: all(crowd.has_begun for crowd in crowds), "the clients begin")
+            done = hurt(plan, nemesis, crowds)
+            say("every fault is healed; the clients finish")
+            finish(crowds, nemesis)
+            compared = close(cluster, table, scribe)
+        except BaseException:
+            checks.write_down(cluster, table)
+            raise
+        finally:
+            for crowd in crowds:
+                crowd.kill()
+            scribe.close()
+    verdict, operations = judge(folder, scribe)
+    write_report(folder / REPORT, f"seed {plan.seed}", verdict, operations, nemesis.done)
+    judged = Judged(
+        plan.seed, done, round(time.monotonic() - began, 1), plan.pinned(), draw_settings(plan.seed),
+        dict(sorted(nemesis.struck.items())), count(operations), scribe.missed is None, compared, verdict,
+    )  # fmt: skip
+    (folder / RESULT).write_bytes(msgspec.json.format(msgspec.json.encode(judged.as_dict()), indent=1))
+    return judged
+
+
+class Crowd:
+    """A process of clients (`tests.faults.traffic`)."""
+
+    def __init__(self, number: int, plan: JudgedPlan, cluster: FaultCluster) -> None:
+        mine = plan.clients // CROWDS
+        order = Order(
+            url=cluster.ensemble.url,
+            token_file=str(cluster.folder / TOKEN_FILE),
+            table=TABLE,
+            replicas=cluster.names,
+            seed=plan.seed,
+            first=number * mine,
+            clients=mine,
+            folder=str(cluster.folder),
+            skew=draw_skew(random.Random(f"{plan.seed}/skew-{number}")),
+        )
+        file = cluster.folder / f"crowd-{number}.json"
+        file.write_bytes(msgspec.json.encode(order))
+        self._folder, self._first = cluster.folder, order.first
+        self._log = cluster.folder / f"crowd-{number}.log"
+        self._process = Supervised([*PYTHON, "tests.faults.traffic", str(file)], self._log)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether one of its clients has asked for something, or it has ended."""
+        files = self._folder.glob(f"clients-{self._first}-*.jsonl")
+        return not self.is_well or any(file.read_bytes().count(b"\n") > 1 for file in files)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """Let every client begin nothing new."""
+        self._process.terminate()
+
+    def finish(self) -> None:
+        """Wait until every client has ended what it has begun; fail when one met what should never happen."""
+        code = self._process.wait(CROWD_END_S)
+        assert code == 0, f"the clients ended with {code}: {self._log.read_text('utf-8', 'replace')[-3000:]}"
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        if self.is_well:
+            self._process.kill()
+            self._process.wait(CROWD_END_S)
+
+
+def hurt(plan: JudgedPlan, nemesis: Nemesis, crowds: list[Crowd]) -> int:
+    """Carry out rounds of faults while there is time; return how many."""
+    end, done, chance = time.monotonic() + plan.seconds, 0, random.Random(f"{plan.seed}/quiet")
+    for each in rounds(plan.seed, nemesis.scene, plan.kinds):
+        if time.monotonic() >= end or not all(crowd.is_well for crowd in crowds):
+            break
+        nemesis.round(replace(each, quiet_s=chance.uniform(0.0, QUIET_S_MAX)))
+        done += 1
+    return done
+
+
+def finish(crowds: list[Crowd], nemesis: Nemesis) -> None:
+    """Let everything be well, and the clients end."""
+    nemesis.calm()
+    for crowd in crowds:
+        crowd.stop()
+    for crowd in crowds:
+        crowd.finish()
+
+
+def close(cluster: FaultCluster, table: Table, scribe: Scribe) -> bool:
+    """Wait until all replicas are equal and well, and read at each of them; return whether the fold was compared."""
+    if scribe.failure is not None:
+        raise scribe.failure
+    checks.wait_until_equal(table, cluster.names)
+    checks.check_health(cluster, table)
+    recorder = Recorder(cluster.folder / "closing.jsonl", name="closing")
+    for name in cluster.names:
+        with suppress(ReplitreeError), recorder.read(TABLE, "linearizable", replica=name, closing=True) as asked:
+            snapshot = table.replica(name).snapshot(level="linearizable", timeout_s=CLOSING_S)
+            rows = snapshot.to_arrow(["id"]).column("id").to_pylist()
+            asked.show(rows, index=snapshot.index, replica=snapshot.replica)
+    recorder.close()
+    compared = checks.check_fold(table, cluster.names, scribe)
+    checks.check_log(cluster, scribe)
+    checks.check_logs(cluster)
+    return compared
+
+
+def judge(folder: Path, scribe: Scribe) -> tuple[Verdict, list[Operation]]:
+    """Put what all clients have recorded into one history, with positions if the log is known; judge that."""
+    files = sorted([*folder.glob("clients-*.jsonl"), folder / "closing.jsonl"])
+    clients = read_files(files)
+    operations = [clients.operation(number) for number in range(len(clients))]
+    if scribe.missed is None:
+        operations = with_positions(operations, scribe.log)
+    history = folder / HISTORY
+    with history.open("wb") as file:
+        file.write(encode_header(read_clock(files)))
+        file.writelines(map(encode_line, operations))
+    return check(read_files([history])), operations
+
+
+def count(operations: list[Operation]) -> dict[str, int]:
+    """Count operations by what was asked and what was heard."""
+    kinds = Counter(
+        f"{each.level or ('quorum' if each.quorum > 1 else 'insert')} {each.outcome}" for each in operations
+    )
+    return {"all": len(operations), **dict(sorted(kinds.items()))}

@@ -1,0 +1,54 @@
+"""Simulated clusters draw quorum inserts and reads of every level, and single seeds catch the mutants of both."""
+
+from __future__ import annotations
+
+import dataclasses
+from random import Random
+
+import pytest
+
+from replitree.verify.mutants import MUTANTS
+from replitree.verify.simulate import simulate_seed
+from replitree.verify.simulation.options import draw_options
+
+_MORE = ("quorums", "quorum", "patience", "give_ups", "reads")
+
+
+def test_half_of_the_seeds_have_quorums_and_most_have_reads() -> None:
+    drawn = [draw_options(Random(seed), Random(f"{seed}/more")) for seed in range(200)]
+    assert 90 < sum(options.quorums > 0 for options in drawn) < 150
+    assert 110 < sum(options.reads > 0 for options in drawn) < 170
+    assert all(2 <= options.quorum <= options.replicas for options in drawn)
+
+
+def test_a_seed_draws_the_rest_whatever_it_draws_of_quorums_and_reads() -> None:
+    def without(more: str) -> dict[str, object]:
+        options = dataclasses.asdict(draw_options(Random(3), Random(more)))
+        return {name: value for name, value in options.items() if name not in _MORE}
+
+    assert without("a") == without("b")
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("acknowledged-from-absent-node", 7),
+        ("settle-without-delete", 2),
+        ("fail-without-delete", 7),
+        ("counted-at-pull", 2),
+        ("impatient-means-failed", 7),
+        ("block-id-kept-after-fail", 7),
+        ("retry-answers-before-quorum", 7),
+        ("merge-of-open-parts", 7),
+        ("read-without-sync", 28),
+        ("end-of-log-before-commit", 28),
+        ("read-at-own-pointer", 16),
+        ("read-once-pulled", 1),
+        ("read-shows-open", 3),
+        ("sequential-shows-visible", 0),
+    ],
+)
+def test_a_seed_catches_the_mutant(name: str, seed: int) -> None:
+    run = simulate_seed(seed, MUTANTS[name].stages)
+    assert run.violation is not None
+    assert run.violation.startswith(f"{MUTANTS[name].breaks}:")
