@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from replitree.bench import bulk, clickhouse, inserts, longlife
+from replitree.bench import bulk, clickhouse, inserts, longlife, quorum
 from replitree.bench import run as runner
 from replitree.bench.clients import run_clients
 from replitree.bench.report import Report, medians, quantile
@@ -82,6 +82,31 @@ def test_small_inserts_have_the_peers_keys() -> None:
     assert measured["replica_lag_s"] == 0.25
 
 
+class Refusing(Counting):
+    """A system that refuses every block once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[int] = set()
+
+    def insert_with_quorum(self, block: int) -> bool:
+        with self.lock:
+            if block not in self.refused:
+                self.refused.add(block)
+                return False
+        self.insert(block)
+        return True
+
+
+def test_quorum_inserts_say_again_what_was_refused() -> None:
+    system = Refusing()
+    measured = quorum.measure(system, 0, inserts=4, many=100, quiet_s=0)
+    assert sorted(system.blocks) == list(range(quorum.WARM_UPS + 4 + 100))
+    assert measured["repeated_per_insert_50_clients"] == 1
+    assert measured["zk_requests_per_insert_1_clients"] == measured["zk_requests_per_insert_50_clients"] == 5
+    assert {"p50_ms", "p99_ms", "inserts_per_s_50_clients", "inserts_per_s_1_clients"} <= set(measured)
+
+
 def test_bulk_has_the_peers_keys() -> None:
     measured = bulk.measure_arrow(Counting(), 3, rows=1000)
     assert measured == {"rows_per_s": 1000, "insert_s": 1, "second_replica_s": 0.25}
@@ -121,7 +146,7 @@ def test_rows_are_those_of_the_peer() -> None:
     assert {str(day) for day in rows.column("d").to_pylist()} == {"2018-01-01"}
 
 
-@pytest.mark.parametrize("command", ["inserts", "bulk"])
+@pytest.mark.parametrize("command", ["inserts", "bulk", "quorum"])
 def test_missing_peer_is_said_before_anything_is_started(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

@@ -51,7 +51,8 @@ class Recorder:
             raise OutcomeUnknown("no answer", token)
         outcome = "duplicate" if token in self.tokens else "inserted"
         self.tokens.setdefault(token, rows)
-        return InsertResult(len(self.tokens) - 1, rows.num_rows, outcome, token)
+        settled = None if quorum is None else 10 * len(self.tokens)
+        return InsertResult(len(self.tokens) - 1, rows.num_rows, outcome, token, settled)
 
     @property
     def ids(self) -> list[int]:
@@ -173,8 +174,10 @@ def test_columns_of_the_file_are_merged_before_its_rows_are_inserted(file: Sourc
 
 def test_every_slice_of_a_file_has_the_quorum_that_is_asked_for(file: Source) -> None:
     table = Recorder()
-    load(as_table(table), file, quorum=Quorum("majority", 5.0), slice_rows=50)
+    _, done = load(as_table(table), file, quorum=Quorum("majority", 5.0), slice_rows=50)
     assert table.quorums == [("majority", 5.0)] * 2
+    assert (done.index, done.settled) == (1, 20), "the highest of both slices"
+    assert load(as_table(Recorder()), file)[1].settled is None
 
 
 def test_file_that_overwrites_has_no_quorum(file: Source) -> None:

@@ -53,7 +53,7 @@ def test_what_is_not_known_ends_with_3(run: Run, monkeypatch: pytest.MonkeyPatch
         ((), "name one thing to follow"),
         (("clean_clean", "--seeds", "1:2"), "name one thing to follow"),
         (("clean_clean", "--record", "run"), "use it with --seeds"),
-        (("--replay", "run", "--mutant", "marked-after-removal"), "--replay runs nothing"),
+        (("--replay", "run", "--mutant", "marked-after-removal"), "--replay and --trace run nothing"),
         (("--replay", "nowhere"), "can't be read"),
         (("--seeds", "1:2", "--onto", "replication"), "--onto is for models"),
         (("--seeds", "1"), "expected a range"),

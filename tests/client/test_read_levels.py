@@ -160,6 +160,14 @@ def test_a_request_says_what_was_seen_and_written() -> None:
     assert ReadRequest(as_of=3, lease_s=5).query(written) == "as_of=3&lease_s=5"
 
 
+def test_a_strict_request_waits_for_the_end_of_a_quorum() -> None:
+    written = Written()
+    written.add(4, settled=9)
+    written.add(5, settled=7)
+    assert ReadRequest("sequential").query(written) == "level=sequential&min_index=10&seen=0"
+    assert ReadRequest().query(written) == "min_index=6"
+
+
 # --- histories ---------------------------------------------------------------------------------------------------------------
 
 

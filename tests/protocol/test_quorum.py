@@ -11,6 +11,7 @@ from replitree.protocol import layout
 from replitree.protocol.effects import (
     ANY_VERSION,
     Answer,
+    Applied,
     BlockId,
     ClientAnswer,
     Commit,
@@ -26,6 +27,7 @@ from replitree.protocol.effects import (
     Operation,
     OutcomeUnknown,
     Procedure,
+    Refused,
     RequestId,
     Set,
     StagedPart,
@@ -53,6 +55,7 @@ from replitree.protocol.quorum import (
     QuorumValue,
     Replicas,
     answer_awaited,
+    count_first,
     count_replicas,
     decode_quorum,
     encode_quorum,
@@ -196,8 +199,8 @@ def test_the_replica_that_completes_the_number_settles() -> None:
     assert world.join(R2)
     assert world.counted() is None
     assert world.last() == SettleEntry("r2", INSERT, 0, ("r1", "r2", "r3"))
-    assert world.told() == Inserted(LogIndex(0))
-    assert world.told(duplicate=True) == Duplicate(LogIndex(0))
+    assert world.told() == Inserted(LogIndex(0), settled=LogIndex(1))
+    assert world.told(duplicate=True) == Duplicate(LogIndex(0), settled=LogIndex(1))
 
 
 def test_another_one_counts_itself_at_the_same_moment_and_none_is_forgotten() -> None:
@@ -241,6 +244,51 @@ def test_the_end_of_a_quorum_goes_below_the_parent_that_is_open() -> None:
     assert world.tree.children(layout.log_parent(TABLE, 1)) == ("log-0000000000",)
 
 
+def first_at(world: World, replica: Replica) -> Any:
+    """Count a replica without a look at the node, as the commit does that registers its parts."""
+    return world.commit(*count_first(replica, ((LogIndex(0), world.entry),)))
+
+
+def test_the_first_after_the_writer_settles_without_a_look() -> None:
+    world = World()
+    assert isinstance(first_at(world, R2), Applied)
+    assert world.counted() is None
+    assert world.last() == SettleEntry("r2", INSERT, 0, ("r1", "r2"))
+
+
+def test_the_first_of_several_is_only_counted_and_the_next_one_is_not_the_first() -> None:
+    world = World(quorum=3)
+    assert isinstance(first_at(world, R3), Applied)
+    assert world.counted() == ("r1", "r3")
+    assert isinstance(first_at(world, R2), Refused)
+    assert world.join(R2)
+    assert world.last() == SettleEntry("r2", INSERT, 0, ("r1", "r2", "r3"))
+
+
+def test_who_comes_first_after_the_end_or_after_the_writer_has_left_is_refused() -> None:
+    world = World()
+    assert world.run(give_up(R1, Epoch(0), LogIndex(0), world.entry))
+    assert isinstance(first_at(world, R2), Refused)
+    assert world.last() == FailEntry("r1", INSERT, 0, ("p",))
+    world = World()
+    for name in world.tree.children(layout.replica_path(R1)) or ():
+        world.commit(Delete(f"{layout.replica_path(R1)}/{name}", ANY_VERSION))
+    assert isinstance(first_at(world, R2), Refused)
+    assert world.counted() == ("r1",)
+
+
+def test_several_inserts_are_settled_in_one_commit() -> None:
+    world = World()
+    other = get(1, 2)
+    world.commit(
+        Create(layout.quorum_status(TABLE, other.insert), encode_quorum(QuorumValue(2, ("r1",)))),
+        Create(layout.log_create(TABLE), encode_entry(other), sequential=True),
+    )
+    applied = world.commit(*count_first(R2, ((LogIndex(0), world.entry), (LogIndex(1), other))))
+    assert [path.rpartition("-")[2] for path in applied.created] == ["0000000002", "0000000003"]
+    assert world.last() == SettleEntry("r2", other.insert, 1, ("r1", "r2"))
+
+
 def test_an_insert_that_is_given_up_frees_its_token_and_settles_no_more() -> None:
     world = World()
     assert world.run(give_up(R1, Epoch(0), LogIndex(0), world.entry))
@@ -259,7 +307,7 @@ def test_an_insert_that_settles_while_it_is_given_up_is_settled() -> None:
     assert world.run(give_up(R1, Epoch(0), LogIndex(0), world.entry))
     assert world.last() == settle(0)
     assert world.tree.exists(layout.block(TABLE, TOKEN))
-    assert world.told() == Inserted(LogIndex(0))
+    assert world.told() == Inserted(LogIndex(0), settled=LogIndex(1))
 
 
 def test_the_token_of_another_insert_stays() -> None:

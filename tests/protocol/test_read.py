@@ -9,6 +9,8 @@ from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     ANY_VERSION,
+    Applied,
+    Check,
     Commit,
     Create,
     CurrentSession,
@@ -19,16 +21,24 @@ from replitree.protocol.effects import (
     Procedure,
     StagedPart,
     StagingId,
-    Sync,
+    Unknown,
     Version,
 )
-from replitree.protocol.entries import GetEntry, MergeEntry, MutateEntry, encode_entry
+from replitree.protocol.entries import FailEntry, GetEntry, MergeEntry, MutateEntry, encode_entry
 from replitree.protocol.fold import Change, apply
 from replitree.protocol.layout import PARENT_ENTRIES, Table
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import Loaded, Place, Pointer, Queued
-from replitree.protocol.read import READ_LEVELS, end_of_log, is_readable, parts_at, position_of
+from replitree.protocol.read import (
+    READ_LEVELS,
+    end_of_log,
+    is_readable,
+    parts_at,
+    position_of,
+    shown_now,
+    shown_partly,
+)
 
 TABLE = Table("/t")
 ENTRY = encode_entry(GetEntry("r1", StagingId("s"), (StagedPart("all", 1, 1, "h"),), ()))
@@ -43,26 +53,36 @@ def tree_with(entries: int, parents: int = 1) -> Tree:
     return tree
 
 
-def run(procedure: Procedure[Any], tree: Callable[[], Tree], sessions: list[int]) -> tuple[Any, list[Any]]:
-    """Run a procedure; return its value and what it asked for."""
+def run(
+    procedure: Procedure[Any], tree: Callable[[], Tree], sessions: list[int], committed: Any = None
+) -> tuple[Any, list[Any]]:
+    """Run a procedure; return its value and what it asked for.  `committed` is the outcome of commits, the tree's if None."""
     asked: list[Any] = []
     outcome: Any = None
     try:
         while True:
             effect: Any = procedure.send(outcome)
             asked.append(effect)
-            assert not isinstance(effect, Commit)
-            outcome = sessions.pop(0) if isinstance(effect, CurrentSession) else answer(tree(), effect)
+            match effect:
+                case CurrentSession():
+                    outcome = sessions.pop(0)
+                case Commit(operations):
+                    after, outcome = tree().commit(operations, session=1)
+                    assert after is tree() or not isinstance(outcome, Applied), "a read changes nothing"
+                    outcome = committed or outcome
+                case _:
+                    outcome = answer(tree(), effect)
     except StopIteration as stop:
         return stop.value, asked
 
 
-def test_the_end_of_the_log_is_asked_for_after_a_sync() -> None:
+def test_the_end_of_the_log_is_asked_for_after_a_commit_that_changes_nothing() -> None:
     tree = tree_with(3)
     end, asked = run(end_of_log(TABLE), lambda: tree, [7, 7])
     assert end == 3
     kinds = [type(effect) for effect in asked]
-    assert kinds.index(Sync) < kinds.index(NextNumber)
+    assert kinds.index(Commit) < kinds.index(NextNumber)
+    assert [effect.operations for effect in asked if isinstance(effect, Commit)] == [(Check("/t/log", ANY_VERSION),)]
 
 
 def test_an_entry_that_was_removed_counts() -> None:
@@ -79,6 +99,13 @@ def test_the_end_of_the_log_is_below_the_newest_parent() -> None:
 def test_a_session_that_has_changed_says_nothing() -> None:
     tree = tree_with(3)
     assert run(end_of_log(TABLE), lambda: tree, [7, 8])[0] is None
+
+
+def test_a_commit_without_an_answer_says_nothing() -> None:
+    tree = tree_with(3)
+    end, asked = run(end_of_log(TABLE), lambda: tree, [7], Unknown())
+    assert end is None
+    assert not any(isinstance(effect, NextNumber) for effect in asked)
 
 
 def test_a_table_that_is_gone_has_no_end() -> None:
@@ -143,3 +170,24 @@ def test_later_changes_are_taken_back() -> None:
     assert names(1) == ["all_0_0_0"]
     assert names(4, opened=(LogIndex(3),)) == ["all_0_1_1"]
     assert parse_part("all_0_1_1") in parts
+
+
+def test_an_eventual_read_shows_nothing_of_an_insert_that_is_known_to_have_failed() -> None:
+    held = PartSet.of(parse_part(name) for name in ("p_0_2_1", "q_1_1_0", "q_5_5_0", "s_1_1_0"))
+    failed = Queued(LogIndex(4), FailEntry("r1", StagingId("s"), 1, ("p", "q")), Change())
+    assert [part.name for part in shown_now(held, ())] == ["p_0_2_1", "q_1_1_0", "q_5_5_0", "s_1_1_0"]
+    assert [part.name for part in shown_now(held, (failed,))] == ["p_0_2_1", "q_5_5_0", "s_1_1_0"]
+
+
+def test_an_insert_that_is_here_in_one_of_its_partitions_is_noticed_while_the_other_is_to_come() -> None:
+    def parts(*names: str) -> PartSet:
+        return PartSet.of(map(parse_part, names))
+
+    both = GetEntry("r1", StagingId("s"), (StagedPart("p", 1, 1, "h"), StagedPart("q", 1, 1, "h")), ())
+    queue = (Queued(LogIndex(1), both, Change()),)
+    table, merged = parts("p_0_2_1", "q_1_1_0"), parts("p_0_2_1")
+    assert shown_partly(merged, table, queue) == 1
+    assert shown_partly(merged, table, ()) is None
+    assert shown_partly(parts("p_0_0_0"), table, queue) is None
+    assert shown_partly(table, table, queue) is None
+    assert shown_partly(merged, merged, queue) is None, "the other partition was dropped, or the insert has failed"

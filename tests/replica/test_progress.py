@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replitree.protocol.effects import BlockId, EntryId, LogIndex, StagedPart, StagingId, Version
-from replitree.protocol.entries import EVERY_PARTITION, DropEntry, Entry, GetEntry, MergeEntry, MutateEntry
+from replitree.protocol.entries import EVERY_PARTITION, DropEntry, Entry, FailEntry, GetEntry, MergeEntry, MutateEntry
 from replitree.protocol.fold import apply, fold
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import parse_part
@@ -175,6 +175,29 @@ def test_broken_parts_are_not_shown_and_are_no_sources() -> None:
     assert not view.can_make_of(joined.change.removed)
     puller.progress.unhide(("all_0_0_0",))
     assert puller.visible() == ("all_0_0_0", "all_1_1_0")
+
+
+def test_an_insert_that_failed_is_not_shown_from_the_moment_on_that_this_is_known() -> None:
+    puller = Puller()
+    puller.execute(puller.pull(get()))
+    assert puller.visible() == ("all_0_0_0",)
+    (failed,) = puller.pull(FailEntry(OTHER, StagingId("x"), 0, ("all",)))
+    assert puller.visible() == ()
+    puller.execute(puller.pull(get()))
+    assert puller.visible() == ("all_2_2_0",)
+    puller.execute([failed])
+    assert puller.visible() == ("all_2_2_0",)
+
+
+def test_an_insert_that_is_here_in_part_is_noticed_until_it_is_executed() -> None:
+    puller = Puller()
+    one, other = get("p").parts[0], get("q").parts[0]
+    (item,) = puller.pull(GetEntry(OTHER, StagingId("x"), (one, other), ()))
+    assert not puller.progress.is_partly_shown()
+    puller.progress.reveal(["p_0_0_0"])
+    assert puller.progress.is_partly_shown()
+    puller.execute([item])
+    assert not puller.progress.is_partly_shown()
 
 
 def test_a_part_that_was_dropped_while_it_was_fetched_again_is_not_shown() -> None:

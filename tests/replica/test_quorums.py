@@ -50,7 +50,7 @@ def silent(tmp_path: Path) -> Iterator[InProcessCluster]:
 
 def test_an_insert_is_acknowledged_when_enough_replicas_have_it(cluster: InProcessCluster) -> None:
     first, second = cluster.nodes
-    assert insert(first, 0, "2") == (200, {"outcome": "inserted", "index": 0, "rows": 10})
+    assert insert(first, 0, "2") == (200, {"outcome": "inserted", "index": 0, "rows": 10, "settled": 1})
     assert second.keys() == list(range(10)), "the other one had it before the client heard"
     get, settle = log(cluster)
     assert (get.quorum, settle) == (2, SettleEntry("r2", get.insert, 0, ("r1", "r2")))
@@ -93,7 +93,7 @@ def test_an_insert_that_is_given_up_leaves_every_replica_and_its_token_is_free(s
     get, fail = log(silent)
     assert fail == FailEntry("r1", get.insert, 0, ("all",))
     wait_for(lambda: first.keys() == second.keys() == [], "nobody shows it")
-    assert insert(second, 0, "2", token="a") == (200, {"outcome": "inserted", "index": 2, "rows": 10})
+    assert insert(second, 0, "2", token="a") == (200, {"outcome": "inserted", "index": 2, "rows": 10, "settled": 3})
     wait_for(lambda: first.keys() == second.keys() == list(range(10)), "both show it")
 
 
@@ -156,7 +156,7 @@ def test_the_writer_is_restarted_and_a_replica_that_comes_late_completes_the_quo
     silent.add("r3")
     wait_for(lambda: first.table().status()["open_inserts"] == [], "it is open no more")
     assert isinstance(log(silent)[1], SettleEntry)
-    assert insert(second, 0, "2", token="a") == (200, {"outcome": "duplicate", "index": 0, "rows": 10})
+    assert insert(second, 0, "2", token="a") == (200, {"outcome": "duplicate", "index": 0, "rows": 10, "settled": 1})
     silent.wait_equal(list(range(10)))
 
 

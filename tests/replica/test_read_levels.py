@@ -16,7 +16,7 @@ import pytest
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Children, Commit, Create, LogIndex
+from replitree.protocol.effects import Applied, Children, Commit, Create, CurrentSession, LogIndex
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.read import end_of_log
 from replitree.protocol.run import run
@@ -121,7 +121,8 @@ def test_who_asks_for_an_insert_with_a_quorum_sees_it_though_it_is_settled_later
             for level in ("sequential", "linearizable"):
                 status, shown = read(node, level=level, min_index=body["index"] + 1, wait_s=20)
                 assert (status, rows_of(shown)) == (200, 10 * (number + 1))
-                assert shown["index"] > body["index"] + 1
+                assert shown["index"] > body["settled"] > body["index"]
+                assert read(node, level=level, min_index=body["settled"] + 1, wait_s=20)[1]["parts"] == shown["parts"]
 
 
 def test_levels_that_make_no_sense_are_refused(cluster: InProcessCluster) -> None:
@@ -152,7 +153,9 @@ class Asker:
         self.questions += 1
         self.asked.set()
         assert self.gate.wait(10)
-        return run(procedure, lambda effect: 1 if not hasattr(effect, "path") else self.coordination.perform(effect))
+        return run(
+            procedure, lambda effect: 1 if isinstance(effect, CurrentSession) else self.coordination.perform(effect)
+        )
 
 
 @pytest.fixture
@@ -198,9 +201,9 @@ def test_a_session_that_keeps_changing_is_an_error(asker: Asker) -> None:
     sessions = iter(range(100))
     asker.gate.set()
     perform: Callable[[Any], Any] = lambda effect: (  # noqa: E731
-        next(sessions) if not hasattr(effect, "path") else asker.coordination.perform(effect)
+        next(sessions) if isinstance(effect, CurrentSession) else asker.coordination.perform(effect)
     )
     assert run(end_of_log(asker.replica.table), perform) is None
     asker.run = lambda procedure: run(procedure, perform)  # type: ignore[method-assign]
-    with pytest.raises(CoordinationUnavailable, match="has just changed"):
+    with pytest.raises(CoordinationUnavailable, match="3 times the answer was lost, or the session has changed"):
         asyncio.run(EndOfLog(asker).ask(10))

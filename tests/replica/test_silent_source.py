@@ -61,6 +61,7 @@ def fetching(cluster: InProcessCluster, silent: Silent, monkeypatch: pytest.Monk
     """What fetches for r2."""
     monkeypatch.setattr(exchange, "SILENCE_S_MAX", SILENCE_S)
     first, second = cluster.nodes
+    first.request("GET", "/health")  # it has loaded what serves parts, which may take longer than silence is borne here
     addresses = {"stopped": silent.address, "r1": first.address}
     fetching = Exchange(second.table().store, lambda name, _: Peer(addresses[name], TOKEN, "t"), 2)
     yield fetching

@@ -11,7 +11,7 @@ import pytest
 from replitree.storage import disk, disk_fetch, disk_folders, disk_frozen, disk_staging, part_folder
 
 MODULES = (disk, disk_folders, disk_staging, disk_fetch, disk_frozen, part_folder)
-CHANGES = ("write_file", "link_file", "sync_part", "sync_files", "sync_folder", "rename", "remove_folder")
+CHANGES = ("write_file", "link_file", "sync_part", "sync_parts", "sync_folder", "rename", "remove_folder")
 
 
 class Crash(BaseException):

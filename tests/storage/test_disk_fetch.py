@@ -74,8 +74,7 @@ def test_parts_that_arrive_together_can_be_received_again_after_a_crash_at_every
     steps = _receive_until(source, tmp_path / "all", None, monkeypatch, forgets=False)
     assert [step.partition(" ")[0] for step in steps] == [
         *("write_file",) * 4,
-        "sync_files",
-        *("sync_folder",) * 2,
+        "sync_parts",
         *("rename",) * 2,
         "sync_folder",
     ]
@@ -102,6 +101,20 @@ def _receive_until(
     again.publish_received([_receive(source, again, part) for part in source.parts()])
     assert (again.parts(), again.fetches(), again.detached()) == (source.parts(), (), ())
     return disk_.steps
+
+
+def test_what_was_synced_ahead_is_not_synced_again(
+    source: PartStore, store: PartStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (_receive(source, store, part) for part in source.parts())
+    with monkeypatch.context() as patch:
+        counted = CrashingDisk(patch, None)
+        one = store.sync_received(one)
+        assert counted.steps == ["sync_parts 1 files"]
+        assert store.parts() == ()
+        store.publish_received([one, other])
+        assert counted.steps[1] == "sync_parts 1 files"
+    assert store.parts() == source.parts()
 
 
 def test_names_are_synced_once_and_again_after_a_failure(store: PartStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,14 @@
-"""The names in a folder, and its own name when it is new."""
+"""The names in a folder, and its own name when it is new; many files at once."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from replitree.storage import durable
-from replitree.storage.durable import make_folder, sync_made
+from replitree.storage.durable import SYNC_AT_ONCE, make_folder, sync_files, sync_made
 
 
 def test_a_new_folder_is_synced_after_its_names_and_then_its_own_name(
@@ -19,3 +20,38 @@ def test_a_new_folder_is_synced_after_its_names_and_then_its_own_name(
     for _ in range(2):
         sync_made(folder, is_new=make_folder(folder))
     assert synced == [folder, tmp_path, folder]
+
+
+OPEN = Path("/proc/self/fd")
+
+
+def _name_of(descriptor: int) -> Path:
+    return (OPEN / str(descriptor)).readlink()
+
+
+@pytest.mark.parametrize("count", [1, 2, SYNC_AT_ONCE + 1])
+def test_every_file_and_folder_is_synced_once_and_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(_name_of(descriptor)))
+    paths = [tmp_path, *(tmp_path / f"{number}" for number in range(count - 1))]
+    for path in paths[1:]:
+        path.touch()
+    before = len(list(OPEN.iterdir()))
+    sync_files(paths)
+    assert sorted(synced) == sorted(paths)
+    assert len(list(OPEN.iterdir())) == before
+
+
+def test_a_disk_that_refuses_one_of_several_files_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        if _name_of(descriptor).name == "bad":
+            raise OSError("no")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    for name in ("good", "bad"):
+        (tmp_path / name).touch()
+    sync_files([tmp_path / "good"])
+    with pytest.raises(OSError, match="no"):
+        sync_files([tmp_path / "bad", tmp_path / "good"])

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 PINNED = {
-    "read_linearizable": (68855, 192455, 49, 24),
-    "read_crash": (1828, 4728, 27, 8),
-    "read_session": (58965, 141928, 52, 207),
-    "read_roll": (3803, 8308, 28, 10),
+    "read_linearizable": (76488, 214949, 50, 24),
+    "read_deposed": (1856, 3879, 23, 8),
+    "read_crash": (2111, 5534, 28, 8),
+    "read_session": (63516, 153429, 52, 207),
+    "read_roll": (4184, 9144, 29, 10),
     "read_sequential": (20688, 70168, 39, 6),
     "read_eventual": (921, 2312, 27, 4),
-    "read_merge": (15175, 46717, 35, 12),
+    "read_merge": (17358, 53694, 36, 12),
     "read_drop": (8683, 21485, 30, 74),
-    "read_quorum": (38130, 141007, 44, 6),
+    "read_quorum": (45381, 168983, 45, 6),
 }
 """States, transitions, depth, quiet states."""
 
 STEPS = {
     "read-without-sync": 10,
-    "end-of-log-before-sync": 8,
-    "read-at-own-pointer": 10,
-    "read-once-pulled": 13,
-    "read-across-sessions": 9,
-    "read-of-closed-parent": 11,
+    "read-only-syncs": 11,
+    "end-of-log-before-commit": 8,
+    "read-at-own-pointer": 11,
+    "read-once-pulled": 14,
+    "read-across-sessions": 10,
+    "read-of-closed-parent": 12,
     "sequential-shows-visible": 13,
     "client-forgets": 6,
     "merged-part-invisible": 23,
     "merge-awaited-unseen": 18,
-    "read-shows-open": 15,
+    "read-shows-open": 16,
 }
 """Steps of the shortest counterexample of each mutant."""
 

@@ -102,8 +102,13 @@ def test_a_commit_that_no_later_state_applies_is_not_kept_in_flight() -> None:
 )
 def test_what_can_apply_later(operation: Any, later: bool) -> None:
     tree = active_tree(Create(f"{layout.blocks(TABLE)}/a"))
-    request = Request(R1, b"r1a", 1, Epoch(1), (operation,))
+    request = Request(R1, b"r1a", 1, Epoch(1), (operation, Create("/t/new")))
     assert can_apply_later(request, tree) is later
+
+
+def test_what_only_checks_changes_nothing_later() -> None:
+    request = Request(R1, b"r1a", 1, Epoch(1), (Check(layout.host(R1), 1), Check("/t/nowhere", 0)))
+    assert not can_apply_later(request, active_tree())
 
 
 @pytest.mark.parametrize(
@@ -147,8 +152,9 @@ def test_a_watch_can_be_newer_than_the_reads_before_it() -> None:
 
 
 def test_sync_ends_the_lag_and_a_read_may_find_nobody() -> None:
-    synced, closed = ways(Sync("/t"), scene(EVERY_FAULT, view=active_tree()))
+    synced, deposed, closed = ways(Sync("/t"), scene(EVERY_FAULT, view=active_tree()))
     assert synced.fresh
+    assert not deposed.fresh
     assert closed.closes
 
 

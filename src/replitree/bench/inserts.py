@@ -18,10 +18,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from replitree.bench.clients import run_clients
 from replitree.bench.report import Measured, quantile
 from replitree.bench.systems import System
+
+S = TypeVar("S")
 
 INSERTS = 400
 CLIENTS = (1, 4, 16)
@@ -88,7 +91,7 @@ def _level(system: System, clients: int, first: int, inserts: int, measured: Mea
 
 
 def in_turn(
-    systems: Sequence[System], rounds: int, run: Callable[[System, int], Measured], say: Callable[[str], None]
+    systems: Sequence[S], rounds: int, run: Callable[[S, int], Measured], say: Callable[[str], None]
 ) -> list[list[Measured]]:
     """Run every system in every round; who begins changes from round to round.
 

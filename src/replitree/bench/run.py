@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replitree.bench import bulk, inserts
+from replitree.bench import bulk, inserts, quorum
 from replitree.bench.clickhouse import ClickHouse, find_program
 from replitree.bench.report import Measured, Report, medians
 from replitree.bench.systems import REPLICAS, Ours, Peer, System
@@ -116,6 +116,27 @@ def run_levels(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     return Report("levels", medians(found), {}, rounds, "", _NOTES["levels"])
 
 
+def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure inserts with a quorum: see `replitree.bench.quorum`."""
+    if peer:
+        find_program()
+    with _cluster(folder) as (cluster, place), ExitStack() as stack:
+        systems: list[Ours | Peer] = [Ours(cluster)]
+        name = ""
+        if peer:
+            theirs, name = _peer(stack, cluster, place)
+            systems.append(theirs)
+        found = inserts.in_turn(
+            systems,
+            rounds,
+            lambda system, number: quorum.measure(
+                system, number, many=quorum.INSERTS_MANY if isinstance(system, Ours) else quorum.INSERTS_MANY_PEER
+            ),
+            say,
+        )
+    return Report("quorum", medians(found[0]), medians(found[1]) if peer else {}, rounds, name, _NOTES["quorum"])
+
+
 def run_merges(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure merging: see `replitree.bench.merges`."""
     from replitree.bench.merges import measure_kernel
@@ -197,10 +218,16 @@ def _recoveries(
 
 def _add_peer(systems: list[System], stack: ExitStack, cluster: LocalCluster, place: Path) -> str:
     """Start ClickHouse on our ZooKeeper; return its name."""
+    peer, name = _peer(stack, cluster, place)
+    systems.append(peer)
+    return name
+
+
+def _peer(stack: ExitStack, cluster: LocalCluster, place: Path) -> tuple[Peer, str]:
+    """Start ClickHouse on our ZooKeeper; return it and its name."""
     address = inserts.zookeeper_address(cluster.url)
     clickhouse = stack.enter_context(ClickHouse(place / "clickhouse", address, REPLICAS))
-    systems.append(Peer(clickhouse))
-    return f"ClickHouse {clickhouse.version}"
+    return Peer(clickhouse), f"ClickHouse {clickhouse.version}"
 
 
 def _spark_loads(cluster: LocalCluster, place: Path, rounds: int, say: Say) -> tuple[Measured, Measured]:
@@ -235,6 +262,11 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "parts": "looked at twice a second on each replica; what was there for a shorter time may have been missed",
     },
     "read": {"peer": "plain Spark on the table's own files"},
+    "quorum": {
+        "durability": "both replicas of ours have synced the part before it counts; the peer syncs nothing",
+        "in flight": "the peer lets one insert be open at a time and refuses the others; its clients say them again",
+        "rows": "ours sends 100 rows as Arrow with each insert, the peer's server makes them from numbers()",
+    },
     "levels": {"reader": "one client at replica 2; inserts go to replica 1"},
     "longlife": {
         "copy": "what the lost replica fetches over loopback, beside a synced copy of the same files; see bench/copying.py",

@@ -23,6 +23,9 @@ EQUAL_S_MAX = 120.0
 SCHEMA = "d date not null, k bigint not null, v double not null, s string not null"
 DAY = dt.date(2018, 1, 1)
 
+_ANOTHER_IS_OPEN = "Code: 286,"
+"""ClickHouse's UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE: it has written nothing."""
+
 
 class System(Protocol):
     """What the workloads ask of a system."""
@@ -75,6 +78,17 @@ class Peer:
         self._cluster.query(
             1 + block % REPLICAS, f"INSERT INTO {self._table} {_numbers(block * BLOCK_ROWS, BLOCK_ROWS)}"
         )
+
+    def insert_with_quorum(self, block: int) -> bool:
+        """See `bench.quorum.QuorumSystem`."""
+        sql = f"INSERT INTO {self._table} {_numbers(block * BLOCK_ROWS, BLOCK_ROWS)}"
+        try:
+            self._cluster.query(1 + block % REPLICAS, sql, insert_quorum=REPLICAS)
+        except ReplitreeError as error:
+            if _ANOTHER_IS_OPEN in str(error):
+                return False
+            raise
+        return True
 
     def visible_after_s(self, block: int) -> float:
         """See `System`."""
@@ -164,6 +178,11 @@ class Ours:
     def insert(self, block: int) -> None:
         """See `System`."""
         self._inserted(self._tables[block % REPLICAS].insert(self._blocks[block]))
+
+    def insert_with_quorum(self, block: int) -> bool:
+        """See `bench.quorum.QuorumSystem`."""
+        self._inserted(self._tables[block % REPLICAS].insert(self._blocks[block], quorum=REPLICAS))
+        return True
 
     def visible_after_s(self, block: int) -> float:
         """See `System`."""

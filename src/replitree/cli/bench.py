@@ -81,6 +81,14 @@ def levels(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> 
     _print(run.run_levels(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("quorum")
+def quorum(peer: Peer = None, rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure inserts that two replicas must have on disk, by 1 and by 50 clients."""
+    from replitree.bench import run
+
+    _print(run.run_quorum(peer=peer is not None, rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("merges")
 def merges(
     peer: Peer = None,  # noqa: ARG001 - accepted as by the others; the peer is simulated

@@ -120,6 +120,8 @@ def insert(  # noqa: PLR0913, PLR0917 - each is an option of the command
         "duplicates": done.rows_duplicate,
         "slices": done.slices,
         "token": named,
+        "index": done.index,
+        "settled": done.settled,
         "seconds": round(seconds, 3),
     }
     text = f"{counted(done.rows_inserted, 'row')} inserted into {table} in {seconds:.1f} s"

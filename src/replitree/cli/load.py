@@ -40,12 +40,16 @@ class Progress:
         What happened so far.
     bytes_read
         Of the file; compressed bytes when it is compressed.
+    index, settled
+        The highest positions so far: of an insert, and of the end of a quorum; None when there is none, or it is not known.
     """
 
     slices: int = 0
     rows_inserted: int = 0
     rows_duplicate: int = 0
     bytes_read: int = 0
+    index: int | None = None
+    settled: int | None = None
 
 
 def load(
@@ -131,7 +135,13 @@ def _insert(table: Table, piece: Any, asked: _Asked, done: Progress, rows: Rows)
         done.rows_inserted + (0 if duplicate else piece.num_rows),
         done.rows_duplicate + (piece.num_rows if duplicate else 0),
         rows.bytes_read(),
+        _highest(done.index, result.index),
+        _highest(done.settled, result.settled),
     )
+
+
+def _highest(*positions: int | None) -> int | None:
+    return max((each for each in positions if each is not None), default=None)
 
 
 def _overwrite(
@@ -151,9 +161,9 @@ def _overwrite(
             report(Progress(bytes_read=rows.bytes_read()))
 
     reader = pa.RecordBatchReader.from_batches(rows.schema, batches())
-    duplicate = table.insert(reader, token=token, overwrite=overwrite).outcome == "duplicate"
-    inserted, present = (0, counted) if duplicate else (counted, 0)
-    done = Progress(1, inserted, present, rows.bytes_read())
+    result = table.insert(reader, token=token, overwrite=overwrite)
+    inserted, present = (0, counted) if result.outcome == "duplicate" else (counted, 0)
+    done = Progress(1, inserted, present, rows.bytes_read(), result.index)
     report(done)
     return token, done
 

@@ -86,12 +86,21 @@ class InsertResult:
         ``empty``: then the index is that of the drop, if the table was to be emptied.
     token
         The token that identified it; None when its content did.
+    settled
+        Of an insert with a quorum: the position at which it was settled, which is above `index`.  A read that is to show it
+        waits for this one.
     """
 
     index: int | None
     rows: int
     outcome: str
     token: str | None
+    settled: int | None = None
+
+    @property
+    def counts_at(self) -> int | None:
+        """The position from which on strict reads show it: what `min_index` of a read asks for."""
+        return self.index if self.settled is None else self.settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,8 @@ class Written:
     ----------
     index
         The highest log index of an insert, a drop or an alter; -1 before the first.
+    settled
+        The highest log index at which an insert with a quorum was settled; -1 before the first.  Strict reads need it.
     mutated
         The highest log index of a mutation that was finished; -1 before the first.
     seen
@@ -120,14 +131,18 @@ class Written:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.index = -1
+        self.settled = -1
         self.mutated = -1
         self.seen = 0
 
-    def add(self, index: int | None) -> None:
-        """Take note of an insert, a drop or an alter."""
+    def add(self, index: int | None, settled: int | None = None) -> None:
+        """Take note of an insert, a drop or an alter; of an insert with a quorum also where it was settled."""
         if index is not None and index > self.index:
             with self._lock:
                 self.index = max(self.index, index)
+        if settled is not None and settled > self.settled:
+            with self._lock:
+                self.settled = max(self.settled, settled)
 
     def saw(self, position: int) -> None:
         """Take note of a read."""
@@ -294,8 +309,8 @@ class Inserter:
         return open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s, writer=writer)
 
     def _result(self, inserted: Inserted, token: str | None) -> InsertResult:
-        self._written.add(inserted.index)
-        return InsertResult(inserted.index, inserted.rows, inserted.outcome, token)
+        self._written.add(inserted.index, inserted.settled)
+        return InsertResult(inserted.index, inserted.rows, inserted.outcome, token, inserted.settled)
 
     @staticmethod
     def check_token(token: str | None, *, deduplicate: bool, overwrite: Overwrite | None = None) -> str | None:

@@ -48,8 +48,8 @@ class ReadRequest:
     level
         What it is promised; None is eventual.
     min_index
-        The entry at this log index and all before it must be included; None: what the client has written, -1: nothing.  At
-        a strict level what it has written and seen always is.
+        The entry at this log index (`InsertResult.counts_at`) and all before it must be included; None: what the client has
+        written, -1: nothing.  At a strict level what it has written and seen always is.
     as_of
         Exactly what the log has below this index.
     lease_s
@@ -110,7 +110,7 @@ class ReadRequest:
     def _included(self, written: Written) -> int:
         """Return the index below which everything must be included in a strict read: what was written always must."""
         asked = -1 if self.min_index is None else self.min_index
-        return max(0, asked + 1, written.index + 1, written.mutated + 1)
+        return max(0, *(index + 1 for index in (asked, written.index, written.settled, written.mutated)))
 
     def in_time(self, call: Callable[[ReplicaInfo, float, float], T]) -> Callable[[ReplicaInfo, float], T]:
         """Return a call that ends the round of the replicas when the time is over and one has said that it is behind.

@@ -315,7 +315,7 @@ class Table(TableChanges):
         Parameters
         ----------
         min_index
-            The entry at this log index (`InsertResult.index`) and all before it must be included.  By default whatever this
+            The entry at this log index (`InsertResult.counts_at`) and all before it must be included.  By default whatever this
             connection has inserted or changed must; -1 asks for nothing (at the level eventual).
         level
             ``"eventual"`` (the default): whatever a replica has at the moment, whole inserts only.  ``"sequential"``: exactly

@@ -52,11 +52,12 @@ Overwrite: TypeAlias = Literal["all", "partitions"]
 
 
 class Inserted(msgspec.Struct, frozen=True):
-    """What a replica answers to an insert."""
+    """What a replica answers to an insert; `settled` is where its quorum ended, if it has one."""
 
     outcome: str
     rows: int
     index: int | None = None
+    settled: int | None = None
 
 
 class _Opened(msgspec.Struct, frozen=True):

@@ -466,16 +466,24 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """The rows are in the table, at this index, for good."""
+    """The rows are in the table, at this index, for good.
+
+    `settled` is the index of the entry that ended the quorum of an insert with one, if that is known.
+    """
 
     index: LogIndex
+    settled: LogIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """An insert with this block id is in the table already, at `index` (None when its log entry is gone by now)."""
+    """An insert with this block id is in the table already, at `index` (None when its log entry is gone by now).
+
+    `settled` as of `Inserted`.
+    """
 
     index: LogIndex | None
+    settled: LogIndex | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 1. *files*     publish this replica's own staged parts, fetch the others, or make them: every file verified and synced
 2. *register*  create the nodes of the new parts, delete those of the parts that they replace, and delete the queue entries,
-               one commit for a batch of inserts or for one other entry
+               one commit for a batch of inserts or for one other entry; of inserts with a quorum it also says that this
+               replica has their parts (`protocol.quorum`)
 3. *reveal*    local reads show the new parts and no longer the old ones
-4. *join*      of an insert with a quorum: say that this replica has its parts (`protocol.quorum`)
+4. *join*      where another replica was faster to say so: say it now
 
 Entries may be executed in any order and at the same time, but a drop only after everything before it that could bring back what
 it removes (`registration.blockers`).  What the table does not have any more at the pointer, because a drop has followed, is not
@@ -13,6 +14,8 @@ Every step is idempotent.
 """
 
 from __future__ import annotations
+
+from typing import TypeAlias
 
 from replitree.protocol.drop import execute_drop, execute_overwrite
 from replitree.protocol.effects import (
@@ -46,7 +49,7 @@ from replitree.protocol.merge import execute_merge
 from replitree.protocol.mutate import execute_mutation
 from replitree.protocol.parts import Part, inserted_part, parse_part
 from replitree.protocol.pull import Queued
-from replitree.protocol.quorum import join_all
+from replitree.protocol.quorum import count_first, join_all
 from replitree.protocol.registration import (
     Executed,
     ExecuteOutcome,
@@ -56,6 +59,8 @@ from replitree.protocol.registration import (
     finish,
     register,
 )
+
+_Inserts: TypeAlias = tuple[tuple[LogIndex, GetEntry], ...]
 
 EXECUTE_ENTRIES_MAX = 64
 """Queue entries registered in one commit."""
@@ -117,11 +122,37 @@ def _execute_inserts(
     if not done:
         return Executed((), postponed)
     brought = tuple(part for item in done for part in _wanted(replica, view, item) if part[0].name not in lost)
-    outcome = yield from _register(replica, epoch, view, done, brought, instead)
+    first, later = _to_count(replica, view, done, brought, frozenset(index for index, _ in wanted))
+    outcome = yield from _register(replica, epoch, view, done, brought, instead, count_first(replica, first))
     if not isinstance(outcome, Executed):
         return outcome
-    yield from join_all(replica, epoch, tuple((item.index, item.entry) for item in done))
+    yield from join_all(replica, epoch, (*first, *later) if outcome.left_out else later)
     return Executed(outcome.done, postponed)
+
+
+def _to_count(
+    replica: Replica,
+    view: View,
+    done: tuple[Queued, ...],
+    brought: tuple[tuple[Part, str], ...],
+    fetched: frozenset[LogIndex],
+) -> tuple[_Inserts, _Inserts]:
+    """Return the open inserts for which the replica counts itself as it registers them, and those for which it does so then.
+
+    For one that it has written and published itself it is counted from the beginning.
+    """
+    first: list[tuple[LogIndex, GetEntry]] = []
+    later: list[tuple[LogIndex, GetEntry]] = []
+    here = frozenset(part for part, _ in brought)
+    for item in done:
+        assert isinstance(item.entry, GetEntry)
+        if item.index not in view.opened:
+            continue
+        if item.entry.replica != replica.name:
+            first.append((item.index, item.entry))
+        elif item.index in fetched or not all(part in here for part, _ in _parts(item)):
+            later.append((item.index, item.entry))
+    return tuple(first), tuple(later)
 
 
 def _fetch_later_forms(replica: Replica, view: View, parts: tuple[str, ...]) -> Procedure[dict[Part, str]]:
@@ -143,8 +174,9 @@ def _register(
     done: tuple[Queued, ...],
     brought: tuple[tuple[Part, str], ...],
     instead: dict[Part, str],
+    counting: tuple[Operation, ...],
 ) -> Procedure[ExecuteOutcome]:
-    """Register the parts of inserts, or what was fetched in their place."""
+    """Register the parts of inserts, or what was fetched in their place; and count the replica, if that holds."""
     operations: list[Operation] = []
     shown: list[Part] = []
     for part, content_hash in brought:
@@ -158,7 +190,7 @@ def _register(
         shown.append(cover)
         gone += replaced
     indexes = tuple(item.index for item in done)
-    return (yield from finish(replica, epoch, indexes, tuple(operations), tuple(shown), tuple(gone)))
+    return (yield from finish(replica, epoch, indexes, tuple(operations), tuple(shown), tuple(gone), counting))
 
 
 def _publish_own(

@@ -3,15 +3,19 @@
 The insert's commit also creates ``quorum/status/<insert id>``, in which the writer is named.  From then on the insert is *open*
 (`protocol.fold`), until exactly one of two things happens, each in one commit that deletes that node by its version:
 
-* `join`     a replica that has brought the parts adds itself; the one that completes the number appends `settle`
+* *counting* a replica that has brought the parts adds itself; the one that completes the number appends `settle`
 * `give_up`  the writer when its patience is over, or the leader, appends `fail` and frees the block ids
 
-So the log says of every insert what became of it, once and for all replicas, and whoever waits for it answers by the entry that
-it has pulled (`answer_awaited`).  That the node is gone answers nothing: that is so in both cases.
+So the log says of every insert what became of it, once and for all replicas, and whoever waits for it answers by that entry
+as soon as it has read it, pulled or not (`answer_awaited`).  That the node is gone answers nothing: that is so in both cases.
 
 *Who has the parts.*  A replica that has executed the insert's entry: it has registered them, or what they became by merges and
 mutations, or they were dropped by a later entry, which it knows.  The writer has them from the commit on: they are staged and
 synced, and nobody sweeps what was committed.  A replica whose files are broken does not count itself.
+
+*In one commit.*  Who comes first after the writer registers the parts and counts itself in the same commit, without a look at
+the node before: until then it is as the writer has made it (`count_first`).  Where that does not hold, somebody else was
+faster, or it is over: then the parts are registered alone, and the node is read (`join`).
 
 *Nothing is forgotten.*  Whoever has executed an insert and has not counted itself, because it died or its answer was lost,
 does so when its state is loaded the next time (`rejoin`).  The inserts that are open are written beside its pointer, and the
@@ -49,6 +53,7 @@ from replitree.protocol.effects import (
     Delete,
     Duplicate,
     Epoch,
+    Exists,
     Failed,
     Get,
     GetMany,
@@ -63,6 +68,7 @@ from replitree.protocol.effects import (
     RequestId,
     Set,
     Sync,
+    Version,
 )
 from replitree.protocol.entries import (
     Entry,
@@ -84,6 +90,9 @@ from replitree.protocol.table import NOT_LOST
 from replitree.protocol.values import decode_value
 
 QUORUM_FORMAT = 1
+
+FIRST_VERSION = Version(0)
+"""Version of a node that was not changed since it was created."""
 
 ATTEMPTS_MAX = 16
 """How often a refused or unknown commit is looked at again: more than there are replicas that may be faster."""
@@ -123,6 +132,14 @@ class Awaited:
     entry: GetEntry
     requests: tuple[RequestId, ...]
     is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of an insert with a quorum: the entry that says so, and its own index."""
+
+    index: LogIndex
+    verdict: Verdict
 
 
 _Asked: TypeAlias = Callable[[Table, QuorumValue, Node], Procedure["tuple[Operation, ...] | None"]]
@@ -194,10 +211,35 @@ def join(replica: Replica, epoch: Epoch, index: LogIndex, entry: GetEntry) -> Pr
     return (yield from _change(replica, epoch, entry, count))
 
 
-def join_all(replica: Replica, epoch: Epoch, inserts: tuple[tuple[LogIndex, Entry], ...]) -> Procedure[None]:
-    """Count a replica for those of the entries that it has just executed whose quorum may be open."""
+def count_first(replica: Replica, inserts: tuple[tuple[LogIndex, GetEntry], ...]) -> tuple[Operation, ...]:
+    """Return what counts a replica for inserts of others, in the commit by which it registers their parts.
+
+    They hold only if nobody but the writer was counted before, of each of them, and none is given up: the node is then at the
+    version at which the insert's commit has created it.
+    """
+    counted: list[Operation] = []
+    settles: list[SettleEntry] = []
     for index, entry in inserts:
-        if isinstance(entry, GetEntry) and quorum_of(entry):
+        quorum, path = quorum_of(entry), layout.quorum_status(replica.table, entry.insert)
+        holders = tuple(sorted({entry.replica, replica.name}))
+        if quorum > len(holders):
+            counted.append(Set(path, encode_quorum(QuorumValue(quorum, holders)), FIRST_VERSION))
+        elif quorum:
+            counted.append(Delete(path, FIRST_VERSION))
+            counted.append(Check(layout.host(Replica(replica.table, entry.replica)), ANY_VERSION))
+            settles.append(SettleEntry(replica.name, entry.insert, index, holders))
+    return (*counted, *_append(replica.table, *settles))
+
+
+def join_all(replica: Replica, epoch: Epoch, inserts: tuple[tuple[LogIndex, GetEntry], ...]) -> Procedure[None]:
+    """Count a replica for those of the inserts that it has executed whose quorum is open, wherever it is not counted yet."""
+    paths = tuple(layout.quorum_status(replica.table, entry.insert) for _, entry in inserts if quorum_of(entry))
+    many: Many = (yield GetMany(paths)) if paths else Many(())
+    opened = dict(zip(paths, many.nodes, strict=True))
+    for index, entry in inserts:
+        path = layout.quorum_status(replica.table, entry.insert)
+        node = opened.get(path)
+        if node is not None and replica.name not in decode_quorum(node.value, path).replicas:
             yield from join(replica, epoch, index, entry)
 
 
@@ -273,10 +315,12 @@ def free_blocks(table: Table, insert: GetEntry) -> Procedure[tuple[Operation, ..
     return Set(layout.blocks(table), parent.value, parent.version), *deletes
 
 
-def _append(table: Table, verdict: Verdict) -> tuple[Operation, ...]:
-    """Return what appends the end of a quorum to the log."""
-    open_log = Check(layout.open_log(table), ANY_VERSION)
-    return open_log, Create(layout.log_create(table), encode_entry(verdict), sequential=True)
+def _append(table: Table, *verdicts: Verdict) -> tuple[Operation, ...]:
+    """Return what appends the ends of quorums to the log."""
+    if not verdicts:
+        return ()
+    path, open_log = layout.log_create(table), Check(layout.open_log(table), ANY_VERSION)
+    return open_log, *(Create(path, encode_entry(verdict), sequential=True) for verdict in verdicts)
 
 
 def _change(replica: Replica, epoch: Epoch, entry: GetEntry, asked: _Asked) -> Procedure[bool]:
@@ -319,33 +363,34 @@ def _last_parent(table: Table) -> Procedure[Table]:
 # --- when it is over ----------------------------------------------------------------------------------------------------------
 
 
-def find_verdict(table: Table, index: LogIndex) -> Procedure[Verdict | None]:
+def find_end(table: Table, index: LogIndex) -> Procedure[Ended | None]:
     """Search the log for what became of the insert at `index`; None: it is open, or the entry that tells is gone."""
-    found: list[Verdict] = []
 
-    def is_it(_: LogIndex, entry: Entry) -> bool | None:
+    def is_it(at: LogIndex, entry: Entry) -> Ended | None:
         if not isinstance(entry, SettleEntry | FailEntry) or entry.index != index:
             return None
-        found.append(entry)
-        return True
+        return Ended(at, entry)
 
-    yield from search_log(table, LogIndex(index + 1), is_it)
-    return found[0] if found else None
+    return (yield from search_log(table, LogIndex(index + 1), is_it))
 
 
-def answer_awaited(table: Table, awaited: Awaited) -> Procedure[None]:
-    """Answer those who wait for a quorum; the caller has pulled the log so far that the insert is open no more."""
-    verdict = yield from find_verdict(table, awaited.index)
+def answer_awaited(table: Table, awaited: Awaited, known: Ended | None = None) -> Procedure[None]:
+    """Answer those who wait for a quorum; the caller has pulled the log so far that the insert is open no more.
+
+    `known` is the entry that ended it, if the caller has it still: then the log is not asked.
+    """
+    end = (yield from find_end(table, awaited.index)) if known is None else known
     answer: ClientAnswer
-    if isinstance(verdict, FailEntry):
+    if end is not None and isinstance(end.verdict, FailEntry):
         answer = Failed(
             f"fewer than {quorum_of(awaited.entry)} replicas had it in time, so it was taken back on all of them:"
             " nothing of it is in the table; insert it again"
         )
-    elif verdict is None and not (yield from _keeps_its_id(table, awaited.entry)):
+    elif end is None and not (yield from _keeps_its_id(table, awaited.entry)):
         answer = OutcomeUnknown()
     else:
-        answer = Duplicate(awaited.index) if awaited.is_duplicate else Inserted(awaited.index)
+        settled = None if end is None else end.index
+        answer = Duplicate(awaited.index, settled) if awaited.is_duplicate else Inserted(awaited.index, settled)
     yield from answer_all(awaited, answer)
 
 
@@ -377,16 +422,20 @@ class Replicas:
 
 
 def count_replicas(table: Table) -> Procedure[Replicas]:
-    """Count the replicas of a table, and those that can take part in a quorum now."""
-    names: tuple[str, ...] = (yield Children(layout.replicas(table))) or ()
-    replicas = tuple(Replica(table, name) for name in names)
-    paths = (*(layout.is_active(each) for each in replicas), *(layout.is_lost(each) for each in replicas))
-    many: Many = (yield GetMany(paths)) if paths else Many(())
-    active, lost = many.nodes[: len(names)], many.nodes[len(names) :]
+    """Count the replicas of a table, and those that can take part in a quorum now; all that the answer goes by is watched.
+
+    A watch is set before what it is for is read.
+    """
+    names: tuple[str, ...] = (yield Children(layout.replicas(table), watch=True)) or ()
+    active: list[str] = []
+    for name in names:
+        yield Exists(layout.is_lost(Replica(table, name)), watch=True)
+        if (yield Exists(layout.is_active(Replica(table, name)), watch=True)):
+            active.append(name)
+    paths = tuple(layout.is_lost(Replica(table, name)) for name in active)
+    marks: Many = (yield GetMany(paths)) if paths else Many(())
     live = tuple(
-        name
-        for name, is_active, mark in zip(names, active, lost, strict=True)
-        if is_active is not None and mark is not None and mark.value == NOT_LOST
+        name for name, mark in zip(active, marks.nodes, strict=True) if mark is not None and mark.value == NOT_LOST
     )
     return Replicas(len(names), live)
 

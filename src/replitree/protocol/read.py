@@ -5,22 +5,26 @@ What a read shows is a function of the log alone: the settled parts of ``fold(lo
 ================  ==========================================================================================================
 ``eventual``      no position: whatever the replica shows at the moment, whole inserts only
 ``sequential``    n is the replica's own pointer, or what the client has seen or written before, if that is higher
-``linearizable``  n is the end of the log, asked for after a `Sync`; or what the client has seen, if that is higher
+``linearizable``  n is the end of the log, asked for after a commit; or what the client has seen, if that is higher
 ================  ==========================================================================================================
 
 Order of a read, whatever its level: find n (`position_of`), wait until everything below n is executed (`is_readable`), then
-show exactly ``fold(log[0:n])`` (`parts_at`).  The end of the log is asked for *after* the read began and *after* the `Sync`, so
-it lies above every entry that was acknowledged before.  What is executed above n is not shown: entries are executed in any
-order, and a read that showed one without an earlier one would be at no position at all.
+show exactly ``fold(log[0:n])`` (`parts_at`).  The end of the log is asked for *after* the read began and *after* a commit that
+changes nothing, so it lies above every entry that was acknowledged before.  What is executed above n is not shown: entries are
+executed in any order, and a read that showed one without an earlier one would be at no position at all.
 
-The `Sync` counts for its session only.  A new session may begin behind it, so a session that has changed meanwhile is a doubt
-like that after a commit without an answer: nothing is believed, and the caller asks again.
+A `Sync` would not do.  ZooKeeper's leader answers one by itself, and one that was deposed and does not know it yet answers from
+a past that is over.  A commit needs the quorum of the servers, also one that only checks a node: once it is applied, the
+session sees whatever was committed before.
+
+The commit counts for its session only.  A new session may begin behind it, so a session that has changed meanwhile is a doubt
+like a commit without an answer: nothing is believed, and the caller asks again.
 
 Merges need not be executed: the rows are the same before and after.  Mutations must be.
 
 Absent on purpose: time limits.  Whoever waits gives up with an error; nothing older is ever shown instead.
 
-(ClickHouse's ``select_sequential_consistency`` asks without a `Sync`, and hides a merged part that reaches over its limit.)
+(ClickHouse's ``select_sequential_consistency`` asks without either, and hides a merged part that reaches over its limit.)
 """
 
 from __future__ import annotations
@@ -29,8 +33,18 @@ from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias, assert_never, get_args
 
 from replitree.protocol import layout
-from replitree.protocol.effects import CurrentSession, Exists, LogIndex, NextNumber, Procedure, Sync
-from replitree.protocol.entries import MergeEntry
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Commit,
+    CurrentSession,
+    Exists,
+    LogIndex,
+    NextNumber,
+    Procedure,
+)
+from replitree.protocol.entries import FailEntry, GetEntry, MergeEntry, inserted_parts
 from replitree.protocol.fold import Change, settled
 from replitree.protocol.layout import PARENT_ENTRIES, Table
 from replitree.protocol.part_set import PartSet
@@ -73,13 +87,16 @@ def position_of(level: ReadLevel, at_least: LogIndex, pointer: LogIndex, end: Lo
 
 
 def end_of_log(table: Table) -> Procedure[LogIndex | None]:
-    """Return an index above every entry that was in the log when this began; None when the session has changed meanwhile.
+    """Return an index above every entry that was in the log when this began.
+
+    None when that is in doubt: the commit has no answer, or the session has changed meanwhile; or when there is no such table.
 
     A parent that the log has left is closed before the next one is there: when no further parent is seen, everything that was
-    committed before the `Sync` is below the number that was read.
+    committed before is below the number that was read.
     """
     session = yield CurrentSession()
-    yield Sync(layout.log(table))
+    if not isinstance((yield Commit(Check(layout.log(table), ANY_VERSION))), Applied):
+        return None
     parent = table.parent
     number = yield NextNumber(layout.log_parent(table, parent))
     while (yield Exists(layout.log_parent(table, parent + 1))):
@@ -88,6 +105,52 @@ def end_of_log(table: Table) -> Procedure[LogIndex | None]:
     if number is None or (yield CurrentSession()) != session:
         return None
     return LogIndex(parent * PARENT_ENTRIES + number)
+
+
+def shown_now(held: PartSet, queue: Iterable[Queued]) -> tuple[Part, ...]:
+    """Return what an eventual read shows: whole inserts, each once.
+
+    An insert whose quorum was given up may be partly gone, because a merge reaches over its block in one of its partitions; and
+    it may be there again, under a later index.  So what is known to have failed is not shown any more.
+
+    Parameters
+    ----------
+    held
+        What the replica has registered, whatever it is the state of.
+    queue
+        What it has pulled and not executed.
+    """
+    failed = frozenset(
+        part
+        for entry in (item.entry for item in queue)
+        if isinstance(entry, FailEntry)
+        for partition in entry.partitions
+        for part in held.between(partition, entry.index, entry.index)
+        if part.is_within(entry.index, entry.index)
+    )
+    return tuple(part for part in held if part not in failed) if failed else tuple(held)
+
+
+def shown_partly(held: PartSet, parts: PartSet, queue: Iterable[Queued]) -> LogIndex | None:
+    """Return an insert that an eventual read would show in one of its partitions and not in another; None: there is none.
+
+    A replica that catches up may have fetched the result of a merge, with rows of an insert that it has yet to execute.
+
+    Parameters
+    ----------
+    held, parts
+        What the replica has registered, and the table at its pointer.
+    queue
+        What it has pulled and not executed.
+    """
+    for item in queue:
+        if isinstance(item.entry, GetEntry) and len(item.entry.parts) > 1:
+            brought = inserted_parts(item.entry, item.index)
+            lacking = [part for part in brought if held.covering(part) is None]
+            wanted = any(parts.covering(part) is not None for part in lacking)
+            if wanted and len(lacking) < len(brought):
+                return item.index
+    return None
 
 
 def is_readable(

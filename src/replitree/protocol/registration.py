@@ -55,6 +55,8 @@ class View:
         See `to_be_kept`.
     broken
         What is held and not whole on disk: nothing can be made of it.
+    opened
+        The inserts whose quorum is open at the pointer, ascending.
     """
 
     parts: PartSet
@@ -63,6 +65,7 @@ class View:
     makes: bool = True
     kept: PartSet = PartSet()  # noqa: RUF009 - immutable
     broken: frozenset[Part] = frozenset()
+    opened: tuple[LogIndex, ...] = ()
 
     def wants(self, part: Part) -> bool:
         """Whether the table still has a part's rows, and the replica has them neither as this part nor as a later one."""
@@ -127,10 +130,14 @@ class Postponed:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """`done` left the queue, what they brought is registered and visible; `postponed` stay in it."""
+    """`done` left the queue, what they brought is registered and visible; `postponed` stay in it.
+
+    `left_out`: so did all of it, but for the operations that were not certain to hold (`finish`).
+    """
 
     done: tuple[LogIndex, ...]
     postponed: tuple[Postponed, ...] = ()
+    left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +197,20 @@ def finish(
     operations: tuple[Operation, ...] = (),
     shown: tuple[Part, ...] = (),
     gone: tuple[Part, ...] = (),
+    uncertain: tuple[Operation, ...] = (),
 ) -> Procedure[ExecuteOutcome]:
-    """Commit what an execution has brought, take its entries out of the queue, and let reads see it."""
-    committed = yield Commit(
-        Check(layout.host(replica), epoch), *operations, *(leave_queue(replica, index) for index in done)
-    )
+    """Commit what an execution has brought, take its entries out of the queue, and let reads see it.
+
+    `uncertain` go along if all of them hold; otherwise the commit is made without them.
+    """
+    certain = (Check(layout.host(replica), epoch), *operations, *(leave_queue(replica, index) for index in done))
+    committed = yield Commit(*certain, *uncertain)
+    left_out = isinstance(committed, Refused) and committed.operation in uncertain
+    if left_out:
+        committed = yield Commit(*certain)
     if isinstance(committed, Applied) and (shown or gone):
         yield Reveal(tuple(part.name for part in shown), tuple(part.name for part in gone))
-    return Executed(done) if isinstance(committed, Applied) else failure(committed)
+    return Executed(done, left_out=left_out) if isinstance(committed, Applied) else failure(committed)
 
 
 def failure(committed: Committed) -> QueueMoved | Fenced:

@@ -3,7 +3,8 @@
 Guarantees: what a reader hears was asked of coordination after the reader came.  At any time one question is on its way,
 and one more is to follow, which answers all who come meanwhile: so any number of readers costs one question at a time.
 
-The question is fenced (`protocol.read`): when the session changes under it, it is asked again.
+The question is a commit and what follows it in the same session (`protocol.read`): when the commit has no answer, or the
+session changes, it is asked again.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.read import end_of_log
 from replitree.replica.runner import Performer
 
-SESSIONS_MAX = 3
-"""Sessions that may change under one question before the reader hears that coordination is not to be had."""
+ATTEMPTS_MAX = 3
+"""How often a question is asked that ends in doubt, before the readers hear that coordination is not to be had."""
 
 
 class Host(Protocol):
@@ -78,11 +79,14 @@ class EndOfLog:
 
     def _ask(self) -> LogIndex:
         host = self._host
-        for _ in range(SESSIONS_MAX):
+        for _ in range(ATTEMPTS_MAX):
             end = host.performer.run(end_of_log(host.replica.table))
             if end is not None:
                 return end
-        raise CoordinationUnavailable(f"the coordination session of replica {host.replica.name} has just changed")
+        raise CoordinationUnavailable(
+            f"coordination did not tell replica {host.replica.name} the end of the log: {ATTEMPTS_MAX} times the answer"
+            " was lost, or the session has changed; try again, or ask another replica"
+        )
 
 
 def _nobody_waits(question: asyncio.Task[LogIndex]) -> None:

@@ -23,8 +23,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from replitree.errors import CorruptPart, StoreError
+from replitree.errors import CorruptPart, ReplitreeError, StoreError
 from replitree.protocol.effects import Fetched, FetchPart, NotFetched, StoreFailed
+from replitree.replica.received_ahead import ReceivedAhead
 from replitree.storage.disk import PartStore
 from replitree.storage.disk_fetch import ReceivedPart
 from replitree.storage.durable import file_bytes
@@ -117,6 +118,7 @@ class Exchange:
         self._connections = _Connections()
         self._opened: set[http.client.HTTPConnection] = set()
         self._avoided: dict[str, float] = {}
+        self._ahead = ReceivedAhead()
 
     def close(self) -> None:
         """Stop fetching and close every connection, whichever thread opened it."""
@@ -125,13 +127,26 @@ class Exchange:
         for connection in list(self._opened):
             connection.close()
 
+    def begin(self, fetch: FetchPart) -> None:
+        """Begin to receive a small part that `fetch` will be asked for soon; nothing is published before."""
+        if not self._store.has_part(fetch.part):
+            self._ahead.begin(fetch, lambda: self._sources.submit(self._receive, fetch))
+
     def fetch(self, fetches: Sequence[FetchPart]) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
         """Fetch parts, several of one source in one request; one outcome for each, in order."""
-        outcomes: dict[str, Fetched | NotFetched | StoreFailed] = {}
+        with self._ahead.taking(fetches) as received:
+            return self._fetch(fetches, received)
+
+    def _fetch(
+        self, fetches: Sequence[FetchPart], received: Sequence[ReceivedPart]
+    ) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
+        outcomes: dict[str, Fetched | NotFetched | StoreFailed] = self._publish(received)
         for fetch in fetches:
+            if fetch.part in outcomes:
+                continue
             if self._store.has_part(fetch.part) and self._store.manifest(fetch.part).content_hash == fetch.content_hash:
                 outcomes[fetch.part] = Fetched(fetch.part)
-        if outcomes:
+        if len(outcomes) > len(received):
             self._store.sync_names()  # an earlier try may have stopped before its sync
         for attempt in range(max((len(fetch.sources) for fetch in fetches), default=0)):
             by_source: dict[str, list[FetchPart]] = {}
@@ -140,6 +155,32 @@ class Exchange:
                     by_source.setdefault(fetch.sources[attempt], []).append(fetch)
             outcomes.update(self._fetch_side_by_side(by_source))
         return tuple(outcomes.get(fetch.part, NotFetched(fetch.part, "no source is known")) for fetch in fetches)
+
+    def _receive(self, fetch: FetchPart) -> ReceivedPart | None:
+        """Receive and sync a part that travels in a bundle; None when that does not work, and `fetch` is to find out why."""
+        try:
+            peer = self._peer(fetch.sources[0], False)
+            return None if peer is None else self._receive_from(peer, fetch)
+        except (OSError, http.client.HTTPException, ReplitreeError):
+            return None
+
+    def _receive_from(self, peer: Peer, fetch: FetchPart) -> ReceivedPart | None:
+        try:
+            with closing(self._request(peer, "GET", f"/bundle?{urlencode([('part', fetch.part)])}")) as answer:
+                received = self._read_bundle(answer, {fetch.part: fetch}).received
+        except (OSError, http.client.HTTPException, ReplitreeError) as error:
+            self._give_up(peer.address, error)  # whatever it is: the rest of the answer may still be to come
+            raise
+        return self._store.sync_received(received[0]) if received else None
+
+    def _publish(self, received: Sequence[ReceivedPart]) -> dict[str, Fetched | NotFetched | StoreFailed]:
+        """Publish what was received ahead."""
+        try:
+            if received:
+                self._store.publish_received(received)
+        except StoreError as error:
+            return {each.part: StoreFailed(str(error)) for each in received}
+        return {each.part: Fetched(each.part) for each in received}
 
     def _fetch_side_by_side(
         self, by_source: Mapping[str, Sequence[FetchPart]]

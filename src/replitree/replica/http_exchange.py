@@ -18,6 +18,9 @@ from replitree.storage.manifest import MANIFEST_FILE
 BUNDLE_AT_ONCE = 4
 """Parts of a bundle that are read together; of a larger bundle the rest follows part by part, so that memory is bounded."""
 
+PUBLISHED_S_MAX = 0.02
+"""How long a part is waited for that an insert may be about to publish, in seconds."""
+
 
 class ExchangeHandlers(Handlers):
     """The handlers."""
@@ -41,7 +44,7 @@ class ExchangeHandlers(Handlers):
             raise BadInput(f"ask for 1 to {BUNDLE_PARTS_MAX} parts")
         for part in parts:
             parse_part(part)
-        pieces = await asyncio.to_thread(lambda: [_bundle_piece(table, part) for part in parts[:BUNDLE_AT_ONCE]])
+        pieces = await asyncio.to_thread(_bundle_pieces, table, parts[:BUNDLE_AT_ONCE])
         if len(parts) <= BUNDLE_AT_ONCE:
             return web.Response(body=b"".join(pieces), content_type="application/octet-stream")
         response = web.StreamResponse()
@@ -80,6 +83,13 @@ class ExchangeHandlers(Handlers):
 
     async def _last_check(self, request: web.Request) -> web.Response:
         return json_response(self._table(request).checker.last.as_json())
+
+
+def _bundle_pieces(table: TableReplica, parts: list[str]) -> list[bytes]:
+    """Return the first parts of a bundle; a single one is often asked for in the moment in which it is published."""
+    if len(parts) == 1:
+        table.store_performer.await_published(parts[0], PUBLISHED_S_MAX)
+    return [_bundle_piece(table, part) for part in parts]
 
 
 def _bundle_piece(table: TableReplica, part: str) -> bytes:

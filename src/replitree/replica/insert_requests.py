@@ -47,12 +47,13 @@ class InsertRequests:
         """
         await self.back_pressure(table)
         waiter = self.mailbox.expect()
+        checked = None if wish is None else table.quorums.checked(wish)
 
         def take() -> Pending:
-            return self.take(table, body, token, overwrite, waiter.deliver, wish)
+            return self.take(table, body, token, overwrite, waiter.deliver, checked or wish)
 
         try:
-            is_quick = len(body) <= INLINE_PARSE_BYTES and wish is None
+            is_quick = len(body) <= INLINE_PARSE_BYTES and (wish is None or checked is not None)
             pending = take() if is_quick else await asyncio.to_thread(take)
         except SchemaMismatch:
             if not await asyncio.to_thread(_has_changed, table):

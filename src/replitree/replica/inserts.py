@@ -45,7 +45,9 @@ from replitree.protocol.effects import OutcomeUnknown as UnknownAnswer
 from replitree.protocol.entries import EVERY_PARTITION, FailEntry, decode_block, quorum_of
 from replitree.protocol.insert import Found, Inserter, Request, find_insert, insert
 from replitree.protocol.layout import Replica
-from replitree.protocol.quorum import find_verdict
+from replitree.protocol.quorum import find_end
+from replitree.protocol.run import run
+from replitree.replica.appends import Appends, Perform
 from replitree.replica.block_ids import block_of, content_block, token_block
 from replitree.replica.definitions import Definitions
 from replitree.replica.group_commit import GroupCommitter, Pending
@@ -80,6 +82,7 @@ class Host(Protocol):
     store_performer: StorePerformer
     progress: Progress
     quorums: Quorums
+    appends: Appends
     metrics: Metrics
     log: Log
     me: bytes
@@ -265,10 +268,12 @@ class Inserts:
         """Return what is known of an earlier insert with a quorum."""
         table = self._host.replica.table
         is_open = self._host.performer.perform(Get(layout.quorum_status(table, found.entry.insert))) is not None
-        verdict = self._host.performer.run(find_verdict(table, found.index))
-        if is_open and verdict is None:
+        end = self._host.performer.run(find_end(table, found.index))
+        if is_open and end is None:
             raise OutcomeUnknown("its quorum is still open; ask again with the same token", token)
-        return None if isinstance(verdict, FailEntry) else Duplicate(found.index)
+        if end is not None and isinstance(end.verdict, FailEntry):
+            return None
+        return Duplicate(found.index, None if end is None else end.index)
 
     def attach(self, detached: Detached, deliver: Deliver) -> Pending:
         """Queue a detached part; it becomes an insert of its own.  Raises as `upload`."""
@@ -338,7 +343,10 @@ class Inserts:
         try:
             with host.store_performer.holding(staging, {pending.id: pending.payload for pending in group}):
                 requests = tuple(Request(pending.id, pending.block) for pending in group)
-                awaited = host.performer.run(insert(inserter, epoch, staging, requests))
+                perform: Perform = host.performer.perform
+                if first.quorum:
+                    perform = host.appends.noting(host.replica.table, perform)
+                awaited = run(insert(inserter, epoch, staging, requests), perform)
             waits = {request for each in awaited for request in each.requests}
             for pending in group:
                 pending.waits = pending.id in waits
@@ -429,13 +437,18 @@ def result_of(answer: ClientAnswer, rows: int, token: str, *, waited: bool = Fal
         The rows may be in the table.
     """
     match answer:
-        case Inserted(index):
-            return {"outcome": "inserted", "index": index, "rows": rows}
-        case Duplicate(index):
-            return {"outcome": "duplicate", "index": index, "rows": rows}
+        case Inserted(index, settled):
+            return _told("inserted", index, settled, rows)
+        case Duplicate(index, settled):
+            return _told("duplicate", index, settled, rows)
         case Failed(reason) if waited:
             raise QuorumNotReached(f"the insert has failed: {reason}")
         case Failed(reason):
             raise ReadOnly(f"nothing was inserted: {reason}")
         case UnknownAnswer():
             raise OutcomeUnknown("the rows may be in the table; repeat the insert with the same token", token)
+
+
+def _told(outcome: str, index: LogIndex | None, settled: LogIndex | None, rows: int) -> dict[str, object]:
+    told: dict[str, object] = {"outcome": outcome, "index": index, "rows": rows}
+    return told if settled is None else {**told, "settled": settled}

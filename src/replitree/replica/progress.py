@@ -3,9 +3,9 @@
 This is memory only, a copy of what coordination and the disk say; the pull, execute and life threads change it under one lock.
 
 Reads show the parts that are *held* (registered, and covered by no other) but for those that are *hidden* because their files
-are broken.  Every insert and drop below `index` is executed: its rows are there, or gone.  Merges and mutations do not hold the
-index back: the rows of a merge are the same before and after, and who waits for a mutation waits for its own index
-(`is_executed`, `is_mutated`).
+are broken, and those of inserts that are known to have failed.  Every insert and drop below `index` is executed: its rows are
+there, or gone.  Merges and mutations do not hold the index back: the rows of a merge are the same before and after, and who
+waits for a mutation waits for its own index (`is_executed`, `is_mutated`).
 
 A *loading* takes the whole state from coordination again.  It is not taken over when parts were shown or hidden since it began,
 because it may have been read before that.
@@ -22,13 +22,13 @@ from enum import Enum
 
 from replitree.protocol.drop import removes
 from replitree.protocol.effects import LogIndex
-from replitree.protocol.entries import GetEntry, LostEntry, MergeEntry, MutateEntry
+from replitree.protocol.entries import FailEntry, GetEntry, LostEntry, MergeEntry, MutateEntry
 from replitree.protocol.execute import goes_alone
 from replitree.protocol.fold import maximal
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Loaded, Place, Queued
-from replitree.protocol.read import is_readable
+from replitree.protocol.read import is_readable, shown_now, shown_partly
 from replitree.protocol.registration import View, blockers, to_be_kept
 from replitree.replica.history import History
 
@@ -103,6 +103,8 @@ class Progress:
             entries = tuple(entries)
             self.history.pulled(entries)
             for item in entries:
+                if isinstance(item.entry, FailEntry):
+                    self._names = None
                 if not item.change.is_empty:
                     self._queue[item.index] = item
                     self._per_partition.subtract(part.partition for part in item.change.removed)
@@ -208,7 +210,8 @@ class Progress:
             item, broken = batch[0], frozenset(self._hidden)
             waits = removes(item) or isinstance(item.entry, LostEntry)
             before = blockers(self._queue.values(), self._running, item.index) if waits else ()
-            return View(self.place.parts, self._held, before, makes, to_be_kept(self._queue.values()), broken)
+            kept = to_be_kept(self._queue.values())
+            return View(self.place.parts, self._held, before, makes, kept, broken, self.place.open)
 
     def release(self, batch: Iterable[Queued], done: Iterable[LogIndex], reasons: dict[LogIndex, str]) -> None:
         """Give a batch back: `done` entries leave the queue, those with a reason wait."""
@@ -316,8 +319,16 @@ class Progress:
         """Return the index below which every insert and drop is executed, and the visible parts, in one look."""
         with self.changed:
             if self._names is None:
-                self._names = tuple(part.name for part in self._held if part not in self._hidden)
+                now = shown_now(self._held, self._queue.values())
+                self._names = tuple(part.name for part in now if part not in self._hidden)
             return self._index(), self._names
+
+    def is_partly_shown(self) -> bool:
+        """Whether an insert is visible in one of its partitions, and not yet in another."""
+        with self.changed:
+            return (
+                self.place is not None and shown_partly(self._held, self.place.parts, self._queue.values()) is not None
+            )
 
     @property
     def held(self) -> PartSet:

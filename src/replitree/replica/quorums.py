@@ -1,7 +1,8 @@
 """Quorums on the running replica: who waits for one, who gives up, and what is asked before an insert begins.
 
 One thread answers those who wait.  It looks whenever this replica has come further in the log, and when somebody's patience is
-over: then it lets the insert fail, and answers by the entry that it pulls, as for every other.  Any number may wait.  When
+over: then it lets the insert fail, and answers by the entry that says so, as for every other.  The puller tells of such an
+entry as soon as it has read it (`replica.look_ahead`).  Any number may wait.  When
 coordination does not answer, or the replica is not active, clients hear "outcome unknown": the same insert with the same token
 settles it.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,7 +23,16 @@ from typing import Protocol
 from replitree.errors import BadInput, ReplitreeError, TooFewReplicas
 from replitree.protocol.effects import ClientAnswer, Epoch, LogIndex, OutcomeUnknown, RequestId
 from replitree.protocol.layout import Replica
-from replitree.protocol.quorum import Awaited, answer_awaited, count_replicas, give_up, give_up_overdue
+from replitree.protocol.quorum import (
+    Awaited,
+    Ended,
+    Replicas,
+    answer_awaited,
+    count_replicas,
+    give_up,
+    give_up_overdue,
+)
+from replitree.replica.live_replicas import LiveReplicas
 from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
 from replitree.replica.progress import Progress
@@ -42,16 +53,23 @@ GRACE_S = 5.0
 LOOK_S = 5.0
 """How often the leader looks for inserts whose writers are gone."""
 
+ENDED_MAX = 1_000
+"""Ends of inserts that are remembered: of who waits for an older one, the log is asked."""
+
 RETRY_S = 0.2
 MAJORITY, ALL = "majority", "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a client asks for: a number of replicas, `MAJORITY` or `ALL`, and for how many seconds it waits."""
+    """What a client asks for: a number of replicas, `MAJORITY` or `ALL`, and for how many seconds it waits.
+
+    `is_checked`: it is a number, and so many were there a moment ago.
+    """
 
     size: int | str
     patience_s: float = PATIENCE_S
+    is_checked: bool = False
 
 
 def parse_wish(size: str | None, patience_s: str | None) -> Wish | None:
@@ -63,7 +81,7 @@ def parse_wish(size: str | None, patience_s: str | None) -> Wish | None:
         Neither a number nor a word that there is, or more patience than `PATIENCE_S_MAX`.
 
     >>> parse_wish("majority", None)
-    Wish(size='majority', patience_s=10.0)
+    Wish(size='majority', patience_s=10.0, is_checked=False)
     >>> parse_wish("1", None)
     """
     if size is None or size == "":
@@ -85,6 +103,18 @@ def parse_wish(size: str | None, patience_s: str | None) -> Wish | None:
 def wish_of(query: Mapping[str, str]) -> Wish | None:
     """Return what the query of a request says of a quorum.  Raises as `parse_wish`."""
     return parse_wish(query.get("quorum"), query.get("quorum_timeout_s"))
+
+
+def _size(wish: Wish, replicas: Replicas | None) -> int:
+    """Return how many of these replicas are wished for; for a number it does not matter which there are."""
+    if isinstance(wish.size, int):
+        return wish.size
+    assert replicas is not None
+    return replicas.count // 2 + 1 if wish.size == MAJORITY else replicas.count
+
+
+def _can_reach(wish: Wish, replicas: Replicas) -> bool:
+    return len(replicas.live) >= _size(wish, replicas)
 
 
 class Host(Protocol):
@@ -132,7 +162,9 @@ class Quorums:
         self._host = host
         self._stopping = stopping
         self._answer = answer
+        self.replicas = LiveReplicas(lambda: host.performer.run(count_replicas(host.replica.table)))
         self._waiting: list[_Waiting] = []
+        self._ended: OrderedDict[LogIndex, Ended] = OrderedDict()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._looked_at = 0.0
@@ -160,17 +192,24 @@ class Quorums:
         TooFewReplicas
             So many are not active, or the table does not have them.
         """
-        host = self._host
-        replicas = host.performer.run(count_replicas(host.replica.table))
-        sizes = {MAJORITY: replicas.count // 2 + 1, ALL: replicas.count}
-        size = wish.size if isinstance(wish.size, int) else sizes[wish.size]
-        if len(replicas.live) < size:
-            raise TooFewReplicas(
-                f"table {host.definition.name}: a quorum of {size} was asked for, and of {replicas.count} replicas"
-                f" {len(replicas.live)} can take part now ({', '.join(replicas.live) or 'none'}); nothing was inserted:"
-                " start the others, or ask for fewer"
-            )
+        known = self.replicas.known
+        if not wish.is_checked and (known is None or not _can_reach(wish, known)):
+            known = self.replicas.ask()  # nobody is refused by what may be a moment old
+            if not _can_reach(wish, known):
+                raise TooFewReplicas(
+                    f"table {self._host.definition.name}: a quorum of {_size(wish, known)} was asked for, and of"
+                    f" {known.count} replicas {len(known.live)} can take part now ({', '.join(known.live) or 'none'});"
+                    " nothing was inserted: start the others, or ask for fewer"
+                )
+        size = _size(wish, known)
         return size if size > 1 else 0
+
+    def checked(self, wish: Wish) -> Wish | None:
+        """Return what a wish means now, if that can be told without a question to coordination; it never waits."""
+        known = self.replicas.known
+        if known is None or not _can_reach(wish, known):
+            return None
+        return Wish(_size(wish, known), wish.patience_s, is_checked=True)
 
     def wait(self, awaited: Sequence[Awaited], patience_s: float) -> None:
         """Answer requests when it is known what became of their inserts, and at the latest after some seconds."""
@@ -179,8 +218,17 @@ class Quorums:
         until = time.monotonic() + patience_s
         with self._lock:
             self._waiting += [_Waiting(each, until) for each in awaited]
-        self._host.pull_now()
+        if any(each.is_duplicate for each in awaited):  # of what this replica has appended the puller knows
+            self._host.pull_now()
         self._wake.set()
+
+    def heard(self, ended: Ended) -> None:
+        """Take note of what the log says of an insert; who waits for it is answered."""
+        with self._lock:
+            self._ended[LogIndex(ended.verdict.index)] = ended
+            while len(self._ended) > ENDED_MAX:
+                self._ended.popitem(last=False)
+        self._look()
 
     @property
     def count(self) -> int:
@@ -211,8 +259,9 @@ class Quorums:
     def _settle(self, waiting: _Waiting) -> bool:
         """Answer if it is known what to say, give up if it is time to; True when nobody waits any more."""
         host, awaited = self._host, waiting.awaited
-        if self._is_decided(awaited.index):
-            host.performer.run(answer_awaited(host.replica.table, awaited))
+        ended = self._ended.get(awaited.index)
+        if ended is not None or self._is_decided(awaited.index):
+            host.performer.run(answer_awaited(host.replica.table, awaited, ended))
             return True
         if time.monotonic() < waiting.until:
             return False

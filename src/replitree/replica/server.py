@@ -22,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -48,6 +49,9 @@ from replitree.replica.table_replica import State, TableReplica
 from replitree.replica.vitals import vitals
 from replitree.storage.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
 from replitree.storage.durable import store_errors
+
+if TYPE_CHECKING:
+    from replitree.coordination.trace import CommitTrace
 
 DRAIN_S = 20.0
 RETRY_S = 1.0
@@ -82,12 +86,21 @@ class Server:
         Where the others reach it.
     coordination, root
         Its session, and the node below which the tables lie.
+    trace
+        Where answers to inserts are written down, if anywhere.
     """
 
     def __init__(
-        self, config: ServerConfig, token: str, address: Address, coordination: Coordination, root: str
+        self,
+        config: ServerConfig,
+        token: str,
+        address: Address,
+        coordination: Coordination,
+        root: str,
+        trace: CommitTrace | None = None,
     ) -> None:
         self._config = config
+        self._trace = trace
         self._token = token
         self._root = root
         self._tables: dict[str, TableReplica] = {}
@@ -192,15 +205,18 @@ class Server:
             case Connected():
                 self._wake.set()
                 for table in list(self._tables.values()):
+                    table.quorums.replicas.forget()
                     table.puller.wake()
             case SessionLost():
                 self._lost.set()
                 self._wake.set()
             case Suspended():
+                for table in list(self._tables.values()):
+                    table.quorums.replicas.forget()
                 self.log.warning("coordination suspended")
 
     def _wake_for(self, path: str) -> None:
-        """Wake whoever looks at a node that has changed: a table's log, its leader election, or the tables themselves."""
+        """Tell whoever looks at a node that has changed: a table's log, leader election, replicas, or the tables themselves."""
         prefix = layout.tables(self._root) + "/"
         name, _, rest = path.removeprefix(prefix).partition("/")
         table = self._tables.get(name) if path.startswith(prefix) else None
@@ -208,6 +224,8 @@ class Server:
             table.puller.wake()
         elif table is not None and rest.startswith("leader_election"):
             table.leader.wake()
+        elif table is not None and rest.startswith("replicas"):
+            table.quorums.replicas.forget()
         else:
             self._wake.set()
 
@@ -283,6 +301,8 @@ class Server:
             self.log,
         )
         replica.on_end = self._wake.set
+        if self._trace is not None:
+            replica.on_answer = partial(self._trace.told, table.path)
         replica.start()
         with self._lock:
             self._tables[name] = replica
@@ -372,10 +392,11 @@ async def serve(config: ServerConfig) -> None:
     try:
         address = Address(listen.host, await http.listen(listen.host, listen.port))
         advertised = parse_address(config.advertise, "advertise") if config.advertise else address
+        trace = _open_trace(config)
         session = await asyncio.to_thread(
-            ZooKeeperCoordination, config.zookeeper, session_timeout_s=config.session_timeout_s
+            ZooKeeperCoordination, config.zookeeper, session_timeout_s=config.session_timeout_s, trace=trace
         )
-        server = Server(config, token, advertised, session, session.url.root)
+        server = Server(config, token, advertised, session, session.url.root, trace)
         holder.server = server
         server.on_failure = partial(loop.call_soon_threadsafe, stop.set)
         await asyncio.to_thread(server.start)
@@ -391,6 +412,15 @@ async def serve(config: ServerConfig) -> None:
             await asyncio.wait({loading})
         await http.close()
         os.close(lock)
+
+
+def _open_trace(config: ServerConfig) -> CommitTrace | None:
+    """Begin the trace that the configuration asks for."""
+    if not config.trace:
+        return None
+    from replitree.coordination.trace import CommitTrace
+
+    return CommitTrace(Path(config.trace), config.name)
 
 
 async def _load_the_rest(server: Server, http: HttpServer) -> None:

@@ -109,11 +109,16 @@ def _asked(query: Mapping[str, str]) -> Asked:
 
 
 async def _wait(table: TableReplica, asked: Asked) -> None:
-    """Wait until every insert and drop below `at_least`, and every mutation up to `mutated`, is executed here."""
+    """Wait until every insert and drop below `at_least`, and every mutation up to `mutated`, is executed here.
+
+    And, if what is here now is to be shown, until no insert is here in part.
+    """
     progress = table.progress
 
     def is_there() -> bool:
-        return progress.index >= asked.at_least and (asked.mutated < 0 or progress.is_mutated(asked.mutated))
+        if progress.index < asked.at_least or (asked.mutated >= 0 and not progress.is_mutated(asked.mutated)):
+            return False
+        return asked.as_of is not None or not progress.is_partly_shown()
 
     if not await wait_until(table, is_there, asked.left_s):
         raise _behind(table, max(asked.at_least, asked.mutated + 1))

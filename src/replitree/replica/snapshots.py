@@ -81,6 +81,8 @@ def _parts(host: Host, as_of: LogIndex | None) -> tuple[LogIndex, tuple[str, ...
         unreadable = host.why_unreadable()  # asked now: what was taken before a recovery began is sound
         if unreadable is not None:
             raise ReplicaUnavailable(f"{unreadable}; ask another replica")
+        if as_of is None and progress.is_partly_shown():
+            raise ReplicaUnavailable(f"an insert is here in part on replica {host.replica.name}; try again in a moment")
         if as_of is not None:
             then = _parts_at(host, as_of)
             index, parts = as_of, tuple(part.name for part in then)

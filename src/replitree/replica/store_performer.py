@@ -9,6 +9,7 @@ A result is published only where no part of its name has other content: the prot
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -83,6 +84,7 @@ class StorePerformer:
         self._old_parts = old_parts
         self._host = host
         self._lock = threading.Lock()
+        self._let_go = threading.Condition(self._lock)
         self._held: set[str] = set()
         self._payloads: dict[RequestId, Any] = {}
         self._publishing = threading.Lock()
@@ -102,6 +104,15 @@ class StorePerformer:
                 self._held.discard(staging)
                 for request in payloads:
                     self._payloads.pop(request, None)
+                self._let_go.notify_all()
+
+    def await_published(self, part: str, wait_s: float) -> None:
+        """Wait up to some seconds for a part that an insert may be about to publish, as long as one runs here."""
+        deadline = time.monotonic() + wait_s
+        with self._let_go:
+            while self._held and not self._store.has_part(part):
+                if not self._let_go.wait(deadline - time.monotonic()):
+                    return
 
     @contextmanager
     def holding_results(self, results: Sequence[Part]) -> Iterator[None]:
@@ -189,6 +200,8 @@ class StorePerformer:
                 self._published[staging] = True
                 if len(self._published) > PUBLISHED_MAX:
                     self._published.pop(next(iter(self._published)))
+        with self._let_go:
+            self._let_go.notify_all()
         return Published(missing)
 
     def _find(self, part: str) -> str | None:

@@ -41,6 +41,7 @@ from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
 from replitree.protocol.table import leave_table
 from replitree.replica.activation import Activation
+from replitree.replica.appends import Appends
 from replitree.replica.checker import Checker
 from replitree.replica.cleaner import Cleaner
 from replitree.replica.commands import Commands
@@ -52,6 +53,7 @@ from replitree.replica.identity import Identity
 from replitree.replica.inserts import Inserts
 from replitree.replica.leader import Leader
 from replitree.replica.logs import Log
+from replitree.replica.look_ahead import LookAhead
 from replitree.replica.lost_parts import LostParts
 from replitree.replica.maintenance import Maintenance
 from replitree.replica.making import Maker
@@ -131,6 +133,7 @@ class TableReplica:
         self.uploads = Uploads(root / "uploads")
         self.progress = Progress(replica.name)
         self.progress.listen(self._follow_log)
+        self.appends = Appends()
         self._exchange = Exchange(
             self.store, lambda name, fresh: peer(definition.name, name, fresh), config.fetch_threads
         )
@@ -146,8 +149,10 @@ class TableReplica:
         self._state, self._reason = State.STARTING, "it has not activated yet"
         self._trouble: str | None = None
         self.on_end: Callable[[], object] = lambda: None
+        self.on_answer: Callable[[ClientAnswer], object] = lambda _: None
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
         self.quorums = Quorums(self, self.is_stopping, self._answer)
+        self.look_ahead = LookAhead(replica.name, self._exchange.begin, self.quorums.heard)
         self.puller = Puller(self, self.is_stopping)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
         self._executors = [
@@ -401,6 +406,7 @@ class TableReplica:
         return self.progress.reveal(shown, gone)
 
     def _answer(self, request: RequestId, answer: ClientAnswer) -> None:
+        self.on_answer(answer)
         self.inserts.answer(request, answer)
 
     # --- maintenance ---

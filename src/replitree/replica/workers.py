@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from replitree.errors import CoordinationUnavailable, ReplitreeError, UnsupportedFormat
-from replitree.protocol.effects import Epoch, LogIndex
+from replitree.protocol import layout
+from replitree.protocol.effects import Effect, Epoch, Exists, GetMany, LogIndex
 from replitree.protocol.entries import AlterEntry, FailEntry, MergeEntry, MutateEntry, SettleEntry
 from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, execute
 from replitree.protocol.layout import Replica
@@ -28,8 +29,11 @@ from replitree.protocol.pull import (
 )
 from replitree.protocol.quorum import rejoin
 from replitree.protocol.registration import Executed, QueueMoved
+from replitree.protocol.run import run
+from replitree.replica.appends import Appends, Perform
 from replitree.replica.definitions import Definitions
 from replitree.replica.logs import Log
+from replitree.replica.look_ahead import LookAhead
 from replitree.replica.metrics import Metrics
 from replitree.replica.old_parts import OldParts
 from replitree.replica.progress import Lane, Progress
@@ -46,6 +50,9 @@ GATHER_S = 0.04
 and registered together, which costs all replicas less and each entry at most this long.  Whoever waits for an entry does not
 wait for that (`Puller.hurry`)."""
 
+FOLLOW_S = 0.04
+"""How long an entry of ours waits to be pulled together with the one that follows it (`replica.appends`)."""
+
 
 class Host(Protocol):
     """What the workers need of the replica they work for."""
@@ -54,6 +61,8 @@ class Host(Protocol):
     performer: Performer
     progress: Progress
     store_performer: StorePerformer
+    look_ahead: LookAhead
+    appends: Appends
     old_parts: OldParts
     definitions: Definitions
     lacking: dict[str, str]
@@ -71,6 +80,15 @@ class Host(Protocol):
 
     def halt(self, reason: str) -> None:
         """Report that the replica can't go on until an operator does something."""
+
+
+def pull_count(expected: int) -> int:
+    """Return how many entries a pull asks for; who catches up may have gathered many more than one pull takes.
+
+    >>> pull_count(0), pull_count(7), pull_count(1_000)
+    (1, 7, 64)
+    """
+    return max(1, min(PULL_ENTRIES_MAX, expected))
 
 
 class Puller:
@@ -112,15 +130,33 @@ class Puller:
         """Wait until it is time for the next pull; return how many entries are to be expected."""
         self._wake.wait(POLL_S)
         expected, self._gathered = self._gathered, 0
+        pointer = self._host.progress.pointer
+        own, awaited = self._host.appends.from_on(pointer)
+        if own:
+            return min(PULL_ENTRIES_MAX, own + self._await_entry(LogIndex(pointer + own)))
+        if awaited:
+            return max(1, expected)
         early_s = self._pulled_at + GATHER_S - time.monotonic()
         if early_s <= 0 or self._stopping() or self._hurry.wait(early_s):
             return 1
         return max(1, expected)
 
+    def _await_entry(self, index: LogIndex) -> bool:
+        """Wait a moment for the entry that follows some of our own; say whether it is to be expected."""
+        host = self._host
+        self._wake.clear()
+        if self._hurry.is_set() or self._stopping() or host.active_epoch() is None:
+            return False
+        try:
+            is_there = host.performer.perform(Exists(layout.log_entry(host.replica.table, index), watch=True))
+        except ReplitreeError:
+            return False  # the pull will meet the same, and deal with it
+        return is_there or self._wake.wait(FOLLOW_S)
+
     def _run(self) -> None:
         count, more = 1, False
         while not self._stopping():
-            count = min(PULL_ENTRIES_MAX, count * 2) if more else self._gather()
+            count = pull_count(count * 2 if more else self._gather())
             self._wake.clear()
             self._hurry.clear()
             epoch = self._host.active_epoch()
@@ -148,7 +184,7 @@ class Puller:
                 self.reload()
                 return True
         assert progress.place is not None
-        outcome = host.performer.run(pull_log(host.replica, epoch, progress.place, count))
+        outcome = run(pull_log(host.replica, epoch, progress.place, count), self._perform)
         match outcome:
             case Pulled(place, entries, more):
                 progress.pulled(place, entries)
@@ -168,6 +204,14 @@ class Puller:
             case Gap(index):
                 host.trouble(f"log entry {index} is gone although this replica had not pulled it")
         return False
+
+    def _perform(self, effect: Effect) -> object:
+        """Perform an effect of a pull; what was read is looked at before the pull goes on."""
+        host = self._host
+        outcome = host.performer.perform(effect)
+        if isinstance(effect, GetMany):
+            host.look_ahead.read(host.progress.pointer, effect.paths, outcome.nodes)
+        return outcome
 
     def _follow_columns(self, entries: tuple[Queued, ...]) -> None:
         """Read the table's definition again when an entry has changed it."""
@@ -251,4 +295,7 @@ class Executor:
         view = host.progress.view(batch, makes=host.makes(item))
         results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
         with host.store_performer.holding_results(results):
-            return host.performer.run(execute(host.replica, epoch, view, batch))
+            perform: Perform = host.performer.perform
+            if view.opened:
+                perform = host.appends.noting(host.replica.table, perform)
+            return run(execute(host.replica, epoch, view, batch), perform)

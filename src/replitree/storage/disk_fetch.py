@@ -4,8 +4,8 @@ Order of a part that comes piece by piece (`begin_fetch`, `finish_fetch`): verif
 rename → sync ``parts``.
 
 Order of a batch of small ones, which come whole (`receive` for each, then `publish_received` for all): verify manifest and
-checksums in memory → write files → sync all files → sync the parts' folders → rename each → sync ``parts``.  The disk is waited
-for once for the batch, not once for each part.
+checksums in memory → write files → sync all files and the parts' folders → rename each → sync ``parts``.  The disk is waited
+for twice for the batch, not for each part.
 
 What a crash leaves of either is a begun fetch: the next try goes on with the first, and starts the second anew.
 """
@@ -13,7 +13,7 @@ What a crash leaves of either is a begun fetch: the next try goes on with the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import xxhash
@@ -21,19 +21,20 @@ import xxhash
 from replitree.errors import CorruptPart
 from replitree.protocol.parts import parse_part
 from replitree.storage.disk_folders import PartFolders
-from replitree.storage.durable import is_folder, store_errors, sync_files, sync_folder, write_file
+from replitree.storage.durable import is_folder, store_errors, write_file
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest, decode_manifest, read_manifest
 from replitree.storage.part_folder import DamagedFile, remove_folder, verify_files
-from replitree.storage.part_sync import sync_part
+from replitree.storage.part_sync import sync_part, sync_parts
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedPart:
-    """A part whose checked files lie, not yet synced, in a folder of its own."""
+    """A part whose checked files lie in a folder of its own; `is_synced`: and are durable."""
 
     part: str
     manifest: PartManifest
     folder: Path
+    is_synced: bool = False
 
 
 class FetchedParts(PartFolders):
@@ -99,10 +100,16 @@ class FetchedParts(PartFolders):
             write_received(received, raw, files)
         return received
 
+    def sync_received(self, received: ReceivedPart) -> ReceivedPart:
+        """Make a part durable that was received; it is not published yet."""
+        with store_errors(f"sync the fetched {received.part}"):
+            sync_received((received,))
+        return replace(received, is_synced=True)
+
     def publish_received(self, batch: Sequence[ReceivedPart]) -> None:
         """Sync what was received, publish it, and sync the names: all at once.  A part that is there already stays."""
         with store_errors(f"publish {len(batch)} fetched parts"):
-            sync_received(batch)
+            sync_received([each for each in batch if not each.is_synced])
             for each in batch:
                 if self._present(self.part_path(each.part), each.manifest.content_hash) is not None:
                     remove_folder(each.folder)
@@ -168,12 +175,4 @@ def write_received(received: ReceivedPart, raw: bytes, files: Sequence[bytes]) -
 
 def sync_received(batch: Sequence[ReceivedPart]) -> None:
     """Make the files of parts and their names durable."""
-    sync_files(
-        [
-            f"{each.folder}/{name}"
-            for each in batch
-            for name in (*(file.name for file in each.manifest.files), MANIFEST_FILE)
-        ]
-    )
-    for each in batch:
-        sync_folder(each.folder)
+    sync_parts([(each.folder, each.manifest) for each in batch])

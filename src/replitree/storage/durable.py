@@ -13,7 +13,9 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import xxhash
@@ -22,6 +24,10 @@ from replitree.errors import StoreError
 
 READ_BYTES = 1 << 20
 """Bytes that are read at a time."""
+
+SYNC_THREADS = 8
+SYNC_AT_ONCE = 256
+"""Files that are open at once to be synced."""
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NO_FOLLOW
@@ -66,21 +72,43 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 
 def sync_files(paths: Sequence[Path | str]) -> None:
-    """Make the content of files durable.
+    """Make the content of files durable, and the names in folders.
 
-    The disk is told of all of them before it is waited for, so that a journal commits them together.
+    The disk is asked for all of them at once: it writes its journal and empties its cache about once, not once for each.
     """
+    for first in range(0, len(paths), SYNC_AT_ONCE):
+        _sync_some(paths[first : first + SYNC_AT_ONCE])
+
+
+def _sync_some(paths: Sequence[Path | str]) -> None:
     descriptors: list[int] = []
     try:
         for path in paths:
             descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_FOLLOW))
-            if len(paths) > 1:
+            if len(paths) > SYNC_THREADS:
                 _begin_writing(descriptors[-1])
-        for descriptor in descriptors:
-            os.fsync(descriptor)
+        if len(descriptors) == 1:
+            os.fsync(descriptors[0])
+        else:
+            pool = _threads(os.getpid())
+            _wait_for_all([pool.submit(os.fsync, descriptor) for descriptor in descriptors])
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Return the threads that wait for the disk: one that was forked has none of its parent's."""
+    del process
+    return ThreadPoolExecutor(SYNC_THREADS, "sync")
+
+
+def _wait_for_all(tasks: Sequence[Future[None]]) -> None:
+    """Wait until all tasks have ended, and raise what the first one raised that has failed."""
+    wait(tasks)
+    for task in tasks:
+        task.result()
 
 
 def _begin_writing(descriptor: int) -> None:

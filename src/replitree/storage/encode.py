@@ -5,7 +5,7 @@ What `stage_table` does, in this order; a crash between any two steps leaves a f
 1. split the rows by partition, sort each partition by the order key if it is not sorted already
 2. write ``<folder>/<partition>/data-N.parquet``; a large part is cut into a few files, written in parallel
 3. write ``manifest.json``: a folder without one is not a part
-4. sync these files, the part's folder, then `folder`, then, if `folder` is new, the folder that holds it
+4. sync these files, the part's folder, `folder` and, if `folder` is new, the folder that holds it, all at once
 
 How the Parquet files are written, and why, is in `replitree.storage.encodings`.
 
@@ -27,12 +27,12 @@ import xxhash
 from replitree.errors import BadInput
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import TableDefinition
-from replitree.storage.durable import HashingFile, make_folder, store_errors, sync_made, write_file
+from replitree.storage.durable import HashingFile, make_folder, store_errors, write_file
 from replitree.storage.encodings import writer_options
 from replitree.storage.layout import stored_rows
 from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest, data_file
 from replitree.storage.order import sort_rows
-from replitree.storage.part_sync import sync_part
+from replitree.storage.part_sync import sync_part, sync_parts
 from replitree.storage.partition import PartitionRows, split_by_partition
 from replitree.storage.statistics import table_statistics
 
@@ -94,7 +94,8 @@ def stage_table(
         jobs = [_Job(part, definition, folder / f"{prefix}{part.partition}", files_max, sync) for part in parts]
         manifests = tuple(_stage_parts(jobs))
         if sync:
-            sync_made(folder, is_new=is_new)
+            staged = [(job.folder, manifest) for job, manifest in zip(jobs, manifests, strict=True)]
+            sync_parts(staged, (folder, folder.parent) if is_new else (folder,))
     return manifests
 
 
@@ -148,7 +149,7 @@ def _stage_part(job: _Job, pool: ThreadPoolExecutor | None = None) -> PartManife
         columns=table_statistics(rows, job.definition),
         content_hash=content_hash(rows, job.definition.arrow_schema),
     )
-    seal_part(job.folder, manifest, sync=job.sync)
+    seal_part(job.folder, manifest, sync=False)
     return manifest
 
 

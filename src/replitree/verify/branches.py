@@ -5,7 +5,8 @@ Faults, each paid from the model's budget:
 * A commit whose answer is lost took place, or its request is *in flight*: it may be applied at any later moment or never, which
   includes that it was lost.  A request that no later state could apply is not kept.
 * A session whose view lags reads at its view or at the present; a `GetMany` may fall between (its later reads show what is
-  newer).  Answered writes and `Sync` bring the view to the present.  Waiting does not: a thread also looks without being woken.
+  newer).  Answered writes bring the view to the present, and `Sync` does, unless a leader answers that was deposed.  Waiting
+  does not: a thread also looks without being woken.
 * A read that can't be had closes the procedure, and its thread goes on as the running replica's does.
 * A process may die within `Stage`, `Publish`, `FetchMany`, `Merge` and `Mutate`, with part of the work done.  Between effects
   the explorer lets it die anyway.
@@ -173,6 +174,8 @@ def _read(effect: Read, scene: Scene) -> Iterator[Branch]:
     now = timed(here.tree, effect, answer(here.tree, effect))
     if isinstance(effect, Sync) or view is None:
         yield Branch(now, here, fresh=True)
+        if view is not None and Fault.DEPOSED in scene.faults:
+            yield Branch(now, here, Fault.DEPOSED.cost, "answered by a deposed leader")
     else:
         seen = timed(view, effect, answer(view, effect))
         if seen == now:
@@ -225,7 +228,7 @@ def deliver(request: Request, tree: Tree) -> tuple[Tree, Any, str | None]:
         The tree after it, the outcome, and what it broke.
     """
     after, outcome = tree.commit(request.operations, request.session)
-    if not isinstance(outcome, Applied):
+    if not isinstance(outcome, Applied) or after is tree:
         return after, outcome, None
     breach = _broken_fence(request, tree) or half_way(request.operations, tree, request.replica.table)
     return remember(request.operations, tree, after, request.replica.table), outcome, breach
@@ -252,9 +255,12 @@ def _broken_fence(request: Request, before: Tree) -> str | None:
 def can_apply_later(request: Request, tree: Tree) -> bool:
     """Whether some later state might apply a request.
 
-    Versions only grow; block ids and results stay; an entry that has left the queue below the pointer never comes back, unless
-    the replica recovers; a parent of the log that is closed is not opened again, and a table is restored once.
+    One that only checks changes nothing at any time.  Versions only grow; block ids and results stay; an entry that has left
+    the queue below the pointer never comes back, unless the replica recovers; a parent of the log that is closed is not opened
+    again, and a table is restored once.
     """
+    if all(isinstance(operation, Check) for operation in request.operations):
+        return False
     pointer = tree.get(layout.log_pointer(request.replica))
     for operation in request.operations:
         node = tree.get(operation.path)

@@ -63,7 +63,7 @@ from replitree.protocol.propose import (
     propose_merges,
 )
 from replitree.protocol.pull import Fenced, Gap, Loaded, Place, PointerMoved, Pulled, Queued, load, pull_log
-from replitree.protocol.quorum import Awaited, answer_all, answer_awaited, give_up, rejoin
+from replitree.protocol.quorum import Awaited, answer_all, answer_awaited, find_end, give_up, rejoin
 from replitree.protocol.recover import Good, Lost, NoSource, NotYet, Recovered, recover, stand_in_log
 from replitree.protocol.registration import Executed, QueueMoved, View
 from replitree.protocol.start import (
@@ -525,14 +525,18 @@ def insert_group(inserter: Inserter, epoch: Epoch, staging: StagingId, requests:
 def await_quorum(
     replica: Replica, awaited: tuple[Awaited, ...], staging: StagingId, requests: tuple[Request, ...]
 ) -> Stage:
-    """Answer when it is known what became of the first insert that is waited for; give up an own one that takes too long."""
+    """Answer when it is known what became of the first insert that is waited for; give up an own one that takes too long.
+
+    The puller tells what it has read before it has pulled it: so the log may be looked at in any moment.
+    """
     first, left = awaited[0], awaited[1:]
     turn: QuorumTurn = yield AwaitDecided(first.index, patience=True)
-    gives_up = not turn.is_decided and not first.is_duplicate
+    read = None if turn.is_decided else (yield from find_end(replica.table, first.index))
+    gives_up = not turn.is_decided and read is None and not first.is_duplicate
     if gives_up and turn.epoch is not None and (yield from give_up(replica, turn.epoch, first.index, first.entry)):
         turn = yield AwaitDecided(first.index, patience=False)
-    if turn.is_decided:
-        yield from answer_awaited(replica.table, first)
+    if turn.is_decided or read is not None:
+        yield from answer_awaited(replica.table, first, read)
     else:
         yield from answer_all(first, OutcomeUnknown())
     return Then(await_quorum, (replica, left, staging, requests)) if left else None

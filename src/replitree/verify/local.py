@@ -336,7 +336,8 @@ def _view(item: Queued, here: Here) -> View:
     assert memory.place is not None
     before = blockers(memory.queue, memory.running, item.index) if goes_alone(item) and not is_made(item) else ()
     broken = frozenset(parse_part(name) for name, _ in memory.lacking)
-    return View(memory.place.parts, memory.held, before, here.makes, to_be_kept(memory.queue), broken)
+    kept = to_be_kept(memory.queue)
+    return View(memory.place.parts, memory.held, before, here.makes, kept, broken, memory.place.open)
 
 
 def _await_lack(effect: AwaitLack, here: Here) -> Done | None:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
-from replitree.protocol import clean_log, drop, fold, layout, lost, quorum
+from replitree.protocol import clean_log, drop, execute, fold, layout, lost, quorum
 from replitree.protocol.drop import must_wait
 from replitree.protocol.effects import (
     ANY_VERSION,
@@ -27,7 +27,7 @@ from replitree.protocol.insert import Request
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
-from replitree.protocol.quorum import Awaited
+from replitree.protocol.quorum import Awaited, Ended
 from replitree.protocol.registration import View
 from replitree.verify import life
 from replitree.verify.life import Then
@@ -93,9 +93,9 @@ def _open_no_more(*_: Any) -> int:
 # --- answering ----------------------------------------------------------------------------------------------------------------
 
 
-def _settled_at_any_rate(table: Table, awaited: Awaited) -> Generator[Any, Any, None]:
+def _settled_at_any_rate(table: Table, awaited: Awaited, known: Ended | None = None) -> Generator[Any, Any, None]:
     """Take it for settled when its node is gone."""
-    del table
+    del table, known
     yield from quorum.answer_all(awaited, Inserted(awaited.index))
 
 
@@ -169,6 +169,7 @@ IGNORED: Patches = {(fold, "is_open"): _nothing_is_open}
 ONCE: Patches = {(drop, "must_wait"): _fails_at_once}
 IDS_KEPT: Patches = {(quorum, "free_blocks"): _no_ids}
 NOT_AGAIN: Patches = {(life, "rejoin"): _not_again}
+FIRST_OR_NEVER: Patches = {(execute, "join_all"): _not_again}
 VACUOUS: Patches = {(life, "answer_awaited"): _settled_at_any_rate}
 LOST_THOUGH_OPEN: Patches = {(lost, "quorum_of"): _open_no_more}
 CLEANED: Patches = {(clean_log, "plan"): _plan_without_open}
@@ -212,9 +213,16 @@ QUORUMS = (
     Mutant(
         "reactivation-does-not-count",
         "a replica that died between its registration and its counting does not count itself later",
-        "quorum_alone",
+        "quorum_all_alone",
         "QUORUM",
         with_others(NOT_AGAIN, "tidy_up", "reload_state"),
+    ),
+    Mutant(
+        "slower-one-does-not-count",
+        "a replica that is not the first to count itself registers the parts, and leaves it at that",
+        "quorum_all_alone",
+        "QUORUM",
+        with_others(FIRST_OR_NEVER, "execute_next"),
     ),
     Mutant(
         "retry-answers-before-quorum",

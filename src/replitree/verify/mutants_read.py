@@ -9,17 +9,24 @@ from replitree.verify.mutations_read import with_change, with_others
 READING = (
     Mutant(
         "read-without-sync",
-        "a linearizable read asks for the end of the log without a sync",
+        "a linearizable read asks for the end of the log without a commit or a sync before",
         "read_linearizable",
         "I8",
         with_change(m.without_sync, "find_position"),
     ),
     Mutant(
-        "end-of-log-before-sync",
-        "a linearizable read asks for the end of the log, and syncs afterwards",
+        "read-only-syncs",
+        "a linearizable read believes a sync, which a leader answers that was deposed",
+        "read_deposed",
+        "I8",
+        with_change(m.only_synced, "find_position"),
+    ),
+    Mutant(
+        "end-of-log-before-commit",
+        "a linearizable read asks for the end of the log, and commits afterwards",
         "read_linearizable",
         "I8",
-        with_others(m.END_BEFORE_SYNC, "find_position"),
+        with_others(m.END_BEFORE_COMMIT, "find_position"),
     ),
     Mutant(
         "read-at-own-pointer",
@@ -37,7 +44,7 @@ READING = (
     ),
     Mutant(
         "read-across-sessions",
-        "a sync is believed although the session has changed since",
+        "a commit is believed although the session has changed since",
         "read_session",
         "I8",
         with_change(m.same_session, "find_position"),

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from replitree.protocol import layout, read
-from replitree.protocol.effects import CurrentSession, LogIndex, NextNumber, Procedure, Sync
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Commit,
+    CurrentSession,
+    LogIndex,
+    NextNumber,
+    Procedure,
+    Sync,
+)
 from replitree.protocol.fold import Change
 from replitree.protocol.layout import PARENT_ENTRIES, Table
 from replitree.protocol.part_set import PartSet
@@ -37,24 +47,36 @@ def with_others(patches: Patches, *names: str) -> dict[str, StageFunction]:
 
 
 def without_sync(*_: Any) -> EffectChange:
-    """Ask for the end of the log without a `Sync`."""
+    """Ask for the end of the log without a commit before it, or a `Sync`."""
 
     def change(effect: Any) -> Asked:
-        return None if isinstance(effect, Sync) else (yield effect)
+        return Applied() if isinstance(effect, Commit) else (yield effect)
 
     return change
 
 
-def _end_before_sync(table: Table) -> Procedure[LogIndex | None]:
-    """Ask for the end of the log first, then for the `Sync`."""
+def only_synced(*_: Any) -> EffectChange:
+    """Ask for the end of the log after a `Sync`, which the leader of coordination answers by itself."""
+
+    def change(effect: Any) -> Asked:
+        if not isinstance(effect, Commit):
+            return (yield effect)
+        yield Sync(effect.operations[0].path)
+        return Applied()
+
+    return change
+
+
+def _end_before_commit(table: Table) -> Procedure[LogIndex | None]:
+    """Ask for the end of the log first, and commit then."""
     number = yield NextNumber(layout.log_parent(table, table.parent))
-    yield Sync(layout.log(table))
+    yield Commit(Check(layout.log(table), ANY_VERSION))
     return None if number is None else LogIndex(table.parent * PARENT_ENTRIES + number)
 
 
 def _end_of_own_parent(table: Table) -> Procedure[LogIndex | None]:
     """Look at no other parent of the log than the one that the replica pulls from."""
-    yield Sync(layout.log(table))
+    yield Commit(Check(layout.log(table), ANY_VERSION))
     number = yield NextNumber(layout.log_parent(table, table.parent))
     return None if number is None else LogIndex(table.parent * PARENT_ENTRIES + number)
 
@@ -159,7 +181,7 @@ def _open_too(
 
 
 OPEN_TOO: Patches = {(reading, "parts_at"): _open_too}
-END_BEFORE_SYNC: Patches = {(reading, "end_of_log"): _end_before_sync}
+END_BEFORE_COMMIT: Patches = {(reading, "end_of_log"): _end_before_commit}
 END_OF_OWN_PARENT: Patches = {(reading, "end_of_log"): _end_of_own_parent}
 OWN_POINTER: Patches = {(reading, "position_of"): _own_pointer}
 BELOW_ONLY: Patches = {(reading, "parts_at"): _below}

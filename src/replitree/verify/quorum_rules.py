@@ -61,10 +61,17 @@ def failed_inserts_free_their_ids(look: Look) -> str | None:
 def acknowledged_inserts_are_settled(look: Look) -> str | None:
     """QUORUM: nobody hears that an insert with a quorum is in the table before it is settled, or when it was given up."""
     quorums = {index for index, _ in _with_quorum(look.log)}
-    settled = {entry.index for _, entry in look.log.raw if isinstance(entry, SettleEntry)}
+    settled = {entry.index: index for index, entry in look.log.raw if isinstance(entry, SettleEntry)}
     for request, answer in sorted(look.answers.items()):
-        if isinstance(answer, Inserted | Duplicate) and answer.index in quorums and answer.index not in settled:
+        if not isinstance(answer, Inserted | Duplicate) or answer.index not in quorums:
+            continue
+        if answer.index not in settled:
             return f"QUORUM: request {request} was acknowledged at {answer.index}, which is not settled"
+        if answer.settled not in (None, settled[answer.index]):
+            at = settled[answer.index]
+            return (
+                f"QUORUM: request {request} heard that {answer.index} was settled at {answer.settled}, it was at {at}"
+            )
     return None
 
 

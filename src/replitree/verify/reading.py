@@ -21,7 +21,7 @@ from replitree.protocol.layout import Replica, Table
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
-from replitree.protocol.read import ReadLevel, end_of_log, is_readable, parts_at, position_of
+from replitree.protocol.read import ReadLevel, end_of_log, is_readable, parts_at, position_of, shown_now
 from replitree.verify.disk import Disk, requests_in
 from replitree.verify.history import Log
 from replitree.verify.life import Stage, Then
@@ -129,7 +129,7 @@ def show_rows(number: int, level: ReadLevel, begun: Begun, position: LogIndex) -
     """Wait until the rows are there, and show them."""
     view: ReadView = yield AwaitReadable(position)
     if level == "eventual":
-        parts = tuple(view.held)
+        parts = shown_now(view.held, view.queue)
     else:
         parts = tuple(
             parts_at(view.parts, view.later, view.queue, position, lambda part: part in view.held, view.opened)
@@ -159,8 +159,8 @@ def _highest(answers: Iterable[Any]) -> LogIndex:
     found = LogIndex(0)
     for answer in answers:
         match answer:
-            case Inserted(index) | Duplicate(int(index)):
-                found = LogIndex(max(found, index + 1))
+            case Inserted(index, settled) | Duplicate(int(index), settled):
+                found = LogIndex(max(found, (index if settled is None else settled) + 1))
             case Shown(position):
                 found = max(found, position)
     return found

@@ -40,6 +40,7 @@ from replitree.protocol.effects import (
     Link,
     ListParts,
     ListStaging,
+    LogIndex,
     Made,
     MakeEmpty,
     Many,
@@ -315,10 +316,10 @@ _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {
 def answer_text(answer: Told) -> str:
     """Return what a client hears."""
     match answer:
-        case Inserted(index):
-            return f"inserted at {index}"
-        case Duplicate(index):
-            return f"duplicate of {'an insert that is gone' if index is None else index}"
+        case Inserted(index, settled):
+            return f"inserted at {index}{_settled(settled)}"
+        case Duplicate(index, settled):
+            return f"duplicate of {'an insert that is gone' if index is None else index}{_settled(settled)}"
         case Failed(reason):
             return f"failed: {reason}"
         case OutcomeUnknown():
@@ -327,6 +328,10 @@ def answer_text(answer: Told) -> str:
             return f"the rows of {list(requests)}, everything below {position}"
         case NotShown(reason):
             return f"nothing: {reason}"
+
+
+def _settled(index: LogIndex | None) -> str:
+    return "" if index is None else f", settled at {index}"
 
 
 def _ended(turn: Turn, replica: str) -> str:
