@@ -11,6 +11,7 @@ from replitree.bench.verify import SMALL, Case, Counted, count_ours, count_their
 from replitree.errors import ReplitreeError
 
 
+@pytest.mark.slow
 def test_every_model_is_measured() -> None:
     report = run_verify(peer=False, rounds=1, say=print, cases=SMALL)
     assert set(report.ours) == {f"{case.key}_{what}" for case in SMALL for what in ("generated_per_s", "seconds")}

@@ -77,7 +77,7 @@ def test_a_trace_is_the_same_run_told_line_by_line() -> None:
         ("reveal-before-register", "SIGHT"),
         ("deduplication-in-two-steps", "I3"),
         ("failed-when-unknown", "FAILED"),
-        ("staging-swept-too-early", "I2"),
+        pytest.param("staging-swept-too-early", "I2", marks=pytest.mark.slow),
         ("executed-unnoticed", "CONVERGES"),
     ],
 )

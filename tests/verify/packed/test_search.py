@@ -42,6 +42,7 @@ def apart_from_time(told: Told) -> tuple[object, ...]:
     return tuple(getattr(told, name) for name in fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("name", PACKED)
 def test_compiled_and_plain_search_find_the_same(name: str, symmetric: bool) -> None:

@@ -24,7 +24,7 @@ PINS = {
 }
 """States and transitions."""
 
-SLOW_STATES = 12_000
+SLOW_STATES = 7_000
 
 
 def by_size(name: str) -> object:
