@@ -84,7 +84,7 @@ def assert_whole(cluster: LocalCluster, run: Run) -> None:
     wait_for(lambda: ids(cluster, "r1") == ids(cluster, "r2") == list(range(PARTS + 1)))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_a_restore_that_is_killed_again_and_again_is_done_once(
     cluster: LocalCluster, session: ZooKeeperCoordination, run: Run, tmp_path: Path, seed: int
 ) -> None:

@@ -37,6 +37,31 @@ def test_reduction_leaves_states_out(run: Run) -> None:
     assert "plain, joined, ample" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("model", "mutant", "invariant"),
+    [("share_two", "owners-counted", "OWNED"), ("same_generation_of_two", "fence-without-majority", "I1")],
+)
+def test_models_beside_those_of_the_table(run: Run, model: str, mutant: str, invariant: str) -> None:
+    ran = run("verify", "explore", model, "--json")
+    assert (ran.status, ran.json["violations"]) == (0, [])
+    assert ran.json["states"] > 100
+    ran = run("verify", "explore", model, "--mutant", mutant, "--json")
+    assert (ran.status, ran.json["violations"][0]["invariant"]) == (0, invariant)
+    for wrong, told in [
+        (("--mutant", "nonsense"), mutant),
+        (("--set", "replicas=3"), "packed models do"),
+        (("--reduction", "plain"), "takes no --reduction"),
+    ]:
+        ran = run("verify", "explore", model, *wrong)
+        assert (ran.status, told in ran.err) == (2, True)
+
+
+def test_no_two_models_have_one_name(run: Run) -> None:
+    names = [model["name"] for model in run("verify", "list", "--json").json]
+    assert len(names) == len(set(names))
+    assert {"share_two", "insert_one_token", "mended/quorum"} <= set(names)
+
+
 def test_mutant_that_is_caught_ends_with_0_and_its_trace(run: Run) -> None:
     ran = run("verify", "explore", "insert_one_token", "--mutant", "acknowledge-before-commit", "--json")
     assert ran.status == 0

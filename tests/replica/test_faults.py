@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from replitree.protocol import layout
 from replitree.protocol.effects import Commit, Create, Set
+from replitree.replica import workers
+from replitree.replica.activation import Activation
 from replitree.replica.orphans import Orphans
 from replitree.replica.table_replica import State
 from replitree.storage.encode import stage_table
@@ -37,6 +41,34 @@ def test_a_cut_connection_is_survived(cluster: InProcessCluster) -> None:
     assert first.insert(rows(0))[0] == 200
     second.coordination.resume()
     cluster.wait_equal(list(range(10)))
+
+
+def test_a_defect_in_pulling_or_activating_is_told_and_survived(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = cluster.nodes
+    failed: list[str] = []
+
+    def failing_once(module: ModuleType | type, name: str) -> None:
+        real = getattr(module, name)
+
+        def fail(*arguments: Any, **options: Any) -> Any:
+            if name not in failed:
+                failed.append(name)
+                raise AssertionError("a defect")
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(module, name, fail)
+
+    failing_once(workers, "pull_log")
+    failing_once(Activation, "activate")
+    for number in (0, 10):
+        insert_until_taken(first, rows(number), f"insert {number}")
+    cluster.wait_equal(list(range(20)))
+    wait_for(lambda: second.table().state is State.ACTIVE, "active again")
+    assert failed == ["pull_log", "activate"]
+    told = [record.message for record in caplog.records if record.exc_info]
+    assert told == ["pulling failed", "activation failed"]
 
 
 def test_a_full_disk_makes_the_replica_read_only_until_there_is_room(

@@ -282,7 +282,9 @@ def test_parts_of_several_partitions_are_not_merged(tmp_path: Path) -> None:
         merge_parts([], definition, tmp_path / "m")
 
 
-def test_everything_is_synced_and_the_part_before_what_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_synced_and_the_part_before_what_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sources = stage_all([_rows([1]), _rows([2])], KEYED, tmp_path)
     seen: list[str] = []
     real = os.fsync

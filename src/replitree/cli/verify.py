@@ -47,8 +47,9 @@ Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch
 def list_models(as_json: Json = False) -> None:
     """List the models with their invariants and mutants."""
     from replitree.verify import registry
+    from replitree.verify.beside import list_beside
 
-    models = [*registry.list_models(), *registry.list_packed()]
+    models = [*registry.list_models(), *list_beside(), *registry.list_packed()]
     out = Output(as_json)
     if as_json:
         out.json(models)
@@ -68,6 +69,7 @@ def explore(
 ) -> int:
     """Explore every order of events of a model; exit 0 when nothing is violated, or when the mutant is caught."""
     from replitree.verify import registry
+    from replitree.verify.beside import explore_beside, list_beside
 
     limits = parse_settings(settings or [])
     if model in [packed["name"] for packed in registry.list_packed()]:
@@ -76,6 +78,10 @@ def explore(
         result = _plain(registry.explore_published(model, mutant, limits, symmetric=symmetry))
     elif limits or symmetry:
         raise BadInput(f"model {model} takes no --set and no --symmetry; packed models do")
+    elif model in [beside["name"] for beside in list_beside()]:
+        if reduction is not None:
+            raise BadInput(f"model {model} takes no --reduction; the models of the table's protocol do")
+        result = _plain(explore_beside(model, mutant))
     else:
         _check_names(model, mutant)
         result = _plain(registry.explore(model, mutant, reduction))

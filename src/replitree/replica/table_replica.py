@@ -359,10 +359,14 @@ class TableReplica:
                     self._set(State.STOPPED, str(error))
                 self.on_end()
                 return
-            except (ReplitreeError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - also a defect of ours: the replica says so, and tries again
+                reason = str(error)
+                if not isinstance(error, ReplitreeError | OSError):
+                    self.log.defect("activation failed")
+                    reason = f"activation failed: {type(error).__name__}; the log of this server has the reason"
                 with self._changed:
                     if self._state not in (State.HALTED, State.STOPPED):
-                        self._set(State.READ_ONLY, str(error))
+                        self._set(State.READ_ONLY, reason)
                         self._changed.wait(pause)
                 pause = min(RETRY_S_MAX, pause * 2)
                 continue

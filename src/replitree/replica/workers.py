@@ -174,6 +174,11 @@ class Puller:
             except ReplitreeError as error:
                 more = False
                 self._host.trouble(str(error))
+            except Exception:  # noqa: BLE001 - a defect of ours: say so, activate anew, and go on
+                more = False
+                self._host.log.defect("pulling failed")
+                self._host.trouble("pulling failed; the log of this server has the reason")
+                self._wake.wait(RETRY_S)
 
     def _pull(self, epoch: Epoch, count: int) -> bool:
         """Pull once; True when as many entries as were asked for were there already, and more."""

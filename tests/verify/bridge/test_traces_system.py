@@ -15,7 +15,7 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from replitree.coordination.trace import Ended, Line, Sent, Told
 from replitree.errors import BadInput, ReplitreeError
-from replitree.verify.bridge.report import bridge_traces
+from replitree.verify.bridge.report import Bridged, bridge_traces
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -122,12 +122,15 @@ class Copy:
                 if isinstance(line, Told) and line.index == index:
                     lines[at] = msgspec.structs.replace(line, **changes)
 
-    def what_is_wrong(self) -> str:
-        """Replay; return the first thing that is wrong."""
+    def replayed(self) -> Bridged:
         self.folder.mkdir(exist_ok=True)
         for name, lines in self.files.items():
             (self.folder / name).write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-        violation, *_ = bridge_traces(self.folder).violations
+        return bridge_traces(self.folder)
+
+    def what_is_wrong(self) -> str:
+        """Replay; return the first thing that is wrong."""
+        violation, *_ = self.replayed().violations
         assert isinstance(violation["what"], str)
         return violation["what"]
 
@@ -157,6 +160,24 @@ def test_the_last_insert_whose_entry_was_taken_out_is_missed_by_its_client(copy:
             for line in lines
         ]
     assert f"its insert is at {index}, and no trace has an insert there" in copy.what_is_wrong()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_answers_that_a_killed_process_did_not_live_to_write_down_are_found_out(copy: Copy, count: int) -> None:
+    killed = min(
+        (name for name in copy.files if name.startswith("r1-")), key=lambda name: int(name.split("-")[-1][:-6])
+    )
+    lines = copy.files[killed]
+    registered = {
+        line.number for line in lines if isinstance(line, Sent) and any("/parts/" in step.path for step in line.steps)
+    }
+    answers = [
+        line for line in lines if isinstance(line, Ended) and line.outcome == "applied" and line.number in registered
+    ]
+    for answer in answers[-count:]:
+        lines.remove(answer)
+    found = copy.replayed()
+    assert (found.violations, found.undecided) == ([], "")
 
 
 def test_lines_that_were_taken_out_leave_a_gap(copy: Copy) -> None:

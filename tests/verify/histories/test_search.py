@@ -36,6 +36,13 @@ def test_rules_and_search_agree_on_small_histories() -> None:
 
 
 @pytest.mark.slow
+def test_rules_and_search_agree_on_a_thousand_histories() -> None:
+    found, fine = disagreements(range(100, 1_100))
+    assert found == []
+    assert 300 < fine < 700
+
+
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_rules_and_search_agree_on_ten_thousand_histories() -> None:
     found, fine = disagreements(range(1_000, 11_000))

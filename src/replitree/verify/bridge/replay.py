@@ -6,8 +6,9 @@ actions of that packed model touch one insert each, so a run of the whole is a r
 their inserts; an answer for which no trace has an insert is wrong.
 
 *What no trace says.*  A commit without an answer took place or not; a session ends when coordination says so.  So when a commit
-does not end as it did, or has no way, the replay looks whether it would after one of these, or a few; the fewest count.  Where
-there are too many to try them all, it is undecided.
+does not end as it did, or has no way, the replay looks whether it would after one of these, or a few; the fewest count.  It may
+be needed long after its last chance (what a killed process registered is seen when the next one takes it away): then everything
+is replayed once more, with it at its last chance.  Where there are too many to try them all, it is undecided.
 
 *What is not there.*  Traces have to begin before the table's first insert and before its replicas join.  Commands that change
 coordination themselves (`table create`, the drop of a replica) leave no trace: of the table's first nodes the replay takes for
@@ -16,7 +17,7 @@ granted that they were there, anything else is a change that nobody has made, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 
@@ -37,6 +38,8 @@ GUESSES_MAX = 5
 """Commits without an answer, and ends of sessions, of which all choices are tried; of more, only those of up to `FEW`."""
 
 FEW = 2
+MISSED_MAX = 4
+"""The same for those that missed their last chance: each choice is a replay of everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,10 @@ class Replay:
         Who follows it.
     tree
         Coordination so far.
+    forced
+        Commits without an answer that took place just before an event, by the event's number.
+    missed
+        Those that were not needed when they had their last chance, each with the number of the event that took it.
     """
 
     table: Table
@@ -65,32 +72,40 @@ class Replay:
     cleaning: Follower
     inserts: Inserts
     tree: Tree = field(default_factory=Tree)
+    forced: Mapping[int, tuple[Done, ...]] = field(default_factory=dict)
+    missed: list[tuple[int, Done]] = field(default_factory=list)
     _doubts: list[Done] = field(default_factory=list)
     _met: set[str] = field(default_factory=set)
     _offsets: dict[str, int] = field(default_factory=dict)
 
     def follow(self, traces: Traces) -> tuple[int, str | None]:
         """Replay everything; return how many events there were up to the end or the first that is wrong, and what is wrong."""
-        self._doubts = [each for each in traces.doubts if each.table == self.table.path]
-        count = 0
-        for event in traces.events:
+        forced = {each for some in self.forced.values() for each in some}
+        self._doubts = [each for each in traces.doubts if each.table == self.table.path and each not in forced]
+        for number, event in enumerate(traces.events):
             wrong = None
             if isinstance(event, Heard):
                 wrong = self.inserts.hear(event.told) if event.told.table == self.table.path else None
             elif event.table == self.table.path:
-                wrong = self._explain(event)
-            count += 1
+                wrong = self._explain(event, self.forced.get(number, ()))
+                self._take_chances(number)
             if wrong is not None:
-                return count, f"{wrong} ({event.place})"
-        return count, None
+                return number + 1, f"{wrong} ({event.place})"
+        return len(traces.events), None
+
+    def _take_chances(self, number: int) -> None:
+        """Note which commits without an answer can't take place any more after an event."""
+        late = [each for each in self._doubts if self._is_too_late(each)]
+        self.missed += [(number, each) for each in late]
+        self._doubts = [each for each in self._doubts if each not in late]
 
     # --- one commit, and what may have happened before it -----------------------------------------------------------------
 
-    def _explain(self, event: Done) -> str | None:
+    def _explain(self, event: Done, forced: tuple[Done, ...]) -> str | None:
         """Replay a commit; if it can't be, with as few as possible of the things before it that may have happened."""
-        first = self._try((event,))
-        if first is None:
-            return None
+        first = self._try((*forced, event))
+        if first is None or forced:
+            return first
         candidates = self._candidates(event.zxid)
         is_all = len(candidates) <= GUESSES_MAX
         for count in range(1, (len(candidates) if is_all else FEW) + 1):
@@ -106,7 +121,6 @@ class Replay:
         )
 
     def _candidates(self, zxid: int) -> list[Done | Expired]:
-        self._doubts = [each for each in self._doubts if not self._is_too_late(each)]
         doubts = [each for each in self._doubts if each.zxid < zxid]
         owners = {self.tree.owner(layout.is_active(Replica(self.table, name))) for name in self.names}
         sessions = [Expired(owner) for owner in sorted(owner for owner in owners if owner)]
@@ -232,6 +246,34 @@ def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
     done = [*(each for each in traces.events if isinstance(each, Done)), *traces.doubts]
     paths = {operation.path for each in done for operation in each.operations if operation.path.startswith(prefix)}
     names = tuple(sorted({each.removeprefix(prefix).partition("/")[0] for each in paths}))
-    replay = Replay(table, names, Follower(CLEANING, len(names)), Inserts.of(table, names))
+    first = _replay(table, names, traces, {})
+    _, replay, wrong = first
+    if wrong is None or not replay.missed:
+        return first
+    is_all = len(replay.missed) <= MISSED_MAX
+    for count in range(1, (len(replay.missed) if is_all else FEW) + 1):
+        for chosen in combinations(replay.missed, count):
+            again = _replay(table, names, traces, _by_event(chosen))
+            if again[2] is None:
+                return again
+    if is_all:
+        return first
+    raise Undecided(
+        f"{wrong}; unless some of {len(replay.missed)} commits without an answer took place, and no {FEW} do"
+    )
+
+
+def _replay(
+    table: Table, names: tuple[str, ...], traces: Traces, forced: Mapping[int, tuple[Done, ...]]
+) -> tuple[int, Replay, str | None]:
+    replay = Replay(table, names, Follower(CLEANING, len(names)), Inserts.of(table, names), forced=forced)
     count, wrong = replay.follow(traces)
     return count, replay, wrong
+
+
+def _by_event(chosen: Sequence[tuple[int, Done]]) -> dict[int, tuple[Done, ...]]:
+    """Group commits by the event before which they took place, each group in the order in which it was sent."""
+    found: dict[int, tuple[Done, ...]] = {}
+    for number, doubt in sorted(chosen, key=lambda each: each[1].zxid):
+        found[number] = (*found.get(number, ()), doubt)
+    return found
