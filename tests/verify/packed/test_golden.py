@@ -50,18 +50,21 @@ def test_replicas_that_are_alike_are_counted_once(name: str, limits: dict[str, i
     assert told.violations == ()
 
 
+@pytest.mark.slow
 def test_a_read_without_check_has_the_known_number_of_states() -> None:
     told = explore_packed(pins.QB, settings={**pins.BOUNDED, "weak": 1}, asked=pins.WEAK_KEEPS)
     assert counted(told) == (107_205, 20_952, 18)
     assert told.violations == ()
 
 
+@pytest.mark.slow
 def test_rare_states_are_first_seen_where_they_are_known_to_be() -> None:
     told = explore_packed(pins.QB, settings={"records": 3})
     rare = [told.probes[probe] for probe in ("failed", "committed after a failure", "two committed after a failure")]
     assert rare == [4, 9, 12]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("weak", "within", "generated"), [(0, 18_744, 94_205), (1, 20_952, 107_205)])
 def test_states_just_outside_the_bound_are_the_known_ones(weak: int, within: int, generated: int) -> None:
     told = explore_packed(

@@ -53,6 +53,7 @@ def test_compiled_and_plain_search_find_the_same(name: str, symmetric: bool) -> 
     assert plain.states > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "mutant"), [(pins.QB, "weak-read"), (pins.RP, "merged-rows-are-counted")])
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_compiled_and_plain_search_find_the_same_violation(name: str, mutant: str, symmetric: bool) -> None:
@@ -105,6 +106,7 @@ def test_without_numba_plain_python_runs(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (told.generated, told.states, told.depth) == (25_581, 4_354, 20)
 
 
+@pytest.mark.slow
 def test_properties_that_say_nothing_are_told() -> None:
     assert explore_packed(pins.RP, settings={"records": 3}).warnings == (
         "EquivalentReplicas says nothing: the first state has it already",
@@ -144,12 +146,14 @@ def test_who_stands_at_a_failed_record_stands_for_ever_in_the_published_model() 
     assert stood > 1_000
 
 
+@pytest.mark.slow
 def test_a_search_that_ends_at_its_limit_is_undecided() -> None:
     for plain in (True, False):
         told = explore_packed(pins.TL, states_max=1_000, plain=plain)
         assert [violation["invariant"] for violation in told.violations] == ["LIMIT"]
 
 
+@pytest.mark.slow
 def test_a_trace_says_who_did_what() -> None:
     trace = explore_packed(pins.QB, "weak-read").trace
     assert [line[4:22].strip() for line in trace] == [
