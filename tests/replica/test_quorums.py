@@ -100,13 +100,17 @@ def test_an_insert_that_is_given_up_leaves_every_replica_and_its_token_is_free(s
 def test_a_retry_waits_for_the_quorum_of_what_it_repeats(silent: InProcessCluster) -> None:
     first, second = silent.nodes
     told: dict[str, tuple[int, Any]] = {}
-    thread = threading.Thread(target=lambda: told.update(one=insert(first, 0, "3", token="a", patience_s=1.0)))
+    thread = threading.Thread(target=lambda: told.update(one=insert(first, 0, "3", token="a", patience_s=3.0)))
     thread.start()
     wait_for(lambda: second.keys() == list(range(10)), "the other one has it")
     retry = insert(second, 0, "2", token="a")
     thread.join()
     assert told["one"][1]["error"] == "QuorumNotReached"
     assert retry[1].get("error") == "QuorumNotReached", "it was open when the retry came, and has failed"
+
+
+PATIENCE_S = 5.0
+"""Long beside what a quorum takes, also on a busy machine."""
 
 
 def test_many_wait_at_once(silent: InProcessCluster) -> None:
@@ -116,7 +120,7 @@ def test_many_wait_at_once(silent: InProcessCluster) -> None:
 
     def client(number: int) -> None:
         failing = number % 4 == 0
-        told[number] = insert(first, number * 10, "3" if failing else "2", token=str(number), patience_s=1.5)
+        told[number] = insert(first, number * 10, "3" if failing else "2", token=str(number), patience_s=PATIENCE_S)
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(12)]
     began = time.monotonic()
@@ -124,7 +128,7 @@ def test_many_wait_at_once(silent: InProcessCluster) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert time.monotonic() - began < 3 * 1.5, "they have waited together"
+    assert time.monotonic() - began < 3 * PATIENCE_S, "they have waited together"
     assert {number for number, (status, _) in told.items() if status == 200} == {n for n in range(12) if n % 4}
     assert {told[number][1]["error"] for number in (0, 4, 8)} == {"QuorumNotReached"}
 
@@ -132,9 +136,10 @@ def test_many_wait_at_once(silent: InProcessCluster) -> None:
 def test_parts_that_are_open_are_not_merged(silent: InProcessCluster) -> None:
     first, second = silent.nodes
     first.insert(rows(0))
-    thread = threading.Thread(target=insert, args=(first, 10, "3"), kwargs={"patience_s": 1.0})
+    thread = threading.Thread(target=insert, args=(first, 10, "3"), kwargs={"patience_s": 3.0})
     thread.start()
     wait_for(lambda: second.keys() == list(range(20)), "the other one has it")
+    wait_for(lambda: len(list(first.table().merges.candidates())) == 2, "the writer has pulled its own entry")
     free = {each.part.name: each.free for each in first.table().merges.candidates()}
     assert free == {"all_0_0_0": True, "all_1_1_0": False}
     thread.join()
