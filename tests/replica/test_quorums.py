@@ -109,7 +109,7 @@ def test_a_retry_waits_for_the_quorum_of_what_it_repeats(silent: InProcessCluste
     assert retry[1].get("error") == "QuorumNotReached", "it was open when the retry came, and has failed"
 
 
-PATIENCE_S = 5.0
+LONG_S = 5.0
 """Long beside what a quorum takes, also on a busy machine."""
 
 
@@ -120,7 +120,7 @@ def test_many_wait_at_once(silent: InProcessCluster) -> None:
 
     def client(number: int) -> None:
         failing = number % 4 == 0
-        told[number] = insert(first, number * 10, "3" if failing else "2", token=str(number), patience_s=PATIENCE_S)
+        told[number] = insert(first, number * 10, "3" if failing else "2", token=str(number), patience_s=LONG_S)
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(12)]
     began = time.monotonic()
@@ -128,7 +128,7 @@ def test_many_wait_at_once(silent: InProcessCluster) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert time.monotonic() - began < 3 * PATIENCE_S, "they have waited together"
+    assert time.monotonic() - began < 3 * LONG_S, "they have waited together"
     assert {number for number, (status, _) in told.items() if status == 200} == {n for n in range(12) if n % 4}
     assert {told[number][1]["error"] for number in (0, 4, 8)} == {"QuorumNotReached"}
 
