@@ -132,7 +132,7 @@ def run_judged(plan: JudgedPlan, folder: Path, say: Say = print) -> Judged:
             say("every fault is healed; the clients finish")
             finish(crowds, nemesis)
             compared = close(cluster, table, scribe)
-        except BaseException:
+        except Exception:
             checks.write_down(cluster, table)
             raise
         finally:
