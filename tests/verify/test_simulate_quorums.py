@@ -52,3 +52,14 @@ def test_a_seed_catches_the_mutant(name: str, seed: int) -> None:
     run = simulate_seed(seed, MUTANTS[name].stages)
     assert run.violation is not None
     assert run.violation.startswith(f"{MUTANTS[name].breaks}:")
+
+
+@pytest.mark.slow
+def test_clients_of_a_long_run_do_not_fill_the_log_with_what_failed() -> None:
+    run = simulate_seed(
+        95, hours=24
+    )  # for hours only one of five replicas lives, and its clients want a quorum of three
+
+    assert run.violation is None
+    assert run.probes["failed for good"] > 0
+    assert run.entries < 1_000

@@ -57,7 +57,7 @@ class Run:
         The seed and what it drew.
     digest
         Hash of everything that happened.
-    events, virtual_s, inserts
+    events, virtual_s, entries
         Events, virtual seconds, entries in the log at the end.
     violation
         What went wrong, or None.
@@ -70,7 +70,7 @@ class Run:
     digest: str
     events: int
     virtual_s: float
-    inserts: int
+    entries: int
     violation: str | None
     probes: Mapping[str, int]
 

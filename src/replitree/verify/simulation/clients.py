@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from replitree.protocol.effects import Duplicate, Inserted, OutcomeUnknown
+from replitree.protocol.effects import Duplicate, Failed, Inserted, OutcomeUnknown
 from replitree.verify.reading import Told
 from replitree.verify.simulation.cluster import Cluster
 from replitree.verify.simulation.observer import Observer
@@ -19,6 +19,9 @@ from replitree.verify.simulation.process import Process
 BACKOFF = 200 * MS
 BACKOFFS = 5_000
 """A client tries at most about so often in a run: in one of many hours it becomes patient when no replica takes its rows."""
+
+FAILURES = 200
+"""The same for tries that failed for want of a quorum: each leaves two entries in the log, and every check folds the log."""
 
 LANES = 2
 """Groups of one replica that may be on their way at once (rows and uploads)."""
@@ -142,9 +145,10 @@ class Client:
         self._observer.not_taken(request)
         return -1
 
-    def _again(self, attempt: _Attempt) -> None:
+    def _again(self, attempt: _Attempt, most: int = BACKOFFS) -> None:
+        """Try again after a while, at most about so often in a run."""
         attempt.request = -1
-        longest = max(BACKOFF, self._cluster.options.duration // BACKOFFS)
+        longest = max(BACKOFF, self._cluster.options.duration // most)
         pause = min(longest, BACKOFF << min(attempt.tries, 16))
         self._cluster.after(self._cluster.spread(pause), lambda: self._retry(attempt))
 
@@ -170,4 +174,4 @@ class Client:
         else:
             if isinstance(answer, OutcomeUnknown):
                 self._observer.seen("client heard unknown")
-            self._again(attempt)
+            self._again(attempt, FAILURES if isinstance(answer, Failed) else BACKOFFS)
