@@ -1,0 +1,40 @@
+"""A replica whose linearizable reads trust a `Sync`, which a deposed leader of coordination answers by itself.
+
+``python -m tests.faults.sync_alone ADDRESS DISK CONFIG``
+
+It is the server as the harness runs it (`tests.faults.process`), but that it syncs where it should commit a check.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from replitree.protocol.effects import Applied, Commit, LogIndex, Procedure, Sync
+from replitree.protocol.layout import Table, log
+from replitree.protocol.read import end_of_log
+from replitree.replica import end_of_log as asking
+from tests.faults.process import serve
+
+SYNC_ALONE = ("-m", "tests.faults.sync_alone")
+"""The command of such a replica."""
+
+
+def _ask_by_sync(table: Table) -> Procedure[LogIndex | None]:
+    """Ask as ever, with a `Sync` in place of the commit."""
+    asked, outcome = end_of_log(table), None
+    while True:
+        try:
+            effect = asked.send(outcome)
+        except StopIteration as end:
+            found: LogIndex | None = end.value
+            return found
+        if isinstance(effect, Commit):
+            yield Sync(log(table))
+            outcome = Applied()
+        else:
+            outcome = yield effect
+
+
+if __name__ == "__main__":
+    vars(asking)["end_of_log"] = _ask_by_sync
+    sys.exit(serve(*sys.argv[1:]))
