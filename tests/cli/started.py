@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cli.commands import Commands
 from tests.waiting import wait_for
 
 COMMAND = [sys.executable, "-m", "replitree.cli.main"]
@@ -24,14 +26,22 @@ class Cluster:
     process: subprocess.Popen[str]
     folder: Path
     ready: dict[str, Any]
+    commands: Commands
 
-    def run(self, *arguments: str, status: int = 0, stdin: str | None = None) -> str:
-        """Run a command against it; return standard output."""
+    def run(
+        self, *arguments: str, status: int = 0, stdin: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> str:
+        """Run a command against it; return standard output, or standard error when it is to fail."""
+        ran = self.commands.run(*arguments, "--dir", str(self.folder), stdin=stdin, environment=environment)
+        assert ran.status == status, ran.out + ran.err
+        return ran.out if status == 0 else ran.err
+
+    def run_alone(self, *arguments: str) -> str:
+        """Run a command against it as people do, in a process of its own; return standard output."""
         ran = subprocess.run(
-            [*COMMAND, *arguments, "--dir", str(self.folder)], capture_output=True, text=True, input=stdin, check=False
+            [*COMMAND, *arguments, "--dir", str(self.folder)], capture_output=True, text=True, check=True
         )
-        assert ran.returncode == status, ran.stdout + ran.stderr
-        return str(ran.stdout if status == 0 else ran.stderr)
+        return str(ran.stdout)
 
     def json(self, *arguments: str, stdin: str | None = None) -> Any:
         return json.loads(self.run(*arguments, "--json", stdin=stdin))
@@ -44,13 +54,14 @@ def start_up(folder: Path, *arguments: str) -> Cluster:
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, "up ended"
-    return Cluster(process, folder, json.loads(line))
+    return Cluster(process, folder, json.loads(line), Commands())
 
 
 def stop(cluster: Cluster) -> None:
     if cluster.process.poll() is None:
         cluster.process.send_signal(signal.SIGTERM)
     cluster.process.communicate(timeout=STOP_S_MAX)
+    cluster.commands.close()
 
 
 def runs(pid: int) -> bool:

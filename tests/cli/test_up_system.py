@@ -25,6 +25,7 @@ def test_up_ends_everything_and_comes_back_with_its_rows(tmp_path: Path) -> None
         cluster.process.communicate(timeout=STOP_S_MAX)
         assert cluster.process.returncode == 0
         assert not any(runs(pid) for pid in pids)
+        cluster.commands.close()
         cluster = start_up(tmp_path / "data", "--replicas", "2")
         assert rows(cluster, "kept") == [2, 2]
     finally:
