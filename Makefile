@@ -60,9 +60,9 @@ layers: $(READY)
 unit: $(READY)
 	$(PYTEST) -n $$(($(WORKERS) + 1)) --doctest-modules -m "not (slow or system or nightly)" src tests
 
-# Each of these starts servers of its own on free ports, and waits for them for half of its time.
+# Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
 system: $(READY)
-	$(PYTEST) -n $$(($(WORKERS) + 1)) --dist loadfile -m "(slow or system) and not nightly" tests
+	$(PYTEST) -n $$(($(WORKERS) + 2)) --dist loadfile --no-loadscope-reorder -m "(slow or system) and not nightly" tests
 
 # --- see it work --------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, and golden files.
+"""What all tests share: how hypothesis searches, golden files, and which files begin first.
 
 Hypothesis draws the same examples in every run of the gate (profile `gate`, the default), so that only a change of the code can
 turn a test red; `make nightly` draws new ones (``--hypothesis-profile search``).
@@ -17,6 +17,29 @@ hypothesis.settings.register_profile("gate", derandomize=True, deadline=None, da
 hypothesis.settings.register_profile("search", max_examples=2_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("gate")
 
+LONG = (
+    "verify/test_models.py",
+    "verify/test_ample.py",
+    "cli/test_system.py",
+    "cli/test_up_system.py",
+    "faults/test_nemesis.py",
+    "spark/test_overwrite.py",
+    "spark/test_read.py",
+    "spark/test_write.py",
+    "faults/test_full_disk.py",
+    "verify/test_mutants.py",
+    "verify/histories/test_spark_system.py",
+    "storage/test_mutate_spark.py",
+    "coordination/test_differential.py",
+    "cli/test_restore_killed_system.py",
+    "cli/test_repair_system.py",
+    "faults/test_faults.py",
+    "faults/test_judged.py",
+    "faults/test_deposed_leader.py",
+    "test_java.py",
+)
+"""The files that take longest: they begin first, so that at the end no worker waits long for another (`make system`)."""
+
 Golden = Callable[[str, str], None]
 """Compares a text with the file of this name beside the test."""
 
@@ -24,6 +47,12 @@ Golden = Callable[[str, str], None]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let `make golden` rewrite what tests compare with."""
     parser.addoption("--rewrite-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let long files begin first; within a file, and among the others, everything stays as it is written."""
+    places = {str(Path(__file__).parent / name): place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(str(item.path), len(LONG)))
 
 
 @pytest.fixture

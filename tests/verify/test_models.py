@@ -97,6 +97,9 @@ SLOW = (
 )
 """Seconds each: not in the fast gate.  Most of their mutants are, and so are smaller models with the same procedures."""
 
+NIGHTLY_STATES = 120_000
+"""What has more states is explored at night only, its mutants and smaller models with the same procedures more often."""
+
 STATES_PER_SECOND_MIN = 30_000
 """On one core, in the largest insert model (CPU time, so that a busy machine does not matter)."""
 
@@ -106,9 +109,12 @@ def test_every_model_is_pinned() -> None:
     assert {name for name, model in MODELS.items() if model.nightly} == set(NIGHTLY)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in PINNED]
-)
+def _by_size(name: str) -> object:
+    at_night = PINNED[name][0] > NIGHTLY_STATES
+    return pytest.param(name, marks=pytest.mark.nightly if at_night else pytest.mark.slow if name in SLOW else ())
+
+
+@pytest.mark.parametrize("name", [_by_size(name) for name in PINNED])
 def test_model_holds(name: str) -> None:
     _assert_holds(name, PINNED[name])
 

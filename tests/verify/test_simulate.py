@@ -10,7 +10,7 @@ from replitree.verify.simulate import simulate, simulate_seed, trace_of_seed
 
 SEEDS = range(60)
 MUTANT_SEEDS = range(200)
-MANY_SEEDS = range(400)
+MANY_SEEDS = range(200, 320)
 NIGHTLY_SEEDS = range(3_000)
 
 RARE = (

@@ -24,11 +24,13 @@ PINS = {
 }
 """States and transitions."""
 
-SLOW_STATES = 7_000
+SLOW_STATES, NIGHTLY_STATES = 7_000, 50_000
 
 
 def by_size(name: str) -> object:
-    return pytest.param(name, marks=[pytest.mark.slow] if PINS[name][0] > SLOW_STATES else [])
+    states = PINS[name][0]
+    mark = pytest.mark.nightly if states > NIGHTLY_STATES else pytest.mark.slow if states > SLOW_STATES else ()
+    return pytest.param(name, marks=mark)
 
 
 @pytest.mark.parametrize("name", [by_size(model.name) for model in MODELS])
