@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
@@ -20,6 +20,7 @@ from replitree.protocol.entries import (
     DropEntry,
     Entry,
     GetEntry,
+    LostEntry,
     MergeEntry,
     MutateEntry,
     decode_entry,
@@ -34,7 +35,7 @@ from replitree.protocol.pull import Queued
 from replitree.protocol.table import DROPPED_HOST, NOT_LOST
 from replitree.verify.disk import merged_content, mutated_content, rows_in
 from replitree.verify.model import TABLE
-from replitree.verify.past import declared, past_result
+from replitree.verify.past import Declared, declared, past_result
 from replitree.verify.windows import PAST
 
 
@@ -116,19 +117,7 @@ class Log:
 
     @cached_property
     def _folded(self) -> tuple[tuple[Queued, ...], tuple[PartSet, ...]]:
-        parts, items, folds = PartSet(), list[Queued](), [PartSet()]
-        opened: tuple[LogIndex, ...] = ()
-        since = declared(self.tree)
-        for index, entry in self.raw:
-            if since is not None and index == since.at:
-                parts = folds[-1] = PartSet.of(map(parse_part, since.parts))
-            parts, change = apply(parts, LogIndex(index), entry, opened=opened)
-            opened = open_after(opened, LogIndex(index), entry)
-            items.append(Queued(LogIndex(index), entry, change))
-            folds.append(parts)
-        if since is not None and since.at == self.end:
-            folds[-1] = PartSet.of(map(parse_part, since.parts))
-        return tuple(items), tuple(folds)
+        return _folded(self.raw, self.end, declared(self.tree))
 
     @property
     def entries(self) -> tuple[Queued, ...]:
@@ -139,6 +128,15 @@ class Log:
     def inserts(self) -> tuple[tuple[int, GetEntry], ...]:
         """The inserts of the log: index and entry."""
         return tuple((index, entry) for index, entry in self.raw if isinstance(entry, GetEntry))
+
+    @cached_property
+    def lost(self) -> dict[str, int]:
+        """The parts that were declared lost, each with the index of the first entry that says so."""
+        found: dict[str, int] = {}
+        for index, entry in self.raw:
+            if isinstance(entry, LostEntry):
+                found.setdefault(entry.part, index)
+        return found
 
     @property
     def parts(self) -> PartSet:
@@ -256,7 +254,30 @@ class Log:
     def _entry(self, path: str) -> Entry:
         node = self.tree.get(path)
         assert node is not None
-        return decode_entry(node.value, path)
+        return _decoded(node.value, path)
+
+
+_decoded = lru_cache(maxsize=1 << 14)(decode_entry)
+"""Entries never change, and every state has most of those of the state before."""
+
+
+@lru_cache(maxsize=64)
+def _folded(
+    raw: tuple[tuple[int, Entry], ...], end: int, since: Declared | None
+) -> tuple[tuple[Queued, ...], tuple[PartSet, ...]]:
+    """Fold a log; most states have the log of the state before."""
+    parts, items, folds = PartSet(), list[Queued](), [PartSet()]
+    opened: tuple[LogIndex, ...] = ()
+    for index, entry in raw:
+        if since is not None and index == since.at:
+            parts = folds[-1] = PartSet.of(map(parse_part, since.parts))
+        parts, change = apply(parts, LogIndex(index), entry, opened=opened)
+        opened = open_after(opened, LogIndex(index), entry)
+        items.append(Queued(LogIndex(index), entry, change))
+        folds.append(parts)
+    if since is not None and since.at == end:
+        folds[-1] = PartSet.of(map(parse_part, since.parts))
+    return tuple(items), tuple(folds)
 
 
 def log_parents(tree: Tree, table: Table) -> tuple[int, ...]:

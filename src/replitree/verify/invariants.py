@@ -27,7 +27,6 @@ from replitree.verify.lost_rules import (
     has_lost_rows_at_most,
     is_fragile,
     is_lost_with,
-    lost_at,
     lost_parts_are_empty,
     nothing_is_made_of_lost_rows,
     tokens_go_with_lost_parts,
@@ -292,7 +291,7 @@ def parts_have_their_rows(look: Look) -> str | None:
                     f"ROWS: {part} of {name} has {' and '.join(rows_in(content)) or 'no rows'}, it should have {rows}"
                 )
             first = agreed.setdefault(part, content)
-            if first != content and part not in lost_at(look.log):
+            if first != content and part not in look.log.lost:
                 return f"ROWS: {name} registered {part} with another content than others have"
     return None
 

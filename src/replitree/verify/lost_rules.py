@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from replitree.protocol import layout
 from replitree.protocol.effects import LogIndex
-from replitree.protocol.entries import LostEntry, decode_block
+from replitree.protocol.entries import decode_block
 from replitree.protocol.parts import Part, inserted_part, parse_part
 from replitree.protocol.registration import is_broken
 from replitree.verify.disk import requests_in, rows_in
@@ -17,18 +17,9 @@ if TYPE_CHECKING:
     from replitree.verify.invariants import Look
 
 
-def lost_at(log: Log) -> dict[str, int]:
-    """Return the parts that were declared lost, each with the index of the first entry that says so."""
-    found: dict[str, int] = {}
-    for index, entry in log.raw:
-        if isinstance(entry, LostEntry):
-            found.setdefault(entry.part, index)
-    return found
-
-
 def lost_requests(log: Log, partition: str) -> frozenset[int]:
     """Return the requests whose rows were in parts of a partition that were declared lost."""
-    parts = (part for part in map(parse_part, lost_at(log)) if part.partition == partition)
+    parts = (part for part in map(parse_part, log.lost) if part.partition == partition)
     rows = (row for part in parts for row in log.lineage[part].rows)
     return frozenset(int(row.partition("~")[0]) for row in rows)
 
@@ -42,12 +33,12 @@ def has_lost_rows_at_most(rows: tuple[str, ...], content: str, log: Log) -> bool
 
 def is_lost_with(first: int, last: int, partition: str, log: Log) -> bool:
     """Whether the part of the insert at `first` in one partition was declared lost before `last`."""
-    return first < lost_at(log).get(inserted_part(partition, LogIndex(first)).name, -1) < last
+    return first < log.lost.get(inserted_part(partition, LogIndex(first)).name, -1) < last
 
 
 def tokens_go_with_lost_parts(look: Look) -> str | None:
     """LOST: the token of an insert is free from the moment that its only part is lost, not before, and no other token is."""
-    log, lost = look.log, lost_at(look.log)
+    log, lost = look.log, look.log.lost
     if not lost:
         return None
     for index, entry in log.inserts:
@@ -68,7 +59,7 @@ def tokens_go_with_lost_parts(look: Look) -> str | None:
 def nothing_is_made_of_lost_rows(look: Look) -> str | None:
     """LOST: no part that is whole and reaches over a lost one has rows of it."""
     log = look.log
-    for lost in map(parse_part, lost_at(log)):
+    for lost in map(parse_part, log.lost):
         requests = lost_requests(log, lost.partition)
         for name in look.model.replicas:
             for part, content in log.registered(look.model.replica(name)).items():
@@ -97,7 +88,7 @@ def lost_parts_are_empty(look: Look) -> str | None:
 
 def _that_know(look: Look) -> list[str]:
     """Return the replicas that have pulled and executed everything up to the last loss."""
-    log, last = look.log, max(lost_at(look.log).values(), default=-1)
+    log, last = look.log, max(look.log.lost.values(), default=-1)
     replicas = [(name, look.model.replica(name)) for name in look.model.replicas]
     return [name for name, each in replicas if log.pointer(each) > last and not log.queue(each)]
 

@@ -90,6 +90,7 @@ class Observer:
         self.on_answer: Callable[[int, Told], None] = lambda _request, _answer: None
         self.on_turn: Callable[[int, str, Turn], None] | None = None
         self.on_change: Callable[[Tree], None] | None = None
+        self._log, self._killed = Log(tree, killed=self.killed), 0
         self._registered: dict[str, frozenset[str]] = dict.fromkeys(replicas, frozenset())
         self._shown: dict[str, PartSet] = {}
         self._start_and_marks: tuple[object, ...] = ()
@@ -216,9 +217,7 @@ class Observer:
         if len(names) == len(known) and known.issuperset(names):
             return
         self._registered[who] = frozenset(names)
-        wrong = log_and_queue_give_the_table(self.look({}, ())) or parts_have_their_rows(self.look({}, ()))
-        if wrong is not None:
-            raise Violated(wrong)
+        self._refuse(log_and_queue_give_the_table, parts_have_their_rows)
         for name in names:
             if name not in known and self.disks[who].content(name) is None:
                 raise Violated(f"FILES: {who} registered {name}, and its disk does not have it")
@@ -312,7 +311,13 @@ class Observer:
         cleaned = (Duty(self.replicas[0], "clean"),)  # the log may be, and replicas may recover
         model = Model("simulation", "", seats, inserts, {}, workers=workers, commands=commands, duties=cleaned)
         answers: dict[int, ClientAnswer | None] = dict(self.answers)
-        return Look(model, Log(self.tree, killed=self.killed), answers, dict(self.disks), dict(memories))
+        return Look(model, self._log_now(), answers, dict(self.disks), dict(memories))
+
+    def _log_now(self) -> Log:
+        """Return what coordination says now, and what was worked out of it already."""
+        if self._log.tree is not self.tree or len(self.killed) != self._killed:
+            self._log, self._killed = Log(self.tree, killed=self.killed), len(self.killed)
+        return self._log
 
     def check_all(self, memories: Mapping[str, Memory]) -> None:
         """Check every invariant, and that nothing is left to do."""

@@ -7,6 +7,7 @@ again when the process's memory changed, when a watch fires, and now and then.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -91,6 +92,8 @@ class Thread:
     turns: list[tuple[Any, Any]] = field(default_factory=list)
     effect: Any = None
     waits: bool = False
+    in_vain: tuple[Any, Any] = (None, None)
+    """The effect that was looked at last, and everything that could have ended its wait then."""
 
     @property
     def told(self) -> Conversation:
@@ -137,6 +140,7 @@ class Process:
         self._stages, self._processes = stages, processes
         self._threads: list[Thread] = []
         self._looking = False
+        self._there: tuple[Any, ...] = ()
         self.session = cluster.open_session(name)
         self._heard_at = cluster.now
         self.memory = Memory(incarnation, self.session.number)
@@ -493,13 +497,28 @@ class Process:
 
     def _look(self) -> None:
         self._looking = False
+        there = self._all_there_is()
         for thread in [thread for thread in self._threads if thread.waits]:
             if not self.alive or self.paused_until > self.cluster.now:
                 return
+            effect, before = thread.in_vain
+            if effect is thread.effect and before is there:
+                continue
             thread.waits = False
             done = self._locally(thread, thread.effect)
-            if done is not None:
+            if done is None:
+                thread.in_vain = (thread.effect, there)
+            else:
                 self._resume(thread, done[0])
+                there = self._all_there_is()
+
+    def _all_there_is(self) -> tuple[Any, ...]:
+        """Return all that decides whether a wait is over: the same object as before when nothing has changed."""
+        cluster = self.cluster
+        there = (self.session.number, self.memory, cluster.tree, *cluster.disks.values())
+        if len(there) != len(self._there) or not all(map(operator.is_, there, self._there)):
+            self._there = there
+        return self._there
 
     def _poll(self) -> None:
         if self.alive:
