@@ -77,6 +77,7 @@ class Observer:
         self.tree = tree
         self.disks = disks
         self.tokens: dict[int, str] = {}
+        self._inserts: dict[int, Insert] = {}
         self.commands: dict[int, Command] = {}
         self.killed: set[str] = set()
         self._requests_of: dict[str, list[int]] = {}
@@ -227,12 +228,13 @@ class Observer:
     def asked(self, request: int, token: str, quorum: int = 0) -> None:
         """Note a client's request."""
         self.tokens[request] = token
+        self._inserts[request] = Insert(self.replicas[0], ((request, token),), quorum=quorum)
         if quorum:
             self.quorums[request] = quorum
 
     def not_taken(self, request: int) -> None:
         """Forget a request that no replica takes: in a long run there are a great many."""
-        del self.tokens[request]
+        del self.tokens[request], self._inserts[request]
         self.quorums.pop(request, None)
 
     def commanded(self, request: int, command: Command) -> None:
@@ -247,7 +249,7 @@ class Observer:
         if request in self.answers:
             return
         self.answers[request] = self.told[request] = answer
-        if self.quorums:
+        if self.quorums and isinstance(answer, Inserted | Duplicate):
             self._refuse(acknowledged_inserts_are_settled)
         match answer:
             case Inserted(index) if self._at.get(request) != index:
@@ -304,8 +306,7 @@ class Observer:
         self, memories: Mapping[str, Memory], workers: tuple[str, ...], replicas: tuple[str, ...] | None = None
     ) -> Look:
         """Return the present state for the invariants."""
-        quorum, first = self.quorums.get, self.replicas[0]
-        inserts = tuple(Insert(first, ((each, token),), quorum=quorum(each, 0)) for each, token in self.tokens.items())
+        inserts = tuple(self._inserts.values())
         seats = tuple((name, name) for name in replicas or self.replicas)
         commands = tuple(Ask(self.replicas[0], request, command) for request, command in self.commands.items())
         cleaned = (Duty(self.replicas[0], "clean"),)  # the log may be, and replicas may recover
