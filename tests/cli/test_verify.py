@@ -32,9 +32,20 @@ def test_reduction_leaves_states_out(run: Run) -> None:
         for name in ("plain", "joined", "ample")
     )
     assert plain > joined > 5 * ample
+    least = run("verify", "explore", "quorum_all_alone", "--reduction", "ample", "--symmetry", "--json").json
+    assert least["permutations"] == 2
     ran = run("verify", "explore", "quorum_stale", "--reduction", "most")
     assert ran.status == 2
     assert "plain, joined, ample" in ran.err
+
+
+def test_reductions_are_compared(run: Run) -> None:
+    ran = run("verify", "reductions", "quorum_drop", "--json")
+    (found,) = ran.json
+    assert (ran.status, found["agree"]) == (0, True)
+    assert found["plain"] > found["joined"] > found["ample"] >= found["least"]
+    assert found["times_fewer"] > 10
+    assert "quorum_drop" in run("verify", "reductions", "quorum_drop").out
 
 
 @pytest.mark.parametrize(
@@ -50,6 +61,7 @@ def test_models_beside_those_of_the_table(run: Run, model: str, mutant: str, inv
     for wrong, told in [
         (("--mutant", "nonsense"), mutant),
         (("--set", "replicas=3"), "packed models do"),
+        (("--symmetry",), "no --symmetry"),
         (("--reduction", "plain"), "takes no --reduction"),
     ]:
         ran = run("verify", "explore", model, *wrong)
@@ -85,7 +97,7 @@ def test_violation_of_the_plain_protocol_ends_with_1(run: Run, monkeypatch: pyte
     bad = registry.Result(
         SMALL, None, 10, 20, 0.1, ({"invariant": "I3", "what": "I3: twice", "steps": 4},), trace=("1 r1",)
     )
-    monkeypatch.setattr(registry, "explore", lambda *_: bad)
+    monkeypatch.setattr(registry, "explore", lambda *_, **__: bad)
     ran = run("verify", "explore", SMALL)
     assert ran.status == 1
     assert "violated: I3: twice" in ran.out
@@ -95,7 +107,9 @@ def test_violation_of_the_plain_protocol_ends_with_1(run: Run, monkeypatch: pyte
 def test_mutant_that_is_not_caught_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from replitree.verify import registry
 
-    monkeypatch.setattr(registry, "explore", lambda *_: registry.Result(SMALL, "gap-believed-at-once", 10, 20, 0.1))
+    monkeypatch.setattr(
+        registry, "explore", lambda *_, **__: registry.Result(SMALL, "gap-believed-at-once", 10, 20, 0.1)
+    )
     ran = run("verify", "explore", SMALL, "--mutant", "gap-believed-at-once")
     assert ran.status == 1
     assert "NOT CAUGHT" in ran.out

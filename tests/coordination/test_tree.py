@@ -240,6 +240,30 @@ def test_a_tree_shows_its_nodes() -> None:
     ]
 
 
+def test_a_renamed_tree_is_what_the_same_commits_make_with_other_names() -> None:
+    def made(name: str, session: int) -> Tree:
+        operations: list[Operation] = [
+            Create(f"/{name}"), Create(f"/{name}/n-", name.encode(), sequential=True), Set(f"/{name}", b"", 0),
+            Create("/mine", name.encode(), ephemeral=True), Create("/gone"), Delete("/gone", 0),
+        ]  # fmt: skip
+        return Tree().commit(operations, session)[0]
+
+    def renamed(tree: Tree, before: str, after: str, session: int) -> Tree:
+        value = (before.encode(), after.encode())
+        return tree.renamed(
+            lambda path: path.replace(before, after),
+            lambda raw: raw.replace(*value),
+            lambda owner: session if owner else PERSISTENT,
+        )
+
+    one, other = made("r1", 1), made("r2", 2)
+    assert renamed(one, "r1", "r2", 2) == other != one
+    assert hash(renamed(one, "r1", "r2", 2)) == hash(other)
+    assert renamed(other, "r2", "r1", 1) == one
+    changed = renamed(one, "r1", "r2", 2).commit((Create("/r2/n-", sequential=True),), 2)
+    assert changed == other.commit((Create("/r2/n-", sequential=True),), 2)
+
+
 def test_watches_that_a_commit_fires() -> None:
     operations: list[Operation] = [
         Create("/a/n-", sequential=True),

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from replitree.verify.explore import Checker, Explored, explore
+from replitree.verify.checker import Checker
+from replitree.verify.explore import Explored, explore
 from replitree.verify.initial import first_world
 from replitree.verify.model import Fault, Model
 from replitree.verify.models import MODELS
+from replitree.verify.moves import Expansion, World
 from replitree.verify.mutants import MUTANTS
 from replitree.verify.space import Space
 from replitree.verify.trace import state_of
@@ -83,3 +85,23 @@ def test_fingerprints_overlook_nothing_that_whole_states_would_show() -> None:
         level = [world for world in after if world not in visited]
         visited.update(level)
     assert len(visited) == explore(model).states
+
+
+@pytest.mark.parametrize("name", ["pull_gap", "session_ends"])
+def test_what_a_move_does_to_a_fingerprint_is_what_it_does_to_the_state(name: str) -> None:
+    """Views that lag, requests in flight, sessions that end: all that is not plain is among these states."""
+    space = Space(small(name))
+    level, left = [first_world(space)], 2000
+    while level and left > 0:
+        found = [_expanded(space, world) for world in level]
+        left -= len(level)
+        level = list(dict.fromkeys(world for each in found for world in each))
+
+
+def _expanded(space: Space, world: World) -> list[World]:
+    step = Expansion(world, space.fingerprints.of(world), (), set())
+    space.expand(step)
+    worlds = [each[0] for each in step.found]
+    assert step.count == len(worlds)
+    assert step.fingerprints == [space.fingerprints.of(after) for after in worlds]
+    return worlds

@@ -34,12 +34,14 @@ Settings = Annotated[
     typer.Option("--set", metavar="NAME=N", help="Of a packed model: another limit, such as replicas=5. Repeat it."),
 ]
 Symmetry = Annotated[
-    bool, typer.Option("--symmetry", help="Of a packed model: count states that differ by replicas' names only once.")
+    bool,
+    typer.Option("--symmetry", help="Count states that differ by names (of replicas, requests, tokens) only once."),
 ]
 Reduction = Annotated[
     str | None,
     typer.Option("--reduction", metavar="NAME", help="Leave out fewer or more states: plain, joined, or ample."),
 ]
+Models = Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...", help="Names of models.")]
 Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch each run to so many virtual hours.")]
 
 
@@ -76,20 +78,38 @@ def explore(
         if reduction is not None:
             raise BadInput(f"model {model} is packed and takes no --reduction; --symmetry is there for it")
         result = _plain(registry.explore_published(model, mutant, limits, symmetric=symmetry))
-    elif limits or symmetry:
-        raise BadInput(f"model {model} takes no --set and no --symmetry; packed models do")
+    elif limits:
+        raise BadInput(f"model {model} takes no --set; packed models do")
     elif model in [beside["name"] for beside in list_beside()]:
-        if reduction is not None:
-            raise BadInput(f"model {model} takes no --reduction; the models of the table's protocol do")
+        if reduction is not None or symmetry:
+            raise BadInput(
+                f"model {model} takes no --reduction and no --symmetry; the models of the table's protocol do"
+            )
         result = _plain(explore_beside(model, mutant))
     else:
         _check_names(model, mutant)
-        result = _plain(registry.explore(model, mutant, reduction))
+        result = _plain(registry.explore(model, mutant, reduction, symmetric=symmetry))
     if as_json:
         Output(as_json).json(result)
     else:
         _print_explored(model, mutant, result)
     return _status(result, mutant)
+
+
+@app.command("reductions")
+def reductions(models: Models = None, as_json: Json = False) -> int:
+    """Count the states of models by how many are left out; by default of those of quorums and reads."""
+    from replitree.verify import registry
+    from replitree.verify.reductions import compare
+
+    compared = [compare(model) for model in map(registry.find_model, models or registry.compared())]
+    found = [_plain(each) | {"times_fewer": round(each.times_fewer, 1)} for each in compared]
+    if as_json:
+        Output(as_json).json(found)
+    else:
+        titles = ("name", "plain", "joined", "ample", "least", "times_fewer", "permutations", "cpu_seconds")
+        Output(as_json).table("reductions", titles, [tuple(str(each[title]) for title in titles) for each in found])
+    return 0 if all(each["agree"] for each in found) else 1
 
 
 @app.command("simulate")

@@ -51,7 +51,7 @@ def bridge(  # noqa: PLR0913, PLR0917 - each is an option of the command
     if (replay is not None or trace is not None) and mutant is not None:
         raise BadInput("--mutant breaks what runs, and --replay and --trace run nothing; use one of them")
     if onto is not None and model is None:
-        raise BadInput("--onto is for models; simulated and recorded runs are mapped onto cleaning")
+        raise BadInput("--onto is for models; simulated and recorded runs say themselves onto what they are mapped")
     found = _followed(model, onto or "cleaning", seeds, replay or trace, mutant, record, hours)
     Output(as_json).result(asdict(found), "\n".join(_lines(found)))
     if found.undecided and not found.violations:

@@ -161,6 +161,10 @@ class Tree:
         """Return the paths of all nodes but the root, in ascending order."""
         return tuple(sorted(f"{parent}/{name}" for parent, (_, children) in self._folders.items() for name in children))
 
+    def shares(self, other: Tree, path: str) -> bool:
+        """Say whether another tree has the same children of a node because nobody has written any since; costs nothing."""
+        return self._folders.get(path) is other._folders.get(path)
+
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def commit(self, operations: Iterable[Operation], session: Session) -> tuple[Tree, Applied | Refused]:
@@ -196,6 +200,28 @@ class Tree:
     def expire(self, session: Session) -> Tree:
         """Return the tree without the ephemeral nodes of a session that ended."""
         return self.commit([Delete(path, ANY_VERSION) for path in self.ephemerals(session)], session)[0]
+
+    def renamed(
+        self, path: Callable[[str], str], value: Callable[[bytes], bytes], owner: Callable[[Session], Session]
+    ) -> Tree:
+        """Return the tree with other paths, values and sessions, and the same versions and counts.
+
+        Parameters
+        ----------
+        path, value, owner
+            What becomes of each; no two paths become one, and parents stay parents.
+        """
+        tree = Tree()
+        for parent, (count, children) in self._folders.items():
+            inside: dict[str, _Znode] = {}
+            for name, (node, session, _) in children.items():
+                there, now, whose = path(f"{parent}/{name}"), value(node.value), owner(session)
+                mark = _node_mark(there, now, node.version, whose)
+                inside[there.rpartition("/")[2]] = (Node(now, node.version, node.changed_ms), whose, mark)
+                tree._mark ^= mark
+            tree._folders[path(parent)] = (count, inside)
+            tree._mark ^= _count_mark(path(parent), count)
+        return tree
 
     # --- as a value ---------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,13 @@ From a state only the step of one thread is followed (it is *ample*) when
 1. nothing that others can do before this thread moves depends on it (`resources`, `futures`): what they may still write is
    not what it reads, and what they may still read or write is not what it writes;
 2. no invariant looks at what it changes: the thread's place, and fields of memory that say what was pulled and executed.
-   An `Answer` may be joined to it, as in `reduction`;
-3. it has exactly one way to end, and takes no fault.
+   An `Answer` may be joined to it, as in `reduction`; a commit that is refused changes nothing; what a step does to a disk may
+   be hidden (`hidden`);
+3. it has exactly one way to end with the faults that are left, and takes none.
 
 Then every way through the state can be changed into one that begins with this step and leads to the same states, but for
-those that no invariant tells from others.  Such a step is joined to the move before, so these states are not even counted.
+those that no invariant tells from others.  Such a step is joined to the move before, so these states are not even counted;
+they are checked.
 
 *What others can still do* is read off the places that they can get to.  These are known from what was explored: a search
 begins with none, and is done again until it has met no way that it did not reckon with.  That this is enough: suppose a
@@ -17,11 +19,12 @@ move depends on a step that was taken before it at once, and take the shortest w
 move.  The moves before it are a shorter way, so the search has one with the same moves in another order, in which each
 thread goes through the same places.  So the place where the last move begins was met, and was reckoned with.
 
-*A thread that waits* counts only if somebody may write what it waits for.  *A process that dies* loses all that these steps
-change, so its death before the step is as its death after it; of the deaths of others count the processes that come after.
-*A session that ends* writes state, trouble and session of its process, and deletes `is_active`.  *A view that begins to
-lag* before a read sees the same as after it, because nobody writes what is read; a `Sync` that comes after that could as
-well have met no lag, which leaves one fault more for later.  *A request in flight* may write its nodes at any moment.
+*A thread that waits* counts only if somebody may write what it waits for; a read that wants an entry executed waits for
+whoever runs it.  *A process that dies* loses all that these steps change, so its death before the step is as its death after
+it (but for what lasts on a disk); of the deaths of others count the processes that come after.  *A session that ends* writes
+state, trouble and session of its process, and deletes `is_active`.  *A view that begins to lag* before a read sees the same as
+after it, because nobody writes what is read; a `Sync` that comes after that could as well have met no lag, which leaves one
+fault more for later.  *A request in flight* may write its nodes at any moment.
 
 *Nothing is put off for ever*: after `JOINED_MAX` steps a state is explored in full.
 
@@ -36,12 +39,14 @@ from typing import NamedTuple
 from replitree.protocol import layout
 from replitree.protocol.effects import Commit, Sync
 from replitree.verify.futures import Future, Futures
+from replitree.verify.hidden import Hidden
 from replitree.verify.kernel import END
-from replitree.verify.life import AwaitTrouble
+from replitree.verify.life import AwaitTrouble, AwaitWork, GiveBack
 from replitree.verify.memory import State
-from replitree.verify.model import TABLE, Fault
-from replitree.verify.resources import Resources
-from replitree.verify.space import FLIGHT, LEFT, PRESENT, TREE, Found, Move, Space, Thread, World
+from replitree.verify.model import GUARDS, TABLE, Fault
+from replitree.verify.moves import FLIGHT, LEFT, PRESENT, TREE, Found, Move, Thread, World
+from replitree.verify.resources import HIDDEN, Resources
+from replitree.verify.space import Space
 from replitree.verify.working import UNTAKEN, begins_again
 
 JOINED_MAX = 300
@@ -52,11 +57,12 @@ _CRASH, _EXPIRY, _UNKNOWN = (15 * fault.cost for fault in (Fault.CRASH, Fault.EX
 
 
 class Touched(NamedTuple):
-    """What a step reads and writes; whether it looks at coordination."""
+    """What a step reads and writes; whether it looks at coordination; whether it leaves something that lasts on a disk."""
 
     reads: int
     writes: int
     looks: bool
+    lasts: bool
 
 
 class Ample:
@@ -70,14 +76,22 @@ class Ample:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._resources = Resources(space.replica_of)
+        self._resources = Resources(space.model)
         self._futures = Futures(space, self._resources)
+        self._hidden = Hidden(space.model, self._resources)
         self._touched: dict[tuple[int, int], Touched | None] = {}
         self._moves: list[Move] = []
         self._waits: dict[tuple[int, int, int], int] = {}
         model = space.model
         self._is_reduced = model.window is None and not model.candidates
         self._is_calm = model.is_still and not model.has_rivals and Fault.CLOSED not in model.faults
+        seats = [name for name, _ in model.seats]
+        self._mortal = [model.can_strike(Fault.CRASH, seat) for seat in seats]
+        self._may_expire = [model.can_strike(Fault.EXPIRY, seat) for seat in seats]
+        self._late: dict[int, int] = {}
+        self._at_the_end_of_a_session = self._ends_of_sessions()
+        lags = bool(model.reads) and model.faults.get(Fault.STALE, 0) > 0
+        self._may_begin_late = [lags and expires for expires in self._may_expire]
         self._next_places = [self._places_of_next(seat) for seat in range(len(model.seats))]
 
     def reckon(self) -> bool:
@@ -113,7 +127,7 @@ class Ample:
             if world[thread.position] == END:
                 continue
             moves = moves_of(thread, world)
-            if len(moves) != 1 or not moves[0].is_local:
+            if not moves or not moves[0].is_local or (len(moves) > 1 and not _has_one_end(moves, world[LEFT])):
                 continue
             touched = self._touched_by(thread, moves[0], world)
             if touched is None:
@@ -129,22 +143,30 @@ class Ample:
         key = (id(move), world[TREE])
         if key not in self._touched:
             self._moves.append(move)  # so that its number stays its own
-            self._touched[key] = self._look_at(thread.seat, move, world[TREE])
+            self._touched[key] = self._look_at(thread, move, world)
         touched = self._touched[key]
-        if touched is None or not touched.looks:
+        if touched is None or (touched.lasts and world[LEFT] & _CRASH and self._mortal[thread.seat]):
+            return None
+        if not touched.looks:
             return touched
         lags = world[self._space.view_at[thread.seat]] != PRESENT
-        may_begin_late = self._space.model.reads and world[LEFT] & _EXPIRY
+        may_begin_late = self._may_begin_late[thread.seat] and world[LEFT] & _EXPIRY
         return None if lags or may_begin_late else touched
 
-    def _look_at(self, seat: int, move: Move, tree: int) -> Touched | None:
-        reads, writes, looks = 0, 0, False
+    def _look_at(self, thread: Thread, move: Move, world: World) -> Touched | None:
+        reads, writes, looks, lasts, seat = 0, 0, False, False, thread.seat
+        tree, memory = self._space.trees[world[TREE]], self._space.memories[world[thread.memory]]
         for turn in move.turns:
             footprint = self._futures.footprint(turn.effect, seat)
-            reads |= footprint.memory | footprint.reads | self._resources.nodes_read(footprint, self._space.trees[tree])
-            writes |= footprint.writes
+            tries = isinstance(turn.effect, AwaitWork)
+            others = self._resources.tried_again(seat, memory) if tries else footprint.reads
+            reads |= footprint.memory | self._resources.nodes_read(footprint, tree) | others
+            writes |= 0 if isinstance(turn.effect, Commit) else footprint.writes  # it was refused
             looks = looks or isinstance(turn.effect, Sync) or bool(footprint.nodes or footprint.folders)
-        return None if reads < 0 or writes < 0 else Touched(reads, writes, looks)
+            if isinstance(turn.effect, HIDDEN):
+                reads |= self._hidden.looked_at(turn, seat, tree)
+                lasts = True
+        return None if reads < 0 or writes < 0 else Touched(reads, writes, looks, lasts)
 
     def _is_ample(self, thread: Thread, world: World, step: Touched, around: list[tuple[Thread, Future]]) -> bool:
         """Whether nothing that others can do before this thread moves depends on its step."""
@@ -153,7 +175,10 @@ class Ample:
             return False
         meeting = _meeting(thread, step, around)
         if meeting and thread.kind == "puller" and self._is_left_alone(thread, world):
-            around = self._while_it_waits(thread, world, around)
+            around = self._in_its_process(thread, world, around, pulls=False)
+            meeting = _meeting(thread, step, around)
+        if meeting and (runs := self._given_back(thread, world)) is not None:
+            around = self._in_its_process(thread, world, around, runs=runs)
             meeting = _meeting(thread, step, around)
         if not meeting:
             return True
@@ -173,21 +198,35 @@ class Ample:
             if (place := world[thread.position]) != END
         ]
 
-    def _while_it_waits(
-        self, puller: Thread, world: World, around: list[tuple[Thread, Future]]
+    def _in_its_process(
+        self,
+        thread: Thread,
+        world: World,
+        around: list[tuple[Thread, Future]],
+        *,
+        pulls: bool = True,
+        runs: int | None = None,
     ) -> list[tuple[Thread, Future]]:
-        """Return the same as long as this puller brings its process nothing new."""
-        tree, memory, doubts, seat = world[TREE], world[puller.memory], bool(world[LEFT] & _UNKNOWN), puller.seat
+        """Return the same as long as this thread brings its process nothing new (`pulls`), or runs an entry."""
+        tree, memory, doubts, seat = world[TREE], world[thread.memory], bool(world[LEFT] & _UNKNOWN), thread.seat
         of = self._futures.of
         return [
             (
                 other,
-                of(seat, world[other.position], tree, memory, pulls=False, doubts=doubts)
+                of(seat, world[other.position], tree, memory, pulls=pulls, doubts=doubts, runs=runs)
                 if other.seat == seat
                 else future,
             )
             for other, future in around
         ]
+
+    def _given_back(self, thread: Thread, world: World) -> int | None:
+        """Return an entry that a thread gives back next, and that is in its process's queue until then."""
+        effect = self._space.kernel.effect(world[thread.position])
+        if not isinstance(effect, GiveBack):
+            return None
+        queue = self._space.memories[world[thread.memory]].queue
+        return next((item.index for item in queue if item.index in effect.batch), None)
 
     def _is_left_alone(self, puller: Thread, world: World) -> bool:
         """Whether a process gets no other place in the log than its puller brings."""
@@ -196,7 +235,7 @@ class Ample:
         memory = space.memories[world[puller.memory]]
         waits = isinstance(space.kernel.effect(world[life.position]), AwaitTrouble)
         works = waits and memory.state is State.ACTIVE and not memory.trouble
-        if not self._is_calm or not works or world[LEFT] & _EXPIRY:
+        if not self._is_calm or not works or (world[LEFT] & _EXPIRY and self._may_expire[seat]):
             return False
         trouble, doubts = self._resources.fields(seat, ("trouble",)), bool(world[LEFT] & _UNKNOWN)
         places = (world[other.position] for other in others if other is not puller)
@@ -235,26 +274,49 @@ class Ample:
 
     def _from_outside(self, world: World, seat: int) -> int:
         """Return what late requests, deaths and ends of sessions may write before a thread of a seat moves."""
-        space, written = self._space, 0
-        for number in space.flights[world[FLIGHT]]:
-            written |= self._resources.footprint(Commit(*space.requests[number].operations), seat).writes
-        for other, (_, name) in enumerate(space.model.seats):
-            if world[LEFT] & _CRASH and other != seat:
-                written |= self._after_death(other, world)
-            if world[LEFT] & _EXPIRY:
-                path = layout.is_active(space.model.replica(name))
-                written |= self._resources.fields(other, ("state", "trouble", "session"))
-                written |= self._resources.bit("node", path) | self._resources.bit("deleted", path.rpartition("/")[0])
+        written = self._in_flight(world[FLIGHT], seat)
+        if world[LEFT] & _EXPIRY:
+            written |= self._at_the_end_of_a_session
+        if world[LEFT] & _CRASH:
+            for other, mortal in enumerate(self._mortal):
+                if mortal and other != seat:
+                    written |= self._after_death(other, world)
+        return written
+
+    def _in_flight(self, flight: int, seat: int) -> int:
+        """Return what requests in flight may write."""
+        written = self._late.get(flight)
+        if written is None:
+            written, space = 0, self._space
+            for number in space.flights[flight]:
+                written |= self._resources.footprint(Commit(*space.requests[number].operations), seat).writes
+            self._late[flight] = written
+        return written
+
+    def _ends_of_sessions(self) -> int:
+        """Return what the end of a session may write."""
+        written, model = 0, self._space.model
+        for seat, (_, name) in enumerate(model.seats):
+            path = layout.is_active(model.replica(name))
+            written |= self._resources.fields(seat, ("state", "trouble", "session") if self._may_expire[seat] else ())
+            written |= self._resources.bit("node", path) | self._resources.bit("deleted", path.rpartition("/")[0])
         return written
 
     def _after_death(self, seat: int, world: World) -> int:
         """Return what the threads of a seat may write after its process has died."""
-        space, written = self._space, 0
-        places = (world[thread.position] for thread in space.threads[space.threads_of[seat]])
-        asked = (place for place in places if isinstance(space.kernel.effect(place), UNTAKEN))
-        for place in (*self._next_places[seat], *asked):
-            written |= self._futures.of(seat, place, world[TREE]).writes
+        space, tree, written = self._space, world[TREE], 0
+        for place in self._next_places[seat]:
+            written |= self._futures.of(seat, place, tree).writes
+        for place in world[space.thread_at[seat]]:
+            if isinstance(space.kernel.effect(place), UNTAKEN):
+                written |= self._futures.of(seat, place, tree).writes
         return written
+
+
+def _has_one_end(moves: tuple[Move, ...], left: int) -> bool:
+    """Whether all ways to end but the first take faults that are not left."""
+    costs = (move.cost for move in moves[1:])
+    return not moves[0].cost and all(cost and ((left | GUARDS) - cost) & GUARDS != GUARDS for cost in costs)
 
 
 def _meeting(thread: Thread, step: Touched, around: list[tuple[Thread, Future]]) -> list[Thread]:

@@ -1,9 +1,8 @@
 """The explorer: every state of a model, nearest first.
 
-Breadth-first, so the first violation has a shortest way to it.  A state that was visited is remembered by its fingerprint,
-the hash of its tuple of integers (64 bits, the same in every run), together with the fingerprint of the state that it was
-found from; a trace is found again by walking forward along the fingerprints.  That two states of a model with n states
-share a fingerprint, so that one is overlooked, has a probability of about n²/2⁶⁵: 3·10⁻⁸ for a million states.
+Breadth-first, so the first violation has a shortest way to it.  A state that was visited is remembered by its fingerprint
+(`fingerprints`: 64 bits, the same in every run), together with that of the state that it was found from; a trace is found
+again by walking forward along the fingerprints.
 
 With *ample sets* (`ample`) a search is repeated until it has met no way of a thread that it had not reckoned with; the last
 one counts.
@@ -14,18 +13,21 @@ Only the states of the present depth and of the next one are kept in memory.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any
+from typing import TypeAlias
 
 from replitree.verify.ample import Ample
-from replitree.verify.history import Log
+from replitree.verify.checker import Checker
 from replitree.verify.initial import first_world
-from replitree.verify.invariants import READS, Invariant, Look, quiet_states_agree
 from replitree.verify.kernel import Stage
 from replitree.verify.model import Model
-from replitree.verify.space import TREE, Found, Space, World
+from replitree.verify.moves import Expansion, Found, World
+from replitree.verify.space import Space
+from replitree.verify.symmetry import NotSymmetric, Symmetry
+
+Known: TypeAlias = tuple[World, int]
+"""A state and its fingerprint."""
 
 STATES_MAX = 50_000_000
 """Where an exploration gives up; about 8 GB."""
@@ -49,6 +51,8 @@ class Explored:
         What is wrong in the nearest bad state, and the way to it; None and empty when nothing is.
     probes
         The rare branches that were seen.
+    permutations, asymmetry
+        Under how many permutations of names states are one; why not, where a symmetry was looked for and does not hold.
     """
 
     space: Space
@@ -61,65 +65,13 @@ class Explored:
     violation: str | None = None
     trace: tuple[Found, ...] = ()
     probes: set[str] = field(default_factory=set)
+    permutations: int = 1
+    asymmetry: str = ""
 
     @property
     def missing_probes(self) -> tuple[str, ...]:
         """The rare branches that the model should have taken and did not."""
         return tuple(probe for probe in self.space.model.probes if probe not in self.probes)
-
-
-class Checker:
-    """The invariants over the states of a space, each worked out once for each value of what it looks at."""
-
-    def __init__(self, space: Space) -> None:
-        self._space = space
-        self._logs: dict[int, Log] = {}
-        self._groups = [self._group(names) for names in dict.fromkeys(READS.values())]
-
-    def _group(self, names: tuple[str, ...]) -> tuple[itemgetter[Any], dict[Any, str | None], list[Invariant]]:
-        space = self._space
-        positions = [TREE]
-        if "answers" in names:
-            positions += sorted(space.answer_at.values())
-        if "disks" in names:
-            positions += space.disk_at
-        if "memories" in names:
-            positions += space.memory_at
-        return itemgetter(*positions), {}, [invariant for invariant, reads in READS.items() if reads == names]
-
-    def broken(self, world: World) -> str | None:
-        """Return what is wrong in a state, or None."""
-        for parts, verdicts, invariants in self._groups:
-            key = parts(world)
-            try:
-                verdict = verdicts[key]
-            except KeyError:
-                look = self.look(world)
-                found = [wrong for invariant in invariants if (wrong := invariant(look)) is not None]
-                verdict = verdicts[key] = found[0] if found else None
-            if verdict is not None:
-                return verdict
-        return None
-
-    def broken_quiet(self, world: World) -> str | None:
-        """Return what is wrong in a state in which nothing is left to do, or None."""
-        return quiet_states_agree(self.look(world))
-
-    def look(self, world: World) -> Look:
-        """Return the values of a state."""
-        space = self._space
-        model = space.model
-        log = self._logs.get(world[TREE])
-        if log is None:
-            log = self._logs[world[TREE]] = Log(space.trees[world[TREE]], killed=model.killed)
-        seats = [name for name, _ in model.seats]
-        return Look(
-            model,
-            log,
-            {request: space.replies[world[position]] for request, position in space.answer_at.items()},
-            {name: space.disks[world[position]] for name, position in zip(model.replicas, space.disk_at, strict=True)},
-            {name: space.memories[world[position]] for name, position in zip(seats, space.memory_at, strict=True)},
-        )
 
 
 def explore(
@@ -128,6 +80,7 @@ def explore(
     *,
     reduce: bool = True,
     ample: bool | None = None,
+    symmetric: bool = False,
     states_max: int = STATES_MAX,
 ) -> Explored:
     """Visit every state of a model, or go until the first violation.
@@ -142,6 +95,8 @@ def explore(
         Whether steps are joined (`reduction`); without that every single step is a move.
     ample
         Whether steps that nothing else can meet are taken at once (`ample`); by default as the model says.
+    symmetric
+        Whether states that differ by names only are one (`symmetry`), where that can be proved.
     states_max
         Where to stop.
 
@@ -151,15 +106,31 @@ def explore(
         There are more than `states_max` states.
     """
     begun, begun_cpu = time.perf_counter(), time.process_time()
-    space = Space(model, replaced, reduce=reduce)
-    choice = Ample(space) if (reduce and model.ample if ample is None else ample) else None
-    result = Explored(space)
-    _Search(result, choice, states_max).run()
-    while choice is not None and result.violation is None and choice.reckon():
-        result = Explored(space)
-        _Search(result, choice, states_max).run()
+    is_ample = reduce and model.ample if ample is None else ample
+    try:
+        result = _explored(Space(model, replaced, reduce=reduce), states_max, is_ample=is_ample, symmetric=symmetric)
+    except NotSymmetric as difference:
+        result = _explored(Space(model, replaced, reduce=reduce), states_max, is_ample=is_ample, symmetric=False)
+        result.asymmetry = str(difference)
     result.seconds, result.cpu_seconds = time.perf_counter() - begun, time.process_time() - begun_cpu
     return result
+
+
+def _explored(space: Space, states_max: int, *, is_ample: bool, symmetric: bool) -> Explored:
+    """Search a space, with ample steps until all ways were reckoned with."""
+    choice = Ample(space) if is_ample else None
+    if symmetric:
+        space.met = []
+    found = Symmetry(space) if symmetric else None
+    names = found if found is not None and found.permutations else None
+    if names is None:
+        space.met = None
+    checker = Checker(space)
+    while True:
+        result = Explored(space, permutations=1 if names is None else len(names.permutations) + 1)
+        _Search(result, checker, choice, names, states_max).run()
+        if choice is None or result.violation is not None or not choice.reckon():
+            return result
 
 
 class _Search:
@@ -169,34 +140,47 @@ class _Search:
     ----------
     result
         What it finds.
+    checker
+        What must hold.
     choice
         Which steps are taken at once; None: every state is visited.
+    names
+        Which states are one but for their names; None: none.
     states_max
         Where it stops.
     """
 
-    def __init__(self, result: Explored, choice: Ample | None, states_max: int) -> None:
+    def __init__(
+        self, result: Explored, checker: Checker, choice: Ample | None, names: Symmetry | None, states_max: int
+    ) -> None:
         self._space = result.space
         self._result = result
         self._choice = choice
         self._states_max = states_max
-        self._checker = Checker(result.space)
+        self._checker = checker
+        self._names = names
+        self._is_plain = choice is None and names is None
+        self._fingerprint = result.space.fingerprints.of if names is None else names.fingerprint
         self._visited: dict[int, int] = {}
         self._passed: set[int] = set()
+        self._begins_well = True
 
     def run(self) -> None:
         """Go through all of them, or until the first violation."""
         result = self._result
         first = self._after(first_world(self._space))
-        self._visited[hash(first)] = 0
-        level = [first]
+        self._visited[self._fingerprint(first)] = 0
+        level = [(first, self._fingerprint(first))]
+        self._begins_well = self._checker.broken(first) is None
         while level:
-            next_level: list[World] = []
-            for world in level:
-                self._expand(world, next_level)
+            next_level: list[Known] = []
+            for each in level:
+                self._expand(each, next_level)
                 if result.violation is not None:
                     break
             result.states = len(self._visited)
+            if self._names is not None:
+                self._names.prove()
             if result.violation is not None:
                 return
             if len(self._visited) > self._states_max:
@@ -204,72 +188,114 @@ class _Search:
             result.depth += bool(next_level)
             level = next_level
 
-    def _settled(self, world: World) -> tuple[World, list[Found]]:
-        """Return the state after the steps that are taken at once, and these."""
-        return (world, []) if self._choice is None else self._choice.settle(world)
-
-    def _expand(self, world: World, next_level: list[World]) -> None:
+    def _expand(self, marked: Known, next_level: list[Known]) -> None:
         """Visit the successors of a state; the first that is bad ends it."""
-        result, visited, checker = self._result, self._visited, self._checker
-        fingerprint = hash(world)
-        found, quiet = self._space.successors(world)
-        result.transitions += len(found)
+        result, (world, fingerprint) = self._result, marked
+        known: Container[int] = self._visited if self._is_plain else self._passed if self._names is None else ()
+        step = Expansion(world, fingerprint, known, result.probes)
+        quiet = self._space.expand(step)
+        result.transitions += step.count
         if quiet:
             result.quiet.append(world)
-            wrong = checker.broken_quiet(world)
-            if wrong is not None:
-                result.violation, result.trace = wrong, self._way_to(fingerprint)
+            result.violation = self._checker.broken_quiet(world)
+            if result.violation is not None:
+                result.trace = self._way_to(fingerprint)
                 return
-        for each in found:
+        if self._is_plain:
+            self._visit(step, next_level)
+        else:
+            self._visit_after(step, next_level)
+
+    def _visit(self, step: Expansion, next_level: list[Known]) -> None:
+        """Visit what is new."""
+        visited, checker, before = self._visited, self._checker, step.fingerprint
+        for each, fingerprint in zip(step.found, step.fingerprints, strict=True):
             after, move, _ = each
-            if move.probes:
-                result.probes.update(move.probes)
-            mark = hash(after)
-            if mark in visited and move.breach is None:
+            if fingerprint in visited and move.breach is None:
                 continue
-            if self._choice is not None:
-                if mark in self._passed and move.breach is None:
-                    continue
-                self._passed.add(mark)
-                after = self._after(after)
-                mark = hash(after)
-                if mark in visited and move.breach is None:
-                    continue
-            wrong = move.breach or checker.broken(after)
+            wrong = move.breach or checker.broken(after, move if self._begins_well else None)
             if wrong is not None:
-                _, joined = self._settled(each[0])
-                result.violation, result.trace = wrong, (*self._way_to(fingerprint), each, *joined)
+                self._stop(wrong, before, [each])
                 return
-            visited[mark] = fingerprint
-            next_level.append(after)
+            visited[fingerprint] = before
+            next_level.append((after, fingerprint))
+
+    def _visit_after(self, step: Expansion, next_level: list[Known]) -> None:
+        """Visit what is new, each after the steps that are taken at once, and one of those that differ by names only."""
+        for each, found in zip(step.found, step.fingerprints, strict=True):
+            after, move, _ = each
+            fingerprint = found if self._names is None else self._fingerprint(after)
+            if fingerprint in self._passed and move.breach is None:
+                continue
+            self._passed.add(fingerprint)
+            way = self._whole_step(each)
+            wrong, bad = self._first_wrong(way)
+            if wrong is not None:
+                self._stop(wrong, step.fingerprint, bad)
+                return
+            after = way[-1][0]
+            fingerprint = self._fingerprint(after)
+            if fingerprint in self._visited:
+                continue
+            self._passed.add(fingerprint)
+            self._visited[fingerprint] = step.fingerprint
+            next_level.append((after, fingerprint))
+
+    def _first_wrong(self, way: list[Found]) -> tuple[str | None, list[Found]]:
+        """Return what is wrong first on a way, and the way up to there."""
+        for number, (world, move, _) in enumerate(way, 1):
+            self._result.probes.update(move.probes)
+            wrong = move.breach or self._checker.broken(world)
+            if wrong is not None:
+                return wrong, way[:number]
+        return None, way
+
+    def _stop(self, wrong: str, before: int, last: list[Found]) -> None:
+        """End with a violation on the last way, which begins at a state that was visited."""
+        if self._names is not None:
+            self._names.prove()
+        way = self._way_to(before)
+        if self._names is not None:  # the way ends in a state with other names: which is the last one there?
+            fingerprint, world = (
+                self._fingerprint(last[0][0]),
+                way[-1][0] if way else self._after(first_world(self._space)),
+            )
+            steps = (each for each in self._space.successors(world)[0] if self._fingerprint(each[0]) == fingerprint)
+            found = (self._first_wrong(self._whole_step(each)) for each in steps)
+            wrong, last = next((text, bad) for text, bad in found if text is not None)
+        self._result.violation, self._result.trace = wrong, (*way, *last)
+
+    def _whole_step(self, found: Found) -> list[Found]:
+        return _whole_step(found, self._choice)
 
     def _after(self, world: World) -> World:
         """Return the state after the steps that are taken at once."""
-        after, joined = self._settled(world)
-        for _, move, _ in joined:
-            self._result.probes.update(move.probes)
-        return after
+        return world if self._choice is None else self._choice.settle(world)[0]
 
     def _way_to(self, fingerprint: int) -> tuple[Found, ...]:
-        return way_to(self._space, self._visited, fingerprint, self._choice)
+        return way_to(self._space, self._visited, fingerprint, self._choice, self._fingerprint)
 
 
 def way_to(
-    space: Space, visited: Mapping[int, int], fingerprint: int, choice: Ample | None = None
+    space: Space,
+    visited: Mapping[int, int],
+    fingerprint: int,
+    choice: Ample | None = None,
+    fingerprint_of: Callable[[World], int] | None = None,
 ) -> tuple[Found, ...]:
     """Return a shortest way from the first state to the one with this fingerprint."""
-    marks = []
+    fingerprints, fingerprint_of = [], fingerprint_of or space.fingerprints.of
     while fingerprint:
-        marks.append(fingerprint)
+        fingerprints.append(fingerprint)
         fingerprint = visited[fingerprint]
     world, way = first_world(space), list[Found]()
     if choice is not None:
         world, way = choice.settle(world)
-    assert marks.pop() == hash(world)
-    while marks:
-        mark = marks.pop()
+    assert fingerprints.pop() == fingerprint_of(world)
+    while fingerprints:
+        fingerprint = fingerprints.pop()
         steps = (_whole_step(each, choice) for each in space.successors(world)[0])
-        step = next(step for step in steps if hash(step[-1][0]) == mark)
+        step = next(step for step in steps if fingerprint_of(step[-1][0]) == fingerprint)
         way += step
         world = step[-1][0]
     return tuple(way)

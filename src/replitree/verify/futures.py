@@ -26,6 +26,7 @@ from replitree.verify.life import AwaitPull, AwaitWork
 from replitree.verify.model import TABLE, Fault
 from replitree.verify.past import recovers
 from replitree.verify.quorums import AwaitDecided
+from replitree.verify.reading import AwaitReadable
 from replitree.verify.resources import ALL, Footprint, Resources
 from replitree.verify.space import Space
 
@@ -60,7 +61,7 @@ class Futures:
     def __init__(self, space: Space, resources: Resources) -> None:
         self._space = space
         self._resources = resources
-        self._known: dict[tuple[int, int, int, int, bool, bool], Future] = {}
+        self._known: dict[tuple[int, int, int, int, bool, bool, int | None], Future] = {}
         self._own: dict[tuple[int, int], Future] = {}
         self._over: dict[tuple[Commit, int], bool] = {}
         self._stands: dict[int, int] = {ANYTHING: ANYTHING}
@@ -77,6 +78,7 @@ class Futures:
         *,
         pulls: bool = True,
         doubts: bool = True,
+        runs: int | None = None,
     ) -> Future:
         """Return what a thread of a seat can do from a place on.
 
@@ -88,10 +90,12 @@ class Futures:
             Their numbers in the state.
         pulls, doubts
             Whether its process may still pull meanwhile; whether answers may be lost.
+        runs
+            The index of an entry that its process executes meanwhile: no read that wants it executed goes on.
         """
         if not self._is_monotone:
             tree, memory, pulls = ANYTHING, ANYTHING, True
-        key = (seat, place, tree, self._stand(memory), pulls, doubts)
+        key = (seat, place, tree, self._stand(memory), pulls, doubts, runs)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._work_out(*key)
@@ -134,7 +138,9 @@ class Futures:
         is_read = (footprint.nodes or footprint.folders) and not isinstance(effect, Commit)
         return ALL if self._closes and is_read else footprint
 
-    def _work_out(self, seat: int, place: int, tree: int, stand: int, pulls: bool, doubts: bool) -> Future:
+    def _work_out(
+        self, seat: int, place: int, tree: int, stand: int, pulls: bool, doubts: bool, runs: int | None
+    ) -> Future:
         space = self._space
         writes, reads, met, left = 0, 0, {place}, [place]
         present = None if tree == ANYTHING else space.trees[tree]
@@ -143,6 +149,8 @@ class Futures:
         while left:
             here = left.pop()
             effect, own = space.kernel.effect(here), self.own(seat, here)
+            if runs is not None and isinstance(effect, AwaitReadable) and effect.executed and effect.position > runs:
+                continue
             over = present is not None and isinstance(effect, Commit) and self.is_over(effect, tree)
             writes |= 0 if over else own.writes
             reads |= own.reads

@@ -25,9 +25,10 @@ from replitree.verify.disk import Disk
 from replitree.verify.kernel import END
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, budget_of, first_session
+from replitree.verify.moves import LEFT, TREE, Move, Thread, World
 from replitree.verify.quorums import AwaitDecided
 from replitree.verify.restoring import SPOILT, wiped
-from replitree.verify.space import LEFT, TREE, Move, Space, Thread, World
+from replitree.verify.space import Space
 from replitree.verify.windows import with_clock
 
 

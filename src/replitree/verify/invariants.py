@@ -1,9 +1,9 @@
 """What must hold in every state, numbered as in design 3.3.
 
-Each invariant is a named function from a `Look` at a state to what is wrong, or None; `READS` says which parts of the state
-it looks at, so that its verdict is worked out once for each value of those parts.  `I9` is not a property of a state but of
-a step:  `branches` checks it where a commit takes place.  `CONVERGES` holds in quiet states only, where no thread can go
-on.
+Each invariant is a named function from a `Look` at a state to what is wrong, or None; `READS` and `SEAT_READS` say which parts
+of the state it looks at, so that its verdict is worked out once for each value of those parts.  `I9` is not a property of a
+state but of a step:  `branches` checks it where a commit takes place.  `CONVERGES` holds in quiet states only, where no thread
+can go on.
 """
 
 from __future__ import annotations
@@ -339,9 +339,12 @@ def _is_covered(part: Part, parts: tuple[Part, ...]) -> bool:
     return any(other != part and other.covers(part) for other in parts)
 
 
-def revealed_parts_are_registered(look: Look) -> str | None:
-    """Node before sight: reads show what is registered or was until its successor was; whole, and never a row twice."""
-    for seat, name in look.model.seats:
+def revealed_parts_are_registered(look: Look, seats: tuple[tuple[str, str], ...] = ()) -> str | None:
+    """Node before sight: reads show what is registered or was until its successor was; whole, and never a row twice.
+
+    `seats`: the seats that are looked at; by default all.
+    """
+    for seat, name in seats or look.model.seats:
         memory = look.memories[seat]
         if memory.state not in (State.ACTIVE, State.READ_ONLY):
             continue
@@ -349,8 +352,8 @@ def revealed_parts_are_registered(look: Look) -> str | None:
         if look.log.mark(replica) is None:
             continue
         registered, pointer = look.log.registered(replica), look.log.pointer(replica)
-        new = (part for part in memory.visible if part.name not in registered and look.log.is_good(replica))
-        still = _still_to_come(look, name)
+        new = [part for part in memory.visible if part.name not in registered and look.log.is_good(replica)]
+        still = _still_to_come(look, name) if new else ()
         early = [part.name for part in new if part in still or part.block_max >= pointer]
         if early:
             return f"SIGHT: {seat} shows {', '.join(early)}, which it has not registered"
@@ -472,7 +475,6 @@ READS: dict[Invariant, tuple[str, ...]] = {
     parts_never_overlap: (),
     parts_have_their_rows: (),
     registered_parts_are_on_disk: ("disks",),
-    revealed_parts_are_registered: ("disks", "memories"),
     nobody_gives_up: ("memories",),
     nobody_serves_ahead: ("memories",),
     failed_inserts_are_not_there: ("answers",),
@@ -485,6 +487,9 @@ READS: dict[Invariant, tuple[str, ...]] = {
     settled_rows_are_on_enough_disks: ("disks",),
 }
 """The invariants of states, and what each looks at besides the tree."""
+
+SEAT_READS = (revealed_parts_are_registered,)
+"""Invariants that look at coordination, and at memory and disk of one seat after the other."""
 
 NAMES: dict[str, str] = {
     "I1": "registered parts, queue and rest of the log give the fold of the log",

@@ -126,6 +126,10 @@ class Kernel:
             self._next[key] = after
         return after
 
+    def came_from(self, place: int) -> tuple[int, Any] | tuple[Stage, tuple[Any, ...]]:
+        """Return the place before one, and the outcome that led on from there; of a beginning the stage and its arguments."""
+        return self._begun[place] or self._before[place]
+
     def conversation(self, place: int) -> Conversation:
         """Return the stage at a place and what it was told so far."""
         turns: list[tuple[Any, Any]] = []

@@ -175,6 +175,8 @@ class Model:
         How many deduplication ids stay, and for how long; without it they have no times.
     ample
         Whether steps that nothing else can meet are taken at once (`ample`), because there are too many states otherwise.
+    struck
+        The seats that a crash, an end of a session or a lagging view may happen to; of a fault that is not named, all.
     """
 
     name: str
@@ -204,6 +206,12 @@ class Model:
     window: tuple[int, int] | None = None
     reads: tuple[Read, ...] = ()
     ample: bool = False
+    struck: tuple[tuple[Fault, str], ...] = ()
+
+    def can_strike(self, fault: Fault, seat: str) -> bool:
+        """Whether a fault may happen to a seat: its process dies, its session ends, its view lags."""
+        named = [each for kind, each in self.struck if kind is fault]
+        return self.faults.get(fault, 0) > 0 and (not named or seat in named)
 
     @property
     def joined(self) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from multiprocessing import get_context
 from typing import Any
 
 from replitree.errors import BadInput
-from replitree.verify.explore import Checker, Explored
+from replitree.verify.checker import Checker
+from replitree.verify.explore import Explored
 from replitree.verify.explore import explore as explore_model
 from replitree.verify.invariants import NAMES
 from replitree.verify.model import Model
@@ -21,6 +22,7 @@ from replitree.verify.mutant import Mutant
 from replitree.verify.mutants import MUTANTS
 from replitree.verify.packed.catalog import PACKED
 from replitree.verify.packed.report import explore_packed
+from replitree.verify.reductions import THEMES
 from replitree.verify.simulate import Run, simulate_seed, summed_up
 from replitree.verify.trace import state_of, trace_of
 
@@ -48,9 +50,11 @@ class Result:
     digest
         Of a simulation: hash of everything that happened.
     warnings
-        Of a packed model: what proves less than it seems to.
+        Of a packed model: what proves less than it seems to. Of another one: why names count although they were not to.
     cpu_seconds
         Of an exploration of procedures: how long it took of one core, whatever else ran.
+    permutations
+        Under how many permutations of names states were one.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Result:
     digest: str = ""
     warnings: tuple[str, ...] = ()
     cpu_seconds: float = 0.0
+    permutations: int = 1
 
 
 def list_models() -> list[dict[str, Any]]:
@@ -154,7 +159,12 @@ REDUCTIONS = {"plain": (False, False), "joined": (True, False), "ample": (True, 
 """How states are left out: whether steps are joined (`reduction`), and whether ample sets are followed (`ample`)."""
 
 
-def explore(name: str, mutant: str | None = None, reduction: str | None = None) -> Result:
+def compared() -> tuple[str, ...]:
+    """Return the names of the models by which reductions are compared (`reductions`)."""
+    return tuple(name for name, model in MODELS.items() if name.startswith(THEMES) and not model.nightly)
+
+
+def explore(name: str, mutant: str | None = None, reduction: str | None = None, *, symmetric: bool = False) -> Result:
     """Explore a model, or a mutant in it.
 
     Parameters
@@ -163,6 +173,8 @@ def explore(name: str, mutant: str | None = None, reduction: str | None = None) 
         Names of the model and of the mutant.
     reduction
         One of `REDUCTIONS`; by default as the model says.
+    symmetric
+        Whether states that differ by names only are one (`symmetry`).
 
     Raises
     ------
@@ -173,7 +185,8 @@ def explore(name: str, mutant: str | None = None, reduction: str | None = None) 
     if reduction is not None and reduction not in REDUCTIONS:
         raise BadInput(f"there is no reduction {reduction!r}; there are {', '.join(REDUCTIONS)}")
     reduce, ample = (True, None) if reduction is None else REDUCTIONS[reduction]
-    explored = explore_model(model, find_mutant(mutant).stages if mutant else None, reduce=reduce, ample=ample)
+    stages = find_mutant(mutant).stages if mutant else None
+    explored = explore_model(model, stages, reduce=reduce, ample=ample, symmetric=symmetric)
     missing = () if mutant or explored.violation else explored.missing_probes
     return Result(
         name,
@@ -187,6 +200,8 @@ def explore(name: str, mutant: str | None = None, reduction: str | None = None) 
         tuple(sorted(explored.probes)),
         missing,
         counterexample(explored),
+        warnings=(f"names are not interchangeable: {explored.asymmetry}",) if explored.asymmetry else (),
+        permutations=explored.permutations,
         cpu_seconds=round(explored.cpu_seconds, 3),
     )
 

@@ -46,6 +46,8 @@ from replitree.protocol.effects import (
     Stage,
     Sync,
 )
+from replitree.protocol.entries import GetEntry
+from replitree.protocol.layout import Replica
 from replitree.verify.life import (
     Accept,
     AcceptCommand,
@@ -71,12 +73,17 @@ from replitree.verify.life import (
     TakeOver,
 )
 from replitree.verify.longlife import AwaitIdle, AwaitTurn, Missed
-from replitree.verify.memory import Memory
+from replitree.verify.losing import STAGED, AwaitDamage, AwaitLoss, Break, Heal
+from replitree.verify.memory import Memory, State
+from replitree.verify.model import Model
 from replitree.verify.quorums import AwaitDecided, AwaitOpen
 from replitree.verify.reading import AwaitAnswers, AwaitPointer, AwaitReadable, ShowRows
 
 EVERYTHING: Final = -1
 """Every resource that there is: the footprint of an effect that nothing is known of."""
+
+STRICT: Final = "linearizable"
+"""The level of reads that show what any client was told before."""
 
 _SERVING = ("state", "epoch")
 _QUEUE = ("taken", "given")
@@ -90,8 +97,10 @@ MEMORY: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     AskReload: ((), ("reload",)),
     AwaitAnswers: ((), ()),
     Appear: ((), ("state",)),
+    AwaitDamage: ((*_SERVING, "held", "lacking"), ()),
     AwaitIdle: (("running",), ()),
     AwaitLack: (("state", "lacking"), ()),
+    AwaitLoss: ((*_SERVING, "place", *_QUEUE, "waiting", "held", "lacking"), ()),
     AwaitReplica: ((), ()),
     AwaitTurn: (_SERVING, ()),
     Lack: (("lacking",), ("lacking",)),
@@ -109,6 +118,7 @@ MEMORY: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     AwaitTrouble: (("state", "trouble"), ()),
     AwaitWork: ((*_SERVING, "place", *_QUEUE, "waiting", "running", "held", "lacking"), ("running",)),
     BeginLoad: ((), ("loading",)),
+    Break: ((), ()),
     Children: ((), ()),
     Commit: (("epoch", "session"), ()),
     CurrentEpoch: (("epoch",), ()),
@@ -118,6 +128,7 @@ MEMORY: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
     FindPart: ((), ()),
     Get: ((), ()),
     GetMany: ((), ()),
+    Heal: ((), ()),
     GiveBack: (("given", "waiting", "running", "left"), ("given", "waiting", "running", "left")),
     Link: (("staging",), ("staging",)),
     ListParts: ((), ()),
@@ -142,10 +153,13 @@ MEMORY: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """The fields of its process's memory that an effect reads, and those that it writes.  Of others nothing is known."""
 
+HIDDEN = (Stage, Publish)
+"""Effects that change a disk, in ways that only some invariants look at, or none (`ample`)."""
+
 LOCAL = (
-    AdoptEpoch, AskReload, AwaitAnswers, AwaitDecided, AwaitIdle, AwaitMutation, AwaitOpen, AwaitParts, AwaitPointer,
-    AwaitPull, AwaitReadable, AwaitWork, BeginLoad, Children, CurrentEpoch, CurrentSession, Exists, FindPart, Get, GetMany,
-    GiveBack, ListParts, ListStaging, NextNumber, Release, Sync, TakeIn,
+    Accept, AdoptEpoch, AskReload, AwaitAnswers, AwaitDamage, AwaitDecided, AwaitIdle, AwaitLoss, AwaitMutation, AwaitOpen,
+    AwaitParts, AwaitPointer, AwaitPull, AwaitReadable, AwaitWork, BeginLoad, Children, CurrentEpoch, CurrentSession, Exists,
+    FindPart, Get, GetMany, GiveBack, ListParts, ListStaging, NextNumber, Release, ShowRows, Sync, TakeIn,
 )  # fmt: skip
 """Effects that change nothing but fields of the process's memory that no invariant looks at."""
 
@@ -181,13 +195,15 @@ class Resources:
 
     Parameters
     ----------
-    replica_of
-        The number of each seat's replica.
+    model
+        Whose steps.
     """
 
-    def __init__(self, replica_of: tuple[int, ...]) -> None:
+    def __init__(self, model: Model) -> None:
         self._bits: dict[Hashable, int] = {}
-        self._replica_of = replica_of
+        self._model = model
+        self._replicas = tuple(map(model.replica, model.replicas))
+        self._replica_of = tuple(model.replicas.index(replica) for _, replica in model.seats)
         self._known: dict[tuple[Any, int], Footprint] = {}
 
     def bit(self, *resource: Hashable) -> int:
@@ -213,8 +229,8 @@ class Resources:
         disk = self._replica_of[seat]
         writes = self.fields(seat, written) | self._disk_written(effect, disk) | self._coordination_written(effect)
         if isinstance(effect, Answer | ShowRows):
-            writes |= self.bit("answers")
-        nodes, folders = _paths_read(effect)
+            writes |= self.bit("answer", effect.request if isinstance(effect, Answer) else effect.number)
+        nodes, folders = _paths_read(effect, self._replicas, self._replicas[disk])
         return Footprint(self.fields(seat, read), writes, self._others_read(effect, disk), nodes, folders)
 
     def _disk_written(self, effect: Any, disk: int) -> int:
@@ -227,13 +243,19 @@ class Resources:
                 return self._parts(disk, (fetch.part for fetch in fetches))
             case Reveal(_, gone):
                 return self._parts(disk, gone)
-            case RemovePart(name):
+            case Break(name) if name == STAGED:
+                return self.bit("folders", disk)
+            case RemovePart(name) | Break(name) | Heal(name):
                 return self._parts(disk, (name,))
         return 0
 
     def _parts(self, disk: int, names: Iterable[str]) -> int:
         named = _union(self.bit("part", disk, name) for name in names)
         return named | self.bit("parts", disk) if named else 0
+
+    def _parts_everywhere(self, name: str) -> int:
+        """Return a part on every disk."""
+        return _union(self.bit("part", each, name) for each in dict.fromkeys(self._replica_of))
 
     def _others_read(self, effect: Any, disk: int) -> int:
         """Return what an effect reads besides memory and coordination."""
@@ -243,20 +265,33 @@ class Resources:
             case Merge(_, sources):
                 return _union(self.bit("part", disk, name) for name in sources)
             case FetchMany(fetches):
-                everywhere = dict.fromkeys(self._replica_of)
-                return _union(self.bit("part", each, fetch.part) for each in everywhere for fetch in fetches)
+                return _union(self._parts_everywhere(fetch.part) for fetch in fetches)
             case Publish(_, names):
                 return self.bit("folders", disk) | _union(self.bit("part", disk, name) for _, name in names)
             case ListParts():
                 return self.bit("parts", disk)
             case ListStaging():
                 return self.bit("folders", disk)
-            case AwaitAnswers():
-                return self.bit("answers")
+        return self._awaited(effect, disk)
+
+    def _awaited(self, effect: Any, disk: int) -> int:
+        """Return the same of effects that wait, and of what happens by itself."""
+        match effect:
+            case AwaitAnswers(level, known):
+                return _union(self.bit("answer", each) for each in (self._model.requests if level == STRICT else known))
+            case AwaitWork():
+                closely = self.bit("coordination") if self._model.is_losing else 0
+                return closely | _union(self.bit("parts", each) for each in dict.fromkeys(self._replica_of))
+            case AwaitDamage(name):
+                return self._parts_everywhere(name)
+            case Break(name):
+                return self.bit("folders", disk) if name == STAGED else self.bit("part", disk, name)
+            case AwaitLoss(name, certain):
+                return self.bit("part", disk, name) | (self.bit("coordination") if certain else 0)
             case ProbeOwner():
                 return _union(self.bit("memory", seat, "state") for seat in range(len(self._replica_of)))
-            case ShowRows():
-                return self.bit("parts", disk) | self.bit("coordination")
+            case ShowRows():  # and the log below what was pulled, which stays as it is
+                return _union(self.bit("part", disk, part.name) for part in effect.parts)
         return 0
 
     def _coordination_written(self, effect: Any) -> int:
@@ -291,6 +326,17 @@ class Resources:
                 read |= self.bit("created", parent, name) | self.bit("numbered", parent)
         return read
 
+    def tried_again(self, seat: int, memory: Memory) -> int:
+        """Return what disks say about whether trying again what was postponed has a chance (`chances`), and of which batch."""
+        if not memory.waiting or memory.place is None:
+            return 0
+        entries = [item for item in memory.queue if item.index in memory.waiting]
+        if self._model.is_losing or not all(isinstance(item.entry, GetEntry) for item in entries):
+            return self.footprint(AwaitWork(makes=False), seat).reads
+        wanted = [part for item in entries for part in item.change.added]
+        names = {form.name for part in wanted for form in (part, memory.place.parts.covering(part) or part)}
+        return self.bit("folders", self._replica_of[seat]) | _union(map(self._parts_everywhere, sorted(names)))
+
     def waits_for(self, effect: Any, seat: int, memory: Memory, table: layout.Table) -> int:
         """Return what has to change before an effect that cannot end now can end: all of it or some of it."""
         footprint = self.footprint(effect, seat)
@@ -300,12 +346,28 @@ class Resources:
                 return footprint.memory | self.nodes_read(Footprint(0, 0, 0, (entry,)), None)
             case AwaitWork() if memory.waiting:
                 return EVERYTHING
+            case AwaitLoss(certain=True):
+                return EVERYTHING
+            case AwaitReadable(position) if is_pulled(memory, position):
+                return self.fields(seat, ("given",))
         return footprint.memory | footprint.reads | self.nodes_read(footprint, None)
 
 
-def _paths_read(effect: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def is_pulled(memory: Memory, position: int) -> bool:
+    """Whether all that a read at a position still waits for is that entries are executed."""
+    serves = memory.state in (State.ACTIVE, State.READ_ONLY) and memory.place is not None and not memory.torn
+    return serves and memory.place is not None and memory.place.pointer.index >= position
+
+
+def _paths_read(
+    effect: Any, replicas: tuple[Replica, ...], replica: Replica
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the nodes and the folders that an effect reads."""
     match effect:
+        case AwaitDamage(part):
+            return tuple(layout.part(each, part) for each in replicas), ()
+        case Heal(part):
+            return (layout.part(replica, part),), ()
         case Get(path) | Exists(path):
             return (path,), ()
         case GetMany(paths, watch):

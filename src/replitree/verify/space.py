@@ -12,16 +12,16 @@ end, requests in flight that are applied.  Whenever the tree changes, each sessi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
-from replitree.protocol.effects import Answer
 from replitree.verify.branches import Request, Scene, can_apply_later, deliver
 from replitree.verify.disk import Disk
+from replitree.verify.fingerprints import Fingerprints, Summands
 from replitree.verify.footprints import (
     ALL_DISKS,
     ALONE,
@@ -42,95 +42,24 @@ from replitree.verify.local import Here
 from replitree.verify.losing import declared_part, kept_rows
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import GUARDS, SESSIONS_PER_SEAT, Fault, Model, me_of, seat_of
+from replitree.verify.moves import (
+    ANSWERS,
+    FLIGHT,
+    LEFT,
+    PRESENT,
+    TREE,
+    Expansion,
+    Found,
+    Met,
+    Move,
+    Thread,
+    World,
+    faults_of,
+    is_local,
+)
 from replitree.verify.reading import Told
-from replitree.verify.resources import LOCAL
 from replitree.verify.steps import Ending, Steps, Turn
 from replitree.verify.working import TITLES, UNTAKEN, beginning, begins_again, work_of
-
-World: TypeAlias = tuple[int, ...]
-"""A state."""
-
-TREE, LEFT, FLIGHT, ANSWERS = 0, 1, 2, 3
-"""Positions in a state: the tree, the faults that are left, the requests in flight, the first answer."""
-
-PRESENT = 0
-"""A view that does not lag."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Move:
-    """A way from one state to another.
-
-    Attributes
-    ----------
-    who, kind, seat
-        The thread or the seat that something happens to; "step", "crash", "expiry" or "late" (a request in flight is applied).
-    cost
-        The faults that it takes.
-    changes
-        What the state holds afterwards: (position, number).
-    answers
-        Answers that count if they are the first: (position, number).
-    sent
-        The number of a request that stays in flight, or -1.
-    dies
-        Whether the process dies.
-    moves_tree, own_lag
-        Whether the tree changes; whether then the session of the thread itself may stay behind.
-    turns
-        What happened, for people.
-    breach, probes
-        The invariant that it breaks, and the rare branches that it takes.
-    is_local, is_plain
-        Whether it changes nothing that an invariant looks at (`ample`); whether there is nothing to it but `changes`.
-    """
-
-    who: str
-    kind: str
-    seat: int
-    cost: int = 0
-    changes: tuple[tuple[int, int], ...] = ()
-    answers: tuple[tuple[int, int], ...] = ()
-    sent: int = -1
-    dies: bool = False
-    moves_tree: bool = False
-    own_lag: bool = False
-    turns: tuple[Turn, ...] = ()
-    breach: str | None = None
-    probes: tuple[str, ...] = ()
-    is_local: bool = False
-    is_plain: bool = False
-
-
-Found: TypeAlias = tuple[World, Move, int]
-"""A state that a move leads to, the move, and the seat whose view stays behind with it (or -1)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Thread:
-    """A thread of a seat.
-
-    Attributes
-    ----------
-    name, kind, seat
-        For people; what it does (the keys of `TITLES`); the number of its seat.
-    position, memory
-        Where its place and its process's memory are in a state.
-    arguments
-        What it begins with, after its replica: what it inserts, asks for, proposes or kills.
-    parts, known, alone
-        What takes each kind of footprint out of a state; the moves of the footprints that were met, in company and alone.
-    """
-
-    name: str
-    kind: str
-    seat: int
-    position: int
-    memory: int
-    arguments: tuple[Any, ...]
-    parts: tuple[itemgetter[Any], ...]
-    known: dict[tuple[int, ...], tuple[Move, ...]]
-    alone: dict[tuple[int, ...], tuple[Move, ...]]
 
 
 class Space:
@@ -144,6 +73,11 @@ class Space:
         Stages to run instead of others, by name: a mutant.
     reduce
         Whether steps are joined (`reduction`).
+
+    Attributes
+    ----------
+    met
+        The footprints that were met since somebody has looked; None: nobody looks.
     """
 
     def __init__(
@@ -161,8 +95,8 @@ class Space:
         self.flights.number(())
         self.replies.number(None)
         self._steps = Steps(self.kernel, reduce)
-        self._faults = frozenset(fault for fault, count in model.faults.items() if count)
-        self._stale = Fault.STALE.cost if Fault.STALE in self._faults else 0
+        self._faults = [faults_of(model, name) for name, _ in model.seats]
+        self._stale = Fault.STALE.cost if model.faults.get(Fault.STALE) else 0
         self._crashes = [
             Move(name, "crash", seat, Fault.CRASH.cost, probes=("crash",)) for seat, (name, _) in enumerate(model.seats)
         ]
@@ -174,10 +108,12 @@ class Space:
         self._late: dict[tuple[int, ...], Move | None] = {}
         self._flying: dict[tuple[int, int], int] = {}
         self._pruned: dict[tuple[int, int], int] = {}
-        self._killed: dict[tuple[int, World], tuple[tuple[int, int], ...]] = {}
+        self._deaths: dict[tuple[int, ...], tuple[tuple[tuple[int, int], ...], int]] = {}
         self.ways: dict[int, dict[tuple[Any, int], None]] = {}
         self.joined: dict[int, dict[Any, None]] = {}
+        self.met: list[Met] | None = None
         self._lay_out()
+        self.fingerprints = Fingerprints(Summands(position) for position in range(self.size))
 
     def _lay_out(self) -> None:
         model = self.model
@@ -187,7 +123,8 @@ class Space:
         self.disk_at = range(first, first + replicas)
         self.memory_at = range(first + replicas, first + replicas + seats)
         self.view_at = range(first + replicas + seats, first + replicas + 2 * seats)
-        self.replica_of = tuple(model.replicas.index(replica) for _, replica in model.seats)
+        self._replicas = model.replicas
+        self.replica_of = tuple(self._replicas.index(replica) for _, replica in model.seats)
         position = first + replicas + 2 * seats
         self.threads: list[Thread] = []
         self.thread_at: list[slice] = []
@@ -214,9 +151,13 @@ class Space:
 
     def successors(self, world: World) -> tuple[list[Found], bool]:
         """Return every state that one move leads to; and whether this one is quiet: no thread can go on without a fault."""
-        found: list[Found] = []
+        step = Expansion(world, 0, (), set())
+        return step.found, self.expand(step)
+
+    def expand(self, step: Expansion) -> bool:
+        """Find the states that one move leads to and that are not known; return whether this one is quiet."""
+        world = step.world
         left, in_flight = world[LEFT], world[FLIGHT]
-        guarded = left | GUARDS
         quiet = True
         for thread in self.threads:
             place = world[thread.position]
@@ -229,18 +170,55 @@ class Space:
                     moves = thread.alone[thread.parts[self._alone_footprints[place]](world)]
             except (IndexError, KeyError):
                 moves = self._new_moves(thread, world, place, world[thread.memory])
-            for move in moves:
-                if not move.cost:
-                    quiet = False
-                elif (guarded - move.cost) & GUARDS != GUARDS:
-                    continue
-                self._apply(world, move, found)
+            if moves and self._follow(step, moves):
+                quiet = False
         if left:
-            self._add_crashes(world, guarded, found)
-            self._add_expiries(world, guarded, found)
-        if world[FLIGHT]:
-            self._add_late(world, found)
-        return found, quiet
+            self._add_crashes(step)
+            self._add_expiries(world, left | GUARDS, step.more)
+        if in_flight:
+            self._add_late(world, step.more)
+        if step.more:
+            self._sift(step)
+        return quiet
+
+    def _follow(self, step: Expansion, moves: tuple[Move, ...]) -> bool:
+        """Find the states that moves of a thread lead to and that are not known; return whether one takes no fault."""
+        world, fingerprint, known, goes_on = step.world, step.fingerprint, step.known, False
+        in_flight, guarded = world[FLIGHT], world[LEFT] | GUARDS
+        for move in moves:
+            change = move.delta if in_flight else move.calm
+            if change:  # what it leads to is told apart before it is written down
+                goes_on = True
+                step.count += 1
+                if move.probes:
+                    step.probes.update(move.probes)
+                if fingerprint ^ change not in known:
+                    after = list(world)
+                    for position, number in move.changes:
+                        after[position] = number
+                    step.found.append((tuple(after), move, -1))
+                    step.fingerprints.append(fingerprint ^ change)
+                continue
+            if not move.cost:
+                goes_on = True
+            elif (guarded - move.cost) & GUARDS != GUARDS:
+                continue
+            self._apply(world, move, step.more)
+            self._sift(step)
+        return goes_on
+
+    def _sift(self, step: Expansion) -> None:
+        """Take what is not known out of what was found last."""
+        for each in step.more:
+            after, move, _ = each
+            if move.probes:
+                step.probes.update(move.probes)
+            fingerprint = self.fingerprints.after(step.fingerprint, step.world, after)
+            if fingerprint not in step.known or move.breach is not None:
+                step.found.append(each)
+                step.fingerprints.append(fingerprint)
+        step.count += len(step.more)
+        step.more.clear()
 
     def after(self, world: World, move: Move) -> World:
         """Return the state after a step that nobody misses."""
@@ -283,7 +261,7 @@ class Space:
         if not self._stale or ((left | GUARDS) - self._stale) & GUARDS != GUARDS:
             return
         for seat, position in enumerate(self.view_at):
-            unseen = seat != move.seat or move.own_lag
+            unseen = (seat != move.seat or move.own_lag) and Fault.STALE in self._faults[seat]
             if unseen and after[position] == PRESENT and self.memories[after[self.memory_at[seat]]].is_there:
                 behind = after.copy()
                 behind[LEFT] = left - self._stale
@@ -292,37 +270,54 @@ class Space:
 
     # --- processes and sessions that end --------------------------------------------------------------------------------
 
-    def _add_crashes(self, world: World, guarded: int, found: list[Found]) -> None:
-        if (guarded - Fault.CRASH.cost) & GUARDS != GUARDS:
+    def _add_crashes(self, step: Expansion) -> None:
+        """Find the states after the death of each process; as with moves, only what is not known is written down."""
+        world, left = step.world, step.world[LEFT] - Fault.CRASH.cost
+        if ((world[LEFT] | GUARDS) - Fault.CRASH.cost) & GUARDS != GUARDS:
             return
+        spent = step.fingerprint ^ self.fingerprints.delta(world, ((LEFT, left),))
         for seat, position in enumerate(self.memory_at):
-            if self.memories[world[position]].is_there:
-                after = list(world)
-                after[LEFT] -= Fault.CRASH.cost
-                self._kill(after, seat)
-                found.append((tuple(after), self._crashes[seat], -1))
+            if Fault.CRASH not in self._faults[seat] or not self.memories[world[position]].is_there:
+                continue
+            changes, delta = self._death(world, seat)
+            fingerprint = spent ^ delta ^ self.fingerprints.delta(world, ((self.view_at[seat], PRESENT),))
+            step.count += 1
+            step.probes.update(self._crashes[seat].probes)
+            if fingerprint in step.known:
+                continue
+            after = list(world)
+            after[LEFT] = left
+            for at, number in changes:
+                after[at] = number
+            after[self.view_at[seat]] = PRESENT
+            step.found.append((tuple(after), self._crashes[seat], -1))
+            step.fingerprints.append(fingerprint)
 
     def _kill(self, after: list[int], seat: int) -> None:
         """Let a process die: its memory is lost, the next one begins at its seat."""
+        for position, number in self._death(after, seat)[0]:
+            after[position] = number
+        after[self.view_at[seat]] = PRESENT
+
+    def _death(self, world: Sequence[int], seat: int) -> tuple[tuple[tuple[int, int], ...], int]:
+        """Return what the death of a process changes, but for its view, and what that does to the fingerprint."""
         position = self.memory_at[seat]
-        key = (after[position], tuple(after[self.thread_at[seat]]))
-        changes = self._killed.get(key)
-        if changes is None:
-            old = self.memories[after[position]]
+        key = (world[position], *world[self.thread_at[seat]])
+        death = self._deaths.get(key)
+        if death is None:
+            old = self.memories[world[position]]
             memory = Memory(old.incarnation + 1, old.session + 1)
-            threads = [thread for thread in self.threads if thread.seat == seat]
+            threads = self.threads[self.threads_of[seat]]
             changes = (
                 (position, self.memories.number(memory)),
-                (self.view_at[seat], PRESENT),
-                *((thread.position, self._after_death(thread, after, memory)) for thread in threads),
+                *((thread.position, self._after_death(thread, world, memory)) for thread in threads),
             )
-            self._killed[key] = changes
-        for position, number in changes:
-            after[position] = number
+            death = self._deaths[key] = changes, self.fingerprints.delta(world, changes)
+        return death
 
-    def _after_death(self, thread: Thread, after: list[int], memory: Memory) -> int:
+    def _after_death(self, thread: Thread, world: Sequence[int], memory: Memory) -> int:
         """Return where a thread is in the next process; a request that was not taken yet may still come."""
-        place = after[thread.position]
+        place = world[thread.position]
         if begins_again(thread.kind, thread.arguments):
             return self.beginning(thread, memory.incarnation)
         return place if isinstance(self.kernel.effect(place), UNTAKEN) else END
@@ -335,7 +330,7 @@ class Space:
         for seat, position in enumerate(self.memory_at):
             memory = self.memories[world[position]]
             living.append(memory.session)
-            if memory.is_there:
+            if Fault.EXPIRY in self._faults[seat] and memory.is_there:
                 after = self._expire(world, memory.session)
                 after[position] = self.memories.number(replace(memory, session=memory.session + 1).with_trouble())
                 after[self.view_at[seat]] = PRESENT
@@ -399,7 +394,7 @@ class Space:
         return replace(move, breach=move.breach or breach)
 
     def _disks_of(self, world: World) -> dict[str, Disk]:
-        return {name: self.disks[world[at]] for name, at in zip(self.model.replicas, self.disk_at, strict=True)}
+        return {name: self.disks[world[at]] for name, at in zip(self._replicas, self.disk_at, strict=True)}
 
     def _with_request(self, flight: int, number: int) -> int:
         key = (flight, number)
@@ -439,6 +434,8 @@ class Space:
         key = thread.parts[(self._alone_footprints if alone else self._footprints)[place]](world)
         moves = tuple(self._work_out(thread, world, alone=alone))
         (thread.alone if alone else thread.known)[key] = moves
+        if self.met is not None:
+            self.met.append(Met(thread, world, moves))
         return moves
 
     def _is_alone(self, memory: int) -> bool:
@@ -475,7 +472,7 @@ class Space:
             model.partitions, replica not in model.fetchers, bool(model.candidates), model.is_losing,
         )  # fmt: skip
         scene = Scene(
-            here, None if view == PRESENT else self.trees[view], memories, self._faults, model.is_still,
+            here, None if view == PRESENT else self.trees[view], memories, self._faults[thread.seat], model.is_still,
             not (model.is_dropping or model.is_hopeless or model.is_losing),
             {request: self.replies[world[at]] for request, at in self.answer_at.items()},
         )  # fmt: skip
@@ -483,9 +480,9 @@ class Space:
         for ending in self._steps.endings(thread.kind, place, scene, alone=alone):
             self.ways.setdefault(place, {})[ending.turns[0].outcome, ending.place] = None
             self.joined.setdefault(place, {}).update(dict.fromkeys(turn.effect for turn in ending.turns[1:]))
-            yield self._move(thread, scene, ending)
+            yield self._move(thread, scene, ending, world)
 
-    def _move(self, thread: Thread, scene: Scene, ending: Ending) -> Move:
+    def _move(self, thread: Thread, scene: Scene, ending: Ending, world: World) -> Move:
         """Write a step down as changes of a state."""
         branch, before, seat = ending.branch, scene.here, thread.seat
         after = branch.here
@@ -499,7 +496,8 @@ class Space:
         if ending.fresh and scene.view is not None:
             changes.append((self.view_at[seat], PRESENT))
         moves_tree = after.tree is not before.tree
-        more = ending.cost or ending.answers or branch.sent is not None or branch.dies or moves_tree
+        more = ending.cost or ending.answers or branch.sent is not None or branch.dies
+        delta = 0 if more or branch.breach is not None else self.fingerprints.delta(world, changes)
         return Move(
             thread.name,
             "step",
@@ -514,14 +512,10 @@ class Space:
             ending.turns,
             branch.breach,
             ending.probes,
-            is_local=_is_local(ending, moves_tree=moves_tree),
-            is_plain=not more,
+            is_local=is_local(ending, moves_tree=moves_tree),
+            is_plain=not more and not moves_tree,
+            has_seen=after.disk is not before.disk,
+            has_thought=after.memory is not before.memory,
+            delta=0 if moves_tree else delta,
+            calm=0 if moves_tree and self._stale else delta,
         )
-
-
-def _is_local(ending: Ending, *, moves_tree: bool) -> bool:
-    """Whether a step takes no fault, and all that happens in it is told to nobody who decides."""
-    branch = ending.branch
-    if ending.cost or branch.dies or branch.sent is not None or branch.breach is not None or moves_tree:
-        return False
-    return all(isinstance(turn.effect, (*LOCAL, Answer)) for turn in ending.turns)

@@ -116,11 +116,12 @@ from replitree.verify.longlife import AwaitIdle, AwaitSource, AwaitTurn, Forget,
 from replitree.verify.losing import AwaitDamage, AwaitLoss, Break, Heal
 from replitree.verify.memory import State
 from replitree.verify.model import TABLE
+from replitree.verify.moves import Found, Move
 from replitree.verify.quorums import AwaitDecided, AwaitOpen
 from replitree.verify.reading import AwaitAnswers, AwaitPointer, AwaitReadable, NotShown, Shown, ShowRows, Told
 from replitree.verify.restoring import Found as FoundParts
 from replitree.verify.restoring import LockDisk, OpenTable, UnlockDisk
-from replitree.verify.space import Found, Move, Space
+from replitree.verify.space import Space
 from replitree.verify.standing import AwaitElection, AwaitStrays, Elected
 from replitree.verify.steps import Turn
 from replitree.verify.upkeep import AwaitPlace

@@ -52,27 +52,13 @@ MUTANTS_SLOWLY = {
     ("recover_away", "recovery-ends-away"): 38,
 }
 
-REPLICATED = {
-    "pull_gap": {"Insert", "Execute"},
-    "merge_one": {"Merge", "Execute"},
+ACTIONS = {
+    f"cleaning {action}" for action in CLEANING.model.actions if action not in ("GiveUp", "LegitimateTermination")
 }
-"""The same, onto replication."""
-
-REPLICATED_SLOWLY = {
-    "pull_batch": {"Insert", "Execute"},
-    "merge_merge": {"Merge", "TooLate", "Execute"},
-    "merge_insert": {"Execute"},
-    "merge_behind": {"Execute"},
-    "merge_crash": {"Execute"},
-}
-
-REPLICATION_MUTANTS = {
-    ("pull_and_execute", "pointer-and-queue-not-atomic"): (5, "has no way from ["),
-    ("merge_merge", "merge-of-what-is-left"): (24, "has all_1_2_1, which no entry of the log brings"),
-}
-
-ACTIONS = {action for action in CLEANING.model.actions if action not in ("GiveUp", "LegitimateTermination")}
 """All that coordination shows: who gives up a removal changes nothing there."""
+
+REPLICATED = {"Insert", "Mutate", "Drop", "Bring", "LetGo", "Execute", "Mark", "Recover"}
+"""Of one insert by itself a merge has one source, like a mutation; no part breaks in a simulation."""
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -105,33 +91,10 @@ def test_a_mutant_takes_a_step_that_has_no_way_after_many_states(name: str, muta
     assert [violation["steps"] for violation in found.violations] == [MUTANTS_SLOWLY[name, mutant]]
 
 
-@pytest.mark.parametrize("name", REPLICATED)
-def test_every_step_of_replication_has_a_way(name: str) -> None:
-    found = bridge_model(name, onto="replication")
-    assert (found.violations, found.undecided) == ([], "")
-    assert set(found.taken) == REPLICATED[name]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REPLICATED_SLOWLY)
-def test_every_step_of_a_larger_replication_has_a_way(name: str) -> None:
-    found = bridge_model(name, onto="replication")
-    assert (found.violations, found.undecided) == ([], "")
-    assert set(found.taken) == REPLICATED_SLOWLY[name]
-
-
-@pytest.mark.parametrize(("name", "mutant"), REPLICATION_MUTANTS)
-def test_a_mutant_of_replication_takes_a_step_that_has_no_way(name: str, mutant: str) -> None:
-    found = bridge_model(name, mutant, "replication")
-    (violation,), (steps, said) = found.violations, REPLICATION_MUTANTS[name, mutant]
-    assert violation["steps"] == steps
-    assert said in violation["what"]
-
-
 def test_simulated_runs_take_every_action() -> None:
     found = bridge_seeds(0, 5)
     assert (found.violations, found.undecided) == ([], "")
-    assert set(found.taken) == ACTIONS
+    assert set(found.taken) == ACTIONS | {f"replication {action}" for action in REPLICATED}
 
 
 @pytest.mark.slow
@@ -144,7 +107,9 @@ def test_a_recorded_run_is_followed_as_it_ran(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     ran = bridge_seeds(7, 8, record=file)
     replayed = bridge_file(file)
-    assert (replayed.states, replayed.steps, replayed.taken) == (ran.states, ran.steps, ran.taken)
+    taken = {f"cleaning {action}": count for action, count in replayed.taken.items()}
+    assert replayed.states == ran.states
+    assert taken == {action: count for action, count in ran.taken.items() if action.startswith("cleaning")}
     assert replayed.violations == []
 
 
@@ -227,8 +192,6 @@ def test_a_search_for_a_way_that_ends_at_its_limit_is_undecided(monkeypatch: pyt
 def test_what_can_not_be_followed_is_refused() -> None:
     with pytest.raises(BadInput, match="goes on below a second parent"):
         bridge_model("roll_two")
-    with pytest.raises(BadInput, match="inserts and merges only"):
-        bridge_model("clean_clean", onto="replication")
     with pytest.raises(BadInput, match="no mapping 'nonsense'"):
         bridge_model("clean_clean", onto="nonsense")
     with pytest.raises(BadInput, match="there is no such model"):

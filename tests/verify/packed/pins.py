@@ -31,7 +31,7 @@ SMALL = [
     ("mended/quorum", {}, 3_880_567, 670_624, 22),
     ("mended/quorum-lagging", {}, 5_219_299, 907_000, 22),
     (QP, {}, 5_790_749, 1_201_472, 29),
-    (RQ, size(2, 3), 9_143, 2_014, 10),
+    (RQ, size(2, 3), 1_383_017, 131_972, 23),
     (QQ, {}, 629_508, 80_437, 16),
 ]
 """Model, limits, generated, states, depth."""
@@ -41,6 +41,7 @@ LARGE = [
     (TL, size(5, 5), 8_387_333, 902_572, 36),
     (TL, size(5, 7), 53_870_981, 5_658_180, 48),
     (RP, size(3, 5), 5_438_895, 1_006_512, 27),
+    (RQ, size(2, 4), 86_054_269, 6_816_586, 29),
 ]
 
 WITH_FRONTIER = (25_475, 29_657)
@@ -61,6 +62,7 @@ SYMMETRIC = [
     (TL, size(5, 5), 18_528),
     (RP, size(3, 4), 12_374),
     (RP, size(3, 5), 171_953),
+    (RQ, size(3, 3), 2_113_678),
     (QB, size(3, 3), 14_958),
     (QB, size(3, 4), 81_424),
 ]
@@ -111,10 +113,14 @@ MUTANTS = {
     ("mended/quorum", "parts-counted"): ("NoHole", 10),
     ("mended/quorum", "log-loses-its-end"): ("Acknowledged", 6),
     (RQ, "insert-comes-back"): ("NoDup", 5),
-    (RQ, "merge-of-taken"): ("NoDup", 6),
-    (RQ, "forgotten"): ("TableAtRest", 3),
+    (RQ, "merge-of-taken"): ("NoDup", 7),
+    (RQ, "forgotten"): ("TableRestored", 3),
     (RQ, "rolled-back"): ("Durable", 2),
     (RQ, "sources-stay"): ("NoDup", 4),
+    (RQ, "dropped-comes-back"): ("TableRestored", 6),
+    (RQ, "drop-at-once"): ("TableRestored", 4),
+    (RQ, "lost-though-there"): ("LossProven", 3),
+    (RQ, "recovered-too-early"): ("TableRestored", 4),
     (QQ, "counted-unheld"): ("QuorumSelect", 3),
     (QQ, "settled-before-the-number"): ("QuorumSelect", 4),
     (QQ, "vacuous-wait"): ("ToldAsItIs", 3),

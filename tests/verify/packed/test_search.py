@@ -27,7 +27,7 @@ SMALL = {
     "mended/quorum": {"replicas": 2, "reads": 1},
     "mended/quorum-lagging": {"replicas": 2, "reads": 1, "quorum": 1},
     pins.QP: {"replicas": 2, "records": 2},
-    pins.RQ: {"records": 3},
+    pins.RQ: {"records": 2},
     pins.QQ: {"replicas": 2, "records": 2},
 }
 """Sizes that plain Python goes through in a second."""

@@ -14,8 +14,9 @@ from replitree.verify.explore import way_to
 from replitree.verify.initial import first_world
 from replitree.verify.kernel import Stage
 from replitree.verify.model import TABLE, Model
+from replitree.verify.moves import TREE, Found, World
 from replitree.verify.reading import Shown, ShowRows, Told
-from replitree.verify.space import TREE, Found, Space, World
+from replitree.verify.space import Space
 
 Seen: TypeAlias = tuple[int, tuple[int, ...]]
 """What a mapping looks at in a state, by numbers: the tree, and what clients were told."""
@@ -115,7 +116,7 @@ def follow_model(model: Model, mapping: Mapping, stages: Named[str, Stage] | Non
     first = first_world(space)
     broken = result.follower.broken(result.outline(result.seen(first)))
     assert not broken, f"{model.name} begins where {broken} does not hold"
-    visited, level = {hash(first): 0}, [first]
+    visited, level = {space.fingerprints.of(first): 0}, [first]
     while level and result.wrong is None:
         level = _next_level(result, level, visited)
     result.states = len(visited)
@@ -125,14 +126,15 @@ def follow_model(model: Model, mapping: Mapping, stages: Named[str, Stage] | Non
 def _next_level(result: Followed, level: list[World], visited: dict[int, int]) -> list[World]:
     found: list[World] = []
     for world in level:
-        mark = hash(world)
+        fingerprint = result.space.fingerprints.of(world)
         for each in result.space.successors(world)[0]:
             after, move, _ = each
             result.wrong = result.judge(world, each)
             if result.wrong is not None:
-                result.trace = (*way_to(result.space, visited, mark), each)
+                result.trace = (*way_to(result.space, visited, fingerprint), each)
                 return []
-            if hash(after) not in visited and move.breach is None:
-                visited[hash(after)] = mark
+            after_fingerprint = result.space.fingerprints.of(after)
+            if after_fingerprint not in visited and move.breach is None:
+                visited[after_fingerprint] = fingerprint
                 found.append(after)
     return found

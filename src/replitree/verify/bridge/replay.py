@@ -1,9 +1,9 @@
 """Replay what a running cluster did at coordination, commit by commit, and follow it on the packed models.
 
 Every commit of the traces is done again on a tree in memory, and must end there as it ended then.  What the table looks like
-after each is followed on cleaning as a whole (`cleaning`), and on quorum inserts for each insert by itself (`quorum`): the
-actions of that packed model touch one insert each, so a run of the whole is a run of each.  Answers to clients are steps of
-their inserts; an answer for which no trace has an insert is wrong.
+after each is followed on cleaning as a whole (`cleaning`), and for each insert by itself on quorum inserts (`quorum`) and on
+replication (`lives`): what these packed models do to all inserts they do to each, so a run of the whole is a run of each.
+Answers to clients are steps of their inserts; an answer for which no trace has an insert is wrong.
 
 *What no trace says.*  A commit without an answer took place or not; a session ends when coordination says so.  So when a commit
 does not end as it did, or has no way, the replay looks whether it would after one of these, or a few; the fewest count.  It may
@@ -29,6 +29,7 @@ from replitree.protocol.layout import Replica, Table
 from replitree.protocol.log import LogValue, encode_log
 from replitree.verify.bridge.cleaning import CLEANING
 from replitree.verify.bridge.explored import wrong_step
+from replitree.verify.bridge.lives import Lives
 from replitree.verify.bridge.mapping import Follower, Undecided
 from replitree.verify.bridge.outline import Outline, outline_of
 from replitree.verify.bridge.single import Inserts
@@ -57,7 +58,7 @@ class Replay:
     ----------
     table, names
         Where it lies, and its replicas.
-    cleaning, inserts
+    cleaning, inserts, lives
         Who follows it.
     tree
         Coordination so far.
@@ -71,6 +72,7 @@ class Replay:
     names: tuple[str, ...]
     cleaning: Follower
     inserts: Inserts
+    lives: Lives
     tree: Tree = field(default_factory=Tree)
     forced: Mapping[int, tuple[Done, ...]] = field(default_factory=dict)
     missed: list[tuple[int, Done]] = field(default_factory=list)
@@ -138,11 +140,13 @@ class Replay:
         """Do these steps, all or none; return what is wrong with one."""
         kept = self.tree, set(self._met), dict(self._offsets)
         self.inserts.stay()
+        self.lives.stay()
         for step in steps:
             wrong = self._step(step)
             if wrong is not None:
                 self.tree, self._met, self._offsets = kept
                 self.inserts.go_back()
+                self.lives.go_back()
                 return wrong
         return None
 
@@ -182,7 +186,7 @@ class Replay:
                     self.inserts.begin(index, entry)
                 elif isinstance(entry, SettleEntry | FailEntry):
                     self.inserts.end(index, entry)
-        return self.inserts.look(self.tree)
+        return self.inserts.look(self.tree) or self.lives.look(self.tree)
 
     def _outline(self, tree: Tree) -> Outline | None:
         """Return the outline; None before the table is there."""
@@ -266,7 +270,8 @@ def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
 def _replay(
     table: Table, names: tuple[str, ...], traces: Traces, forced: Mapping[int, tuple[Done, ...]]
 ) -> tuple[int, Replay, str | None]:
-    replay = Replay(table, names, Follower(CLEANING, len(names)), Inserts.of(table, names), forced=forced)
+    followed = Follower(CLEANING, len(names)), Inserts.of(table, names), Lives.of(table, names)
+    replay = Replay(table, names, *followed, forced=forced)
     count, wrong = replay.follow(traces)
     return count, replay, wrong
 

@@ -1,8 +1,11 @@
-"""The mapping onto replication in queues, `packed.replication_queues`: for one partition, with inserts and merges only.
+"""The mapping onto replication in queues, `packed.replication_queues`: merges, mutations, drops, lost parts and lost replicas.
 
-A part is known by the entry that brought it, and a replica has it when it is registered and no other registered one covers it.
-Who inserts has the part from its entry on: its files are staged.  An entry is executed when it is pulled and not in the queue.
-So pulling changes nothing here, but for entries that come too late: they never enter a queue.
+Which entries there are, and what each replica has and has executed, is in `pieces`.  Pulling changes nothing here: what was
+not pulled was not executed.  Nor do settled quorums, changes of columns and another parent of the log, merges that come too
+late, and the kill of a mutation, which decides what is in a part and not which parts there are.
+
+Who is lost has executed nothing, whatever it once had; so a recovery is bringing and letting go of parts, and its end is that
+all is executed which the source had.
 """
 
 from __future__ import annotations
@@ -11,23 +14,16 @@ import msgspec
 
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
-from replitree.protocol.entries import GetEntry, MergeEntry
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.parts import Part, parse_part
-from replitree.verify.bridge.mapping import Mapping, NoState
+from replitree.verify.bridge.mapping import Mapping
+from replitree.verify.bridge.pieces import Holding, Pieces
 from replitree.verify.history import Log
+from replitree.verify.packed import replication_log as log_of
 from replitree.verify.packed import replication_queues as model
-from replitree.verify.packed.replication import appended
-from replitree.verify.packed.replication_queues import QueueLimits
+from replitree.verify.packed.replication_log import QueueLimits
 
-RECORDS = 6
-
-
-class Holding(msgspec.Struct, frozen=True):
-    """What a replica has, and which entries it has executed, as masks of indexes."""
-
-    parts: int = 0
-    executed: int = 0
+RECORDS = 12
+"""Entries for which there is room: more than any model has."""
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -35,13 +31,14 @@ class Shared(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    sources
-        Of each entry the mask of what it merges, 0 for an insert, None when it came too late.
+    kinds, sources
+        Of each piece of the log, as in `pieces.Piece`.
     replicas
         What each has, in an order that stays.
     """
 
-    sources: tuple[int | None, ...]
+    kinds: tuple[int, ...]
+    sources: tuple[int, ...]
     replicas: tuple[Holding, ...]
 
 
@@ -51,39 +48,15 @@ def shared_of(tree: Tree, table: Table, names: tuple[str, ...]) -> Shared:
     Raises
     ------
     BadInput
-        There are more entries than the packed model has room for, or others than inserts into one partition and merges.
+        There are more entries than there is room for.
     NoState
-        A replica has a part that follows from no entry.
+        A replica has what follows from no log.
     """
-    log, brought, sources = Log(tree, table), dict[Part, int](), list[int | None]()
-    if len(log.entries) > RECORDS:
-        raise BadInput(f"the log has {len(log.entries)} entries; {model.MODEL.name} has room for {RECORDS}")
-    for number, item in enumerate(log.entries):
-        alone = isinstance(item.entry, GetEntry) and len(item.change.added) == 1 and not item.change.removed
-        if item.index != number or not (alone or isinstance(item.entry, MergeEntry)):
-            raise BadInput(
-                f"entry {item.index} is no insert into one partition and no merge: {model.MODEL.name} has no other"
-            )
-        sources.append(None if item.change.is_empty else sum(1 << brought[part] for part in item.change.removed))
-        brought.update(dict.fromkeys(item.change.added, number))
-    return Shared(tuple(sources), tuple(_holding(log, table, name, brought) for name in names))
-
-
-def _holding(log: Log, table: Table, name: str, brought: dict[Part, int]) -> Holding:
-    replica = Replica(table, name)
-    waiting = {int(index) for index, _ in log.queue(replica)}
-    executed = [number for number in range(log.pointer(replica)) if number not in waiting]
-    held = {parse_part(part) for part in log.registered(replica)}
-    held |= {
-        part
-        for part, number in brought.items()
-        if number not in executed and isinstance(entry := log.entries[number].entry, GetEntry) and entry.replica == name
-    }
-    for part in held:
-        if part not in brought:
-            raise NoState(f"{name} has {part.name}, which no entry of the log brings")
-    there = [part for part in held if not any(other != part and other.covers(part) for other in held)]
-    return Holding(sum(1 << brought[part] for part in there), sum(1 << number for number in executed))
+    pieces = Pieces.of(Log(tree, table).raw)
+    if len(pieces.all) > RECORDS:
+        raise BadInput(f"the log has {len(pieces.all)} entries of {model.MODEL.name}; there is room for {RECORDS}")
+    holdings = tuple(pieces.holding(tree, Replica(table, name)) for name in names)
+    return Shared(tuple(piece.kind for piece in pieces.all), tuple(piece.sources for piece in pieces.all), holdings)
 
 
 def limits_for(replicas: int) -> QueueLimits:
@@ -91,29 +64,55 @@ def limits_for(replicas: int) -> QueueLimits:
     return QueueLimits(replicas=replicas, records=RECORDS)
 
 
-def state_of(shared: Shared, _: QueueLimits) -> int:
+def state_of(shared: Shared, limits: QueueLimits) -> int:
     """Return the state that an outline stands for."""
     state = 0
-    for number, sources in enumerate(shared.sources):
-        state = appended(state, sources or 0) | (int(sources is None) << (model.LATE + number))
-    for number, holding in enumerate(shared.replicas):
-        state = model.with_block(state, number, holding.parts | holding.executed << model.DONE)
+    for kind, sources in zip(shared.kinds, shared.sources, strict=True):
+        state = log_of.appended(state, limits, kind, sources)
+    for number, each in enumerate(shared.replicas):
+        block = log_of.block_with(limits, each.has, each.broken, each.done, int(each.is_lost))
+        state = log_of.with_block(state, limits, number, block)
     return state
 
 
 def seen_of(state: int, _: QueueLimits) -> int:
-    """Return the state: outlines show all of it."""
-    return state
+    """Return the state without what outlines don't show: whether rows were let go of that nobody else had."""
+    return state & ~log_of.LEFT
 
 
 def is_between(state: int, start: int, goal: int, limits: QueueLimits) -> bool:
-    """Tell whether a way may go through a state: its log is the goal's as far as it goes, and nobody moves without need."""
-    length = state & 7
-    entries = (1 << length * (length - 1) // 2) - 1
-    if length > goal & 7 or (state ^ goal) >> 3 & entries or (state ^ goal) >> model.LATE & ((1 << length) - 1):
+    """Tell whether a way may go through a state: its log is the goal's as far as it goes, and all that changes changes once.
+
+    What comes to a replica comes in the order of the log, and so does what it executes: other orders lead to the same.
+    """
+    length = log_of.length_of(state)
+    if length > log_of.length_of(goal) or (state ^ goal) & log_of.REGRET:
         return False
-    blocks = [[model.block_of(each, replica) for each in (state, start, goal)] for replica in range(limits.replicas)]
-    return all(here in (before, after) or before != after for here, before, after in blocks)
+    for entry in range(log_of.length_of(start), length):
+        kinds = log_of.kind_of(state, limits, entry), log_of.kind_of(goal, limits, entry)
+        if kinds[0] != kinds[1] or log_of.sources_of(state, entry) != log_of.sources_of(goal, entry):
+            return False
+    return all(_moves(state, start, goal, limits, replica) for replica in range(limits.replicas))
+
+
+def _moves(state: int, start: int, goal: int, limits: QueueLimits, replica: int) -> bool:
+    """Tell whether a replica may stand so between two others: nothing is as neither of them, and what comes is in order.
+
+    A part that is made whole by the execution of a loss may break before that is committed.
+    """
+    here, before, after = (log_of.block_of(each, limits, replica) for each in (state, start, goal))
+    has, had, will = (log_of.has_in(block, limits) for block in (here, before, after))
+    done, did, does = (log_of.done_in(block, limits) for block in (here, before, after))
+    other = (here ^ before) & (here ^ after)
+    if does & ~did & log_of.losses_in(goal, limits):
+        other &= ~log_of.block_with(limits, 0, has, 0, 0)
+    return other == 0 and _in_order(has & ~had, will & ~had) and _in_order(done & ~did, does & ~did)
+
+
+def _in_order(come: int, wanted: int) -> bool:
+    """Tell whether nothing has come that is above something still wanted."""
+    left = wanted & ~come
+    return left == 0 or come < left & -left
 
 
 REPLICATION = Mapping("replication", model.MODEL, Shared, shared_of, limits_for, state_of, seen_of, is_between)

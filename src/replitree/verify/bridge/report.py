@@ -34,11 +34,13 @@ from replitree.verify.packed.quorum_queues import RECORDS_MAX
 from replitree.verify.trace import trace_of
 
 NOT_FOLLOWED = "a replica is declared good by hand, the table is restored, or its log goes on below a second parent"
-NOT_REPLICATION = "the mapping onto replication is for one partition, with inserts and merges only, and nobody lost"
 NOT_QUORUM = "the mapping onto quorums is for up to 3 inserts and replicas, and nothing is dropped or declared lost"
 
 MAPPINGS = {mapping.name: mapping for mapping in (CLEANING, REPLICATION, QUORUM)}
-"""What a model can be mapped onto; simulated and recorded runs are mapped onto cleaning, which all of them have."""
+"""What a model can be mapped onto.
+
+Simulated runs are followed on cleaning and replication, traces of a cluster on all three, recorded runs on cleaning alone.
+"""
 
 
 @dataclass(slots=True)
@@ -54,7 +56,8 @@ class Bridged:
     states, steps
         States, or outlines of runs; different changes of coordination that were looked at.
     taken
-        Of each action of the packed model: how many different steps took it.
+        Of each action of the packed model: how many different steps took it.  Where several follow, the mapping's name is
+        before it.
     violations, trace
         What has no way, each with the seed or the number of steps; the shortest way to it.
     undecided
@@ -72,10 +75,14 @@ class Bridged:
     trace: list[str] = field(default_factory=list)
     undecided: str = ""
 
-    def add(self, follower: Follower) -> None:
-        """Count what a follower has seen."""
-        self.taken = dict(sorted((Counter(self.taken) + Counter(follower.taken)).items()))
-        self.steps += follower.steps
+    def add(self, *followers: Follower) -> None:
+        """Count what followers of one run have seen."""
+        counted = Counter(self.taken)
+        for follower in followers:
+            prefix = f"{follower.mapping.name} " if len(followers) > 1 else ""
+            counted.update({f"{prefix}{action}": count for action, count in follower.taken.items()})
+            self.steps += follower.steps
+        self.taken = dict(sorted(counted.items()))
 
 
 def _stages(mutant: str | None) -> Mapping[str, Stage] | None:
@@ -86,13 +93,10 @@ def _stages(mutant: str | None) -> Mapping[str, Stage] | None:
 
 def why_not_followed(model: Model, onto: str) -> str:
     """Return why a model can't be followed by a mapping, "" if it can."""
-    rolls = any(duty.name == "roll" for duty in model.duties)
+    rolls = any(duty.name == "roll" for duty in model.duties) and onto != REPLICATION.name
     if model.is_hopeless or model.forgiven or rolls:
         return NOT_FOLLOWED
-    if onto == QUORUM.name:
-        return "" if _has_only_quorums(model) else NOT_QUORUM
-    only_replication = model.is_still and not model.is_losing and not model.commands and len(model.partitions) == 1
-    return "" if onto == CLEANING.name or only_replication else NOT_REPLICATION
+    return "" if onto != QUORUM.name or _has_only_quorums(model) else NOT_QUORUM
 
 
 def _has_only_quorums(model: Model) -> bool:
@@ -152,7 +156,8 @@ def bridge_seeds(
     """
     if record is not None and end - first != 1:
         raise BadInput("--record takes one run, such as --seeds 7:8")
-    result, begun = Bridged("simulation", mutant=mutant), time.perf_counter()
+    onto = f"{CLEANING.model.name} and {REPLICATION.model.name}"
+    result, begun = Bridged("simulation", onto, mutant), time.perf_counter()
     try:
         with nullcontext() if record is None else record.open("wb") as file:
             for seed in range(first, end):
@@ -173,15 +178,15 @@ def _simulated(
         return lambda outline: write_outline(file, outline)
 
     try:
-        run, follower, outlines = follow_seed(seed, CLEANING, stages, hours, write)
+        found = follow_seed(seed, CLEANING, stages, hours, write)
     except Undecided as reason:
         result.undecided = result.undecided or f"seed {seed}: {reason}"
         return
-    result.states += outlines
-    result.add(follower)
-    if run.violation is not None:
-        invariant = run.violation.partition(":")[0]
-        result.violations.append({"invariant": invariant, "what": run.violation, "seed": seed})
+    result.states += found.outlines
+    result.add(*found.followers)
+    if found.run.violation is not None:
+        invariant = found.run.violation.partition(":")[0]
+        result.violations.append({"invariant": invariant, "what": found.run.violation, "seed": seed})
 
 
 def bridge_traces(folder: Path) -> Bridged:
@@ -192,15 +197,15 @@ def bridge_traces(folder: Path) -> Bridged:
     BadInput
         There are no traces, or they can't be followed.
     """
-    result, begun = Bridged(folder.name, f"{CLEANING.model.name} and {QUORUM.model.name}"), time.perf_counter()
+    onto = f"{CLEANING.model.name}, {QUORUM.model.name} and {REPLICATION.model.name}"
+    result, begun = Bridged(folder.name, onto), time.perf_counter()
     traces = read_traces(folder)
     result.violations += [{"invariant": "TRACE", "what": f"TRACE: {gap}"} for gap in traces.gaps]
     try:
         for table in () if traces.gaps else traces.tables:
             count, replay, wrong = replay_table(traces, table)
             result.states += count
-            result.add(replay.cleaning)
-            result.add(replay.inserts.follower)
+            result.add(replay.cleaning, replay.inserts.follower, replay.lives.follower)
             if wrong is not None:
                 result.violations.append({"invariant": wrong.partition(":")[0], "what": wrong, "table": table})
     except Undecided as reason:

@@ -1,18 +1,42 @@
-"""Follow simulated runs: every change of coordination, from the first one to the last."""
+"""Follow simulated runs: every change of coordination, from the first one to the last.
+
+The whole run is followed on log cleaning, and each insert by itself on replication (`lives`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Mapping as Named
+from dataclasses import dataclass
 from typing import Any
 
 from replitree.coordination.tree import Tree
 from replitree.verify.bridge.explored import wrong_step
+from replitree.verify.bridge.lives import Lives
 from replitree.verify.bridge.mapping import Follower, Mapping
 from replitree.verify.kernel import Stage
 from replitree.verify.model import TABLE
 from replitree.verify.simulate import Run, Simulation
 from replitree.verify.simulation.observer import Violated
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedRun:
+    """A run that was followed.
+
+    Attributes
+    ----------
+    run
+        What became of it; its violation may be one of the bridge.
+    followers
+        Who has followed it.
+    outlines
+        How many different outlines it had.
+    """
+
+    run: Run
+    followers: tuple[Follower, ...]
+    outlines: int
 
 
 def follow_seed(
@@ -21,8 +45,8 @@ def follow_seed(
     stages: Named[str, Stage] | None = None,
     hours: int = 0,
     watch: Callable[[tuple[str, ...]], Callable[[Any], None] | None] = lambda _: None,
-) -> tuple[Run, Follower, int]:
-    """Run a seed and follow it; return the run, whose violation may be one of the bridge, and how many outlines it had.
+) -> FollowedRun:
+    """Run a seed and follow it.
 
     Parameters
     ----------
@@ -33,26 +57,28 @@ def follow_seed(
 
     Raises
     ------
+    BadInput
+        A life goes through more than there is room for.
     Undecided
         A search for a way has reached its limit.
     """
     simulation = Simulation(seed, stages, hours)
     names = simulation.names_at_most
     follower, outlines, on_outline = Follower(mapping, len(names)), 0, watch(names)
+    lives = Lives.of(TABLE, names)
     last: Any = None
 
     def changed(tree: Tree) -> None:
         nonlocal last, outlines
-        outline = mapping.outline_of(tree, TABLE, names)
-        if outline == last:
-            return
-        wrong = None if last is None else wrong_step(follower, last, outline)
-        last, outlines = outline, outlines + 1
-        if on_outline is not None:
-            on_outline(outline)
+        outline, wrong = mapping.outline_of(tree, TABLE, names), lives.look(tree)
+        if outline != last:
+            wrong = wrong if last is None else wrong_step(follower, last, outline) or wrong
+            last, outlines = outline, outlines + 1
+            if on_outline is not None:
+                on_outline(outline)
         if wrong is not None:
             raise Violated(wrong)
 
     changed(simulation.observer.tree)
     simulation.observer.on_change = changed
-    return simulation.run(), follower, outlines
+    return FollowedRun(simulation.run(), (follower, lives.follower), outlines)

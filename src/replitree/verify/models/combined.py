@@ -1,8 +1,9 @@
 """Everything at once, as large as the budget allows.
 
 The models `together…` have three replicas, an insert with a quorum of two, another insert, a merge of both, a linearizable
-and a sequential read, and one fault each.  All of it with a crash, an end of a session and a lagging view at once is too
-large, also with ample steps: each of these meets all the rest, or all but the merge.
+and a sequential read, and one fault each.  In `together_faults` a crash, an end of a session and a lagging view meet at one
+replica, the one that executes and reads, whose client reads sequentially and then linearizably; in `together_crash_lag` the
+merge meets two of them.  The merge with all three is too large, also with ample steps.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ OTHER = (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "b"),)))
 BOTH = ("r1", "r2")
 PLAIN, QUORUM = Insert("r1", ((3, "b"),)), Insert("r1", ((1, "a"),), quorum=2)
 STRICT, SEQUENTIAL = Read("r2", 12, "linearizable"), Read("r2", 11, "sequential", (3,))
+STRICT_AFTER = Read("r2", 12, "linearizable", (11,))
 MERGE = (Proposal("r1", ("all_0_0_0", "all_1_1_0")),)
 READ = ("linearizable read", "sequential read")
 ENDS = ("quorum reached", "quorum given up")
@@ -95,5 +97,40 @@ MODELS = (
         *("linearizable read", "crash"),
         merges=(),
         reads=(STRICT,),
+    ),
+    _together(
+        "together_client_lag",
+        "a merge, a sequential and then a linearizable read; the view of the replica that reads lags",
+        {Fault.STALE: 1},
+        *(*READ, "merged", "stale read"),
+        reads=(SEQUENTIAL, STRICT_AFTER),
+        struck=((Fault.STALE, "r2"),),
+    ),
+    _together(
+        "together_client_crash",
+        "a merge, a sequential and then a linearizable read; the replica that reads dies",
+        {Fault.CRASH: 1},
+        *(*READ, "merged", "crash"),
+        reads=(SEQUENTIAL, STRICT_AFTER),
+        struck=((Fault.CRASH, "r2"),),
+    ),
+    _together(
+        "together_crash_lag",
+        "a merge, a sequential and then a linearizable read; the replica that reads dies, and its view lags",
+        {Fault.CRASH: 1, Fault.STALE: 1},
+        *(*READ, "merged", "crash", "stale read"),
+        reads=(SEQUENTIAL, STRICT_AFTER),
+        struck=((Fault.CRASH, "r2"), (Fault.STALE, "r2")),
+        nightly=True,
+    ),
+    _together(
+        "together_faults",
+        "a sequential and then a linearizable read; the replica that reads dies, its session ends, and its view lags",
+        {Fault.CRASH: 1, Fault.EXPIRY: 1, Fault.STALE: 1},
+        *(*READ, "crash", "stale read", "session changed under a read"),
+        merges=(),
+        reads=(SEQUENTIAL, STRICT_AFTER),
+        struck=((Fault.CRASH, "r2"), (Fault.EXPIRY, "r2"), (Fault.STALE, "r2")),
+        nightly=True,
     ),
 )

@@ -1,172 +1,336 @@
-"""Replication as queues execute it: entries in any order, merges by anybody, and merges that come too late change nothing.
+"""Replication as queues execute it: entries in any order, merges and drops by anybody, replicas and parts that are lost.
 
-`verify.bridge` holds our procedures to this.  A merge is of any parts that the log has at its end, and nobody has its result at
-once.  A replica executes any entry that it has not executed yet: nothing is done if a part of its own covers it, else it gets
-the part from whoever has it or has a later form of it (old parts stay for a while), or that later form; the result of a merge
-it can make.  Who inserts has the part from then on.
+`verify.bridge` holds our procedures to this.  So it leaves open what they decide: what is merged, mutated (a merge of one part)
+or dropped, as long as the log has it at its end; who is lost and when.  Nobody has the result of a merge at once.
 
-Fields: the log's length (3 bits); of each entry the mask of what it merges, empty for an insert (15); which entries came too
-late (6); then 12 bits of each replica: its parts (6), the entries that it has executed (6).
+A replica *brings* a part, and what that covers goes: it makes it of what it has, or gets it from whoever has it or a later
+form of it (old parts stay for a while); who inserts has the part from then on.  It may *let go* of what the log drops.  It
+*executes* an entry, in any order, when nothing is left to do for it: the part is here in some form, or dropped later in the
+log; what a drop removes is not here, and no insert of it is waiting.  So what it has and what it has still to execute give the
+table at any time.
+
+Who is *lost* may have sent a part to somebody just before it let go of it.  Who *recovers* has what it has brought, and counts
+as executed what that allows.
+
+A part may be *broken* on a replica, and whole again.  It is declared lost when nobody else has anything of it that is not
+broken; from then on nothing that was made of it is whole by itself: it is made anew, of the empty part, or got from others.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from replitree.verify.packed.bits import get, put
+from replitree.verify.packed.bits import highest, ones
 from replitree.verify.packed.model import Invariant, PackedModel, PackedMutant, Words, label, numbers
-from replitree.verify.packed.replication import PARTS, appended, contents, shows_twice, sources_of
+from replitree.verify.packed.replication_log import (
+    BLOCK,
+    DROP,
+    LEFT,
+    LOSE,
+    LOW,
+    NARROW,
+    PART,
+    REGRET,
+    QueueLimits,
+    appended,
+    block_of,
+    block_with,
+    broken_in,
+    covered_by,
+    current,
+    done_in,
+    dropped,
+    has_in,
+    inserts_in,
+    is_lost,
+    kind_of,
+    length_of,
+    lineages,
+    lost,
+    parts_in,
+    restored,
+    sources_of,
+    together,
+    whole_in,
+    with_block,
+)
 
+(
+    NO_MUTANT, INSERT_COMES_BACK, MERGE_OF_TAKEN, ROLLED_BACK, SOURCES_STAY, NOT_DONE, DROPPED_COMES_BACK, DROP_AT_ONCE,
+    LOST_THOUGH_THERE, RECOVERED_TOO_EARLY,
+) = range(10)  # fmt: skip
 
-class QueueLimits(NamedTuple):
-    """How large the world is; `mutant` is one of the numbers below."""
-
-    replicas: int = 2
-    records: int = 4
-    mutant: int = 0
-
-
-NO_MUTANT, INSERT_COMES_BACK, MERGE_OF_TAKEN, ROLLED_BACK, SOURCES_STAY, NOT_DONE = range(6)
-
-ACTIONS = ("Insert", "Merge", "TooLate", "Execute", "LegitimateTermination")
-INSERT, MERGE, TOO_LATE, EXECUTE, TERMINATE = range(5)
-
-LATE, LOW, BLOCK, DONE = 18, 24, 12, 6
-
-
-def block_of(state: int, replica: int) -> int:
-    """Return the bits of one replica."""
-    return get(state, LOW + replica * BLOCK, BLOCK)
-
-
-def with_block(state: int, replica: int, block: int) -> int:
-    """Return the state with other bits for one replica."""
-    return put(state, LOW + replica * BLOCK, BLOCK, block)
-
-
-def current(state: int) -> int:
-    """Return the parts that the log gives: what came, less what was merged."""
-    parts = 0
-    for entry in range(state & 7):
-        if not state >> (LATE + entry) & 1:
-            parts = (parts & ~sources_of(state, entry)) | 1 << entry
-    return parts
-
-
-def lineages(state: int) -> int:
-    """Return of every part what it covers, itself and whatever it was made of, as masks of six bits."""
-    found = 0
-    for entry in range(state & 7):
-        found |= (1 << entry | together(found, sources_of(state, entry))) << (entry * PARTS)
-    return found
-
-
-def together(found: int, parts: int) -> int:
-    """Return the masks of some parts in one."""
-    mask = 0
-    for part in range(PARTS):
-        if parts >> part & 1:
-            mask |= get(found, part * PARTS, PARTS)
-    return mask
-
-
-def with_part(block: int, part: int, covers: int, limits: QueueLimits) -> int:
-    """Return a replica's bits with one more part, and without those that it covers."""
-    if limits.mutant != SOURCES_STAY:
-        block &= ~get(covers, part * PARTS, PARTS)
-    return block | 1 << part
+ACTIONS = (
+    "Insert", "Merge", "Mutate", "Drop", "Lose", "Bring", "LetGo", "Break", "Mend", "Execute", "Mark", "Recover",
+    "LegitimateTermination",
+)  # fmt: skip
+INSERT, MERGE, MUTATE, DROP_PARTS, LOSE_PART, BRING, LET_GO, BREAK, MEND, EXECUTE, MARK, RECOVER, TERMINATE = range(13)
 
 
 def successors(state: int, limits: QueueLimits, out: Words, by: Words, at: int) -> int:
     """Write every successor; see `model`."""
-    length, covers = state & 7, lineages(state)
+    length, found = length_of(state), lineages(state, limits)
     if length < limits.records:
-        at = lengthened(state, limits, out, by, at)
+        at = inserted(state, limits, out, by, at)
+        at = changed(state, limits, out, by, at)
+        at = declared(state, limits, found, out, by, at)
     for replica in range(limits.replicas):
-        block = block_of(state, replica)
-        for entry in range(length):
-            if not block >> (DONE + entry) & 1:
-                at = executed(state, limits, replica, entry, covers, out, by, at)
+        at = held(state, limits, replica, found, out, by, at)
+        at = damaged(state, limits, replica, found, out, by, at)
+        at = executed(state, limits, replica, found, out, by, at)
     if length == limits.records:
         out[at], by[at] = state, label(TERMINATE, 0, 0)
         at += 1
     return at
 
 
-def lengthened(state: int, limits: QueueLimits, out: Words, by: Words, at: int) -> int:
-    """Write what can be appended: an insert of each replica, a merge of any current parts, one that comes too late."""
-    length, there = state & 7, current(state)
+# --- what is appended ---------------------------------------------------------------------------------------------------------
+
+
+def inserted(state: int, limits: QueueLimits, out: Words, by: Words, at: int) -> int:
+    """Write an insert of each replica."""
+    part = 0 if limits.mutant == ROLLED_BACK else 1 << length_of(state)
     for replica in range(limits.replicas):
-        part = 0 if limits.mutant == ROLLED_BACK else 1 << length
-        out[at] = with_block(appended(state, 0), replica, block_of(state, replica) | part)
+        after = appended(state, limits, PART, 0)
+        out[at] = with_block(after, limits, replica, block_of(state, limits, replica) | part)
         by[at] = label(INSERT, replica, 0)
         at += 1
+    return at
+
+
+def changed(state: int, limits: QueueLimits, out: Words, by: Words, at: int) -> int:
+    """Write a merge and a drop of any current parts, and a mutation of each."""
+    there = current(state, limits)
+    drops = there
     if limits.mutant == MERGE_OF_TAKEN:
-        there = ((1 << length) - 1) & ~get(state, LATE, 6)
-    for sources in range(1, 1 << length):
-        if sources & ~there == 0:
-            out[at], by[at] = appended(state, sources), label(MERGE, 0, 0)
-            at += 1
-    if length:
-        out[at], by[at] = appended(state, 0) | 1 << (LATE + length), label(TOO_LATE, 0, 0)
+        there = parts_in(state, limits)
+    sources = there
+    while sources:
+        out[at] = appended(state, limits, PART, sources)
+        by[at] = label(MUTATE if sources & (sources - 1) == 0 else MERGE, 0, 0)
         at += 1
+        sources = (sources - 1) & there
+    while drops:
+        out[at], by[at] = appended(state, limits, DROP, drops), label(DROP_PARTS, 0, 0)
+        at += 1
+        drops = (drops - 1) & current(state, limits)
     return at
 
 
-def executed(
-    state: int, limits: QueueLimits, replica: int, entry: int, covers: int, out: Words, by: Words, at: int
-) -> int:
-    """Write the execution of an entry, once for every part by which the replica can get what it needs."""
-    block = block_of(state, replica)
-    covered = block & 63 if limits.mutant == INSERT_COMES_BACK else together(covers, block & 63)
-    done = 1 << (DONE + entry)
-    if covered >> entry & 1 or state >> (LATE + entry) & 1 or limits.mutant == NOT_DONE:
-        out[at], by[at] = with_block(state, replica, block | done), label(EXECUTE, replica, entry)
-        return at + 1
-    choices = to_be_had(state, limits, entry, covers)
-    for part in range(PARTS):
-        if choices >> part & 1:
-            new = with_part(block, part, covers, limits)
-            out[at], by[at] = with_block(state, replica, new | done), label(EXECUTE, replica, entry)
+def declared(state: int, limits: QueueLimits, found: int, out: Words, by: Words, at: int) -> int:
+    """Write the loss of each part that counts, in some form, declared by each replica that may.
+
+    What it has staged of the part itself it knows to be gone.
+    """
+    counts = together(found, limits, current(state, limits))
+    for part in range(length_of(state)):
+        for replica in range(limits.replicas):
+            if not counts >> part & 1:
+                continue
+            block, there = block_of(state, limits, replica), elsewhere(state, limits, replica, part, found)
+            if there and limits.mutant != LOST_THOUGH_THERE:
+                continue
+            staged = 1 << part & staged_in(state, limits, block)
+            after = appended(state | (REGRET if there else 0), limits, LOSE, 1 << part)
+            out[at], by[at] = with_block(after, limits, replica, block & ~staged), label(LOSE_PART, replica, part)
             at += 1
     return at
 
 
-def to_be_had(state: int, limits: QueueLimits, entry: int, covers: int) -> int:
-    """Return what a replica can get for an entry: itself, if anybody has or had it or it can be made, and later forms."""
-    choices = 0
+def staged_in(state: int, limits: QueueLimits, block: int) -> int:
+    """Return the inserts that a replica has and has not executed: only their writer has them so."""
+    return whole_in(block, limits) & inserts_in(state, limits) & ~done_in(block, limits)
+
+
+def elsewhere(state: int, limits: QueueLimits, declares: int, part: int, found: int) -> bool:
+    """Tell whether anybody has anything whole that covers a part or is covered by it; of itself the replica that asks knows."""
+    below = covered_by(found, limits, part)
     for replica in range(limits.replicas):
-        for part in range(PARTS):
-            if block_of(state, replica) >> part & 1 and get(covers, part * PARTS, PARTS) >> entry & 1:
-                choices |= 1 << part
-    return choices | 1 << entry if choices or sources_of(state, entry) else 0
+        whole = whole_in(block_of(state, limits, replica), limits)
+        if replica == declares:
+            whole &= ~(1 << part & staged_in(state, limits, block_of(state, limits, replica)))
+        if whole & below or together(found, limits, whole) >> part & 1:
+            return True
+    return False
+
+
+# --- what replicas have -------------------------------------------------------------------------------------------------------
+
+
+def held(state: int, limits: QueueLimits, replica: int, found: int, out: Words, by: Words, at: int) -> int:
+    """Write what a replica can bring and what it can let go of; and that it is lost, or good again."""
+    block, parts = block_of(state, limits, replica), parts_in(state, limits)
+    has, away = has_in(block, limits), is_lost(block, limits)
+    free = has if away else has & dropped(state, limits, found, (1 << length_of(state)) - 1)
+    for part in range(length_of(state)):
+        if parts >> part & 1 and can_bring(state, limits, replica, part, found):
+            gone = 1 << part if limits.mutant == SOURCES_STAY else covered_by(found, limits, part)
+            out[at] = with_block(state, limits, replica, without(block, limits, gone) | 1 << part)
+            by[at] = label(BRING, replica, 0)
+            at += 1
+        if free >> part & 1:
+            left = 0 if has_others(state, limits, replica, part, found) else LEFT
+            out[at] = with_block(state | left, limits, replica, without(block, limits, 1 << part))
+            by[at] = label(LET_GO, replica, 0)
+            at += 1
+    done = done_in(block, limits)
+    if away and limits.mutant == RECOVERED_TOO_EARLY:
+        done = (1 << length_of(state)) - 1
+    after = block_with(limits, has, broken_in(block, limits), done if away else 0, int(not away))
+    out[at], by[at] = with_block(state, limits, replica, after), label(RECOVER if away else MARK, replica, 0)
+    return at + 1
+
+
+def has_others(state: int, limits: QueueLimits, replica: int, part: int, found: int) -> bool:
+    """Tell whether a part counts no more, or another replica has it in some form."""
+    there = ~together(found, limits, current(state, limits))
+    for other in range(limits.replicas):
+        if other != replica:
+            there |= together(found, limits, has_in(block_of(state, limits, other), limits))
+    return there >> part & 1 != 0
+
+
+def without(block: int, limits: QueueLimits, parts: int) -> int:
+    """Return the bits of a replica without some parts."""
+    return block & ~block_with(limits, parts, parts, 0, 0)
+
+
+def can_bring(state: int, limits: QueueLimits, replica: int, part: int, found: int) -> bool:
+    """Tell whether a replica can have a part that it has in no form, and has not dropped."""
+    block = block_of(state, limits, replica)
+    has = has_in(block, limits)
+    covered = has if limits.mutant == INSERT_COMES_BACK else together(found, limits, has)
+    if covered >> part & 1:
+        return False
+    if dropped(state, limits, found, done_in(block, limits)) >> part & 1 and limits.mutant != DROPPED_COMES_BACK:
+        return False
+    if (dropped(state, limits, found, (1 << length_of(state)) - 1) | lost(state, limits)) >> part & 1:
+        return True
+    sources, is_tainted = sources_of(state, part), lost(state, limits) & covered_by(found, limits, part) != 0
+    if sources and sources & ~(whole_in(block, limits) if is_tainted else has) == 0:
+        return True
+    return can_be_sent(state, limits, part, found, is_tainted)
+
+
+def can_be_sent(state: int, limits: QueueLimits, part: int, found: int, is_tainted: bool) -> bool:
+    """Tell whether somebody has a part or a later form of it, or may have sent it before it was lost.
+
+    Of what was made of a lost part only what is whole counts: it was made anew.
+    """
+    for replica in range(limits.replicas):
+        block = block_of(state, limits, replica)
+        holds = whole_in(block, limits) if is_tainted else has_in(block, limits)
+        if is_lost(block, limits) or together(found, limits, holds) >> part & 1:
+            return True
+    return False
+
+
+def damaged(state: int, limits: QueueLimits, replica: int, found: int, out: Words, by: Words, at: int) -> int:
+    """Write that a part breaks, or is whole again: its files were found, or what is made of a lost one was made anew."""
+    block = block_of(state, limits, replica)
+    has, bad = has_in(block, limits), broken_in(block, limits)
+    for part in range(length_of(state)):
+        if not has >> part & 1:
+            continue
+        flip = block_with(limits, 0, 1 << part, 0, 0)
+        if not bad >> part & 1:
+            out[at], by[at] = with_block(state, limits, replica, block | flip), label(BREAK, replica, 0)
+            at += 1
+        elif can_mend(state, limits, part, found):
+            out[at], by[at] = with_block(state, limits, replica, block & ~flip), label(MEND, replica, 0)
+            at += 1
+    return at
+
+
+def can_mend(state: int, limits: QueueLimits, part: int, found: int) -> bool:
+    """Tell whether a broken part can be whole again; nobody who is lost has to send it."""
+    gone = lost(state, limits)
+    if gone & covered_by(found, limits, part) == 0 or gone >> part & 1:
+        return True
+    for replica in range(limits.replicas):
+        whole = whole_in(block_of(state, limits, replica), limits)
+        if together(found, limits, whole) >> part & 1:
+            return True
+    return False
+
+
+def executed(state: int, limits: QueueLimits, replica: int, found: int, out: Words, by: Words, at: int) -> int:
+    """Write which entries leave a replica's queue."""
+    block = block_of(state, limits, replica)
+    if is_lost(block, limits):
+        return at
+    for entry in range(length_of(state)):
+        done = block_with(limits, 0, 0, 1 << entry, 0)
+        if not block & done and is_finished(state, limits, block, entry, found):
+            out[at], by[at] = with_block(state, limits, replica, block | done), label(EXECUTE, replica, entry)
+            at += 1
+    return at
+
+
+def is_finished(state: int, limits: QueueLimits, block: int, entry: int, found: int) -> bool:
+    """Tell whether nothing is left to do for an entry."""
+    if limits.mutant == NOT_DONE:
+        return True
+    kind, gone = kind_of(state, limits, entry), dropped(state, limits, found, (1 << length_of(state)) - 1)
+    if kind == PART:
+        return (together(found, limits, has_in(block, limits)) | gone) >> entry & 1 != 0
+    sources = sources_of(state, entry)
+    if kind == LOSE:
+        return sources & ~(together(found, limits, whole_in(block, limits)) | gone) == 0
+    removed = together(found, limits, sources)
+    if removed & has_in(block, limits):
+        return False
+    waits = removed & inserts_in(state, limits) & ~done_in(block, limits)
+    return waits == 0 or limits.mutant == DROP_AT_ONCE
+
+
+# --- what is asked of states --------------------------------------------------------------------------------------------------
 
 
 def broken(state: int, limits: QueueLimits) -> int:
     """Return the invariants that don't hold."""
-    length, found, bad, kept = state & 7, contents(state), 0, 0
+    found, bad, away = lineages(state, limits), 0, state & LEFT != 0
+    there, kept = current(state, limits), together(found, limits, lost(state, limits))
     for replica in range(limits.replicas):
-        block = block_of(state, replica)
-        bad |= shows_twice(block & 63, found) << 1
-        bad |= int(block >> DONE == (1 << length) - 1 and block & 63 != current(state))
-        kept |= together(found, block & 63)
-    inserted = 0
-    for entry in range(length):
-        if not sources_of(state, entry) and not state >> (LATE + entry) & 1:
-            inserted |= 1 << entry
-    return bad | int(inserted & ~kept != 0) << 2
+        block = block_of(state, limits, replica)
+        has = has_in(block, limits)
+        away |= is_lost(block, limits)
+        bad |= int(not is_lost(block, limits) and restored(state, limits, found, block) != there)
+        bad |= has_twice(has, limits, found) << 1
+        kept |= together(found, limits, has)
+    needed = together(found, limits, there) & inserts_in(state, limits)
+    bad |= int(not away and needed & ~kept != 0) << 2
+    return bad | int(state & REGRET != 0) << 3
+
+
+def has_twice(has: int, limits: QueueLimits, found: int) -> int:
+    """Tell (1 or 0) whether some row is in two of these parts."""
+    rows, part = 0, 0
+    while has:
+        if has & 1:
+            covers = covered_by(found, limits, part)
+            if rows & covers:
+                return 1
+            rows |= covers
+        has >>= 1
+        part += 1
+    return 0
 
 
 def seen(state: int, limits: QueueLimits) -> int:
     """Return the probes that hold; see the model's names."""
-    rest, merged, early = 1, 0, 0
-    for entry in range(state & 7):
-        merged |= int(sources_of(state, entry) != 0)
+    length = length_of(state)
+    rest, early, away, merged, drops, losses = int(length > 0), 0, 0, 0, 0, 0
+    for entry in range(length):
+        kind = kind_of(state, limits, entry)
+        merged |= int(kind == PART and ones(sources_of(state, entry)) > 1)
+        drops |= int(kind == DROP)
+        losses |= int(kind == LOSE)
     for replica in range(limits.replicas):
-        done = block_of(state, replica) >> DONE
-        rest &= int(done == (1 << (state & 7)) - 1)
+        block = block_of(state, limits, replica)
+        done = done_in(block, limits)
+        rest &= int(done == (1 << length) - 1)
         early |= int(done & (done + 1) != 0)
-    return rest & int(state & 7 != 0) | merged << 1 | early << 2
+        away |= int(is_lost(block, limits) and has_in(block, limits) != 0)
+    return rest | merged << 1 | early << 2 | (rest & drops) << 3 | (rest & losses) << 4 | away << 5
 
 
 def initial(limits: QueueLimits) -> int:
@@ -176,32 +340,41 @@ def initial(limits: QueueLimits) -> int:
 
 def describe(state: int, limits: QueueLimits) -> str:
     """Say a state in words."""
-    entries = [
-        "too late" if state >> (LATE + entry) & 1 else numbers(sources_of(state, entry)) for entry in range(state & 7)
-    ]
-    said = [f"log {', '.join('insert' if entry == '{}' else entry for entry in entries) or 'empty'}"]
+    entries = [_entry(state, limits, entry) for entry in range(length_of(state))]
+    said = [f"log {', '.join(entries) or 'empty'}"]
     for replica in range(limits.replicas):
-        block = block_of(state, replica)
-        said.append(f"r{replica + 1} has {numbers(block & 63)}, executed {numbers(block >> DONE)}")
+        block = block_of(state, limits, replica)
+        bad = broken_in(block, limits)
+        words = [f"r{replica + 1} {'lost, ' if is_lost(block, limits) else ''}has {numbers(has_in(block, limits))}"]
+        words += [f"of that {numbers(bad)} broken"] if bad else []
+        said.append(f"{', '.join(words)}, executed {numbers(done_in(block, limits))}")
     return "; ".join(said)
 
 
-AT_REST, NO_DUP, DURABLE = "TableAtRest", "NoDup", "Durable"
+def _entry(state: int, limits: QueueLimits, entry: int) -> str:
+    kind, sources = kind_of(state, limits, entry), sources_of(state, entry)
+    if kind == PART:
+        return numbers(sources) if sources else "insert"
+    return f"drop {numbers(sources)}" if kind == DROP else f"{highest(sources)} is lost"
+
+
+RESTORED, NO_DUP, DURABLE, PROVEN = "TableRestored", "NoDup", "Durable", "LossProven"
 
 MODEL = PackedModel(
     name="mended/replication-queues",
-    description="replication as queues execute it: in any order, merges by anybody, some of them too late",
+    description="replication as queues execute it: merges, mutations, drops, lost parts and lost replicas",
     limits=QueueLimits(),
-    most={"replicas": 3, "records": 6},
+    most={"replicas": 3, "records": NARROW},
     actions=ACTIONS,
     invariants=(
-        Invariant(AT_REST, "who has executed everything has exactly the parts of the log", needs="at rest"),
+        Invariant(RESTORED, "what a replica has and has still to execute gives the table of the log", needs="at rest"),
         Invariant(NO_DUP, "no replica has a row in two parts", needs="merged"),
-        Invariant(DURABLE, "the rows of every insert are on some replica"),
+        Invariant(DURABLE, "the rows of every insert are on some replica, or were given up"),
+        Invariant(PROVEN, "nothing is declared lost that somebody has", needs="lost for good"),
     ),
-    asked=(AT_REST, NO_DUP, DURABLE),
-    probes=("at rest", "merged", "out of order"),
-    required=("out of order",),
+    asked=(RESTORED, NO_DUP, DURABLE, PROVEN),
+    probes=("at rest", "merged", "out of order", "dropped", "lost for good", "lost with parts"),
+    required=("out of order", "dropped", "lost for good", "lost with parts"),
     successors=successors,
     broken=broken,
     seen=seen,
@@ -210,10 +383,14 @@ MODEL = PackedModel(
     describe=describe,
     mutants=(
         PackedMutant("insert-comes-back", NO_DUP, 5, {"mutant": INSERT_COMES_BACK}, (NO_DUP,)),
-        PackedMutant("merge-of-taken", NO_DUP, 6, {"mutant": MERGE_OF_TAKEN}, (NO_DUP,)),
-        PackedMutant("forgotten", AT_REST, 3, {"mutant": NOT_DONE}),
+        PackedMutant("merge-of-taken", NO_DUP, 7, {"mutant": MERGE_OF_TAKEN}, (NO_DUP,)),
+        PackedMutant("forgotten", RESTORED, 3, {"mutant": NOT_DONE}),
         PackedMutant("rolled-back", DURABLE, 2, {"mutant": ROLLED_BACK}),
-        PackedMutant("sources-stay", NO_DUP, 4, {"mutant": SOURCES_STAY}),
+        PackedMutant("sources-stay", NO_DUP, 4, {"mutant": SOURCES_STAY}, (NO_DUP,)),
+        PackedMutant("dropped-comes-back", RESTORED, 6, {"mutant": DROPPED_COMES_BACK}),
+        PackedMutant("drop-at-once", RESTORED, 4, {"mutant": DROP_AT_ONCE}),
+        PackedMutant("lost-though-there", PROVEN, 3, {"mutant": LOST_THOUGH_THERE}),
+        PackedMutant("recovered-too-early", RESTORED, 4, {"mutant": RECOVERED_TOO_EARLY}),
     ),
     fan_out=192,
 )

@@ -31,6 +31,7 @@ from replitree.verify.disk import Disk, requests_in
 from replitree.verify.history import Log
 from replitree.verify.invariants import (
     READS,
+    SEAT_READS,
     Invariant,
     Look,
     detached_rows_are_kept,
@@ -323,7 +324,7 @@ class Observer:
     def check_all(self, memories: Mapping[str, Memory]) -> None:
         """Check every invariant, and that nothing is left to do."""
         look = self.look(memories, self.replicas)
-        for invariant in (*READS, quiet_states_agree):
+        for invariant in (*READS, *SEAT_READS, quiet_states_agree):
             wrong = invariant(look)
             if wrong is not None:
                 raise Violated(wrong)

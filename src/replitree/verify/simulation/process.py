@@ -51,11 +51,11 @@ from replitree.protocol.layout import Replica
 from replitree.verify import life, longlife, quorums
 from replitree.verify.branches import Request
 from replitree.verify.closing import after_close
-from replitree.verify.disk import Disk, Folder
+from replitree.verify.disk import Disk
 from replitree.verify.kernel import Conversation
 from replitree.verify.kernel import Stage as StageFunction
 from replitree.verify.life import Then
-from replitree.verify.local import Done, Here, cancelled, perform_local
+from replitree.verify.local import Here, cancelled, perform_local
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import TABLE, me_of, seat_of
 from replitree.verify.probes import Seen, probes_of
@@ -65,6 +65,7 @@ from replitree.verify.simulation import waits
 from replitree.verify.simulation.cluster import COORDINATION, Cluster, Reply
 from replitree.verify.simulation.observer import Observer
 from replitree.verify.simulation.options import MS, SECOND
+from replitree.verify.simulation.spoiled import half_done, with_other_bytes
 from replitree.verify.simulation.waits import Read
 from replitree.verify.steps import Turn
 
@@ -199,7 +200,7 @@ class Process:
         disk = self.cluster.disks[self.name]
         for thread in self._threads:
             if self.cluster.random.random() < 0.5:
-                disk = _half_done(thread.effect, disk, self.partitions)
+                disk = half_done(thread.effect, disk, self.partitions)
         self.cluster.disks[self.name] = disk
         self._threads.clear()
 
@@ -452,7 +453,7 @@ class Process:
 
     def _on_disk(self, effect: Any, before: Disk) -> tuple[Any, Disk, Memory]:
         if isinstance(effect, Stage | Publish | Merge | Mutate) and self.observer.is_full(self.name):
-            return StoreFailed("disk full"), _half_done(effect, before, self.partitions), self.memory
+            return StoreFailed("disk full"), half_done(effect, before, self.partitions), self.memory
         if isinstance(effect, FetchMany):
             return (*self._fetch(effect, before), self.memory)
         done = cancelled(effect, self._here()) if isinstance(effect, Merge | Mutate) else None
@@ -460,7 +461,7 @@ class Process:
         assert done is not None
         differs = isinstance(effect, Merge | Mutate) and int(self.name[1:]) <= self.cluster.options.differing
         if isinstance(done.outcome, Made) and differs:
-            return _with_other_bytes(effect, done, f"{self.name}.{self.cluster.random.randrange(3)}")
+            return with_other_bytes(effect, done, f"{self.name}.{self.cluster.random.randrange(3)}")
         return done.outcome, done.disk, done.memory
 
     def _fetch(self, effect: FetchMany, before: Disk) -> tuple[Any, Disk]:
@@ -524,27 +525,6 @@ class Process:
         if self.alive:
             self.look(0)
             self.cluster.after(POLL, self._poll)
-
-
-def _with_other_bytes(effect: Any, done: Done, which: str) -> tuple[Any, Disk, Memory]:
-    """Return what a merge or a mutation makes with another version or another library: not the same at every try."""
-    content = f"{done.outcome.content_hash}?{which}"
-    folder = done.disk.folder(effect.staging)
-    assert folder is not None
-    parts = tuple((partition, content) for partition, _ in folder.parts)
-    return Made(content), done.disk.with_folder(replace(folder, parts=parts)), done.memory
-
-
-def _half_done(effect: Any, disk: Disk, partitions: tuple[str, ...]) -> Disk:
-    """Return the disk after an effect that was cut off."""
-    match effect:
-        case Stage(staging):
-            return disk.with_folder(Folder(staging, tuple((partition, "") for partition in partitions), torn=True))
-        case Merge(staging) | Mutate(staging):
-            return disk.with_folder(Folder(staging, (), torn=True))
-        case Publish(staging, names) if len(names) > 1:
-            return disk.rename(staging, *names[0]) or disk
-    return disk
 
 
 def _failed(outcomes: tuple[Fetched | NotFetched, ...]) -> bool:
