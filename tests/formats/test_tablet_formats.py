@@ -1,4 +1,4 @@
-"""What tablets have written stays readable: log entries, segments, the state of a directory."""
+"""What tablets have written stays readable: log entries, segments, the state of a directory, messages to a service."""
 
 from __future__ import annotations
 
@@ -8,11 +8,28 @@ import pytest
 
 from replitree.errors import StoreError, UnsupportedFormat
 from replitree.storage.blob_frames import frame_of, scan
+from replitree.storage.blob_member import Standing
 from replitree.storage.blob_state import DirectoryState, decode_state, encode_state
-from replitree.tablet.effects import Fence
+from replitree.storage.blob_wire import Admit, Answer, AskStanding, Question, Remember, decode_message, encode_message
+from replitree.tablet.effects import Collection, Fence, Overtaken
 from replitree.tablet.entries import Entry, LogEntry, ZeroEntry, decode, encode
 from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, Step
-from replitree.tablet.member import Barrier, Holdings
+from replitree.tablet.member import (
+    AskFence,
+    Barrier,
+    Conflict,
+    Contents,
+    Done,
+    Failed,
+    FenceIs,
+    Holdings,
+    Look,
+    Raise,
+    Scan,
+    Sweep,
+    Swept,
+    Write,
+)
 from tests.tablet.building import TABLET, at, data_id, entry_id
 
 FROZEN = Path(__file__).parent / "tablet"
@@ -77,6 +94,34 @@ def test_changed_state_is_not_believed(position: int) -> None:
     data[position] ^= 0x10
     with pytest.raises(StoreError, match="damaged"):
         decode_state(bytes(data), FROZEN)
+
+
+MESSAGES: tuple[Question | Answer, ...] = (
+    Write(((entry_id(2, 7), b"x"),), Fence(Generation(1), "c1")),
+    Raise(TABLET, Fence(Generation(1), "c1")),
+    AskFence(TABLET),
+    Look((entry_id(2, 7), data_id(2, 7))),
+    Scan(entry_id(1, 0), entry_id(2, 7), Fence(Generation(2), "c2"), newest=True),
+    Sweep(Collection(TABLET, Channel(1), (Generation(2), 3), at(2, 1), (data_id(1, 2),), (), is_hard=True)),
+    AskStanding(),
+    Admit(5),
+    Remember((5, 5, 4)),
+    Done(),
+    Overtaken(Generation(3)),
+    Conflict(entry_id(2, 7)),
+    Swept(entry_id(2, 7)),
+    FenceIs(None),
+    FenceIs(Fence(Generation(1), "c1")),
+    Contents(((entry_id(2, 7), b"x"),), (entry_id(2, 8),), ((entry_id(1, 0), entry_id(1, 9)),)),
+    Failed("it is full"),
+    Standing("6d65", 5, (5, 5, 4)),
+)
+
+
+def test_messages_of_a_blob_service_are_frozen() -> None:
+    lines = (FROZEN / "messages.hex").read_text(encoding="ascii").split()
+    assert [encode_message(each).hex() for each in MESSAGES] == lines
+    assert tuple(decode_message(bytes.fromhex(line)) for line in lines) == MESSAGES
 
 
 def test_newer_state_stops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tests.project.source import Function
 
 ALLOWED = (
     "__future__", "abc", "bisect", "collections", "collections.abc", "dataclasses", "enum", "functools", "heapq", "itertools",
-    "math", "operator", "re", "string", "types", "typing",
+    "math", "operator", "re", "string", "struct", "types", "typing",
     "msgspec", "typing_extensions",
 )  # fmt: skip
 """What `protocol/` may import besides itself and the errors."""

@@ -1,4 +1,4 @@
-"""Members of blob groups in memory and in directories, and what can happen to them: the same faults for both."""
+"""Members of blob groups in memory and in directories, and what can happen to them: the same faults for all kinds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
 from replitree.storage.blob_frames import OVERHEAD_BYTES, frame_of
-from replitree.storage.blob_group import BlobGroups, MemberThread
+from replitree.storage.blob_group import AskedMember, BlobGroups, MemberThread
 from replitree.storage.blob_member import BlobMember, MemoryMember, open_members
 from replitree.storage.durable import write_all
 from replitree.tablet.effects import Fence
@@ -41,6 +41,14 @@ class Provider(Protocol):
     """Three members, numbered from 0, and what can happen to them."""
 
     incarnations: tuple[str, ...]
+    is_atomic: bool
+    """Whether a member that refuses blobs has none of them."""
+
+    def asked(self, member: BlobMember, obstacle: str | None) -> AskedMember:
+        """Return what sends requests to a member."""
+
+    def close(self) -> None:
+        """End what it has started."""
 
     def member(self, number: int) -> BlobMember:
         """Open a member as a new process would."""
@@ -67,7 +75,19 @@ class Provider(Protocol):
         """Let it take bytes again."""
 
 
-class InMemory:
+class _Local:
+    """What members of this process have in common."""
+
+    is_atomic = True
+
+    def asked(self, member: BlobMember, obstacle: str | None) -> AskedMember:
+        return MemberThread(member, obstacle)
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+class InMemory(_Local):
     """Members in memory."""
 
     def __init__(self) -> None:
@@ -107,7 +127,7 @@ class InMemory:
         self._members[number].is_full = False
 
 
-class InDirectories:
+class InDirectories(_Local):
     """Members in directories."""
 
     def __init__(self, root: Path, patch: Callable[[str, object], None]) -> None:
@@ -183,5 +203,5 @@ def open_group(provider: Provider, quorum: Quorum = QUORUM) -> BlobGroups:
     """Open the group as a new process would; the caller closes it."""
     members = [provider.member(number) for number in range(3)]
     obstacles = open_members(quorum, members, provider.incarnations)
-    threads = [MemberThread(member, obstacle) for member, obstacle in zip(members, obstacles, strict=True)]
-    return BlobGroups({quorum.group: (quorum, threads)}, patience_s=60)
+    asked = [provider.asked(member, obstacle) for member, obstacle in zip(members, obstacles, strict=True)]
+    return BlobGroups({quorum.group: (quorum, asked)}, patience_s=60)

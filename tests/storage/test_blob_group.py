@@ -1,10 +1,9 @@
-"""What a blob group promises, whatever one member of three does: asked of members in memory and in directories alike."""
+"""What a blob group promises, whatever one member of three does: asked of members of every kind alike (`conftest.KINDS`)."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,8 +35,6 @@ from replitree.tablet.member import Write
 from tests.storage.blob_providers import (
     GROUP,
     TABLET,
-    InDirectories,
-    InMemory,
     Provider,
     at,
     blob_id,
@@ -46,11 +43,6 @@ from tests.storage.blob_providers import (
 )
 
 Opened = Callable[[], BlobGroups]
-
-
-@pytest.fixture(params=["memory", "directory"])
-def provider(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provider:
-    return InMemory() if request.param == "memory" else InDirectories(tmp_path, monkeypatch.setattr)
 
 
 @pytest.fixture

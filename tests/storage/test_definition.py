@@ -101,7 +101,7 @@ def _nodes(definition: TableDefinition) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (b'"format":1', b'"format":2'),
+        (b'"format":1', b'"format":3'),
         (b'"order_by":["k"]', b'"order_by":["gone"]'),
         (b'"month(d)"', b'"week(d)"'),
         (b'"settings":{', b'"settings":{"later":1,'),
@@ -120,3 +120,25 @@ def test_columns_of_a_newer_format_or_type_are_refused() -> None:
     for old, new in ((b'"format":1', b'"format":3'), (b'"double"', b'"variant"'), (b'"id":2', b'"id":1')):
         with pytest.raises(UnsupportedFormat):
             decode_definition(metadata, columns.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("storage", "words"),
+    [
+        ("memory:///", "can't share"),
+        ("s3://key:secret@lake/x", "credentials"),
+        ("s3://lake/x?access_key=secret", "credentials"),
+        ("ftp://lake", "no URL of an object store"),
+        ("disk", "no URL of an object store"),
+    ],
+)
+def test_a_storage_policy_that_replicas_can_not_share_is_refused(storage: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words) as refused:
+        define_table("t", "k bigint", storage=storage)
+    assert "secret" not in str(refused.value).replace("AWS_SECRET_ACCESS_KEY", "")
+
+
+def test_a_table_is_on_local_disks_unless_it_says_otherwise() -> None:
+    assert define_table("t", "k bigint").storage == "local"
+    assert b"storage" not in define_table("t", "k bigint").encode_metadata()
+    assert define_table("t", "k bigint", storage="file:///mnt/lake").is_shared

@@ -59,11 +59,11 @@ def test_bounds_compare_as_the_values_of_their_column(kind: str, stored: Any, va
 
 
 def test_a_newer_format_is_refused() -> None:
-    data = manifest(format=2).encode()
+    data = manifest(format=3).encode()
     with pytest.raises(UnsupportedFormat, match="upgrade"):
         decode_manifest(data)
     with pytest.raises(UnsupportedFormat):
-        decode_manifest(b'{"format":3,"everything":"else"}')
+        decode_manifest(b'{"format":4,"everything":"else"}')
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def entry(created: tuple[BlobId, ...] = (), left: tuple[BlobId, ...] = ()) -> Lo
 def test_first_barrier_keeps_what_entries_that_count_created() -> None:
     garbage = inherited(TABLET, Generation(2), ((at(1, 1), entry((A,))), (at(1, 2), entry((B,), (A,)))))
     garbage, (command,) = take(garbage, NOTHING, DATA)
-    assert command == Collection(TABLET, Channel(1), (Generation(2), 1), at(2, 0), keep=(B,))
+    assert command == Collection(TABLET, Channel(1), (Generation(2), 1), at(2, 0), keep=(B,), dont_keep=(A,))
     assert take(garbage, NOTHING, DATA)[1] == ()
 
 

@@ -133,6 +133,32 @@ def longlife(
     _print(report, as_json=as_json)
 
 
+@app.command("tablet")
+def tablet(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure commits, recovery and restart of a tablet beside a plain loop that writes and syncs."""
+    from replitree.bench.tablet import run_tablet
+
+    _print(run_tablet(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
+@app.command("shared")
+def shared(
+    rounds: Rounds = 3,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="URL", help="The object store.", show_default="a folder below --dir"),
+    ] = None,
+    mib: Annotated[int, typer.Option("--mib", metavar="N", min=1, help="Size of the part, in MiB.")] = 1024,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a table on an object store: the fetch of one part, and the copies that three replicas keep."""
+    from replitree.bench.shared import run_shared
+
+    report = run_shared(rounds=rounds, say=_say, folder=_made(folder), store=store, part_bytes=mib << 20)
+    _print(report, as_json=as_json)
+
+
 class Checker(StrEnum):
     """Whom to measure beside the packed models."""
 

@@ -27,11 +27,12 @@ import msgspec
 from replitree.errors import StoreError, UnsupportedFormat
 from replitree.storage.blob_member import Standing
 from replitree.storage.blob_segments import SEGMENT_BYTES, Segments
-from replitree.storage.blob_state import NAME, DirectoryState, read_state, write_state
-from replitree.storage.durable import sync_folder
+from replitree.storage.blob_state import NAME, DirectoryState, decode_state, write_state
+from replitree.storage.durable import store_errors, sync_folder
 from replitree.tablet.effects import Collection, Fence, Overtaken
 from replitree.tablet.ids import NOTHING, BlobId, TabletId, first_of, last_of
 from replitree.tablet.member import (
+    NO_BARRIER,
     Conflict,
     Contents,
     Done,
@@ -97,6 +98,8 @@ class BlobDirectory:
         self._segments = Segments(folder / "blobs", segment_bytes)
         self._mutex = threading.Lock()
         self._broken: str | None = None
+        self._lock_file, self._state_file = str(folder / "lock"), folder / NAME
+        self._known: tuple[bytes, DirectoryState, Holdings] | None = None
 
     # --- the port -------------------------------------------------------------------------------------------------------
 
@@ -118,11 +121,11 @@ class BlobDirectory:
 
     def admit(self, session: int) -> Done | Failed:
         """Remember that it takes part in an opening."""
-        return self._change(lambda state: msgspec.structs.replace(state, session=session))
+        return self._change(lambda state: msgspec.structs.replace(state, session=max(state.session, session)))
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
         """Remember who takes part."""
-        return self._change(lambda state: msgspec.structs.replace(state, seen=seen))
+        return self._change(lambda state: state.with_seen(seen))
 
     # --- how ------------------------------------------------------------------------------------------------------------
 
@@ -132,12 +135,21 @@ class BlobDirectory:
         with self._mutex:
             if self._broken is not None:
                 raise StoreError(self._broken)
-            descriptor = os.open(self._folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-                yield read_state(self._folder)
+                yield self._state()
             finally:
                 os.close(descriptor)
+
+    def _state(self) -> DirectoryState:
+        """Read the state file; it is decoded only when it has other bytes than the last time."""
+        with store_errors(f"read {self._state_file}"), self._state_file.open("rb", buffering=0) as file:
+            data = file.read()
+        if self._known is None or self._known[0] != data:
+            state = decode_state(data, self._state_file)
+            self._known = (data, state, state.holdings())
+        return self._known[1]
 
     def _failed(self, error: Exception) -> Failed:
         """Return what to say of an error; when it leaves unclear what is on the disk, the directory is not used again."""
@@ -155,7 +167,7 @@ class BlobDirectory:
         return Done()
 
     def _answer(self, state: DirectoryState, request: Request) -> Reply:
-        held = state.holdings()
+        held = self._known[2] if self._known is not None and self._known[1] is state else state.holdings()
         reply: Reply
         match request:
             case Write():
@@ -200,14 +212,20 @@ class BlobDirectory:
             first, last = min(request.blobs), max(request.blobs)
         else:
             names, first, last = self._segments.between(request.first, request.last), request.first, request.last
-        names = [blob for blob in names if not held.barrier(blob.tablet, blob.channel).has_swept(blob)]
+        names = _visible(held, names)
         if isinstance(request, Scan) and request.newest:
             names = names[-1:]
-        found = [(blob, self._segments.payload(blob)) for blob in names]
+        found = list(zip(names, self._segments.payloads(names), strict=True))
         return Contents(
             tuple((blob, data) for blob, data in found if data is not None),
             tuple(blob for blob, data in found if data is None),
-            tuple(each for each in self._segments.doubts() if each[0] <= last and each[1] >= first),
+            tuple(
+                each
+                for each in self._segments.doubts()
+                if each[0] <= last
+                and each[1] >= first
+                and not held.barrier(each[0].tablet, each[0].channel).has_swept_all(*each)
+            ),
         )
 
     def _sweep(self, held: Holdings, collection: Collection) -> None:
@@ -218,7 +236,20 @@ class BlobDirectory:
         names = self._segments.between(
             first, last_of(collection.tablet, collection.channel, max(barrier.soft, barrier.hard))
         )
-        self._segments.remove(frozenset(blob for blob in names if barrier.has_swept(blob)))
+        self._segments.remove(
+            frozenset(blob for blob in names if barrier.has_swept(blob)),
+            lambda first, last: (
+                first[:2] == (collection.tablet, collection.channel) and barrier.has_swept_all(first, last)
+            ),
+        )
+
+
+def _visible(held: Holdings, names: list[BlobId]) -> list[BlobId]:
+    """Return the blobs that were not collected."""
+    barriers = {each[:2]: held.barrier(*each[:2]) for each in held.barriers}
+    if not barriers:
+        return names
+    return [blob for blob in names if not barriers.get(blob[:2], NO_BARRIER).has_swept(blob)]
 
 
 def _all_raised(held: Holdings, tablets: list[TabletId], fence: Fence | None) -> tuple[Holdings, Done | Overtaken]:

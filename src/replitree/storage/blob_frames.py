@@ -16,7 +16,9 @@ Damage by a disk leaves neither a shorter file nor zeros up to its end, for a fr
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import xxhash
 
@@ -24,13 +26,14 @@ from replitree.tablet.ids import PACKED_BYTES, BlobId, unpack
 
 MAGIC = b"RTBF"
 _SUM_BYTES = 8
-_PLAIN_BYTES = len(MAGIC) + PACKED_BYTES + 4
+_CHUNK_BYTES = 1 << 16
+_PLAIN = struct.Struct(f">4s{PACKED_BYTES}sI")
+_PLAIN_BYTES = _PLAIN.size
 HEADER_BYTES = _PLAIN_BYTES + _SUM_BYTES
 OVERHEAD_BYTES = HEADER_BYTES + _SUM_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """A blob in a segment: where its payload begins, how long it is, and whether it matches its checksum."""
 
     blob: BlobId
@@ -62,7 +65,9 @@ def frame_of(blob: BlobId, payload: bytes) -> bytes:
     """Return the bytes of a frame."""
     plain = MAGIC + blob.pack() + len(payload).to_bytes(4, "big")
     header = plain + xxhash.xxh3_64_digest(plain)
-    return b"".join((header, payload, xxhash.xxh3_64_digest(header + payload)))
+    checksum = xxhash.xxh3_64(header)
+    checksum.update(payload)
+    return b"".join((header, payload, checksum.digest()))
 
 
 def scan(data: bytes, begin: int = 0) -> Scanned:
@@ -77,36 +82,49 @@ def scan(data: bytes, begin: int = 0) -> Scanned:
     """
     frames, position, is_in_doubt = list[Frame](), 0, False
     while position < len(data):
-        if _is_torn(data, position):
+        header = _header(data, position)
+        frame = None if header is None else _frame(data, position, begin, *header)
+        if (frame is None or not frame.is_whole) and _is_torn(data, position, header):
             break
-        blob, size = _header(data, position) or (None, 0)
-        if blob is None:
+        if frame is None:
             is_in_doubt = True
             position = _next_header(data, position + 1)
             continue
-        end = position + OVERHEAD_BYTES + size
-        body, checksum = data[position : end - _SUM_BYTES], data[end - _SUM_BYTES : end]
-        is_whole = xxhash.xxh3_64_digest(body) == checksum
-        frames.append(Frame(blob, begin + position + HEADER_BYTES, size, is_whole))
-        position = end
+        frames.append(frame)
+        position += OVERHEAD_BYTES + frame.bytes
     return Scanned(tuple(frames), begin + position, is_in_doubt)
+
+
+def _frame(data: bytes, position: int, begin: int, blob: BlobId, size: int) -> Frame:
+    """Return the frame whose header stands here; what is cut off is not whole."""
+    end = position + OVERHEAD_BYTES + size
+    is_whole = xxhash.xxh3_64_digest(data[position : end - _SUM_BYTES]) == data[end - _SUM_BYTES : end]
+    return Frame(blob, begin + position + HEADER_BYTES, size, is_whole)
 
 
 def _header(data: bytes, position: int) -> tuple[BlobId, int] | None:
     plain = data[position : position + _PLAIN_BYTES]
     checksum = data[position + _PLAIN_BYTES : position + HEADER_BYTES]
-    if not plain.startswith(MAGIC) or xxhash.xxh3_64_digest(plain) != checksum:
+    if xxhash.xxh3_64_digest(plain) != checksum:
         return None
-    return unpack(plain[len(MAGIC) : len(MAGIC) + PACKED_BYTES]), int.from_bytes(plain[-4:], "big")
+    magic, blob, size = _PLAIN.unpack(plain)
+    return (unpack(blob), size) if magic == MAGIC else None
 
 
-def _is_torn(data: bytes, position: int) -> bool:
+def _is_torn(data: bytes, position: int, header: tuple[BlobId, int] | None) -> bool:
     """Whether what begins here was never written to its end."""
-    found = _header(data, position)
-    if found is None:
-        return len(data) - position < HEADER_BYTES or not any(data[position + HEADER_BYTES - 1 :])
-    end = position + OVERHEAD_BYTES + found[1]
-    return end > len(data) or not any(data[end - _SUM_BYTES :])
+    if header is None:
+        return len(data) - position < HEADER_BYTES or _is_zero(data, position + HEADER_BYTES - 1)
+    end = position + OVERHEAD_BYTES + header[1]
+    return end > len(data) or _is_zero(data, end - _SUM_BYTES)
+
+
+def _is_zero(data: bytes, position: int) -> bool:
+    """Whether there is nothing but zeros from here on; most often the first bytes tell."""
+    if data[position : position + _SUM_BYTES].strip(b"\0"):
+        return False
+    chunks = (data[begin : begin + _CHUNK_BYTES] for begin in range(position + _SUM_BYTES, len(data), _CHUNK_BYTES))
+    return all(chunk.count(0) == len(chunk) for chunk in chunks)
 
 
 def _next_header(data: bytes, position: int) -> int:
@@ -119,6 +137,7 @@ def _next_header(data: bytes, position: int) -> int:
         position += 1
 
 
-def payload_is_whole(header: bytes, payload: bytes, checksum: bytes) -> bool:
-    """Tell whether a frame that was read again is what it was."""
-    return xxhash.xxh3_64_digest(header + payload) == checksum
+def whole_payload(frame: bytes) -> bytes | None:
+    """Return the payload of a frame that was read again; None when it is not what it was."""
+    is_whole = xxhash.xxh3_64_digest(frame[:-_SUM_BYTES]) == frame[-_SUM_BYTES:]
+    return frame[HEADER_BYTES:-_SUM_BYTES] if is_whole else None

@@ -70,13 +70,8 @@ def open_members(quorum: Quorum, members: Sequence[BlobMember], incarnations: Se
         Too few members can take part.
     """
     standings = [member.standing() for member in members]
-    known = [each for each in standings if isinstance(each, Standing)]
-    last = tuple(max((each.seen[i] for each in known if i < len(each.seen)), default=0) for i in range(quorum.members))
-    reasons = [
-        _obstacle(standing, incarnation, session)
-        for standing, incarnation, session in zip(standings, incarnations, last, strict=True)
-    ]
-    session = max((each.session for each in known), default=0) + 1
+    reasons, last = list(obstacles_of(standings, incarnations)), _last_sessions(standings)
+    session = max((each.session for each in standings if isinstance(each, Standing)), default=0) + 1
     for number, member in enumerate(members):
         if reasons[number] is None:
             reasons[number] = _reason(member.admit(session))
@@ -88,6 +83,21 @@ def open_members(quorum: Quorum, members: Sequence[BlobMember], incarnations: Se
         why = "; ".join(f"member {number}: {reason}" for number, reason in enumerate(reasons) if reason)
         raise StoreError(f"blob group {quorum.group}: {quorum.fence} of {quorum.members} members are needed: {why}")
     return tuple(reasons)
+
+
+def obstacles_of(standings: Sequence[Standing | Failed], incarnations: Sequence[str]) -> tuple[str | None, ...]:
+    """Return for each member None if what it knows of openings lets it take part, else why not."""
+    last = _last_sessions(standings)
+    return tuple(_obstacle(*each) for each in zip(standings, incarnations, last, strict=True))
+
+
+def _last_sessions(standings: Sequence[Standing | Failed]) -> tuple[int, ...]:
+    """Return the last opening that each member took part in, as far as any of them knows."""
+    known = [each for each in standings if isinstance(each, Standing)]
+    return tuple(
+        max((each.seen[number] for each in known if number < len(each.seen)), default=0)
+        for number in range(len(standings))
+    )
 
 
 def _obstacle(standing: Standing | Failed, incarnation: str, session: int) -> str | None:
@@ -148,7 +158,7 @@ class MemoryMember:
 
     def admit(self, session: int) -> Done | Failed:
         """Remember that it takes part in an opening."""
-        self.session = session
+        self.session = max(self.session, session)
         return Done()
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:

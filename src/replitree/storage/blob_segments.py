@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replitree.storage.blob_frames import HEADER_BYTES, Frame, frame_of, payload_is_whole, scan
+from replitree.storage.blob_frames import HEADER_BYTES, Frame, frame_of, scan, whole_payload
 from replitree.storage.durable import sync_folder, write_all
 from replitree.tablet.ids import COOKIE_MAX, STEP_MAX, BlobId, Channel, Cookie, Generation, Step, TabletId
 
 SEGMENT_BYTES = 64 << 20
 """A segment that is as large gets no more frames."""
+
+READ_BYTES = 1 << 20
+"""So much is read at once where many blobs are asked for."""
 
 _SUM_BYTES = 8
 
@@ -55,7 +58,7 @@ class Segments:
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = folder
         self._segment_bytes = segment_bytes
-        self._segments: dict[Path, Segment] = {}
+        self._segments: dict[str, Segment] = {}
         self._places: dict[BlobId, tuple[Segment, Frame]] = {}
         self._ids: list[BlobId] = []
 
@@ -63,13 +66,13 @@ class Segments:
 
     def refresh(self) -> None:
         """Read what was appended by others, and forget segments that others removed."""
-        found = {path: self._segments.get(path) or _segment(path) for path in sorted(self._folder.glob("*/*/*.seg"))}
-        if self._segments.keys() - found.keys() or any(each.path.stat().st_size < each.end for each in found.values()):
+        sizes = _sizes(str(self._folder))
+        if any(sizes.get(path, -1) < each.end for path, each in self._segments.items()):
             self._segments, self._places, self._ids = {}, {}, []
-            found = {path: _segment(path) for path in found}
-        self._segments = found
-        for segment in found.values():
-            if segment.path.stat().st_size > segment.end:
+        if len(sizes) != len(self._segments):
+            self._segments = {path: self._segments.get(path) or _segment(Path(path)) for path in sizes}
+        for segment, size in zip(self._segments.values(), sizes.values(), strict=True):
+            if size > segment.end:
                 self._read_on(segment)
 
     def _read_on(self, segment: Segment) -> None:
@@ -85,7 +88,9 @@ class Segments:
 
     def _note(self, segment: Segment, frame: Frame) -> None:
         known = self._places.get(frame.blob)
-        if known is None:
+        if known is None and (not self._ids or self._ids[-1] < frame.blob):
+            self._ids.append(frame.blob)
+        elif known is None:
             insort(self._ids, frame.blob)
         if known is None or frame.is_whole:
             self._places[frame.blob] = (segment, frame)
@@ -100,14 +105,22 @@ class Segments:
 
     def payload(self, blob: BlobId) -> bytes | None:
         """Read a blob; None when it is damaged.  It is checked every time."""
-        segment, frame = self._places[blob]
-        if not frame.is_whole:
-            return None
-        with segment.path.open("rb") as file:
-            file.seek(frame.offset - HEADER_BYTES)
-            data = file.read(HEADER_BYTES + frame.bytes + _SUM_BYTES)
-        header, payload = data[:HEADER_BYTES], data[HEADER_BYTES:-_SUM_BYTES]
-        return payload if payload_is_whole(header, payload, data[-_SUM_BYTES:]) else None
+        return next(self.payloads((blob,)))
+
+    def payloads(self, blobs: Sequence[BlobId]) -> Iterator[bytes | None]:
+        """Read blobs, in the order given; None for damaged ones.  Neighbours in a segment are read together."""
+        begin, end, own, data = 0, 0, None, b""
+        ahead = READ_BYTES if len(blobs) > 1 else 0
+        for blob in blobs:
+            segment, (_, offset, size, is_whole) = self._places[blob]
+            first, last = offset - HEADER_BYTES, offset + size + _SUM_BYTES
+            if not is_whole:
+                yield None
+                continue
+            if own is not segment or first < begin or last > end:
+                own, begin, data = segment, first, _read(segment.path, first, max(last - first, ahead))
+                end = begin + len(data)
+            yield whole_payload(data[first - begin : last - begin])
 
     def doubts(self) -> Iterator[tuple[BlobId, BlobId]]:
         """Yield the intervals of ids in which nobody can tell what was here."""
@@ -123,28 +136,29 @@ class Segments:
         OSError
             The disk refused.
         """
-        batches: dict[Path, list[tuple[BlobId, bytes]]] = {}
+        batches: dict[str, list[tuple[BlobId, bytes]]] = {}
         for blob, data in blobs:
             batches.setdefault(self._open_segment(blob), []).append((blob, data))
         for path, batch in batches.items():
             self._append_to(self._segments[path], batch)
 
-    def _open_segment(self, blob: BlobId) -> Path:
+    def _open_segment(self, blob: BlobId) -> str:
         """Return the file that a blob goes to; make one when there is none, or the last one is full."""
-        folder = self._folder / f"{blob.tablet:016x}" / f"{blob.channel:02x}"
-        own = [path for path in self._segments if path.parent == folder and _generation(path) == blob.generation]
+        begin = f"{self._folder}/{blob.tablet:016x}/{blob.channel:02x}/{blob.generation:08x}-"
+        own = [path for path in self._segments if path.startswith(begin)]
         if own and self._segments[own[-1]].end < self._segment_bytes:
             return own[-1]
-        number = int(own[-1].stem.partition("-")[2], 16) + 1 if own else 0
-        path = folder / f"{blob.generation:08x}-{number:06x}.seg"
+        number = int(Path(own[-1]).stem.partition("-")[2], 16) + 1 if own else 0
+        path = Path(f"{begin}{number:06x}.seg")
+        folder = path.parent
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             sync_folder(folder.parent)
             sync_folder(folder.parent.parent)
         path.touch()
         sync_folder(folder)
-        self._segments[path] = _segment(path)
-        return path
+        self._segments = dict(sorted({**self._segments, str(path): _segment(path)}.items()))
+        return str(path)
 
     def _append_to(self, segment: Segment, batch: list[tuple[BlobId, bytes]]) -> None:
         frames = [frame_of(blob, data) for blob, data in batch]
@@ -164,14 +178,50 @@ class Segments:
             self._note(segment, Frame(blob, segment.end + HEADER_BYTES, len(data)))
             segment.end += len(frame)
 
-    def remove(self, gone: frozenset[BlobId]) -> None:
-        """Delete the segments in which every blob is gone; not synced: what a power failure brings back stays hidden."""
+    def remove(self, gone: frozenset[BlobId], is_all_gone: Callable[[BlobId, BlobId], bool]) -> None:
+        """Delete the segments in which every blob is gone; not synced: what a power failure brings back stays hidden.
+
+        Parameters
+        ----------
+        gone
+            The blobs here that are gone.
+        is_all_gone
+            Whether everything between two ids is: then a segment goes too of which nobody can tell what was in it.
+        """
         left = {segment.path for blob, (segment, _) in self._places.items() if blob not in gone}
-        dead = [path for path, each in self._segments.items() if path not in left and not each.is_in_doubt and each.end]
+        dead = [
+            each.path
+            for each in self._segments.values()
+            if each.path not in left and each.end and (not each.is_in_doubt or is_all_gone(*each.ids))
+        ]
         for path in dead:
             path.unlink(missing_ok=True)
         if dead:
             self.refresh()
+
+
+def _sizes(folder: str) -> dict[str, int]:
+    """Return the sizes of all segments, in bytes, in order of their paths: done for every request, so without `glob`."""
+    found = dict[str, int]()
+    for tablet in _folders(folder):
+        for channel in _folders(tablet):
+            with os.scandir(channel) as entries:
+                found |= {entry.path: entry.stat().st_size for entry in entries if entry.name.endswith(".seg")}
+    return dict(sorted(found.items()))
+
+
+def _folders(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.path for entry in entries if entry.is_dir()]
+    except FileNotFoundError:
+        return []
+
+
+def _read(path: Path, begin: int, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(begin)
+        return file.read(size)
 
 
 def _generation(path: Path) -> int:

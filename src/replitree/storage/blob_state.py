@@ -1,10 +1,12 @@
-"""What a blob directory knows besides its blobs: who it is, its fences and barriers.  One small file, replaced as a whole.
+"""What a member of a blob group knows besides its blobs: who it is, its fences and barriers.
+
+One small file of a directory, or one object of a store, replaced as a whole.
 
 ::
 
     "RTBS"  format (2 bytes)  MessagePack  XXH3-64 of all before (8)
 
-A directory without this file, or with one that does not match its checksum, is not the one it was: it does not take part until
+A member without it, or with one that does not match its checksum, is not the one it was: it does not take part until
 it was made anew from the others.
 """
 
@@ -70,6 +72,12 @@ class DirectoryState(msgspec.Struct, frozen=True, array_like=True):
             ),
         )
 
+    def with_seen(self, seen: tuple[int, ...]) -> DirectoryState:
+        """Return the state when it was told who took part last; what it was told before, and is later, stays."""
+        length = max(len(self.seen), len(seen))
+        both = zip(self.seen + (0,) * (length - len(self.seen)), seen + (0,) * (length - len(seen)), strict=True)
+        return msgspec.structs.replace(self, seen=tuple(max(each) for each in both))
+
     def with_holdings(self, held: Holdings) -> DirectoryState:
         """Return the state with these fences and barriers."""
         return msgspec.structs.replace(
@@ -88,7 +96,7 @@ def encode_state(state: DirectoryState) -> bytes:
     return body + xxhash.xxh3_64_digest(body)
 
 
-def decode_state(data: bytes, path: Path) -> DirectoryState:
+def decode_state(data: bytes, path: Path | str) -> DirectoryState:
     """Return what the bytes of the file say.
 
     Raises

@@ -16,5 +16,21 @@ generators that yield effects; whoever runs them performs these.  `docs/tablet.m
 `recovery`         which entries of the log count
 `commit`           what a leader knows of its entries: pipelining, dependencies, what is confirmed
 `collection`       what may be deleted, and when
+`mending`          what a leader restores
+`inspection`       what a log looks like, for people
+`lease`            when a leader may answer reads by itself, and how long its successor waits
+`probing`          whether somebody still leads
+`machine`          what a user writes: a pure state machine
+`bodies`           the commands of an entry
+`pace`             group commit: when what waits is sent
+`snapshots`        how a state lies in blobs
 =================  =========================================================================================
+
+`runtime` performs all this in a process and is not pure; it is what users see: `open`, `Tablet`, `Settings`.
 """
+
+from replitree.tablet.runtime.opening import open as open  # noqa: A004 - said as `replitree.tablet.open`
+from replitree.tablet.runtime.settings import Settings as Settings
+from replitree.tablet.runtime.tablet import Tablet as Tablet
+
+__all__ = ["Settings", "Tablet", "open"]

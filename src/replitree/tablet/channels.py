@@ -57,6 +57,12 @@ class Channels:
         return tuple(dict.fromkeys(group for history in self.histories for _, group in history))
 
 
+def in_one_group(tablet: TabletId, group: GroupId) -> Channels:
+    """Return the channels of a tablet that lies in one group: log and data."""
+    history = ((Generation(1), group),)
+    return Channels(tablet, (history, history))
+
+
 def overlapping(intervals: Sequence[Interval], first: GenStep, last: GenStep) -> tuple[Interval, ...]:
     """Return the intervals that have generations from `first` to `last`, cut to these."""
     return tuple(

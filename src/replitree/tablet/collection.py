@@ -107,7 +107,7 @@ def take(garbage: Garbage, bound: GenStep, channels: Sequence[Channel]) -> tuple
     created = dict.fromkeys(blob for delta in taken for blob in delta.created)
     left = dict.fromkeys(blob for delta in taken for blob in delta.left)
     keep = tuple(blob for blob in created if blob not in left and blob not in garbage.kept)
-    dont_keep = tuple(blob for blob in left if blob in garbage.kept)
+    dont_keep = tuple(left)  # also what this leader never told to keep: one before may have
     number = garbage.commands + 1
     commands = tuple(
         Collection(

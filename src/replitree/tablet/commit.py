@@ -223,6 +223,6 @@ def sync_entry(ledger: Ledger) -> tuple[BlobId, bytes] | None:
     return blob, encode(blob, LogEntry(ledger.snapshot, ledger.confirmed))
 
 
-def synced(ledger: Ledger) -> Ledger:
-    """Take that the sync entry is stored."""
-    return replace(ledger, confirmed_durable=ledger.confirmed)
+def synced(ledger: Ledger, blob: BlobId) -> Ledger:
+    """Take that a sync entry is stored; others may have been committed since it was made."""
+    return replace(ledger, confirmed_durable=max(ledger.confirmed_durable, blob.step))

@@ -49,11 +49,14 @@ class Candidate:
         Names this attempt; never used twice.
     assigned
         The generation that somebody gave it, to nobody else; None: it chooses one.
+    floor
+        The generation that overtook an earlier attempt; it chooses a higher one.
     """
 
     channels: Channels
     issuer: str
     assigned: Generation | None = None
+    floor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +79,30 @@ class NotElected:
     reason: MissingEntries | Overtaken | InDoubt
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The log is known, and nobody else can write to it; what is missing is the zero entry of this generation."""
+
+    generation: Generation
+    recovered: Recovered
+
+
 def stand(candidate: Candidate) -> Procedure[Elected | NotElected]:
     """Become leader, or not."""
+    prepared = yield from prepare(candidate)
+    if isinstance(prepared, NotElected):
+        return prepared
+    return (yield from open_generation(candidate.channels, prepared.generation, prepared.recovered))
+
+
+def prepare(candidate: Candidate) -> Procedure[Prepared | NotElected]:
+    """Choose a generation, fence those before it, and recover the log."""
     generation = candidate.assigned
     if generation is None:
         chosen = yield from choose_generation(candidate.channels)
         if isinstance(chosen, InDoubt | Overtaken):
             return NotElected(None, chosen)
-        generation = chosen
+        generation = Generation(max(chosen, candidate.floor + 1))
     if generation > GENERATION_MAX:
         return NotElected(generation, InDoubt("all generations of this tablet are used up: make a new tablet"))
     fence = Fence(Generation(generation - 1), candidate.issuer)
@@ -94,7 +113,7 @@ def stand(candidate: Candidate) -> Procedure[Elected | NotElected]:
     recovered = yield from recover(candidate.channels, fence)
     if not isinstance(recovered, Recovered):
         return NotElected(generation, recovered)
-    return (yield from open_generation(candidate.channels, generation, recovered))
+    return Prepared(generation, recovered)
 
 
 def open_generation(
@@ -110,18 +129,22 @@ def open_generation(
 
 
 def choose_generation(channels: Channels) -> Procedure[Generation | Overtaken | InDoubt]:
-    """Return a generation above everything that can be seen; somebody else may choose the same."""
+    """Return a generation above everything that can be seen; somebody else may choose the same.
+
+    Nobody wrote anything whose predecessors were not fenced first.  So fences say all, and the log is looked at only where
+    there is none.
+    """
     highest = Generation(0)
     for group in channels.groups():
         known = yield from _fence_of(channels, group)
         if isinstance(known, InDoubt):
             return known
         highest = max(highest, known)
-    latest = yield from find_latest(channels, None)
-    if isinstance(latest, InDoubt | Overtaken):
-        return latest
-    if isinstance(latest, Latest):
-        highest = max(highest, latest.blob.generation)
+    if highest == 0:
+        latest = yield from find_latest(channels, None)
+        if isinstance(latest, InDoubt | Overtaken):
+            return latest
+        highest = latest.blob.generation if isinstance(latest, Latest) else highest
     return Generation(highest + 1)
 
 

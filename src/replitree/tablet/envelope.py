@@ -10,6 +10,8 @@ Neither is ever taken for a blob that is absent.
 
 from __future__ import annotations
 
+import struct
+
 import xxhash
 
 from replitree.errors import StoreError, UnsupportedFormat
@@ -18,7 +20,8 @@ from replitree.tablet.ids import PACKED_BYTES, BlobId
 MAGIC = b"RTLE"
 FORMAT = 1
 _CHECKSUM_BYTES = 8
-_HEADER_BYTES = len(MAGIC) + 2 + PACKED_BYTES + 4
+_HEADER = struct.Struct(f">4sH{PACKED_BYTES}sI")
+_HEADER_BYTES = _HEADER.size
 
 
 class BadEntry(StoreError):
@@ -41,17 +44,16 @@ def unseal(blob: BlobId, data: bytes) -> bytes:
     UnsupportedFormat
         A newer version wrote it.
     """
-    body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
-    if len(data) < _HEADER_BYTES + _CHECKSUM_BYTES or not body.startswith(MAGIC):
+    if len(data) < _HEADER_BYTES + _CHECKSUM_BYTES or not data.startswith(MAGIC):
         raise BadEntry(f"log entry {blob} is torn or no log entry at all")
-    if xxhash.xxh3_64_digest(body) != checksum:
+    body = data[:-_CHECKSUM_BYTES]
+    if xxhash.xxh3_64_digest(body) != data[-_CHECKSUM_BYTES:]:
         raise BadEntry(f"log entry {blob} does not match its checksum")
-    found = int.from_bytes(body[4:6], "big")
+    _, found, name, size = _HEADER.unpack_from(body)
     if found > FORMAT:
         raise UnsupportedFormat(f"log entry {blob} has format {found}, this version knows {FORMAT}: upgrade it")
-    if body[6 : 6 + PACKED_BYTES] != blob.pack():
+    if name != blob.pack():
         raise BadEntry(f"log entry {blob} was written under another id")
-    payload = body[_HEADER_BYTES:]
-    if int.from_bytes(body[_HEADER_BYTES - 4 : _HEADER_BYTES], "big") != len(payload):
+    if size != len(body) - _HEADER_BYTES:
         raise BadEntry(f"log entry {blob} has not the length that it says")
-    return payload
+    return body[_HEADER_BYTES:]

@@ -9,6 +9,7 @@ leaders have the same.
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple, NewType
 
 from typing_extensions import override
@@ -40,8 +41,10 @@ GENERATION_MAX = (1 << 32) - 1
 STEP_MAX = (1 << 32) - 1
 COOKIE_MAX = (1 << 24) - 1
 
-_WIDTHS = (8, 1, 4, 4, 3)
-PACKED_BYTES = sum(_WIDTHS)
+_PACKED = struct.Struct(">QBIIBH")
+"""The cookie is the last three bytes."""
+
+PACKED_BYTES = _PACKED.size
 
 
 class GenStep(NamedTuple):
@@ -81,7 +84,11 @@ class BlobId(NamedTuple):
         OverflowError
             A number is negative or too large.
         """
-        return b"".join(number.to_bytes(width, "big") for number, width in zip(self, _WIDTHS, strict=True))
+        tablet, channel, generation, step, cookie = self
+        try:
+            return _PACKED.pack(tablet, channel, generation, step, cookie >> 16, cookie & 0xFFFF)
+        except struct.error as error:
+            raise OverflowError(f"{self}: {error}") from error
 
     @override
     def __str__(self) -> str:
@@ -94,13 +101,8 @@ def unpack(packed: bytes) -> BlobId:
     >>> unpack(log_entry(TabletId(7), Generation(2), Step(5)).pack()).place
     GenStep(generation=2, step=5)
     """
-    assert len(packed) == PACKED_BYTES
-    numbers, position = [], 0
-    for width in _WIDTHS:
-        numbers.append(int.from_bytes(packed[position : position + width], "big"))
-        position += width
-    tablet, channel, generation, step, cookie = numbers
-    return BlobId(TabletId(tablet), Channel(channel), Generation(generation), Step(step), Cookie(cookie))
+    tablet, channel, generation, step, high, low = _PACKED.unpack(packed)
+    return BlobId._make((tablet, channel, generation, step, high << 16 | low))
 
 
 def log_entry(tablet: TabletId, generation: Generation, step: Step, cookie: Cookie = ENTRY) -> BlobId:

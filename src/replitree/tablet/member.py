@@ -30,9 +30,9 @@ from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, GenStep, 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write blobs, all or none.  With `restorer` they are older than its fence.
+    """Write blobs, all or none; on an object store some may be there although the reply is not `Done`.
 
-    Reply: `Done`, `Overtaken`, `Conflict`, `Swept`.
+    With `restorer` they are older than its fence.  Reply: `Done`, `Overtaken`, `Conflict`, `Swept`.
     """
 
     blobs: tuple[tuple[BlobId, bytes], ...]
@@ -152,6 +152,11 @@ class Barrier:
     def has_swept(self, blob: BlobId) -> bool:
         """Whether a blob of this channel is gone for good."""
         return blob.place <= self.hard or (blob.place <= self.soft and blob not in self.keep)
+
+    def has_swept_all(self, first: BlobId, last: BlobId) -> bool:
+        """Whether every blob of this channel between two, both included, is gone for good."""
+        is_passed = last.place <= self.soft and not any(first <= blob <= last for blob in self.keep)
+        return is_passed or last.place <= self.hard
 
 
 NO_BARRIER = Barrier()

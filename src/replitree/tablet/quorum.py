@@ -20,7 +20,7 @@ procedure that asks groups into one that asks members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -262,9 +262,11 @@ def _settle(
     unfit = _unfit(quorum, replies)
     if unfit is not None:
         return unfit
+    views = tuple(_view(reply) if isinstance(reply, Contents) else None for reply in replies)
     found, doubtful = dict[BlobId, bytes](), list[BlobId]()
-    for blob in sorted({*asked, *(each for reply in replies if isinstance(reply, Contents) for each in _named(reply))}):
-        verdict = _verdict(quorum, replies, blob)
+    named = (each for reply in replies if isinstance(reply, Contents) for each in _named(reply))
+    for blob in sorted(dict.fromkeys((*asked, *named))):  # nearly in order already
+        verdict = _verdict(quorum, views, blob)
         if isinstance(verdict, InDoubt):
             if restorer is not None:
                 return verdict
@@ -293,13 +295,29 @@ def _doubts(reply: Contents, first: BlobId, last: BlobId) -> bool:
     return any(begin <= last and end >= first for begin, end in reply.doubts)
 
 
-def _verdict(quorum: Quorum, replies: Replies, blob: BlobId) -> bytes | InDoubt | None:
-    """Return a blob's bytes, None if it was never stored, or why that is not known."""
-    copies = [dict(reply.blobs).get(blob) for reply in replies if isinstance(reply, Contents)]
-    seen = [data for data in copies if data is not None]
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a member answered, to be looked up by blob."""
+
+    blobs: Mapping[BlobId, bytes]
+    damaged: frozenset[BlobId]
+    contents: Contents
+
+    def is_unsure(self, blob: BlobId) -> bool:
+        """Whether it can't tell if it has ever had a blob."""
+        return blob in self.damaged or _doubts(self.contents, blob, blob)
+
+
+def _view(contents: Contents) -> View:
+    return View(dict(contents.blobs), frozenset(contents.damaged), contents)
+
+
+def _verdict(quorum: Quorum, views: Sequence[View | None], blob: BlobId) -> bytes | InDoubt | None:
+    """Return a blob's bytes, None if it was never stored, or why that is not known; None in `views`: no answer."""
+    seen = [data for view in views if view is not None and (data := view.blobs.get(blob)) is not None]
     if seen:
-        return seen[0] if all(data == seen[0] for data in seen) else InDoubt(f"two copies of blob {blob} differ")
-    unknown = _unknown(replies, lambda reply: blob in reply.damaged or _doubts(reply, blob, blob))
+        return seen[0] if seen.count(seen[0]) == len(seen) else InDoubt(f"two copies of blob {blob} differ")
+    unknown = sum(view is None or view.is_unsure(blob) for view in views)
     return InDoubt(f"blob {blob}: {unknown} members can't tell") if unknown >= quorum.write else None
 
 
@@ -312,11 +330,13 @@ def _restore(
     if any(missing):
         requests = tuple(Write(each, restorer) if each else None for each in missing)
         written = yield Ask(quorum.group, requests, sum(1 for each in missing if each))
+    lacking = [
+        (frozenset(blob for blob, _ in each) if not isinstance(done, Done) else frozenset[BlobId]())
+        for reply, each, done in zip(replies, missing, written, strict=True)
+        if isinstance(reply, Contents)
+    ]
     for blob in found:
-        copies = sum(
-            isinstance(reply, Contents) and (isinstance(done, Done) or blob not in dict(each))
-            for reply, each, done in zip(replies, missing, written, strict=True)
-        )
+        copies = sum(blob not in each for each in lacking)
         if copies < quorum.write:
             return _overtaken(written) or InDoubt(f"blob {blob} has {copies} copies, {quorum.write} are needed")
     return None

@@ -91,7 +91,7 @@ class Log:
     entries: Mapping[GenStep, LogEntry]
 
 
-def recover(channels: Channels, fence: Fence) -> Procedure[Recovered | RecoveryFailed]:
+def recover(channels: Channels, fence: Fence | None) -> Procedure[Recovered | RecoveryFailed]:
     """Find out which entries count.
 
     Parameters
@@ -99,14 +99,15 @@ def recover(channels: Channels, fence: Fence) -> Procedure[Recovered | RecoveryF
     channels
         Whose log, and where it lies.
     fence
-        What the candidate has fenced: the generation before its own.
+        What the candidate has fenced: the generation before its own.  None: somebody only looks, and nothing is restored; while
+        a leader writes, what is found may be in doubt.
     """
     latest = yield from find_latest(channels, fence)
     if latest is None:
         return Recovered(())
     if not isinstance(latest, Latest):
         return latest
-    if latest.blob.generation > fence.generation:
+    if fence is not None and latest.blob.generation > fence.generation:
         return Overtaken(latest.blob.generation)
     log = yield from _read_log(channels, fence, latest)
     if not isinstance(log, Log):
@@ -149,7 +150,7 @@ def _decoded(blob: BlobId, data: bytes) -> Entry | InDoubt:
         return InDoubt(str(error))
 
 
-def _read_log(channels: Channels, fence: Fence, latest: Latest) -> Procedure[Log | Overtaken | InDoubt]:
+def _read_log(channels: Channels, fence: Fence | None, latest: Latest) -> Procedure[Log | Overtaken | InDoubt]:
     """Read what must be there as it is, and the tail with restoring."""
     snapshot, confirmed = latest.entry.snapshot, latest.confirmed
     pieces = [(snapshot, confirmed, False)]
@@ -202,17 +203,17 @@ def chain_of(log: Log) -> tuple[Generation, ...] | InDoubt:
 
 
 def _present_references(
-    channels: Channels, fence: Fence, log: Log
+    channels: Channels, fence: Fence | None, log: Log
 ) -> Procedure[frozenset[BlobId] | Overtaken | InDoubt]:
     """Look for the references of the tail, and restore them: an entry counts only with all of its own."""
-    wanted = dict[GroupId, list[BlobId]]()
+    wanted, confirmed = dict[GroupId, list[BlobId]](), log.latest.confirmed
     for place, entry in log.entries.items():
-        if place > log.latest.confirmed and place.generation == log.latest.blob.generation:
+        if entry.references and place > confirmed and place.generation == confirmed.generation:
             for blob in own_references(channels.tablet, entry):
                 wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     present: list[BlobId] = []
     for group, blobs in wanted.items():
-        found = yield Get(group, tuple(sorted(blobs)), fence, restore=True)
+        found = yield Get(group, tuple(sorted(blobs)), fence, restore=fence is not None)
         if not isinstance(found, Blobs):
             answer: Overtaken | InDoubt = found
             return answer
@@ -260,15 +261,19 @@ def build(log: Log, chain: tuple[Generation, ...], present: frozenset[BlobId]) -
         The references of the tail that are there.
     """
     confirmed = log.latest.confirmed
-    own = {place: own_references(log.latest.blob.tablet, entry) for place, entry in log.entries.items()}
-    whole = frozenset(place for place, references in own.items() if all(blob in present for blob in references))
+    tablet = log.latest.blob.tablet
+    whole = frozenset(
+        place
+        for place, entry in log.entries.items()
+        if not entry.references or present.issuperset(own_references(tablet, entry))
+    )
     built = _Build(confirmed.step, confirmed.step)
     for generation, follower in zip(chain, (*chain[1:], None), strict=True):
         zero = None if follower is None else log.zeros.get(follower)
         has_snapshot = False
         for step in _steps(log, generation, zero):
             place = GenStep(generation, Step(step))
-            wanted = _wanted(log, zero, Step(step))
+            wanted = _wanted(confirmed.step, zero, Step(step))
             has_snapshot |= _visit(built, place, log.entries.get(place), wanted, is_whole=place in whole)
         if not has_snapshot and generation not in log.zeros:
             built.lose(GenStep(generation, Step(0)))
@@ -284,10 +289,10 @@ def _steps(log: Log, generation: Generation, zero: ZeroEntry | None) -> range:
     return range(first, (log.latest.blob.step if zero is None else last_step(zero)) + 1)
 
 
-def _wanted(log: Log, zero: ZeroEntry | None, step: Step) -> Verdict:
+def _wanted(confirmed: Step, zero: ZeroEntry | None, step: Step) -> Verdict:
     if zero is not None:
         return verdict(zero, step)
-    return Verdict.PRESENT if step <= log.latest.confirmed.step else Verdict.TAIL
+    return Verdict.PRESENT if step <= confirmed else Verdict.TAIL
 
 
 def _visit(built: _Build, place: GenStep, entry: LogEntry | None, wanted: Verdict, *, is_whole: bool) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from replitree.errors import BadInput, StoreError
-from replitree.storage.objects import ObjectExists, ObjectStore, probe, store_id
+from replitree.storage.objects import ObjectChanged, ObjectExists, ObjectStore, probe, probe_replacing, store_id
 from replitree.storage.objects import store as module
 
 
@@ -112,3 +113,38 @@ class ObjectStoreConformance:
         with ThreadPoolExecutor(4) as pool:
             ids = set(pool.map(lambda _: store_id(store), range(4)))
         assert ids == {store_id(store)}
+
+    def test_an_object_is_replaced_as_it_was_read(self, store: ObjectStore) -> None:
+        assert store.get_tagged("state") is None
+        store.create("state", b"one")
+        first = store.get_tagged("state")
+        assert first is not None
+        assert first.data == b"one"
+        store.replace("state", b"two", first.tag)
+        with pytest.raises(ObjectChanged, match="not as it was"):
+            store.replace("state", b"three", first.tag)
+        second = store.get_tagged("state")
+        assert second is not None
+        assert second.data == b"two"
+        store.delete(["state"])
+        with pytest.raises(ObjectChanged):
+            store.replace("state", b"three", second.tag)
+        assert store.get("state") is None
+
+    def test_one_of_many_replaces_an_object(self, store: ObjectStore) -> None:
+        store.create("counter", b"0")
+
+        def add(_: int) -> None:
+            while True:
+                found = store.get_tagged("counter")
+                assert found is not None
+                with suppress(ObjectChanged):
+                    return store.replace("counter", b"%d" % (int(found.data) + 1), found.tag)
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(add, range(8)))
+        assert store.get("counter") == b"8"
+
+    def test_it_can_be_used_for_what_is_replaced(self, store: ObjectStore) -> None:
+        probe_replacing(store)
+        assert list(store.list()) == []

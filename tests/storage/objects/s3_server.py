@@ -5,6 +5,7 @@ It is for tests of what our side does with such answers; whether a real store ta
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections import deque
@@ -53,6 +54,7 @@ class State:
     """Methods and faults: the next request with the first one's method suffers it."""
 
     honours_conditions: bool = True
+    honours_matches: bool = True
     forgets_deletes: bool = False
     requests: list[str] = field(default_factory=list)
     """Method and path of each."""
@@ -96,6 +98,8 @@ class S3Server:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # an answer in one packet
+    disable_nagle_algorithm = True
     server_state: State
 
     @override
@@ -154,8 +158,11 @@ class _Handler(BaseHTTPRequestHandler):
             case "PUT":
                 if self.headers.get("If-None-Match") == "*" and state.honours_conditions and key in state.objects:
                     return _error(412, "PreconditionFailed")
+                wanted = self.headers.get("If-Match")
+                if wanted is not None and state.honours_matches and wanted != _tag(state.objects.get(key)):
+                    return _error(412, "PreconditionFailed")
                 state.objects[key] = body
-                return 200, b"", {"ETag": f'"{hash(body):x}"'}
+                return 200, b"", {"ETag": _tag(body)}
             case "POST" if "uploads" in query:
                 name = f"upload-{len(state.uploads)}"
                 state.uploads[name] = {}
@@ -200,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         return _xml(f"<ListBucketResult>{token}{listed}</ListBucketResult>")
 
     def _read(self, data: bytes) -> tuple[int, bytes, dict[str, str]]:
-        headers = {"ETag": f'"{hash(data):x}"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        headers = {"ETag": _tag(data), "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
         wanted = re.fullmatch(r"bytes=([0-9]+)-([0-9]+)", self.headers.get("Range", ""))
         if wanted is None:
             return 200, data, headers
@@ -208,6 +215,11 @@ class _Handler(BaseHTTPRequestHandler):
         if first >= len(data):
             return _error(416, "InvalidRange")
         return 206, data[first : last + 1], headers | {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
+
+
+def _tag(data: bytes | None) -> str:
+    """Return the tag of an object; none has the one of nothing."""
+    return "" if data is None else f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'
 
 
 def _xml(text: str) -> tuple[int, bytes, dict[str, str]]:

@@ -9,7 +9,16 @@ import pytest
 from obstore.exceptions import GenericError
 
 from replitree.errors import NotAuthorized, StoreError
-from replitree.storage.objects import ObjectExists, ObjectStore, StoreInDoubt, open_store, probe, store_id
+from replitree.storage.objects import (
+    ObjectChanged,
+    ObjectExists,
+    ObjectStore,
+    StoreInDoubt,
+    open_store,
+    probe,
+    probe_replacing,
+    store_id,
+)
 from replitree.storage.objects import store as module
 from replitree.storage.objects.probe import STORE_ID_KEY
 from tests.storage.objects.conformance import ObjectStoreConformance
@@ -58,6 +67,65 @@ def test_without_any_answer_it_is_not_known_whether_the_object_is_there(server: 
     with pytest.raises(StoreInDoubt, match="delete 1 objects"):
         impatient.delete(["one"])
     assert pauses == []
+
+
+# --- replacing ----------------------------------------------------------------------------------------------------------------
+
+
+def tag_of(store: ObjectStore, key: str) -> str:
+    """Read an object's tag."""
+    found = store.get_tagged(key)
+    assert found is not None
+    return found.tag
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.ERROR_AFTER, Fault.SLOW_DOWN, Fault.CONFLICT])
+def test_an_object_is_replaced_by_us_though_the_answer_was_lost(
+    bucket: ObjectStore, server: S3Server, fault: Fault
+) -> None:
+    bucket.create("state", b"one")
+    tag = tag_of(bucket, "state")
+    server.state.faults += [("PUT", fault), ("PUT", fault)]
+    bucket.replace("state", b"two", tag)
+    assert bucket.get("state") == b"two"
+
+
+def test_another_one_was_faster_though_an_answer_was_lost(bucket: ObjectStore, server: S3Server) -> None:
+    bucket.create("state", b"one")
+    tag = tag_of(bucket, "state")
+    bucket.replace("state", b"theirs", tag)
+    server.state.faults.append(("PUT", Fault.SLOW_DOWN))
+    with pytest.raises(ObjectChanged):
+        bucket.replace("state", b"ours", tag)
+    assert bucket.get("state") == b"theirs"
+
+
+def test_without_any_answer_it_is_not_known_whether_an_object_was_replaced(server: S3Server, pauses: Pauses) -> None:
+    impatient = open_store(server.url(), environment=KEYS, patience_s=0.0, wait=pauses)
+    impatient.create("state", b"one")
+    server.state.faults.append(("PUT", Fault.LOSE_ANSWER))
+    with pytest.raises(StoreInDoubt, match="asked to replace state"):
+        impatient.replace("state", b"two", tag_of(impatient, "state"))
+    assert impatient.get("state") == b"two"  # it was
+
+
+def test_a_store_that_replaces_whatever_is_there_is_refused(bucket: ObjectStore, server: S3Server) -> None:
+    server.state.honours_matches = False
+    with pytest.raises(StoreError, match="must be as it was"):
+        probe_replacing(bucket)
+    assert server.state.objects == {}
+
+
+def test_a_folder_that_went_away_takes_nothing(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/objects")
+    store.create("state", b"one")
+    tag = tag_of(store, "state")
+    (tmp_path / "objects").rename(tmp_path / "away")
+    with pytest.raises(StoreError, match="is its disk mounted"):
+        store.create("a", b"x")
+    with pytest.raises(ObjectChanged):
+        store.replace("state", b"two", tag)
+    assert not (tmp_path / "objects").exists()
 
 
 def test_reading_without_an_answer_has_failed(server: S3Server, pauses: Pauses) -> None:

@@ -21,6 +21,24 @@ PINNED = {
     "damaged": (11897, 42903, 25),
     "complete_crash": (207622, 1287781, 35),
     "complete_lost": (555695, 3442318, 34),
+    "reads": (15477, 68686, 28),
+    "deposed": (268, 771, 20),
+    "successor": (879, 3283, 22),
+    "successor_collected": (255, 788, 11),
+    "snapshot_named": (787, 3032, 12),
+    "any_order": (418, 1492, 23),
+    "collections": (548, 2476, 11),
+    "window": (643, 2262, 12),
+    "store_take_over": (6134, 20616, 27),
+    "store_away": (5376, 12824, 30),
+    "store_three": (4840, 16092, 36),
+    "store_any_order": (712, 1439, 22),
+    "store_same_generation": (591, 1238, 17),
+    "store_references": (2708, 10193, 26),
+    "store_collected": (7134, 23806, 27),
+    "store_reads": (1628, 4148, 26),
+    "store_complete": (170149, 869236, 35),
+    "three_faults": (40469, 204175, 28),
 }
 
 STEPS = {
@@ -42,6 +60,22 @@ STEPS = {
     "confirmed-over-holes": 6,
     "barrier-at-the-snapshot": 21,
     "step-used-again": 8,
+    "fence-ends-with-the-zero-entry": 15,
+    "snapshot-named-at-once": 3,
+    "snapshot-named-when-idle": 7,
+    "mask-too-long": 18,
+    "barrier-takes-the-snapshot": 7,
+    "deposed-may-collect": 9,
+    "read-whatever-the-answer": 20,
+    "successor-overlooked": 20,
+    "copies-left-as-found": 2,
+    "own-fence-refuses-restoring": 1,
+    "fence-sinks": 4,
+    "collections-in-any-order": 8,
+    "window-without-end": 3,
+    "fence-not-looked-at": 16,
+    "silence-is-success": 22,
+    "condition-ignored": 6,
 }
 """How long the shortest way to each mutant's breach is."""
 
@@ -53,6 +87,11 @@ FAST = (
     "generations_left_out",
     "same_generation",
     "same_generation_of_two",
+    "deposed",
+    "any_order",
+    "store_any_order",
+    "store_same_generation",
+    "store_reads",
 )
 """Models that are quick enough for `make check`."""
 
@@ -68,5 +107,14 @@ QUICK = (
     "references-not-awaited",
     "confirmed-over-holes",
     "step-used-again",
+    "fence-ends-with-the-zero-entry",
+    "snapshot-named-at-once",
+    "snapshot-named-when-idle",
+    "copies-left-as-found",
+    "own-fence-refuses-restoring",
+    "fence-sinks",
+    "collections-in-any-order",
+    "window-without-end",
+    "condition-ignored",
 )
 """Mutants that are caught as quickly."""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from replitree.errors import StoreError
-from replitree.storage.objects.store import ObjectExists, ObjectStore
+from replitree.storage.objects.store import ObjectChanged, ObjectExists, ObjectStore
 
 RACES = 3
 RACERS = 4
@@ -70,6 +70,33 @@ def _side_by_side(store: ObjectStore, key: str) -> None:
         raise _unusable(store, f"let {len(winners)} of {RACERS} create the same object at once")
 
 
+def probe_replacing(store: ObjectStore) -> None:
+    """Test that a store replaces an object only if it is as it was read; leaves nothing behind.
+
+    Raises
+    ------
+    StoreError, NotAuthorized
+        As of `probe`.
+    """
+    key = f"{_PROBES}/{uuid.uuid4()}/replaced"
+    try:
+        store.create(key, b"first")
+        first = store.get_tagged(key)
+        if first is None:
+            raise _unusable(store, "does not read back what was stored")
+        store.replace(key, b"second", first.tag)
+        try:
+            store.replace(key, b"third", first.tag)
+        except ObjectChanged:
+            pass
+        else:
+            raise _unusable(store, "ignores the condition that an object must be as it was, and replaces it")
+        if store.get(key) != b"second":
+            raise _unusable(store, "does not read back what was replaced")
+    finally:
+        store.delete([key])
+
+
 def store_id(store: ObjectStore) -> str:
     """Return the id that this store has for ever; the first who asks gives it.
 
@@ -92,4 +119,4 @@ def _unusable(store: ObjectStore, why: str) -> StoreError:
     return StoreError(f"{store.name} {why}: rows could be lost in it; use a store with conditional writes")
 
 
-__all__ = ["STORE_ID_KEY", "probe", "store_id"]
+__all__ = ["STORE_ID_KEY", "probe", "probe_replacing", "store_id"]

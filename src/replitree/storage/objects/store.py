@@ -1,10 +1,11 @@
-"""One object store: objects are created, read, listed and deleted; never written twice.
+"""One object store: objects are created, read, listed and deleted; few are ever replaced.
 
 Guarantees:
 
 * `create` returns when the object is there as a whole and durable (a folder's files are synced), and nobody else's object was
   replaced.  When the store says that the object exists, and an earlier try went without an answer, the object is compared: what
   has our bytes is ours.
+* `replace` puts other bytes in the place of those that were read, and of no others.
 * Whoever reads sees an object whole or not at all.
 * An answer that never came is asked for again, a little later each time, until `patience_s` is over.  Then reading has failed
   (`StoreError`), and whether something was stored or deleted is not known (`StoreInDoubt`): the object may also appear later.
@@ -40,6 +41,7 @@ from obstore.exceptions import (
 
 from replitree.errors import BadInput, NotAuthorized, StoreError
 from replitree.storage.durable import sync_files, sync_folder
+from replitree.storage.objects.folder import NotAsItWas, read_file, replace_file
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as RawStore
@@ -68,6 +70,10 @@ class ObjectExists(StoreError):
     """There is another object with this key."""
 
 
+class ObjectChanged(StoreError):
+    """The object is not as it was read: somebody else has replaced it, or deleted it."""
+
+
 class StoreInDoubt(StoreError):
     """The store gave no answer: what was asked of it may have happened, or may still happen."""
 
@@ -79,6 +85,14 @@ class ObjectInfo:
     key: str
     bytes: int
     modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedObject:
+    """An object's bytes, and the tag that these bytes have in the store and no others."""
+
+    data: bytes
+    tag: str
 
 
 class ObjectStore:
@@ -165,6 +179,52 @@ class ObjectStore:
         _check_key(key)
         return self._find(f"read {key}", lambda: bytes(obstore.get(self._raw, key).bytes()))
 
+    def get_tagged(self, key: str) -> TaggedObject | None:
+        """Read a whole object, to replace it; None when there is none."""
+        _check_key(key)
+        return self._find(f"read {key}", partial(self._tagged, key))
+
+    def replace(self, key: str, data: bytes, tag: str) -> None:
+        """Put other bytes in the place of an object's, if these are still the ones that were read.
+
+        Whoever replaces an object may find out by reading it again whether it was done, also when an answer was lost: so the
+        bytes must be such that nobody else writes the same, and no object gets bytes that it had before.
+
+        Parameters
+        ----------
+        key, data
+            As of `create`.
+        tag
+            Of what `get_tagged` has read.
+
+        Raises
+        ------
+        ObjectChanged
+            It has other bytes, or is gone.  After an answer was lost, ours may have been there in between.
+        StoreInDoubt
+            No answer: it may be done, now or later.
+        NotAuthorized, StoreError
+            It was refused, and is not done.
+        """
+        _check_key(key)
+        in_doubt = False
+
+        def put() -> None:
+            nonlocal in_doubt
+            try:
+                self._put_over(key, data, tag)
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError, NotAsItWas) as error:
+                found = self._tagged_or_none(key)
+                if found is not None and found.tag == tag and isinstance(error, BaseError):
+                    raise  # somebody else is about to replace it, and may fail
+                if found is None or not (in_doubt and found.data == data):
+                    raise ObjectChanged(f"the object {key} of {self.name} is not as it was") from error
+            except BaseError:
+                in_doubt = True
+                raise
+
+        self._ask(f"replace {key}", put, changes=True)
+
     def get_range(self, key: str, first: int, size: int) -> bytes | None:
         """Read `size` bytes of an object from byte `first` on; None when there is none.
 
@@ -229,11 +289,12 @@ class ObjectStore:
             for info in chunk:
                 yield info
                 last = info.key
-            if not self._is_ordered:
+            if not self.is_ordered:
                 return
 
     @property
-    def _is_ordered(self) -> bool:
+    def is_ordered(self) -> bool:
+        """Whether a listing comes in the order of keys."""
         return self.name.startswith("s3:")
 
     def _chunk(self, prefix: str, after: str) -> Sequence[ObjectInfo] | None:
@@ -241,7 +302,7 @@ class ObjectStore:
 
         def ask() -> Sequence[ObjectInfo]:
             stream = obstore.list(self._raw, prefix or None, offset=after or None, chunk_size=LIST_OBJECTS)
-            found = next(iter(stream), []) if self._is_ordered else [each for chunk in stream for each in chunk]
+            found = next(iter(stream), []) if self.is_ordered else [each for chunk in stream for each in chunk]
             return [ObjectInfo(each["path"], each["size"], each["last_modified"]) for each in found]
 
         return self._find(f"list {prefix or 'everything'}", ask) or None
@@ -249,11 +310,31 @@ class ObjectStore:
     # --- tries ----------------------------------------------------------------------------------------------------------------
 
     def _put(self, key: str, data: bytes | Path) -> None:
+        if self._folder is not None and not self._folder.is_dir():
+            raise StoreError(f"the folder {self._folder} is not there: is its disk mounted?")
         size = data.stat().st_size if isinstance(data, Path) else len(data)
         if size <= PIECES_BYTES:
             obstore.put(self._raw, key, data, mode="create", use_multipart=False)
             return
         obstore.put(self._raw, key, data, use_multipart=True, chunk_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE)
+
+    def _put_over(self, key: str, data: bytes, tag: str) -> None:
+        if self._folder is None:
+            obstore.put(self._raw, key, data, mode={"e_tag": tag}, use_multipart=False)
+        else:
+            replace_file(self._folder / key, self._folder, data, tag)
+
+    def _tagged(self, key: str) -> TaggedObject:
+        if self._folder is not None:
+            return TaggedObject(*read_file(self._folder / key))
+        found = obstore.get(self._raw, key)
+        return TaggedObject(bytes(found.bytes()), found.meta["e_tag"] or "")
+
+    def _tagged_or_none(self, key: str) -> TaggedObject | None:
+        try:
+            return self._tagged(key)
+        except FileNotFoundError:
+            return None
 
     def _is_there(self, key: str) -> bool:
         try:
@@ -323,4 +404,4 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-__all__ = ["ObjectExists", "ObjectInfo", "ObjectStore", "StoreInDoubt"]
+__all__ = ["ObjectChanged", "ObjectExists", "ObjectInfo", "ObjectStore", "StoreInDoubt", "TaggedObject"]

@@ -6,8 +6,11 @@ before it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from replitree.tablet import commit
 from replitree.verify.tablets.invariants import Checker
 from replitree.verify.tablets.model import Model
 from replitree.verify.tablets.space import Found, Space, World
@@ -53,6 +56,22 @@ def explore(model: Model, states_max: int = STATES_MAX) -> Explored:
     RuntimeError
         There are more than `states_max` states.
     """
+    with limited(model.steps_max):
+        return _explore(model, states_max)
+
+
+@contextmanager
+def limited(steps_max: int) -> Iterator[None]:
+    """Let leaders have so many entries on their way while the context lasts."""
+    usual = commit.STEPS_MAX
+    commit.STEPS_MAX = steps_max
+    try:
+        yield
+    finally:
+        commit.STEPS_MAX = usual
+
+
+def _explore(model: Model, states_max: int) -> Explored:
     space, result = Space(model), Explored()
     checker = Checker(space)
     first = space.canonical(space.first())
@@ -82,10 +101,14 @@ def _expand(
     for found, move in space.successors(world):
         after = space.canonical(found)
         result.transitions += 1
+        changed = checker.broken_between(world, found)
+        if changed is not None:
+            result.violation = changed
+            return after, move
         result.probes.update(move.probes)
         mark = hash(after)
         is_new = mark not in visited
-        if not is_new and move.election is None and not move.committed:
+        if not is_new and move.election is None and not move.committed and move.read is None:
             continue
         wrong = checker.broken(after, move)
         if wrong is not None:

@@ -7,12 +7,13 @@ from itertools import pairwise
 
 from replitree.tablet.effects import InDoubt
 from replitree.tablet.election import Elected, NotElected
-from replitree.tablet.entries import LogEntry, ZeroEntry, decode
-from replitree.tablet.ids import LOG, BlobId, GenStep, Step, log_entry
+from replitree.tablet.entries import MASK_BITS, LogEntry, ZeroEntry, decode
+from replitree.tablet.ids import LOG, NOTHING, BlobId, GenStep, Step, log_entry
 from replitree.tablet.member import Holdings
 from replitree.tablet.recovery import MissingEntries, own_references
+from replitree.verify.tablets.aftermath import broken_aftermath
 from replitree.verify.tablets.model import TABLET
-from replitree.verify.tablets.space import Move, Space, World
+from replitree.verify.tablets.space import LEADING, Move, Position, Space, World
 
 Places = tuple[tuple[int, int], ...]
 
@@ -23,10 +24,16 @@ class Checker:
     def __init__(self, space: Space) -> None:
         self._space = space
         self._stored: dict[tuple[int, ...], str | None] = {}
+        self._changes: dict[tuple[int, int], str | None] = {}
 
     def broken(self, world: World, move: Move) -> str | None:
         """Return what is wrong with a state that a move led to, or None."""
         held = tuple(self._space.holdings[number] for number in world.held)
+        window = self._space.model.steps_max
+        if any(_on_its_way(self._space, position) > window for position in world.seats):
+            return f"I20: more than {window} entries are on their way"
+        if move.read is not None and not set(move.read[0]) <= set(move.read[1]):
+            return f"I14: clients had heard {move.read[0]} before this read began, and it shows {move.read[1]}"
         if isinstance(move.election, Elected):
             return self._broken_election(world, held, move.election) or self._broken_log(world, held)
         if isinstance(move.election, NotElected):
@@ -35,6 +42,15 @@ class Checker:
             return self._broken_commit(world, held, move.committed)
         return self._broken_log(world, held)
 
+    def broken_between(self, before: World, after: World) -> str | None:
+        """Return what is wrong with how a move changed what members hold, or None."""
+        for pair in zip(before.held, after.held, strict=True):
+            if pair[0] != pair[1] and pair not in self._changes:
+                self._changes[pair] = broken_change(*(self._space.holdings[number] for number in pair))
+            if pair[0] != pair[1] and self._changes[pair] is not None:
+                return self._changes[pair]
+        return None
+
     def _broken_election(self, world: World, held: tuple[Holdings, ...], result: Elected) -> str | None:
         generation, write = int(result.generation), self._space.model.write
         own = next(places for each, places in reversed(world.elected) if each == generation)
@@ -42,6 +58,8 @@ class Checker:
             return f"I1: generation {generation} has two leaders"
         if copies(held, log_entry(TABLET, result.generation, Step(0))) < write:
             return f"I6: generation {generation} leads before its zero entry is stored"
+        if flaw_of_mask(result.zero):
+            return f"I10: the zero entry of generation {generation} has {flaw_of_mask(result.zero)}"
         base = base_of(result)
         lost = [place for place in world.acked if place[0] < generation and place >= base and place not in own]
         if lost:
@@ -75,8 +93,48 @@ class Checker:
     def _broken_log(self, world: World, held: tuple[Holdings, ...]) -> str | None:
         """Look at what the members hold, once for each value."""
         if world.held not in self._stored:
-            self._stored[world.held] = broken_log(held, self._space.model.write)
+            model = self._space.model
+            self._stored[world.held] = broken_log(held, model.write) or (
+                broken_aftermath(model, held) if model.aftermath else None
+            )
         return self._stored[world.held]
+
+
+def _on_its_way(space: Space, position: Position) -> int:
+    """Return how many entries a seat waits for."""
+    pending = space.ledgers[position[1]].pending if position[0] == LEADING else ()
+    return sum(not each.is_committed for each in pending)
+
+
+def flaw_of_mask(zero: ZeroEntry) -> str | None:
+    """I10: the mask has as many bits as there are steps, and ends with a step that counts."""
+    if len(zero.tail_mask) != -(-zero.tail_steps // MASK_BITS):
+        return "a mask of another length"
+    last = zero.tail_steps - 1
+    if zero.tail_steps and zero.tail_mask[-1] >> (last % MASK_BITS) != 1:
+        return "a mask that does not end with a step that counts"
+    return None
+
+
+def broken_change(before: Holdings, after: Holdings) -> str | None:
+    """Return what is wrong with how one member has changed: what never sinks has, or a deposed leader has collected."""
+    fences = dict(after.fences)
+    for tablet, fence in before.fences:
+        if tablet not in fences or fences[tablet].generation < fence.generation:
+            return f"I18: the fence at {fence.generation} has sunk"
+    for tablet, channel, barrier in before.barriers:
+        new = after.barrier(tablet, channel)
+        if (new.order, new.soft, new.hard) != (
+            max(new.order, barrier.order),
+            max(new.soft, barrier.soft),
+            max(new.hard, barrier.hard),
+        ):
+            return f"I19: a collection of order {new.order} came after {barrier.order}, with the barrier at {new.soft}"
+    for tablet, channel, barrier in after.barriers:
+        known = before.fence(tablet)
+        if barrier != before.barrier(tablet, channel) and known is not None and barrier.order[0] <= known.generation:
+            return f"I13: the leader of generation {barrier.order[0]} has collected behind the fence"
+    return None
 
 
 def base_of(result: Elected) -> tuple[int, int]:
@@ -161,7 +219,15 @@ def broken_log(held: tuple[Holdings, ...], write: int) -> str | None:
         wrong = _broken_snapshot(held, entries, entry.snapshot, write)
         if wrong is not None:
             return f"I8: {place} names the snapshot {entry.snapshot}: {wrong}"
-    return _broken_order(entries)
+    return _broken_order(entries) or _broken_barrier(held, entries, write)
+
+
+def _broken_barrier(held: tuple[Holdings, ...], entries: Mapping[GenStep, LogEntry], write: int) -> str | None:
+    """I12: whatever was collected of the log is before a snapshot that is stored."""
+    barrier = max((each.barrier(TABLET, LOG).soft for each in held), default=NOTHING)
+    later = [place for place, entry in entries.items() if entry.is_snapshot and place > barrier]
+    kept = any(sum(each.index(log_entry(TABLET, *place)) is not None for each in held) >= write for place in later)
+    return None if barrier == NOTHING or kept else f"I12: the log is collected up to {barrier}, and no snapshot is left"
 
 
 def _broken_snapshot(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from replitree.tablet.channels import Channels
+from replitree.tablet.commit import STEPS_MAX
 from replitree.tablet.ids import Generation, GroupId, TabletId
 from replitree.tablet.quorum import Quorum
 
@@ -19,7 +20,7 @@ class Kind(Enum):
     """What a leader commits.
 
     `PLAIN`: an entry with a body.  `REFERENCE`: one whose body is a blob that is stored together with it.  `FREE`: one that
-    depends on nothing.  `SNAPSHOT`, `TOTAL`: snapshots.
+    depends on nothing.  `SNAPSHOT`, `TOTAL`: snapshots.  `READ`: nothing; a client is shown the state, if a probe says so.
     """
 
     PLAIN = "plain"
@@ -27,14 +28,19 @@ class Kind(Enum):
     FREE = "free"
     SNAPSHOT = "snapshot"
     TOTAL = "total"
+    READ = "read"
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A candidate: the generation that it stands for, and what it commits when it leads."""
+    """A candidate: the generation that it stands for, and what it commits when it leads.
+
+    `after`: it commits nothing before this generation has a leader; 0: at once.
+    """
 
     generation: int
     commits: tuple[Kind, ...] = ()
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,12 @@ class Model:
         What must be seen: a model that never gets there proves nothing.
     nightly
         Whether it is too large for `make check`.
+    on_store
+        Whether the group's one member is an object store, whose requests are at once each, not together.
+    steps_max
+        How many entries may be on their way.
+    aftermath
+        Whether at every state a successor is tried out that nothing disturbs (`aftermath`).
     """
 
     name: str
@@ -80,6 +92,9 @@ class Model:
     collects: bool = False
     probes: tuple[str, ...] = ()
     nightly: bool = False
+    on_store: bool = False
+    steps_max: int = STEPS_MAX
+    aftermath: bool = False
 
     @property
     def quorum(self) -> Quorum:

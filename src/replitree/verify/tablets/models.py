@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from replitree.verify.tablets.model import Kind, Model, Seat
+from replitree.verify.tablets.models_store import STORE_MODELS
 
 P, R, F, S, T = Kind.PLAIN, Kind.REFERENCE, Kind.FREE, Kind.SNAPSHOT, Kind.TOTAL
+L = Kind.READ
 
 _MODELS = (
     Model(
@@ -124,6 +126,71 @@ _MODELS = (
         probes=("accepted", "not elected", "rot"),
     ),
     Model(
+        "reads",
+        "clients read from a leader while another one takes over and commits",
+        (Seat(1, (P, L)), Seat(2, (P,))),
+        probes=("read", "read refused", "accepted"),
+    ),
+    Model(
+        "deposed",
+        "a leader that commits when another one leads already",
+        (Seat(1, (P,), after=2), Seat(2)),
+        away=1,
+        probes=("deposed", "late arrival"),
+    ),
+    Model(
+        "successor",
+        "a successor that nothing disturbs, after whatever has happened to a leader and the next one",
+        (Seat(1, (P,)), Seat(2)),
+        crashes=1,
+        aftermath=True,
+        probes=("accepted", "late arrival"),
+    ),
+    Model(
+        "successor_collected",
+        "the same, after a snapshot and the collection of what it replaces",
+        (Seat(1, (P, S)),),
+        crashes=1,
+        collects=True,
+        aftermath=True,
+        probes=("late arrival",),
+    ),
+    Model(
+        "snapshot_named",
+        "entries after a snapshot",
+        (Seat(1, (S, P, P)),),
+    ),
+    Model(
+        "any_order",
+        "two candidates of which either may begin",
+        (Seat(1), Seat(2)),
+        ahead=False,
+        probes=("not elected",),
+    ),
+    Model(
+        "collections",
+        "two collections of one leader, which may arrive in any order",
+        (Seat(1, (S, S)),),
+        collects=True,
+        probes=("late arrival",),
+    ),
+    Model(
+        "window",
+        "three entries, of which two may be on their way",
+        (Seat(1, (F, F, F)),),
+        steps_max=2,
+    ),
+    Model(
+        "three_faults",
+        "three copies, two candidates with a commit each; a crash, a lost answer, and a member that comes back late",
+        (Seat(1, (P,)), Seat(2, (P,))),
+        crashes=1,
+        lost=1,
+        away=1,
+        probes=("accepted", "deposed", "late arrival", "away"),
+        nightly=True,
+    ),
+    Model(
         "complete_crash",
         "three copies, two candidates with two commits each, and a crash",
         (Seat(1, (P, P)), Seat(2, (P, P))),
@@ -141,4 +208,4 @@ _MODELS = (
     ),
 )
 
-MODELS = {model.name: model for model in _MODELS}
+MODELS = {model.name: model for model in (*_MODELS, *STORE_MODELS)}

@@ -5,9 +5,8 @@ Those of the specification that change nothing under our rules are in `docs/tabl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from replitree.tablet import commit, election, member, quorum, recovery, zero
@@ -18,40 +17,9 @@ from replitree.tablet.entries import ZeroEntry, encode
 from replitree.tablet.ids import LOG, BlobId, Generation, GenStep, Step, log_entry
 from replitree.tablet.member import Look, Scan
 from replitree.tablet.zero import Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A broken tablet.
-
-    Attributes
-    ----------
-    name, model
-        What it is called, and the model that catches it.
-    invariant
-        The number of the invariant that it breaks.
-    patches
-        (module or class, name of what is replaced there, by what).
-    """
-
-    name: str
-    model: str
-    invariant: str
-    patches: tuple[tuple[Any, str, Any], ...]
-
-
-@contextmanager
-def mutated(mutant: Mutant) -> Iterator[None]:
-    """Replace the functions while the context lasts."""
-    whole = [(place, name, place.__dict__[name]) for place, name, _ in mutant.patches]
-    for place, name, broken in mutant.patches:
-        setattr(place, name, broken)
-    try:
-        yield
-    finally:
-        for place, name, function in whole:
-            setattr(place, name, function)
-
+from replitree.verify.tablets.mutant import Mutant, mutated
+from replitree.verify.tablets.mutants_late import LATE_MUTANTS
+from replitree.verify.tablets.mutants_store import STORE_MUTANTS
 
 # --- blob groups ----------------------------------------------------------------------------------------------------------
 
@@ -67,9 +35,8 @@ def _no_restoring(*_: object) -> Procedure[None]:
     yield from ()
 
 
-def _damaged_is_absent(_: quorum.Quorum, replies: quorum.Replies, blob: BlobId) -> bytes | None:
-    contents = [dict(reply.blobs) for reply in replies if isinstance(reply, member.Contents)]
-    return next((each[blob] for each in contents if blob in each), None)
+def _damaged_is_absent(_: quorum.Quorum, views: Sequence[quorum.View | None], blob: BlobId) -> bytes | None:
+    return next((view.blobs[blob] for view in views if view is not None and blob in view.blobs), None)
 
 
 def _no_issuer(fence: Fence | None, other: Fence) -> bool:
@@ -208,4 +175,6 @@ _MUTANTS = (
     Mutant("step-used-again", "failing", "I11", ((commit, "failed", _step_used_again),)),
 )
 
-MUTANTS = {mutant.name: mutant for mutant in _MUTANTS}
+MUTANTS = {mutant.name: mutant for mutant in (*_MUTANTS, *LATE_MUTANTS, *STORE_MUTANTS)}
+
+__all__ = ["MUTANTS", "Mutant", "mutated"]

@@ -10,34 +10,23 @@ for any more arrives; a member goes away or comes back.  A message that can't ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from replitree.tablet import commit, election, quorum
+from replitree.tablet import commit, member, store
 from replitree.tablet.collection import log_collection
 from replitree.tablet.commit import Draft, Ledger
-from replitree.tablet.effects import Fence, GroupEffect, Overtaken, Procedure, Put, Stored
+from replitree.tablet.effects import Collect, Overtaken, Procedure, Put, Stored
 from replitree.tablet.election import Candidate, Elected, NotElected
 from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, Step
-from replitree.tablet.member import (
-    AskFence,
-    Done,
-    Holdings,
-    Look,
-    Raise,
-    Reply,
-    Request,
-    Scan,
-    Sweep,
-    Write,
-    answer,
-    outranks,
-    with_blobs,
-)
+from replitree.tablet.member import Done, Holdings, Reply, Request, Sweep, with_blobs
+from replitree.tablet.probing import Leads
 from replitree.tablet.quorum import Ask
 from replitree.verify.kernel import Interner, Kernel
+from replitree.verify.tablets.forgetting import is_dead
 from replitree.verify.tablets.model import CHANNELS, GROUP, TABLET, Kind, Model
+from replitree.verify.tablets.running import Ended, carrying, probing, standing
 
 PENDING, SILENT, UNASKED = -1, -2, -3
 """What a column says in the place of a reply: it may still come; it is not waited for any more; nothing was asked."""
@@ -83,11 +72,19 @@ class World(NamedTuple):
     left: tuple[int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A procedure's last effect: what it returns."""
+class Work(NamedTuple):
+    """What a leader waits for: a blob that is to be stored, or one of the two things below, which have ids of no blob.
 
-    value: Any
+    `carry`, `columns`: as of a seat that asks.  `seen`: what clients had heard when a read began.
+    """
+
+    blob: BlobId
+    carry: int
+    columns: tuple[int, ...]
+    seen: tuple[tuple[int, int], ...] = ()
+
+
+COLLECTING, READING = Channel(254), Channel(255)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ class Move:
     """What happened, for people and for the invariants.
 
     `is_asked`: whether it is a client's wish; `committed`: the steps that clients heard of; `election`: how a candidate
-    ended; `probes`: rare branches that were taken.
+    ended; `probes`: rare branches that were taken; `read`: what clients had heard when a read began, and what it showed.
     """
 
     text: str
@@ -103,21 +100,10 @@ class Move:
     election: Elected | NotElected | None = None
     probes: tuple[str, ...] = ()
     is_asked: bool = False
+    read: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] | None = None
 
 
 Found: TypeAlias = tuple[World, Move]
-
-
-def standing(candidate: Candidate) -> Procedure[None]:
-    """Stand, and say how it ended."""
-    result = yield from election.stand(candidate)
-    yield Ended(result)
-
-
-def carrying(numbers: quorum.Quorum, effect: GroupEffect) -> Procedure[None]:
-    """Carry out an effect of a group, and say how it ended."""
-    result = yield from quorum.carry_out(numbers, effect)
-    yield Ended(result)
 
 
 class Space:
@@ -126,9 +112,12 @@ class Space:
     def __init__(self, model: Model) -> None:
         self.model = model
         self._numbers = model.quorum
+        self._answer: Callable[[Holdings, Any], tuple[Holdings, Any]] = (
+            store.answer if model.on_store else member.answer
+        )
         self._stands, self._carries = Kernel(), Kernel()
         self.holdings: Interner[Holdings] = Interner()
-        self._requests: Interner[Request] = Interner()
+        self.requests: Interner[Request] = Interner()
         self._replies: Interner[Reply] = Interner()
         self.ledgers: Interner[Ledger] = Interner()
         self._answers: dict[tuple[int, int], tuple[int, int]] = {}
@@ -173,7 +162,9 @@ class Space:
                     return world
                 columns.append(position[3])
             elif position[0] == LEADING:
-                columns += [put[2] for put in position[3]]
+                if any(work.carry not in self._fresh for work in position[3]):
+                    return world
+                columns += [work.columns for work in position[3]]
         late = [
             tuple(request for member, request in world.late if member == number) for number in range(len(world.held))
         ]
@@ -213,7 +204,7 @@ class Space:
         effect = self._stands.effect(place)
         if isinstance(effect, Ended):
             return self._end(world, seat, effect.value, told)
-        carry = self._carries.begin(carrying, self._numbers, effect)
+        carry = self._carries.begin(carrying, self._numbers, effect, self.model.on_store)
         self._fresh.add(carry)
         return self._ask_members(world, seat, place, carry, told)
 
@@ -253,7 +244,7 @@ class Space:
         ask = self._carries.effect(carry)
         present = [number for number, column in enumerate(columns) if column == PENDING and not world.absent[number]]
         for number in present:
-            request = self._requests.number(ask.requests[number])
+            request = self.requests.number(ask.requests[number])
             after, reply = self._deliver(world, number, request)
             heard = _replaced(columns, number, reply)
             said = f"{who}: member {number} answers {self._replies[reply]} to {type(ask.requests[number]).__name__}"
@@ -270,7 +261,7 @@ class Space:
         key = (world.held[number], request)
         known = self._answers.get(key)
         if known is None:
-            held, reply = answer(self.holdings[key[0]], self._requests[request])
+            held, reply = self._answer(self.holdings[key[0]], self.requests[request])
             known = self._answers[key] = self.holdings.number(held), self._replies.number(reply)
         if known[0] == key[0]:
             return world, known[1]
@@ -290,61 +281,109 @@ class Space:
     def _lead(self, world: World, seat: int) -> Iterator[Found]:
         _, number, done, puts = world.seats[seat]
         ledger = self.ledgers[number]
-        commits = self.model.seats[seat].commits
-        if done < len(commits) and ledger.failed_at is None:
-            ledger, blobs = commit.form(ledger, draft_of(ledger, commits[done], done))
-            more = tuple(sorted((*puts, *(self._put(blob, data) for blob, data in blobs))))
-            position = (LEADING, self.ledgers.number(ledger), done + 1, more)
-            text = f"{self._name(seat)} commits {commits[done].value}"
-            yield _with_seat(world, seat, position), Move(text, is_asked=True)
-        for index, (blob, *waiting) in enumerate(puts):
+        commits, awaited = self.model.seats[seat].commits, self.model.seats[seat].after
+        is_time = not awaited or any(generation == awaited for generation, _ in world.elected)
+        if is_time and done < len(commits) and ledger.failed_at is None and ledger.has_room:
+            yield self._begin_commit(world, seat, commits[done])
+        for index, work in enumerate(puts):
             others = (*puts[:index], *puts[index + 1 :])
-            who = f"{self._name(seat)}, {blob}"
-            for text, after, columns, over in self._listen(world, (waiting[0], waiting[1]), who):
+            who = f"{self._name(seat)}, {work.blob}"
+            for text, after, columns, over in self._listen(world, (work.carry, work.columns), who):
+                heard = work._replace(columns=columns)
                 if over:
-                    yield self._put_ended(after, seat, (blob, waiting[0], columns), others, text)
+                    yield self._work_goes_on(after, seat, heard, others, text)
                 else:
-                    position = (LEADING, number, done, tuple(sorted((*others, (blob, waiting[0], columns)))))
+                    position = (LEADING, number, done, tuple(sorted((*others, heard))))
                     yield _with_seat(after, seat, position), Move(text)
 
-    def _put(self, blob: BlobId, data: bytes) -> tuple[BlobId, int, tuple[int, ...]]:
-        carry = self._carries.begin(carrying, self._numbers, Put(GROUP, blob, data))
+    def _begin_commit(self, world: World, seat: int, kind: Kind) -> Found:
+        """Let a leader do the next thing that clients want."""
+        _, number, done, puts = world.seats[seat]
+        ledger = self.ledgers[number]
+        if kind is Kind.READ:
+            blob = BlobId(TABLET, READING, ledger.generation, Step(done), Cookie(0))
+            works = [self._work(blob, probing, ledger.generation)._replace(seen=world.acked)]
+        else:
+            ledger, blobs = commit.form(ledger, draft_of(ledger, kind, done))
+            works = [self._work(blob, carrying, Put(GROUP, blob, data)) for blob, data in blobs]
+        position = (LEADING, self.ledgers.number(ledger), done + 1, tuple(sorted((*puts, *works))))
+        return _with_seat(world, seat, position), Move(f"{self._name(seat)} commits {kind.value}", is_asked=True)
+
+    def _work(self, blob: BlobId, what: Callable[..., Procedure[None]], asked: object) -> Work:
+        carry = self._carries.begin(what, self._numbers, asked, self.model.on_store)
         self._fresh.add(carry)
-        return blob, carry, _columns(self._carries.effect(carry))
+        return Work(blob, carry, _columns(self._carries.effect(carry)))
+
+    def _work_goes_on(self, world: World, seat: int, work: Work, others: tuple[Work, ...], text: str) -> Found:
+        """Take what the members said: ask them again, or end."""
+        _, number, done, _ = world.seats[seat]
+        world = self._leave_late(world, work.carry, work.columns)
+        carry = self._carries.step(work.carry, self._outcome(work.columns))
+        effect = self._carries.effect(carry)
+        if not isinstance(effect, Ended):
+            again = work._replace(carry=carry, columns=_columns(effect))
+            return _with_seat(world, seat, (LEADING, number, done, tuple(sorted((*others, again))))), Move(text)
+        if work.blob.channel == READING:
+            return self._read_ended(world, seat, work, others, (effect.value, text))
+        if work.blob.channel == COLLECTING:
+            return _with_seat(world, seat, self._leading(seat, self.ledgers[number], done, others)), Move(text)
+        return self._put_ended(world, seat, work.blob, others, (effect.value, text))
+
+    def _leading(self, seat: int, ledger: Ledger, done: int, others: tuple[Work, ...]) -> Position:
+        is_done = not others and (ledger.failed_at is not None or done == len(self.model.seats[seat].commits))
+        return OVER if is_done else (LEADING, self.ledgers.number(ledger), done, others)
+
+    def _read_ended(
+        self, world: World, seat: int, work: Work, others: tuple[Work, ...], ended: tuple[object, str]
+    ) -> Found:
+        """Show a client what counts, if the probe says that nobody later was active; what was shown must stay."""
+        _, number, done, _ = world.seats[seat]
+        ledger, (outcome, text) = self.ledgers[number], ended
+        world = _with_seat(world, seat, self._leading(seat, ledger, done, others))
+        if not isinstance(outcome, Leads):
+            return world, Move(f"{text}; nothing is shown", probes=("read refused",))
+        found = next(places for generation, places in world.elected if generation == ledger.generation)
+        own = tuple(place for place in world.acked if place[0] == ledger.generation)
+        shown = tuple(sorted({*found, *own}))
+        world = world._replace(acked=tuple(sorted({*world.acked, *shown})))
+        return world, Move(f"{text}; it shows {shown}", probes=("read",), read=(work.seen, shown))
 
     def _put_ended(
-        self, world: World, seat: int, put: tuple[BlobId, int, tuple[int, ...]], others: tuple[Any, ...], text: str
+        self, world: World, seat: int, blob: BlobId, others: tuple[Work, ...], ended: tuple[object, str]
     ) -> Found:
         """Let the ledger take what became of a put, and clients hear."""
         _, number, done, _ = world.seats[seat]
-        blob, carry, columns = put
-        ended = self._carries.effect(self._carries.step(carry, self._outcome(columns)))
-        world = self._leave_late(world, carry, columns)
+        outcome, text = ended
         ledger, steps, probes = self.ledgers[number], tuple[Step, ...](), tuple[str, ...]()
-        if isinstance(ended.value, Stored):
+        if isinstance(outcome, Stored):
             before = ledger.snapshot
             ledger, steps = commit.stored(ledger, blob)
             if self.model.collects and ledger.snapshot != before:
-                world = self._collect(world, ledger)
+                world, others = self._collect(world, ledger, others)
         else:
             ledger = commit.failed(ledger, blob.step)
-            probes = ("deposed",) if isinstance(ended.value, Overtaken) else ("in doubt",)
+            probes = ("deposed",) if isinstance(outcome, Overtaken) else ("in doubt",)
         if any(generation > blob.generation for generation, _ in world.elected) and steps:
             probes += ("late acknowledgement",)
         committed = tuple((int(blob.generation), int(step)) for step in steps)
         world = world._replace(acked=tuple(sorted({*world.acked, *committed})))
-        text += f"; {blob} {type(ended.value).__name__.lower()}, committed {committed}"
-        is_done = not others and (ledger.failed_at is not None or done == len(self.model.seats[seat].commits))
-        position = OVER if is_done else (LEADING, self.ledgers.number(ledger), done, others)
+        text += f"; {blob} {type(outcome).__name__.lower()}, committed {committed}"
+        position = self._leading(seat, ledger, done, others)
         return _with_seat(world, seat, position), Move(text, committed, probes=probes)
 
-    def _collect(self, world: World, ledger: Ledger) -> World:
-        """Send the collection of the log that a confirmed snapshot allows to every member; nobody waits for it."""
+    def _collect(self, world: World, ledger: Ledger, others: tuple[Work, ...]) -> tuple[World, tuple[Work, ...]]:
+        """Send the collection of the log that a confirmed snapshot allows to every member; nobody waits for it.
+
+        On a store it takes several requests, and so the leader's time.
+        """
         collection = log_collection(ledger, ledger.snapshot.step)
         assert collection is not None
-        request = self._requests.number(Sweep(collection))
+        if self.model.on_store:
+            blob = BlobId(TABLET, COLLECTING, ledger.generation, ledger.snapshot.step, Cookie(0))
+            return world, tuple(sorted((*others, self._work(blob, carrying, Collect(GROUP, collection)))))
+        request = self.requests.number(Sweep(collection))
         late = {*world.late, *((number, request) for number in range(self.model.members))}
-        return world._replace(late=tuple(sorted(late)))
+        return world._replace(late=tuple(sorted(late))), others
 
     # --- what nobody waits for ----------------------------------------------------------------------------------------------
 
@@ -355,7 +394,7 @@ class Space:
             (number, request)
             for number, column in enumerate(columns)
             if column == PENDING
-            and not self._is_dead(world.held[number], request := self._requests.number(ask.requests[number]))
+            and not self._is_dead(world.held[number], request := self.requests.number(ask.requests[number]))
         ]
         return world._replace(late=tuple(sorted({*world.late, *more}))) if more else world
 
@@ -376,7 +415,7 @@ class Space:
                 without = world._replace(late=tuple(each for each in world.late if each != message))
                 after, reply = self._deliver(without, number, request)
                 text = (
-                    f"{type(self._requests[request]).__name__} arrives late at member {number}: {self._replies[reply]}"
+                    f"{type(self.requests[request]).__name__} arrives late at member {number}: {self._replies[reply]}"
                 )
                 yield after, Move(text, probes=("late arrival",))
 
@@ -405,7 +444,7 @@ class Space:
         key = (held, request)
         known = self._dead.get(key)
         if known is None:
-            known = self._dead[key] = is_dead(self.holdings[held], self._requests[request])
+            known = self._dead[key] = is_dead(self.holdings[held], self.requests[request])
         return known
 
     def _go_and_come(self, world: World) -> Iterator[Found]:
@@ -445,42 +484,15 @@ def draft_of(ledger: Ledger, kind: Kind, number: int) -> Draft:
             return Draft(is_snapshot=True)
         case Kind.TOTAL:
             return Draft(is_snapshot=True, is_total=True)
-
-
-def is_dead(held: Holdings, request: Request) -> bool:
-    """Whether a request can never change a member that holds this, whatever else it gets to hold."""
-    match request:
-        case Write(blobs=blobs, restorer=restorer):
-            return all(_is_refused(held, blob, restorer) or held.index(blob) is not None for blob, _ in blobs)
-        case Raise(tablet=tablet, fence=fence):
-            return _is_raised(held.fence(tablet), fence)
-        case Scan(fence=fence) | Look(fence=fence):
-            return fence is None or _is_raised(held.fence(TABLET), fence)
-        case AskFence():
-            return True
-        case Sweep(collection=collection):
-            fence = held.fence(collection.tablet)
-            barrier = held.barrier(collection.tablet, collection.channel)
-            is_fenced = fence is not None and collection.order[0] <= fence.generation
-            return is_fenced or collection.order <= barrier.order
-
-
-def _is_refused(held: Holdings, blob: BlobId, restorer: Fence | None) -> bool:
-    fence = held.fence(blob.tablet)
-    if restorer is not None:
-        return outranks(fence, restorer)
-    return fence is not None and blob.generation <= fence.generation
-
-
-def _is_raised(known: Fence | None, fence: Fence) -> bool:
-    return known is not None and known.generation >= fence.generation
+        case Kind.READ:
+            raise AssertionError("a read forms no entry")
 
 
 def _questions(position: Position) -> list[Waiting]:
     """Return what a seat has asked and waits for: place in `carry_out`, columns."""
     if position[0] == ASKING:
         return [(position[2], position[3])]
-    return [(carry, columns) for _, carry, columns in position[3]] if position[0] == LEADING else []
+    return [(work.carry, work.columns) for work in position[3]] if position[0] == LEADING else []
 
 
 def _columns(ask: Ask) -> tuple[int, ...]:
@@ -506,7 +518,7 @@ def _reordered(world: World, order: list[int]) -> World:
         if position[0] == ASKING:
             seats.append((*position[:3], moved(position[3])))
         elif position[0] == LEADING:
-            puts = tuple((blob, carry, moved(columns)) for blob, carry, columns in position[3])
+            puts = tuple(work._replace(columns=moved(work.columns)) for work in position[3])
             seats.append((*position[:3], puts))
         else:
             seats.append(position)

@@ -1,0 +1,154 @@
+"""`replitree tablet`: make a group of directories, serve a machine from it, look at what is in it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replitree.cli.options import Json
+from replitree.cli.output import EXIT_UNFINISHED, Output
+from replitree.errors import BadInput
+
+if TYPE_CHECKING:
+    from replitree.storage.blob_inspection import GroupReport
+
+app = typer.Typer(
+    help="State machines with one leader, whose log lies in several directories.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+EXIT_OF_VERDICT = {"sound": 0, "damaged": 1, "unknown": EXIT_UNFINISHED}
+
+Group = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with the group's file.")]
+Looked = Annotated[Path, typer.Argument(metavar="PATH", help="Folder of a group, or of one of its members.")]
+
+
+class MachineName(Enum):
+    """Which state machine."""
+
+    REGISTER = "register"
+    SEQUENCER = "sequencer"
+
+
+@app.command("make")
+def make(
+    directory: Group,
+    members: Annotated[
+        list[Path] | None,
+        typer.Option("--member", metavar="DIR", help="Directory of a member, one on each disk; repeat it."),
+    ] = None,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=9, help="Members, when none is named.")] = 3,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of the group.")] = "tablets",
+    as_json: Json = False,
+) -> None:
+    """Make a new group of directories."""
+    from replitree.storage.blob_folders import make_group
+
+    made = make_group(directory, name, members or (), count)
+    text = f"made group {name} of {len(made.members)} members in {directory}; {made.write} must have what is stored"
+    Output(as_json).result(
+        {"group": name, "members": [each.folder for each in made.members], "write": made.write}, text
+    )
+
+
+@app.command("serve")
+def serve(
+    machine: Annotated[MachineName, typer.Argument(help="Which state machine.")],
+    directory: Group,
+    port: Annotated[int, typer.Option("--port", metavar="N", help="Where to listen on this machine; 0: any.")] = 0,
+    peers: Annotated[
+        list[str] | None, typer.Option("--peer", metavar="URL", help="Another candidate; repeat it.")
+    ] = None,
+    tablet: Annotated[int, typer.Option("--tablet", metavar="N", min=1, help="Which tablet of the group.")] = 1,
+    lease: Annotated[
+        float,
+        typer.Option("--lease", metavar="S", min=0.0, help="Answer reads by itself for so long; 0: ask a quorum."),
+    ] = 0.0,
+    entries: Annotated[
+        int, typer.Option("--snapshot-entries", metavar="N", min=1, help="Entries from one snapshot to the next.")
+    ] = 4096,
+) -> int:
+    """Stand by and serve a machine over HTTP while this process leads, until SIGTERM."""
+    from replitree.machines.apis import APIS
+    from replitree.machines.process import Place, run
+    from replitree.tablet import Settings
+
+    for peer in peers or ():
+        if not peer.startswith("http://"):
+            raise BadInput(f"--peer {peer!r} is no address such as http://127.0.0.1:7070")
+    place = Place(directory, tablet, tuple(peers or ()))
+    return run(
+        APIS[machine.value],
+        place,
+        Settings(lease_s=lease, snapshot_entries=entries),
+        port,
+        lambda line: print(line, flush=True),
+    )
+
+
+@app.command("inspect")
+def inspect(path: Looked, as_json: Json = False) -> None:
+    """Print generations, zero entries, and what became or would become of each tail; changes nothing."""
+    report = _look(path)
+    if as_json:
+        Output(as_json).json(_plain(report))
+        return
+    _print_members(report)
+    for tablet in report.tablets:
+        fences = ", ".join("none" if fence is None else str(fence) for fence in tablet.fences)
+        print(f"tablet {tablet.tablet:x}: fenced up to generation {fences}")
+        for each in tablet.generations:
+            said = "no zero entry" if each.zero is None else _zero(each.zero)
+            steps = "no entries" if each.first is None else f"{each.entries} entries, steps {each.first} to {each.last}"
+            more = f", snapshots at {', '.join(map(str, each.snapshots))}" if each.snapshots else ""
+            print(f"  generation {each.generation}: {said}; {steps}, confirmed up to {each.confirmed}{more}")
+            for step, decision in each.decisions:
+                print(f"    step {step}: {decision}")
+
+
+@app.command("verify")
+def verify(path: Looked, as_json: Json = False) -> int:
+    """Check every copy and the chain of generations; exit 0 only when all is sound, 1: damaged, 3: not known."""
+    report = _look(path)
+    if as_json:
+        Output(as_json).json(_plain(report))
+        return EXIT_OF_VERDICT[report.verdict]
+    _print_members(report)
+    for tablet in report.tablets:
+        for mark, lines in (("DAMAGED", tablet.wrong), ("UNKNOWN", tablet.unknown)):
+            for line in lines:
+                print(f"{mark}  tablet {tablet.tablet:x}: {line}")
+    print(f"group {report.group} is {report.verdict}: {len(report.tablets)} tablets, {len(report.members)} members")
+    return EXIT_OF_VERDICT[report.verdict]
+
+
+def _look(path: Path) -> GroupReport:
+    from replitree.storage.blob_inspection import inspect as look
+    from replitree.storage.blob_inspection import look_at
+
+    return look(look_at(path))
+
+
+def _plain(report: GroupReport) -> Any:
+    import msgspec
+
+    return {**msgspec.to_builtins(report), "verdict": report.verdict}
+
+
+def _print_members(report: GroupReport) -> None:
+    for number, obstacle in enumerate(report.members):
+        if obstacle is not None:
+            print(f"UNKNOWN  member {number} would not take part: {obstacle}")
+
+
+def _zero(zero: Any) -> str:
+    tail = "".join(
+        f", tail {word} {', '.join(map(str, zero[f'tail_{word}']))}"
+        for word in ("accepted", "declined")
+        if zero[f"tail_{word}"]
+    )
+    return f"zero entry: snapshot {zero['snapshot']}, predecessor {zero['predecessor']}{tail}"

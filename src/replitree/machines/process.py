@@ -1,0 +1,154 @@
+"""One candidate for a tablet in a group of directories: it stands by, leads, serves, and stands by again."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import replitree.tablet
+from replitree.errors import NotLeader, ReplitreeError
+from replitree.machines.apis import Api
+from replitree.machines.service import Service
+from replitree.machines.standing_by import LOOK_S, Peer, ask, delay_s
+from replitree.storage.blob_folders import OpenGroup, open_group
+from replitree.tablet.channels import in_one_group
+from replitree.tablet.ids import TabletId
+from replitree.tablet.runtime.settings import Settings
+from replitree.tablet.runtime.tablet import Tablet
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which tablet a candidate stands for.
+
+    Attributes
+    ----------
+    folder
+        Of the group's file.
+    tablet
+        Which tablet of the group.
+    peers
+        Addresses of the other candidates.
+    """
+
+    folder: Path
+    tablet: int = 1
+    peers: tuple[str, ...] = ()
+
+
+class CandidateProcess:
+    """Stands by and leads until it is stopped.
+
+    Parameters
+    ----------
+    api
+        The machine.
+    place
+        Which tablet.
+    settings
+        How it runs while it leads.
+    service
+        Where clients ask.
+    say
+        Takes a line for people.
+    """
+
+    def __init__(self, api: Api, place: Place, settings: Settings, service: Service, say: Say) -> None:
+        self._api = api
+        self._place = place
+        self._settings = settings
+        self._service = service
+        self._say = say
+        self._peers: Sequence[Peer] = [Peer(url) for url in place.peers]
+        self._failures = self._floor = 0
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        """Stand by and lead, in turn."""
+        idle_since: float | None = None
+        while not self.stop.is_set():
+            self._peers = [ask(peer) for peer in self._peers]
+            draw = random.random()  # noqa: S311 - a chance, not a secret
+            delay = delay_s(self._service.url, self._peers, self._failures, draw)
+            if delay is None:
+                idle_since, self._failures = None, 0
+            else:
+                idle_since = time.monotonic() if idle_since is None else idle_since
+                if time.monotonic() - idle_since >= delay:
+                    self._stand()
+                    idle_since = None
+                    continue
+            self.stop.wait(LOOK_S)
+
+    def _stand(self) -> None:
+        self._service.is_standing = True
+        try:
+            self._lead_group()
+        except NotLeader as error:
+            self._floor = max(self._floor, error.generation or 0)
+            self._not_elected(error)
+        except ReplitreeError as error:
+            self._not_elected(error)
+        finally:
+            self._service.is_standing = False
+
+    def _not_elected(self, error: ReplitreeError) -> None:
+        self._failures += 1
+        self._say(f"not elected: {error}")
+        self.stop.wait(LOOK_S)
+
+    def _lead_group(self) -> None:
+        group = open_group(self._place.folder)
+        for number, obstacle in enumerate(group.obstacles):
+            if obstacle is not None:
+                self._say(f"member {number} does not take part: {obstacle}")
+        self._service.away = _away(group)
+        channels = in_one_group(TabletId(self._place.tablet), group.group)
+        try:
+            tablet = replitree.tablet.open(
+                group.groups, self._api.machine, channels, settings=self._settings, floor=self._floor
+            )
+            self._lead(tablet, group)
+        finally:
+            group.groups.close()
+
+    def _lead(self, tablet: Tablet[Any], group: OpenGroup) -> None:
+        self._failures = 0
+        self._say(f"leads generation {tablet.generation}")
+        self._service.tablet = tablet
+        try:
+            while tablet.is_leading and not self.stop.wait(LOOK_S):
+                if group.readmit():
+                    self._say("a member is back")
+                    tablet.mend()
+                    self._service.away = _away(group)
+        finally:
+            self._say(f"leads no more: {tablet.status().reason or 'it was stopped'}")
+            self._service.tablet = None
+            tablet.close(timeout_s=5.0)
+
+
+def _away(group: OpenGroup) -> tuple[int, ...]:
+    return tuple(number for number, obstacle in enumerate(group.obstacles) if obstacle is not None)
+
+
+def run(api: Api, place: Place, settings: Settings, port: int, say: Say) -> int:
+    """Serve until SIGTERM or SIGINT; say where, who leads, and why not."""
+    service = Service(api, port)
+    candidate = CandidateProcess(api, place, settings, service, say)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: candidate.stop.set())
+    say(f"listens at {service.url}")
+    try:
+        candidate.run()
+    finally:
+        service.close()
+    return 0

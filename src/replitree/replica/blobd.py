@@ -1,0 +1,56 @@
+"""The process of `replitree blobd`: makes the directory if it is told to, serves it, and says where on standard output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import uuid
+from pathlib import Path
+
+from replitree.errors import StoreError
+from replitree.replica.blob_service import BlobService
+from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
+from replitree.tablet.member import Failed
+
+
+def run(folder: Path, token: str, address: tuple[str, int], made: tuple[str, int] | None = None) -> int:
+    """Serve a directory until SIGTERM or SIGINT; return the exit status.
+
+    Parameters
+    ----------
+    folder
+        The member's directory.
+    token
+        The shared secret.
+    address
+        Host and port to listen at; port 0: any.
+    made
+        Make the directory first, as which member of which group; None: it is there.
+
+    Raises
+    ------
+    StoreError
+        The directory can't be made, or is no member's; or the port can't be had.
+    """
+    if made is not None:
+        make_blob_directory(folder, *made, str(uuid.uuid4()))
+    directory = BlobDirectory(folder)
+    standing = directory.standing()
+    if isinstance(standing, Failed):
+        raise StoreError(f"{folder} can't be served: {standing.reason}; --make GROUP makes a new one")
+    asyncio.run(_serve(BlobService(directory, token), address, standing.incarnation))
+    return 0
+
+
+async def _serve(service: BlobService, address: tuple[str, int], incarnation: str) -> None:
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    port = await service.listen(*address)
+    said = {"listening": f"{address[0]}:{port}", "incarnation": incarnation}
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+    await ended.wait()
+    await service.close()

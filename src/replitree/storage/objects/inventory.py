@@ -1,0 +1,102 @@
+"""What a store has of one table's shares: every object, what was begun and left in a folder, and what time it is there.
+
+Absent on purpose: uploads in pieces that were begun in a bucket and not ended.  The client library does not list them; a rule
+of the bucket ends them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from replitree.errors import StoreError
+from replitree.protocol.fsck_look import Listing, StoredObject, Upload
+from replitree.protocol.share import ShareId
+from replitree.storage.objects.location import StoreLocation
+from replitree.storage.objects.store import ObjectStore
+
+_CLOCKS = "replitree-clock"
+_BEGUN = "#"
+"""In a folder, what is not whole yet has this in its name; listings leave it out."""
+
+
+class Inventory:
+    """What a store has of one table.
+
+    Parameters
+    ----------
+    store, location
+        The store, and where it is.
+    table_id
+        The table's id.
+    """
+
+    def __init__(self, store: ObjectStore, location: StoreLocation, table_id: str) -> None:
+        self._store = store
+        self._root = f"tables/{table_id}"
+        self._folder = Path(location.place) if location.scheme == "file" else None
+
+    def listing(self) -> Listing:
+        """List everything.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            The store did not answer, or refused.
+        """
+        now_ms = self._now_ms()
+        return Listing(now_ms, tuple(self._objects()), tuple(self._begun()))
+
+    def abort(self, upload: Upload) -> None:
+        """Remove what was begun and not ended.
+
+        Raises
+        ------
+        StoreError
+            It could not be removed.
+        """
+        assert self._folder is not None, "uploads are found in folders only"
+        path = self._folder / self._root / upload.share / upload.upload
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"can't remove {path}: {error.strerror}; remove it by hand") from error
+
+    def _now_ms(self) -> int:
+        """Ask for the store's own time: what it says of an object that was made just now."""
+        key = f"{_CLOCKS}/{uuid.uuid4()}"
+        self._store.create(key, b"")
+        try:
+            made = self._store.head(key)
+        finally:
+            self._store.delete([key])
+        if made is None:
+            raise StoreError(f"{self._store.name} does not show what was stored a moment ago; try again")
+        return _ms(made.modified)
+
+    def _objects(self) -> Iterator[StoredObject]:
+        for info in self._store.list(self._root):
+            share, _, file = info.key.removeprefix(f"{self._root}/").partition("/")
+            if file:
+                yield StoredObject(ShareId(share), file, info.bytes, _ms(info.modified))
+
+    def _begun(self) -> Iterator[Upload]:
+        if self._folder is None:
+            return
+        root = self._folder / self._root
+        for path in sorted(root.glob(f"*/*{_BEGUN}*")):
+            try:
+                begun = path.stat().st_mtime
+            except FileNotFoundError:  # it was ended a moment ago
+                continue
+            file = path.name.rpartition(_BEGUN)[0]
+            yield Upload(ShareId(path.parent.name), file, path.name, int(begun * 1000))
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+__all__ = ["Inventory"]

@@ -1,0 +1,155 @@
+"""The objects of one table's shares: put whole, read file by file, looked at, deleted.
+
+::
+
+    tables/<table id>/<share>/data-0.parquet …    the data files, named as in the part's manifest
+    tables/<table id>/<share>/manifest.json       the manifest, put last: whoever reads it finds the files
+
+Nobody overwrites anything: a share's name is made anew by every attempt to write a part, and objects are created only where
+there is none.
+
+Absent on purpose: who owns a share and when it may be deleted (`replitree.protocol.sharing`).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import xxhash
+
+from replitree.errors import CorruptPart, StoreError
+from replitree.storage.durable import file_bytes
+from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest
+from replitree.storage.objects.store import ObjectStore
+
+PIECE_BYTES = 16 << 20
+"""What is read of an object at once."""
+
+PUTS_AT_ONCE = 4
+
+
+class ShareObjects:
+    """The objects of one table's shares.  Any thread may use it.
+
+    Parameters
+    ----------
+    open_store
+        Opens the store; called when it is needed first.
+    table_id
+        The table's id.
+
+    Attributes
+    ----------
+    root
+        What all their keys begin with.
+    """
+
+    def __init__(self, open_store: Callable[[], ObjectStore], table_id: str) -> None:
+        self._open = open_store
+        self.root = f"tables/{table_id}"
+        self._opened: ObjectStore | None = None
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store.  Raises what opening it raises, until it could be opened."""
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def key(self, share: str, file: str) -> str:
+        """Key of one object of a share."""
+        return f"{self.root}/{share}/{file}"
+
+    def put(self, share: str, folder: Path, manifest: PartManifest) -> None:
+        """Put the data files in a folder, and then the manifest, as the objects of a new share; durable on return.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            It may be there in part, or come to be there later.
+        """
+        store = self.store
+        with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put") as pool:
+            puts = [
+                pool.submit(store.create, self.key(share, file.name), folder / file.name) for file in manifest.files
+            ]
+        for put in puts:
+            put.result()
+        store.create(self.key(share, MANIFEST_FILE), manifest.encode())
+
+    def is_here(self, manifest: PartManifest) -> bool:
+        """Whether the share of a manifest is in this store: its own manifest is read and compared.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            The store gives no answer.
+        """
+        share = manifest.share_id
+        return share is not None and self.store.get(self.key(share, MANIFEST_FILE)) == manifest.encode()
+
+    def bring(self, share: str, file: FileEntry, target: Path) -> None:
+        """Copy one data file here, whole and with its checksum, or not at all.
+
+        Raises
+        ------
+        CorruptPart
+            The object is not there, or is not what the manifest says.
+        StoreError
+            The store gives no answer, or the disk takes no more.
+        """
+        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        try:
+            with draft.open("xb") as out:
+                self._read(share, file, out.write)
+            draft.replace(target)
+        except OSError as error:
+            raise StoreError(f"can't keep {target}: {os.strerror(error.errno or 0)}") from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def verify(self, manifest: PartManifest) -> None:
+        """Read every byte of a share's data files and compare the checksums.  Raises as `bring`."""
+        share = manifest.share_id
+        assert share is not None
+        for file in manifest.files:
+            self._read(share, file, lambda _: None)
+
+    def delete(self, share: str) -> None:
+        """Delete whatever a share has.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            Something of it may be left.
+        """
+        keys = [found.key for found in self.store.list(f"{self.root}/{share}")]
+        self.store.delete(sorted(keys))
+
+    def _read(self, share: str, file: FileEntry, take: Callable[[bytes], object]) -> None:
+        """Read one object piece by piece; compare size and checksum."""
+        key, store, hasher = self.key(share, file.name), self.store, xxhash.xxh3_128()
+        found = store.head(key)
+        if found is None or found.bytes != file.bytes:
+            what = "is missing" if found is None else f"has {found.bytes} bytes"
+            raise CorruptPart(f"the object {key} of {store.name} {what}, its manifest says {file.bytes} bytes")
+        for first in range(0, file.bytes, PIECE_BYTES):
+            piece = store.get_range(key, first, min(PIECE_BYTES, file.bytes - first))
+            if piece is None:
+                raise CorruptPart(f"the object {key} of {store.name} has just been deleted")
+            hasher.update(piece)
+            take(piece)
+        if hasher.hexdigest() != file.checksum:
+            raise CorruptPart(f"the object {key} of {store.name} is not what its checksum says")
+
+
+def stored_bytes(folder: Path, manifest: PartManifest) -> int:
+    """Bytes of the data files that a part's folder has."""
+    return sum(file_bytes(folder / file.name) or 0 for file in manifest.files)
+
+
+__all__ = ["ShareObjects", "stored_bytes"]

@@ -1,0 +1,51 @@
+"""What a leader restores when it begins, or a member is back: all that counts, on every member that answers.
+
+A recovery restores the tail alone.  Members that were away lack more than that, and damage may be anywhere; were it left there,
+the next member that fails could be the last one that has something.  It is done a few blobs at a time, so that commits and
+reads get their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replitree.tablet.channels import Channels
+from replitree.tablet.effects import Blobs, Fence, Get, InDoubt, Overtaken, Procedure
+from replitree.tablet.ids import BlobId, Generation, GroupId, Step, TabletId, log_entry
+from replitree.tablet.recovery import Accepted, own_references
+
+BLOBS_AT_ONCE = 256
+
+
+def blobs_of(tablet: TabletId, generation: Generation, accepted: Accepted) -> tuple[BlobId, ...]:
+    """Return what a log needs that a leader of this generation has recovered: entries, their references, zero entries."""
+    if not accepted:
+        return ()
+    first = accepted[0][0].generation + accepted[0][1].is_snapshot  # a snapshot needs nothing before it
+    zeros = (log_entry(tablet, Generation(each), Step(0)) for each in range(first, generation + 1))
+    entries = (log_entry(tablet, *place) for place, _ in accepted)
+    return (*zeros, *entries, *(blob for _, entry in accepted for blob in own_references(tablet, entry)))
+
+
+def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure[Overtaken | InDoubt | None]:
+    """Restore blobs wherever they are missing; None when all of it was done.
+
+    Parameters
+    ----------
+    channels
+        Where the tablet lies.
+    fence
+        Of the leader, as it raised it.
+    blobs
+        Those that count; some may have been collected.
+    """
+    wanted = dict[GroupId, list[BlobId]]()
+    for blob in blobs:
+        wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
+    for group, names in wanted.items():
+        for begin in range(0, len(names), BLOBS_AT_ONCE):
+            found = yield Get(group, tuple(sorted(names[begin : begin + BLOBS_AT_ONCE])), fence, restore=True)
+            if not isinstance(found, Blobs):
+                doubt: Overtaken | InDoubt = found
+                return doubt
+    return None

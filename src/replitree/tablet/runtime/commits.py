@@ -1,0 +1,351 @@
+"""The commits of a running leader: what waits, what is on its way, what is committed, and the state that it makes.
+
+Commands that wait are sent as one entry (`pace`), several entries at once.  When an entry is committed its commands are
+applied, in the order of the log, and whoever gave them hears the answers.  The first entry that may not be stored ends it all:
+
+* commands that were not sent: `NotLeader`, for certainly nothing was done
+* commands of this entry and of later ones: `CommandUnknown`; earlier ones may still be committed
+* whatever comes after: `NotLeader`
+
+Everything is done under one lock but the storing itself, and the telling.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from replitree.errors import BadInput, CommandUnknown, NotLeader, ReplitreeError, Unavailable
+from replitree.tablet import commit, lease, pace
+from replitree.tablet.bodies import encode_commands
+from replitree.tablet.commit import Draft, Ledger
+from replitree.tablet.effects import InDoubt, Overtaken, Stored
+from replitree.tablet.ids import LOG, BlobId, GenStep, Step
+from replitree.tablet.lease import Tenure
+from replitree.tablet.machine import Machine
+from replitree.tablet.runtime.settings import Settings
+
+State = TypeVar("State")
+
+COMMAND_BYTES_MAX = 16 << 20
+
+NOTHING = None
+"""In the place of a command: an entry is to be sent, though it says nothing."""
+
+Telling: TypeAlias = "tuple[Future[bytes], bytes | ReplitreeError]"
+"""Who waits, and what to say: without the lock."""
+
+
+class Waiting(NamedTuple):
+    """A command, and who waits for its answer."""
+
+    command: bytes | None
+    future: Future[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """An entry on its way.
+
+    Attributes
+    ----------
+    step
+        Which.
+    blobs
+        What is to be stored, all at once.
+    waiting
+        Its commands, and who waits.
+    sent_ns
+        When it was sent.
+    """
+
+    step: Step
+    blobs: tuple[tuple[BlobId, bytes], ...]
+    waiting: tuple[Waiting, ...]
+    sent_ns: int
+
+
+class Commits(Generic[State]):
+    """The commits of one leader.
+
+    Parameters
+    ----------
+    machine
+        What applies commands.
+    ledger
+        Of the leader, with nothing in it.
+    state, commands
+        What was recovered: the state, and how many commands it has seen.
+    settings
+        Limits, lease and clock.
+
+    Attributes
+    ----------
+    changed
+        The lock; told whenever something has landed or ended.
+    ledger, state, commands, tenure
+        How things stand.
+    durable_snapshot
+        The last snapshot that a stored entry names.
+    sent_entries, sent_bytes
+        What was sent since the last snapshot.
+    ended
+        Why it does not lead any more; None while it does.
+    """
+
+    def __init__(
+        self, machine: Machine[State], ledger: Ledger, state: State, commands: int, settings: Settings
+    ) -> None:
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        self._sends = threading.Condition(lock)
+        self.ledger = ledger
+        self.state = state
+        self.commands = commands
+        self.tenure = Tenure(settings.lease_ns)
+        self.durable_snapshot = ledger.snapshot
+        self.sent_entries = self.sent_bytes = 0
+        self.ended: ReplitreeError | None = None
+        self._machine = machine
+        self._settings = settings
+        self._pace = pace.Pace()
+        self._queue: deque[Waiting] = deque()
+        self._queue_bytes = 0
+        self._flights: dict[Step, Flight] = {}
+        self._sent_ns: dict[Step, int] = {}
+        self._last_command = Step(0)
+        self._since: list[bytes] | None = None
+        self._is_closing = self._is_broken = False
+
+    # --- taking commands ------------------------------------------------------------------------------------------------
+
+    def submit(self, command: bytes | None) -> Future[bytes]:
+        """Let a command wait to be sent; `NOTHING` sends an entry without one.
+
+        Raises
+        ------
+        NotLeader
+            Not any more; certainly nothing was done.
+        Unavailable
+            Too much waits already; certainly nothing was done.
+        BadInput
+            It is too large.
+        """
+        size, limits = len(command or b""), self._settings.limits
+        if size > COMMAND_BYTES_MAX:
+            raise BadInput(f"a command of {size:,} bytes; {COMMAND_BYTES_MAX:,} are allowed")
+        future: Future[bytes] = Future()
+        future.set_running_or_notify_cancel()
+        with self.changed:
+            self.check_leading()
+            if len(self._queue) >= limits.waiting_commands or self._queue_bytes >= limits.waiting_bytes:
+                raise Unavailable(f"{len(self._queue):,} commands wait already; try again later")
+            self._queue.append(Waiting(command, future))
+            self._queue_bytes += size
+            is_full = self._queue_bytes >= limits.batch_bytes > self._queue_bytes - size
+            if is_full or len(self._queue) in (1, limits.batch_commands):  # else somebody looks after it already
+                self._sends.notify()
+        return future
+
+    def check_leading(self) -> None:
+        """Do nothing while it leads.
+
+        Raises
+        ------
+        NotLeader
+            It does not any more.
+        """
+        if self.ended is not None:
+            raise NotLeader(f"this process does not lead the tablet any more: {self.ended}", _generation(self.ended))
+        if self._is_closing:
+            raise NotLeader("this process gives the tablet up")
+
+    # --- sending --------------------------------------------------------------------------------------------------------
+
+    def next_flight(self) -> Flight | None:
+        """Wait until something is to be sent, and return it; None when nothing is going to be."""
+        with self.changed:
+            while self.ended is None and not (self._is_closing and not self._queue):
+                now = self._settings.clock()
+                patience = pace.patience_ns(self._pace, self._settings.limits, len(self._queue), self._queue_bytes, now)
+                if patience == 0:
+                    return self._send(now)
+                self._sends.wait(None if patience is None else patience / 1e9)
+            return None
+
+    def _send(self, now: int) -> Flight:
+        limits, batch, size = self._settings.limits, list[Waiting](), 0
+        while self._queue and len(batch) < limits.batch_commands and size < limits.batch_bytes:
+            batch.append(self._queue.popleft())
+            size += len(batch[-1].command or b"")
+        self._queue_bytes -= size
+        if self._queue:
+            self._sends.notify()
+        commands = [each.command for each in batch if each.command is not None]
+        before = (self._last_command, self.ledger.last)
+        draft = Draft(
+            encode_commands(commands) if commands else b"",
+            depends_on=tuple(sorted({step for step in before if step})),
+            metadata=lease.metadata(self.tenure),
+        )
+        self._last_command = Step(self.ledger.last + 1)
+        if self._since is not None:
+            self._since += commands
+        self._pace = pace.sent(self._pace, now)
+        return self._form(draft, tuple(batch), now)
+
+    def _form(self, draft: Draft, waiting: tuple[Waiting, ...], now: int) -> Flight:
+        self.ledger, blobs = commit.form(self.ledger, draft)
+        flight = Flight(self.ledger.last, blobs, waiting, now)
+        self._flights[flight.step] = flight
+        self._sent_ns[flight.step] = now
+        self.sent_entries += 1
+        self.sent_bytes += sum(len(data) for _, data in blobs)
+        return flight
+
+    # --- landing --------------------------------------------------------------------------------------------------------
+
+    def landed(self, flight: Flight, outcome: Stored | Overtaken | InDoubt) -> None:
+        """Take what became of an entry."""
+        with self.changed:
+            self._pace = pace.landed(self._pace, self._settings.clock() - flight.sent_ns)
+            tell = self._taken(flight.blobs[0][0], outcome)
+        _tell(tell)
+
+    def taken(self, blob: BlobId, outcome: Stored | Overtaken | InDoubt) -> None:
+        """Take what became of a blob of a snapshot."""
+        with self.changed:
+            tell = self._taken(blob, outcome)
+        _tell(tell)
+
+    def _taken(self, blob: BlobId, outcome: Stored | Overtaken | InDoubt) -> list[Telling]:
+        tell = self._stored(blob) if isinstance(outcome, Stored) else self._failed(blob.step, outcome)
+        self.changed.notify_all()
+        return tell
+
+    def _stored(self, blob: BlobId) -> list[Telling]:
+        before = self.ledger
+        self.ledger, steps = commit.stored(before, blob)
+        if blob.channel == LOG:
+            named = [each.entry.snapshot for each in before.pending if each.step == blob.step]
+            self.durable_snapshot = max(self.durable_snapshot, *named)
+        for number in range(before.confirmed + 1, self.ledger.confirmed + 1):
+            self.tenure = lease.extended(self.tenure, self._sent_ns.pop(Step(number)))
+        tell = [self._apply(waiting) for step in steps for waiting in self._flights.pop(step).waiting]
+        return [*tell, *self._end(self.ended)] if self.ended is not None else tell
+
+    def _apply(self, waiting: Waiting) -> Telling:
+        if waiting.command is None:
+            return waiting.future, b""
+        if not self._is_broken:
+            try:
+                self.state, answer = self._machine.apply(self.state, waiting.command)
+            except Exception as error:  # noqa: BLE001 - whoever waits must hear; there is no state to go on with
+                self._is_broken = True
+                self.ended = ReplitreeError(f"the state machine failed at command {self.commands}: {error!r}; mend it")
+            else:
+                self.commands += 1
+                return waiting.future, answer
+        return waiting.future, CommandUnknown(f"the command is in the log, and {self.ended}")
+
+    def _failed(self, step: Step, outcome: Stored | Overtaken | InDoubt) -> list[Telling]:
+        self.ledger = commit.failed(self.ledger, step)
+        tell = self._end(end_of(outcome))
+        assert self.ledger.failed_at is not None
+        for number in [each for each in self._flights if each >= self.ledger.failed_at]:
+            for waiting in self._flights.pop(number).waiting:
+                error = CommandUnknown(
+                    f"the command may have been carried out: {self.ended}; read before you repeat it"
+                )
+                tell.append((waiting.future, error))
+        return tell
+
+    def failed(self, step: Step, outcome: Overtaken | InDoubt) -> None:
+        """Take that something of a step may not be stored."""
+        with self.changed:
+            tell = self._failed(step, outcome)
+            self.changed.notify_all()
+        _tell(tell)
+
+    def end(self, reason: ReplitreeError) -> None:
+        """Send nothing more; what is on its way may still be committed."""
+        with self.changed:
+            tell = self._end(reason)
+            self.changed.notify_all()
+        _tell(tell)
+
+    def _end(self, reason: ReplitreeError) -> list[Telling]:
+        self.ended = self.ended or reason
+        self.tenure = lease.released(self.tenure)
+        queue, self._queue, self._queue_bytes = self._queue, deque(), 0
+        error = NotLeader(f"certainly not done: {self.ended}", _generation(self.ended))
+        self._sends.notify_all()
+        return [(waiting.future, error) for waiting in queue]
+
+    # --- snapshots ------------------------------------------------------------------------------------------------------
+
+    def begin_snapshot(self) -> tuple[State, int, Ledger]:
+        """Return the state, how many commands it has seen, and the ledger; from now on what comes after is written down."""
+        with self.changed:
+            self.check_leading()
+            flying = (waiting for step in sorted(self._flights) for waiting in self._flights[step].waiting)
+            self._since = [waiting.command for waiting in flying if waiting.command is not None]
+            return self.state, self.commands, self.ledger
+
+    def send_snapshot(self, draft: Callable[[Ledger, list[bytes]], Draft]) -> tuple[Flight, Draft]:
+        """Send the snapshot; it may be stored before what was sent earlier."""
+        with self.changed:
+            self.check_leading()
+            assert self._since is not None
+            made = draft(self.ledger, self._since)
+            self._since = None
+            self.sent_entries = self.sent_bytes = 0
+            terms = (*made.metadata, *lease.metadata(self.tenure))
+            return self._form(replace(made, metadata=terms), (), self._settings.clock()), made
+
+    def synced(self, blob: BlobId, snapshot: GenStep) -> None:
+        """Take that a sync entry is stored, which names a snapshot."""
+        with self.changed:
+            self.ledger = commit.synced(self.ledger, blob)
+            self.durable_snapshot = max(self.durable_snapshot, snapshot)
+            self.changed.notify_all()
+
+    # --- the end --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended or is being closed."""
+        return self.ended is not None or self._is_closing
+
+    def close(self) -> None:
+        """Take no more commands; those that wait are still sent.  A lease is given up, which the last entry says."""
+        with self.changed:
+            if self.tenure.duration_ns and self.ended is None and not self._is_closing:
+                self.tenure = lease.released(self.tenure)
+                self._queue.append(Waiting(NOTHING, Future()))
+            self._is_closing = True
+            self._sends.notify_all()
+
+
+def end_of(outcome: Stored | Overtaken | InDoubt) -> ReplitreeError:
+    """Return why a leader ends whose blob was not stored for sure."""
+    if isinstance(outcome, Overtaken):
+        return NotLeader(f"a leader after generation {outcome.generation} has begun", outcome.generation)
+    reason = outcome.reason if isinstance(outcome, InDoubt) else str(outcome)
+    return Unavailable(f"it is not known whether an entry was stored: {reason}")
+
+
+def _generation(error: ReplitreeError) -> int | None:
+    return error.generation if isinstance(error, NotLeader) else None
+
+
+def _tell(tell: list[Telling]) -> None:
+    for future, answer in tell:
+        if isinstance(answer, bytes):
+            future.set_result(answer)
+        else:
+            future.set_exception(answer)

@@ -1,0 +1,179 @@
+"""Becoming the leader of a tablet: stand, take the state over, wait for the lease of whoever led before."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from concurrent.futures import Future
+from typing import TypeVar
+
+from replitree.errors import NotLeader, ReplitreeError, StoreError, TabletDamaged, Unavailable
+from replitree.tablet import lease, snapshots
+from replitree.tablet.bodies import decode_commands
+from replitree.tablet.channels import Channels
+from replitree.tablet.commit import open_ledger
+from replitree.tablet.effects import Blobs, Fence, Get, Overtaken, Procedure
+from replitree.tablet.election import Candidate, NotElected, open_generation, prepare
+from replitree.tablet.ids import BlobId, Generation, GroupId
+from replitree.tablet.machine import Machine
+from replitree.tablet.recovery import Accepted, MissingEntries, own_references
+from replitree.tablet.runtime.collector import without_collector
+from replitree.tablet.runtime.commits import Commits
+from replitree.tablet.runtime.performing import Groups
+from replitree.tablet.runtime.settings import Settings
+from replitree.tablet.runtime.tablet import Tablet
+from replitree.tablet.runtime.upkeep import Upkeep
+
+State = TypeVar("State")
+
+LOOK_S = 0.1
+"""How often somebody who waits for a lease looks at the clock: the pause is measured by another one."""
+
+Contents = tuple[tuple[BlobId, bytes], ...]
+
+
+def open(  # noqa: A001 - said as `replitree.tablet.open`
+    groups: Groups,
+    machine: Machine[State],
+    channels: Channels,
+    *,
+    settings: Settings | None = None,
+    floor: int = 0,
+    assigned: int | None = None,
+) -> Tablet[State]:
+    """Become the leader of a tablet, whoever led before.
+
+    Parameters
+    ----------
+    groups
+        Blob groups of any kind, such as `replitree.storage.blob_group.BlobGroups`.
+    machine
+        The state machine.
+    channels
+        The tablet, and in which groups it lies: channel 0 has the log, channel 1 snapshots.
+    settings
+        How it runs.
+    floor
+        The generation of `NotLeader`, when an earlier attempt ended so.
+    assigned
+        The generation that somebody gave this attempt, and nobody else.
+
+    Returns
+    -------
+    Tablet
+        Leads, and may be used at once.
+
+    Raises
+    ------
+    NotLeader
+        Another candidate was faster, or has gone further.
+    Unavailable
+        Too few members answer; try again.
+    TabletDamaged
+        Confirmed entries can't be found: an operator must look.
+    """
+    settings = settings or Settings()
+    given = None if assigned is None else Generation(assigned)
+    candidate = Candidate(channels, secrets.token_hex(16), given, floor)
+    with without_collector():
+        prepared = groups.run(prepare(candidate))
+        if isinstance(prepared, NotElected):
+            raise refusal(prepared)
+        fenced_ns = settings.clock()
+        accepted = prepared.recovered.accepted
+        reading = _in_background(groups, read_snapshot(channels, accepted))
+        elected = groups.run(open_generation(channels, prepared.generation, prepared.recovered))
+        if isinstance(elected, NotElected):
+            raise refusal(elected)
+        state, commands = replayed(machine, accepted, reading.result())
+    _wait(settings, lease.ready_at(accepted, fenced_ns))
+    commits = Commits(machine, open_ledger(channels.tablet, elected), state, commands, settings)
+    commits.sent_entries = len(accepted)
+    commits.sent_bytes = sum(len(entry.body) for _, entry in accepted)
+    fence = Fence(Generation(elected.generation - 1), candidate.issuer)
+    upkeep = Upkeep(groups, channels, machine, commits, fence, accepted)
+    return Tablet(groups, channels, elected.generation, commits, upkeep, settings)
+
+
+def refusal(result: NotElected) -> ReplitreeError:
+    """Return what to raise when a candidate was not elected."""
+    match result.reason:
+        case Overtaken(generation):
+            return NotLeader(
+                f"a candidate after generation {generation} was faster; stand again if nobody leads", generation
+            )
+        case MissingEntries(places):
+            named = ", ".join(str(place) for place in places[:5])
+            return TabletDamaged(
+                f"{len(places)} confirmed entries can't be found, such as {named}: bring the members that are away back, "
+                "or look with `replitree tablet verify`"
+            )
+        case doubt:
+            return Unavailable(f"too few members of a blob group answer well, try again: {doubt.reason}")
+
+
+# --- the state ------------------------------------------------------------------------------------------------------------
+
+
+def read_snapshot(channels: Channels, accepted: Accepted) -> Procedure[Contents | ReplitreeError]:
+    """Read the blobs that the log's begin refers to, if it is a snapshot."""
+    if not accepted or not accepted[0][1].is_snapshot:
+        return ()
+    wanted = dict[GroupId, list[BlobId]]()
+    for blob in own_references(channels.tablet, accepted[0][1]):
+        wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
+    found = list[tuple[BlobId, bytes]]()
+    for group, blobs in wanted.items():
+        answer = yield Get(group, tuple(sorted(blobs)))
+        if not isinstance(answer, Blobs):
+            return Unavailable(f"the snapshot at {accepted[0][0]} can't be read now, try again: {answer}")
+        found += answer.found
+    return tuple(found)
+
+
+def replayed(machine: Machine[State], accepted: Accepted, blobs: Contents | ReplitreeError) -> tuple[State, int]:
+    """Return the state that a log stands for, and how many commands it has seen.
+
+    Raises
+    ------
+    Unavailable
+        The snapshot can't be read now.
+    TabletDamaged
+        It can't be read at all.
+    """
+    if isinstance(blobs, ReplitreeError):
+        raise blobs
+    try:
+        state, commands = machine.begin(), 0
+        for place, entry in accepted:
+            if entry.is_snapshot:
+                state, commands = snapshots.restored(machine, entry, place, blobs)
+            for command in decode_commands(entry.body):
+                state, _ = machine.apply(state, command)
+                commands += 1
+    except StoreError as error:
+        raise TabletDamaged(f"{error}; look with `replitree tablet verify`") from error
+    return state, commands
+
+
+def _in_background(
+    groups: Groups, procedure: Procedure[Contents | ReplitreeError]
+) -> Future[Contents | ReplitreeError]:
+    """Run a procedure in a thread of its own: the snapshot is read while the zero entry is stored."""
+    future: Future[Contents | ReplitreeError] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(groups.run(procedure))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="tablet-snapshot", daemon=True).start()
+    return future
+
+
+def _wait(settings: Settings, until_ns: int) -> None:
+    """Wait until the lease of whoever led before is over, by the clock of leases."""
+    pause = threading.Event()
+    while (left := until_ns - settings.clock()) > 0:
+        pause.wait(min(left / 1e9, LOOK_S))

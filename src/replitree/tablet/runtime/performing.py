@@ -1,0 +1,53 @@
+"""Blob groups as a leader sees them: whatever runs the procedures that ask them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from replitree.tablet.channels import Channels
+from replitree.tablet.effects import InDoubt, Overtaken, Procedure, Put, Stored
+from replitree.tablet.ids import BlobId
+
+T = TypeVar("T")
+
+
+class Groups(Protocol):
+    """Blob groups of any kind: directories, other hosts, an object store, memory."""
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Run a procedure to its end in this thread.  Any number of threads may do so at once."""
+
+
+def store(channels: Channels, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | InDoubt]:
+    """Store one blob where its channel lies."""
+    outcome: Stored | Overtaken | InDoubt = yield Put(channels.group(blob.channel, blob.generation), blob, data)
+    return outcome
+
+
+def store_one(groups: Groups, channels: Channels, blob: BlobId, data: bytes) -> Stored | Overtaken | InDoubt:
+    """Store one blob; whatever goes wrong leaves in doubt whether it is stored."""
+    try:
+        return groups.run(store(channels, blob, data))
+    except Exception as error:  # noqa: BLE001 - who waits for the blob must hear something
+        return InDoubt(f"{type(error).__name__}: {error}")
+
+
+def store_all(
+    groups: Groups, channels: Channels, blobs: Sequence[tuple[BlobId, bytes]]
+) -> list[Stored | Overtaken | InDoubt]:
+    """Store some blobs at once; return what became of each."""
+    outcomes: list[Stored | Overtaken | InDoubt] = [InDoubt("not tried")] * len(blobs)
+
+    def work(number: int) -> None:
+        outcomes[number] = store_one(groups, channels, *blobs[number])
+
+    others = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(1, len(blobs))]
+    for thread in others:
+        thread.start()
+    if blobs:
+        work(0)
+    for thread in others:
+        thread.join()
+    return outcomes

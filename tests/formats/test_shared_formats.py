@@ -1,0 +1,35 @@
+"""What tables on an object store have on disks and in coordination stays readable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from replitree.errors import CorruptPart
+from replitree.storage.definition import decode_definition
+from replitree.storage.manifest import MANIFEST_FILE, decode_manifest, read_manifest
+from tests.formats.samples import DEFINITION, FROZEN
+
+SHARED = replace(DEFINITION, storage="s3://lake/tables?endpoint=https://store:8333")
+SHARE = "0123456789abcdef0123456789abcdef"
+
+
+def test_definition_of_a_table_on_an_object_store_has_format_2() -> None:
+    metadata, columns = (FROZEN / "metadata-2-storage.json").read_bytes(), (FROZEN / "columns-1.json").read_bytes()
+    assert decode_definition(metadata, columns) == SHARED
+    assert SHARED.encode_metadata() == metadata
+
+
+def test_manifest_of_a_part_in_a_share_has_format_2() -> None:
+    manifest = read_manifest(FROZEN / "part-2")
+    assert manifest.share_id == SHARE
+    assert manifest.encode() == (FROZEN / "part-2" / MANIFEST_FILE).read_bytes()
+    assert manifest.as_local() == read_manifest(FROZEN / "part-1")
+    assert manifest.as_local().shared_as(SHARE) == manifest
+
+
+def test_a_share_that_can_be_no_folder_of_objects_is_refused() -> None:
+    damaged = (FROZEN / "part-2" / MANIFEST_FILE).read_bytes().replace(SHARE.encode(), b"../tables")
+    with pytest.raises(CorruptPart, match="name of its share"):
+        decode_manifest(damaged)

@@ -1,0 +1,225 @@
+"""Rounds of take-over: one directory of three fails, the leader is killed under load, the other candidate takes over.
+
+Each round has a name of its own in the register.  When all rounds are done every name is read once more, the lists are held
+against what clients heard, and the whole history is judged: by the quick rules, and by the general search where it is small
+enough.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from replitree.errors import ReplitreeError
+from replitree.storage.blob_folders import make_group
+from replitree.verify.histories.case import make_case, objects
+from replitree.verify.histories.judge import check
+from replitree.verify.histories.reading import read_files
+from replitree.verify.histories.recorder import Recorder
+from replitree.verify.histories.search import Limits, search
+from tests.machines.rounds.candidates import Candidate, ask, free_ports, leader_of
+from tests.machines.rounds.disks import KINDS, MemberDisk, mount, unmount
+from tests.machines.rounds.load import Acknowledged, Load, broken
+from tests.waiting import wait_for
+
+Say = Callable[[str], None]
+
+ACKNOWLEDGED_MIN, ACKNOWLEDGED_MAX = 5, 40
+"""How many changes are acknowledged before the leader is killed, and again after."""
+
+SEARCH = Limits(operations=600, states=200_000, seconds=5.0)
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a run.
+
+    Attributes
+    ----------
+    rounds, acknowledged, reads
+        How many.
+    faults
+        How often each kind of fault.
+    take_overs_s
+        From each kill to the first change that the next leader acknowledged.
+    searched
+        Names whose history the general search judged; the others were too large for it.
+    """
+
+    rounds: int = 0
+    acknowledged: int = 0
+    reads: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    take_overs_s: list[float] = field(default_factory=list)
+    searched: int = 0
+
+    @property
+    def take_over_p50_s(self) -> float:
+        """The median time of a take-over."""
+        return statistics.median(self.take_overs_s)
+
+
+class Rounds:
+    """A run.
+
+    Parameters
+    ----------
+    folder
+        A new folder for all of it.
+    seed
+        What is drawn comes from this.
+    say
+        Takes a line for each round.
+    """
+
+    def __init__(self, folder: Path, seed: int, say: Say) -> None:
+        self._folder = folder
+        self._draw = random.Random(seed)
+        self._say = say
+        self._numbers = itertools.count(1)
+        self._acknowledged: dict[str, list[Acknowledged]] = {}
+        self.report = Report()
+        small = folder / "small"
+        self._is_mounted = mount(small)
+        group, places = folder / "group", [folder / "0", folder / "1", small / "2"]
+        make_group(group, members=places)
+        self._disks = [MemberDisk(place, folder / f"spare-{place.name}") for place in places]
+        self._recorder = Recorder(folder / "history.jsonl")
+        first, second = free_ports(2)
+        options = ("--snapshot-entries", "300")
+        self._candidates = [
+            Candidate("register", group, port, [peer], folder / f"candidate-{port}.log", options)
+            for port, peer in ((first, second), (second, first))
+        ]
+
+    def run(self, rounds: int) -> Report:
+        """Do rounds, then judge."""
+        try:
+            for candidate in self._candidates:
+                candidate.start()
+            leader_of(self._candidates)
+            for number in range(rounds):
+                self._round(number)
+            self._judge()
+        finally:
+            self.close()
+        return self.report
+
+    def close(self) -> None:
+        """End every process."""
+        for candidate in self._candidates:
+            candidate.kill()
+        self._recorder.close()
+        if self._is_mounted:
+            unmount(self._folder / "small")
+
+    # --- one round ------------------------------------------------------------------------------------------------------
+
+    def _round(self, number: int) -> None:
+        leader, standby = self._ready()
+        disk, kind = self._fault()
+        name = f"round-{number}"
+        done = disk.hurt(kind, self._draw)
+        load = Load([each.url for each in self._candidates], name, self._recorder, self._numbers)
+        try:
+            self._await(load, 0)
+            before = len(load.acknowledged)
+            generation = load.acknowledged[-1].generation
+            killed_s = time.monotonic()
+            leader.kill()
+            found = wait_for(
+                lambda: next((each for each in load.acknowledged if each.generation > generation), None),
+                "the other candidate takes over",
+            )
+            self._await(load, before)
+        finally:
+            load.stop()
+        self._acknowledged[name] = load.acknowledged
+        self._count(kind, found.answer_s - killed_s, load)
+        self._say(f"round {number}: {done}, {len(load.acknowledged)} changes, {found.answer_s - killed_s:.3f} s")
+        wait_for(lambda: standby.status().get("is_mended"), "the new leader restores what members miss")
+        if kind == "rot":
+            wait_for(lambda: _snapshot(standby), "a snapshot lets the member forget what rotted")
+        disk.heal()
+        for each in self._disks:
+            each.keep_copy()
+        leader.start()
+
+    def _ready(self) -> tuple[Candidate, Candidate]:
+        """Wait until one leads, the other stands by, and nothing is missing anywhere."""
+        leader = leader_of(self._candidates)
+        (standby,) = [each for each in self._candidates if each is not leader]
+        wait_for(lambda: standby.status().get("role") == "standby", "the other candidate stands by")
+        wait_for(lambda: _is_whole(leader), "all members are back and have everything")
+        return leader, standby
+
+    def _fault(self) -> tuple[MemberDisk, str]:
+        disk = self._draw.choice(self._disks)
+        kinds = [kind for kind in KINDS if kind != "full" or disk.can_be_full]
+        kinds = [kind for kind in kinds if kind != "stale" or disk.has_copy]
+        return disk, self._draw.choice(kinds)
+
+    def _await(self, load: Load, before: int) -> None:
+        wanted = before + self._draw.randint(ACKNOWLEDGED_MIN, ACKNOWLEDGED_MAX)
+        wait_for(lambda: len(load.acknowledged) >= wanted, "changes are acknowledged")
+
+    def _count(self, kind: str, take_over_s: float, load: Load) -> None:
+        self.report.rounds += 1
+        self.report.acknowledged += len(load.acknowledged)
+        self.report.reads += load.reads
+        self.report.faults[kind] = self.report.faults.get(kind, 0) + 1
+        self.report.take_overs_s.append(take_over_s)
+
+    # --- the reckoning --------------------------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        for name, acknowledged in self._acknowledged.items():
+            wrong = broken(acknowledged, self._closing_read(name))
+            assert wrong is None, f"{name}: {wrong}"
+        self._recorder.close()
+        history = read_files([self._folder / "history.jsonl"])
+        verdict = check(history)
+        assert verdict.fine, [anomaly.text for anomaly in verdict.anomalies] or verdict.undecided
+        for each in objects(history):
+            answer = search(make_case(each), SEARCH)
+            assert answer != "wrong", each.names.object
+            self.report.searched += answer == "fine"
+
+    def _closing_read(self, name: str) -> Sequence[int]:
+        def read() -> list[int] | None:
+            try:
+                with self._recorder.read(name, "linearizable", closing=True) as asked:
+                    _, found = ask(leader_of(self._candidates).url, "GET", f"/values/{name}")
+                    numbers = [int(number) for number in found["value"].split()]
+                    asked.show(numbers, index=found["version"])
+                    return numbers
+            except ReplitreeError:
+                return None
+
+        return wait_for(read, f"{name} is read")
+
+
+def _is_whole(leader: Candidate) -> bool:
+    status = leader.status()
+    return status.get("away") == [] and bool(status["is_mended"])
+
+
+def _snapshot(leader: Candidate) -> bool:
+    try:
+        return bool(ask(leader.url, "POST", "/snapshot", patience_s=30.0)[1]["is_made"])
+    except ReplitreeError:
+        return False
+
+
+def run(folder: Path, rounds: int, seed: int, say: Say) -> Report:
+    """Do rounds in a new folder and judge them; raises AssertionError when something is wrong."""
+    folder.mkdir(parents=True)
+    report = Rounds(folder, seed, say).run(rounds)
+    assert threading.active_count() < 50, "clients are left behind"
+    return report

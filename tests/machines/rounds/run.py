@@ -1,0 +1,48 @@
+"""``python -m tests.machines.rounds.run --rounds 200 --seed 1``: kill leaders under load while directories fail, and judge it.
+
+Prints a line for each round and JSON at the end.  When something is wrong the folder is kept: the history, the group, the
+output of the candidates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from replitree.bench.report import quantile
+from tests.machines.rounds.harness import run
+
+
+def main() -> int:
+    """Do the rounds; 0 when nothing is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dir", type=Path, help="work below this folder")
+    arguments = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # candidates are started often
+    place = Path(tempfile.mkdtemp(prefix=f"replitree-rounds-{arguments.seed}-", dir=arguments.dir))
+    try:
+        report = run(place / "run", arguments.rounds, arguments.seed, lambda line: print(line, flush=True))
+    except Exception:  # noqa: BLE001 - whatever it is, the run has failed
+        traceback.print_exc()
+        print(f"FAILED: seed {arguments.seed}; everything is in {place}", flush=True)
+        return 1
+    shutil.rmtree(place, ignore_errors=True)
+    found = dataclasses.asdict(report)
+    times = found.pop("take_overs_s")
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("max", 1.0)):
+        found[f"take_over_{name}_s"] = round(quantile(times, share), 3)
+    print(json.dumps(found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

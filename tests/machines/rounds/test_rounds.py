@@ -1,0 +1,43 @@
+"""A few rounds of take-over with every kind of fault; and the reckoning finds what it is there for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.machines.rounds.harness import run
+from tests.machines.rounds.load import Acknowledged, broken
+
+
+@pytest.mark.system
+@pytest.mark.timeout(600)
+def test_killed_leaders_under_load_with_failing_directories_lose_nothing(tmp_path: Path) -> None:
+    report = run(tmp_path / "run", rounds=4, seed=1, say=lambda _: None)
+    assert report.rounds == 4
+    assert report.acknowledged > 40
+    assert report.reads > 0
+    assert report.searched > 0
+
+
+def acknowledged(
+    number: int, version: int, generation: int, call_s: float = 0.0, answer_s: float = 1.0
+) -> Acknowledged:
+    """A change that a client heard to be done."""
+    return Acknowledged(number, version, generation, call_s, answer_s)
+
+
+@pytest.mark.parametrize(
+    ("changes", "final", "what"),
+    [
+        ([acknowledged(7, 1, 1), acknowledged(8, 2, 2)], [7, 8], None),
+        ([acknowledged(7, 1, 1)], [], "is lost"),
+        ([acknowledged(7, 1, 1)], [8, 7], "is lost"),
+        ([acknowledged(7, 1, 1)], [7, 7], "twice"),
+        ([acknowledged(7, 1, 2), acknowledged(8, 2, 1)], [7, 8], "of a later generation"),
+        ([acknowledged(7, 1, 1, 2.0, 3.0), acknowledged(8, 2, 2, 0.0, 1.0)], [7, 8], "a later one had acknowledged"),
+    ],
+)
+def test_what_can_not_be_is_found(changes: list[Acknowledged], final: list[int], what: str | None) -> None:
+    found = broken(changes, final)
+    assert (found is None) if what is None else (found is not None and what in found)

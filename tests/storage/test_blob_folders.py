@@ -1,0 +1,72 @@
+"""A group of directories and its file: made, opened, a member away and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replitree.errors import BadInput, StoreError, UnsupportedFormat
+from replitree.storage.blob_folders import NAME, make_group, open_group, read_group
+
+
+def test_group_is_made_and_opened(tmp_path: Path) -> None:
+    made = make_group(tmp_path / "g", "mine")
+    assert (made.quorum.members, made.quorum.write) == (3, 2)
+    assert read_group(tmp_path / "g") == made
+    opened = open_group(tmp_path / "g")
+    assert (opened.group, opened.obstacles) == ("mine", (None, None, None))
+    opened.groups.close()
+
+
+def test_members_may_lie_anywhere(tmp_path: Path) -> None:
+    places = [tmp_path / f"disk{number}" / "blobs" for number in range(3)]
+    for place in places:
+        place.parent.mkdir()
+    made = make_group(tmp_path / "g", members=places)
+    assert [each.folder for each in made.members] == [str(place) for place in places]
+    opened = open_group(tmp_path / "g")
+    assert opened.obstacles == (None, None, None)
+    opened.groups.close()
+
+
+def test_group_is_not_made_twice(tmp_path: Path) -> None:
+    make_group(tmp_path / "g")
+    with pytest.raises(BadInput, match="already"):
+        make_group(tmp_path / "g")
+
+
+def test_member_that_is_away_is_let_in_when_it_is_back(tmp_path: Path) -> None:
+    make_group(tmp_path)
+    (tmp_path / "1").rename(tmp_path / "away")
+    opened = open_group(tmp_path)
+    assert [obstacle is None for obstacle in opened.obstacles] == [True, False, True]
+    assert not opened.readmit()
+    (tmp_path / "away").rename(tmp_path / "1")
+    assert opened.readmit()
+    assert opened.obstacles == (None, None, None)
+    assert not opened.readmit()
+    opened.groups.close()
+
+
+def test_group_with_too_few_members_is_not_opened(tmp_path: Path) -> None:
+    make_group(tmp_path)
+    for number in (0, 1):
+        (tmp_path / str(number)).rename(tmp_path / f"away{number}")
+    with pytest.raises(StoreError, match="2 of 3 members are needed"):
+        open_group(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "match"),
+    [
+        (None, BadInput, "make a group with"),
+        ("{", BadInput, "can't be read"),
+        ('{"format": 2, "group": "g", "write": 1, "members": []}', UnsupportedFormat, "upgrade"),
+    ],
+)
+def test_file_that_is_none_is_refused(tmp_path: Path, text: str | None, error: type[Exception], match: str) -> None:
+    if text is not None:
+        (tmp_path / NAME).write_text(text)
+    with pytest.raises(error, match=match):
+        read_group(tmp_path)

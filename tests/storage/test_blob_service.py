@@ -1,0 +1,202 @@
+"""What can happen between a member behind a blob service and its client: who may ask, and what is lost or late on the way."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from replitree.errors import BadInput, NotAuthorized, StoreError
+from replitree.replica.blob_service import BlobService
+from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
+from replitree.storage.blob_member import MemoryMember, Standing
+from replitree.storage.blob_remote import RemoteMember
+from replitree.storage.blob_wire import PATH, decode_message, encode_message
+from replitree.tablet.effects import Overtaken
+from replitree.tablet.ids import BlobId, Generation
+from replitree.tablet.member import AskFence, Contents, Done, Failed, FenceIs, Raise, Reply, Scan, Write
+from tests.faults.proxy import HELD, Link, Network
+from tests.storage.blob_providers import GROUP, TABLET, blob_id, fence
+from tests.storage.blob_service_provider import PATIENCE_S, TOKEN, Services
+from tests.waiting import wait_for
+
+ALL = Scan(blob_id(1, 0), blob_id(9, 0))
+IMPATIENCE_S = 0.2
+
+
+@pytest.fixture
+def services() -> Iterator[Services]:
+    services = Services()
+    yield services
+    services.close()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> BlobDirectory:
+    make_blob_directory(tmp_path / "0", GROUP, 0, "d0")
+    return BlobDirectory(tmp_path / "0")
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    network = Network()
+    yield network
+    network.close()
+
+
+@pytest.fixture
+def linked(services: Services, directory: BlobDirectory, network: Network) -> Iterator[tuple[RemoteMember, Link]]:
+    """A client that gives up soon, and its way to the service."""
+    port = int(services.start(directory).rpartition(":")[2])
+    link = network.link("client", "service")
+    front = network.front({"": link}, 0, port)
+    member = RemoteMember(f"127.0.0.1:{front}", TOKEN, IMPATIENCE_S)
+    yield member, link
+    member.close()
+
+
+def write(member: RemoteMember | BlobDirectory, step: int, generation: int = 1) -> Reply:
+    """Write a small blob."""
+    return member.answer(Write(((blob_id(generation, step), b"x"),)))
+
+
+def names(member: RemoteMember | BlobDirectory) -> list[BlobId]:
+    """Read everything."""
+    reply = member.answer(ALL)
+    assert isinstance(reply, Contents), reply
+    return [blob for blob, _ in reply.blobs]
+
+
+def test_lost_answer_is_a_doubt_and_the_blob_may_be_there(
+    linked: tuple[RemoteMember, Link], directory: BlobDirectory
+) -> None:
+    member, link = linked
+    assert write(member, 1) == Done()
+    link.impose(HELD, up=False)
+    reply = write(member, 2)
+    assert isinstance(reply, Failed)
+    assert "may be done" in reply.reason
+    assert names(directory) == [blob_id(1, 1), blob_id(1, 2)]
+    link.lift(HELD, up=False)
+    assert write(member, 2) == Done()
+
+
+def test_request_that_comes_late_meets_the_fence(linked: tuple[RemoteMember, Link], directory: BlobDirectory) -> None:
+    member, link = linked
+    link.impose(HELD, down=False)
+    assert isinstance(write(member, 1), Failed)
+    assert isinstance(write(member, 1, generation=2), Failed)
+    assert directory.answer(Raise(TABLET, fence(1))) == Done()
+    assert names(directory) == []
+    link.lift(HELD, down=False)
+    wait_for(lambda: names(directory) == [blob_id(2, 1)], "the late blob that no fence forbids is there")
+    assert write(member, 1) == Overtaken(Generation(1))
+    assert names(directory) == [blob_id(2, 1)]
+
+
+def test_service_that_can_not_be_reached_is_a_doubt_for_every_question(linked: tuple[RemoteMember, Link]) -> None:
+    member, link = linked
+    link.refuse(refusing=True)
+    replies = (write(member, 1), member.answer(ALL), member.standing(), member.admit(1), member.remember((1,)))
+    assert all(isinstance(each, Failed) for each in replies)
+    link.refuse(refusing=False)
+    assert member.answer(ALL) == Contents()
+
+
+def test_connection_that_was_closed_is_opened_anew(linked: tuple[RemoteMember, Link]) -> None:
+    member, link = linked
+    assert write(member, 1) == Done()
+    link.reset()
+    assert write(member, 2) == Done()
+    assert names(member) == [blob_id(1, 1), blob_id(1, 2)]
+
+
+def test_late_opening_does_not_make_a_member_forget(services: Services, directory: BlobDirectory) -> None:
+    member = RemoteMember(services.start(directory), TOKEN)
+    for session, seen in ((5, (5, 5, 4)), (4, (4, 4, 4))):
+        assert member.admit(session) == Done()
+        assert member.remember(seen) == Done()
+    assert member.standing() == Standing("d0", 5, (5, 5, 4))
+    member.close()
+
+
+@pytest.mark.parametrize("token", ["", "wrong", f"{TOKEN}s"])
+def test_without_the_token_nothing_is_done(services: Services, directory: BlobDirectory, token: str) -> None:
+    member = RemoteMember(services.start(directory), token)
+    for reply in (write(member, 1), member.answer(AskFence(TABLET)), member.admit(7)):
+        assert isinstance(reply, Failed)
+        assert "the token is missing or wrong" in reply.reason
+        assert TOKEN not in reply.reason
+    assert names(directory) == []
+    assert directory.standing() == Standing("d0", 0, ())
+    member.close()
+
+
+def test_service_without_a_token_does_not_start() -> None:
+    with pytest.raises(NotAuthorized, match="--token-file"):
+        BlobService(MemoryMember("m"), "")
+
+
+def test_port_that_is_taken_is_told(services: Services) -> None:
+    port = int(services.start(MemoryMember("m")).rpartition(":")[2])
+    with pytest.raises(StoreError, match="name another port"):
+        services.start(MemoryMember("m"), port)
+
+
+def _damaged(message: bytes) -> bytes:
+    return bytes([message[0] ^ 1]) + message[1:]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [(_damaged, "damaged on its way"), (lambda _: b"", "damaged on its way"), (lambda _: b"x" * 40, "damaged")],
+)
+def test_message_that_was_changed_is_not_obeyed(
+    services: Services, directory: BlobDirectory, change: Callable[[bytes], bytes], problem: str
+) -> None:
+    address = services.start(directory)
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
+    body = change(encode_message(Write(((blob_id(1, 1), b"x"),))))
+    connection.request("POST", PATH, body, {"Authorization": f"Bearer {TOKEN}"})
+    with connection.getresponse() as response:
+        assert response.status == 400
+        assert problem in response.read().decode()
+    connection.close()
+    assert names(directory) == []
+
+
+def test_answer_that_is_none_is_a_doubt(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = MemoryMember("m")
+    member = RemoteMember(services.start(held), TOKEN)
+    monkeypatch.setattr(held, "answer", lambda _: FenceIs(None))
+    for reply in (member.answer(ALL), write(member, 1)):
+        assert isinstance(reply, Failed)
+        assert "something else" in reply.reason
+    member.close()
+
+
+def test_only_questions_are_answered(services: Services) -> None:
+    address = services.start(MemoryMember("m"))
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
+    connection.request("POST", PATH, encode_message(Done()), {"Authorization": f"Bearer {TOKEN}"})
+    with connection.getresponse() as response:
+        assert isinstance(decode_message(response.read()), Failed)
+    connection.request("GET", "/health")
+    with connection.getresponse() as response:
+        assert (response.status, response.read()) == (200, b'{"incarnation": "m"}')
+    connection.close()
+
+
+def test_message_of_a_newer_version_is_told() -> None:
+    class Unheard:
+        """Not known to this version."""
+
+    with pytest.raises(BadInput, match="same version"):
+        decode_message(encode_message(_as_message(Unheard)))
+
+
+def _as_message(kind: type) -> Write:
+    """Make a write that calls itself something else."""
+    return type(kind.__name__, (Write,), {})(((blob_id(1, 1), b"x"),))  # type: ignore[no-any-return]

@@ -1,0 +1,84 @@
+"""The thread of a member: a member that is far behind gets no more blobs, and catches up."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from typing_extensions import override
+
+from replitree.storage import blob_group
+from replitree.storage.blob_group import BlobGroups, MemberThread
+from replitree.storage.blob_member import MemoryMember
+from replitree.tablet.effects import Blobs, Get, InDoubt, Procedure
+from replitree.tablet.member import AskFence, Done, Failed, FenceIs, Look, Reply, Request, Write
+from replitree.tablet.quorum import Quorum
+from tests.tablet.building import GROUP, TABLET, entry_id
+from tests.tablet.runtime.group import Gated
+
+
+def test_member_that_is_far_behind_gets_no_more_blobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blob_group, "BACKLOG_BYTES", 2 << 20)
+    member = Gated("slow")
+    thread = MemberThread(member)
+    member.gate.clear()
+    first, second = (thread.ask(Write(((entry_id(1, step), bytes(1 << 20)),))) for step in (1, 2))
+    assert thread.ask(Write(((entry_id(1, 3), b"x"),))).result(0) == Failed("it is 2 MiB behind")
+    asked = thread.ask(AskFence(TABLET))
+    member.gate.set()
+    assert (first.result(10), second.result(10), asked.result(10)) == (Done(), Done(), FenceIs(None))
+    assert thread.ask(Write(((entry_id(1, 3), b"x"),))).result(10) == Done()
+    thread.close()
+
+
+def test_obstacle_comes_and_goes() -> None:
+    thread = MemberThread(Gated("away"), "it is away")
+    assert thread.ask(AskFence(TABLET)).result(10) == Failed("it is away")
+    thread.set_obstacle(None)
+    assert thread.ask(AskFence(TABLET)).result(10) == FenceIs(None)
+    thread.close()
+
+
+class Slow(MemoryMember):
+    """A member that reads when it is let."""
+
+    def __init__(self, incarnation: str) -> None:
+        super().__init__(incarnation)
+        self.gate = threading.Event()
+
+    @override
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked, when the gate is open."""
+        if isinstance(request, Look):
+            self.gate.wait()
+        return super().answer(request)
+
+
+def test_long_read_is_waited_for_longer_than_silence() -> None:
+    members = [Slow(str(number)) for number in range(3)]
+    threads = [MemberThread(member) for member in members]
+    groups = BlobGroups({GROUP: (Quorum(GROUP, 3, 2), threads)}, patience_s=0.2)
+
+    def open_two() -> None:
+        for member in members[:2]:
+            member.gate.set()
+
+    opening = threading.Timer(0.5, open_two)
+    opening.start()
+    assert isinstance(groups.run(_get()), Blobs)
+    members[2].gate.set()
+    opening.join()
+    groups.close()
+
+
+def test_read_that_nobody_answers_is_a_doubt_in_the_end() -> None:
+    members = [Slow(str(number)) for number in range(3)]
+    groups = BlobGroups({GROUP: (Quorum(GROUP, 3, 2), [MemberThread(each) for each in members])}, patience_s=0.01)
+    assert isinstance(groups.run(_get()), InDoubt)
+    for member in members:
+        member.gate.set()
+    groups.close()
+
+
+def _get() -> Procedure[object]:
+    return (yield Get(GROUP, (entry_id(1, 1),)))

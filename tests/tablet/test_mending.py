@@ -1,0 +1,52 @@
+"""A new leader restores what a member missed, however old, as far as anybody has it."""
+
+from __future__ import annotations
+
+from replitree.tablet.commit import Draft
+from replitree.tablet.effects import Fence, InDoubt
+from replitree.tablet.election import Elected
+from replitree.tablet.ids import Generation
+from replitree.tablet.mending import BLOBS_AT_ONCE, blobs_of, mend
+from tests.tablet.building import TABLET, data_id, entry_id
+from tests.tablet.cluster import Cluster
+
+
+def test_member_that_was_away_gets_everything() -> None:
+    cluster = Cluster()
+    ledger = cluster.lead(reachable=(0, 1))[0]
+    reference = data_id(1, 1)
+    ledger = cluster.commit(ledger, Draft(parallel=((reference, b"body"),)), at=(0, 1))
+    for _ in range(3):
+        ledger = cluster.commit(ledger, at=(0, 1))
+    elected = cluster.stand()
+    assert isinstance(elected, Elected)
+    assert cluster.copies(entry_id(1, 2)) == [0, 1]  # known to be confirmed, so the recovery left it
+    fence = Fence(Generation(1), "c2")
+    blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
+    assert cluster.run(mend(cluster.channels, fence, blobs)) is None
+    for blob in (entry_id(1, 0), entry_id(1, 2), reference):
+        assert cluster.copies(blob) == [0, 1, 2]
+
+
+def test_nothing_is_called_whole_when_too_few_answer() -> None:
+    cluster = Cluster()
+    cluster.commit(cluster.lead()[0])
+    elected = cluster.stand()
+    assert isinstance(elected, Elected)
+    cluster.reachable = (2,)
+    blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
+    found = cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs))
+    assert isinstance(found, InDoubt)
+
+
+def test_it_is_done_a_few_blobs_at_a_time() -> None:
+    cluster = Cluster()
+    ledger = cluster.lead()[0]
+    for _ in range(BLOBS_AT_ONCE + 1):
+        ledger = cluster.commit(ledger, at=(0, 1))
+    elected = cluster.stand()
+    assert isinstance(elected, Elected)
+    asked = cluster.asked
+    blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
+    assert cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs)) is None
+    assert cluster.asked - asked == 2 * 2  # read, and written to the member that missed them

@@ -1,0 +1,50 @@
+"""The model of leases is explored to its end; every broken lease is caught, on a way of known length."""
+
+from __future__ import annotations
+
+import pytest
+
+from replitree.verify.beside import explore_beside, list_beside
+from replitree.verify.leases.model import Model, explore
+from replitree.verify.leases.mutants import MUTANTS, mutated
+
+STEPS = {
+    "not-waited-for": 8,
+    "waited-for-once": 10,
+    "not-in-the-log": 8,
+    "not-given-up": 10,
+    "counted-from-the-answer": 12,
+    "begins-when-sent": 6,
+    "waited-from-before-the-fence": 12,
+    "clock-that-stands-while-suspended": 12,
+    "wall-clock": 10,
+}
+QUICK = ("not-waited-for", "waited-for-once", "not-in-the-log", "begins-when-sent")
+
+
+@pytest.mark.slow
+def test_model_is_explored_to_its_end() -> None:
+    found = explore(Model())
+    assert found.trace == ()
+    assert (found.states, found.moves) == (222_094, 564_630)
+    assert {"read by lease", "it acknowledges something", "the leader gives its lease up"} <= found.probes
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in STEPS]
+)
+def test_mutant_is_caught(name: str) -> None:
+    with mutated(MUTANTS[name]):
+        found = explore(MUTANTS[name].model)
+    assert len(found.trace) == STEPS[name]
+
+
+def test_model_is_known_by_name() -> None:
+    (listed,) = [each for each in list_beside() if each["name"] == "lease"]
+    assert listed["mutants"] == list(MUTANTS)
+    found = explore_beside("lease", "not-waited-for")
+    assert [each["invariant"] for each in found.violations] == ["I14"]
+
+
+def test_everything_is_pinned() -> None:
+    assert set(STEPS) == set(MUTANTS)

@@ -1,0 +1,109 @@
+"""What the search leaves out changes nothing: compared with searches that leave nothing out, on small models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from replitree.verify.tablets import space as module
+from replitree.verify.tablets.forgetting import is_dead
+from replitree.verify.tablets.models import MODELS
+from replitree.verify.tablets.space import ASKING, LEADING, Space, World
+
+Canonical = Callable[[Space, World], World]
+
+SYMMETRIC = ("same_generation_of_two", "failing", "window")
+FORGETFUL = ("same_generation", "any_order", "store_references")
+"""Models without absences: a member comes back for a message that could be forgotten, too, and nobody notices."""
+
+
+def as_it_is(_: Space, world: World) -> World:
+    """Leave every state as it is."""
+    return world
+
+
+def reachable(space: Space, canonical: Canonical) -> set[World]:
+    """Visit every state."""
+    first = canonical(space, space.first())
+    visited, waiting = {first}, [first]
+    while waiting:
+        for found, _ in space.successors(waiting.pop()):
+            after = canonical(space, found)
+            if after not in visited:
+                visited.add(after)
+                waiting.append(after)
+    return visited
+
+
+def asked_once(space: Space, worlds: Iterable[World]) -> set[World]:
+    """Return the states in which no procedure remembers which member said what; the others are left in their order."""
+    fresh = space._fresh  # noqa: SLF001 - which states are reordered is what is tested
+
+    def is_fresh(world: World) -> bool:
+        carries = [position[2] for position in world.seats if position[0] == ASKING]
+        carries += [work.carry for position in world.seats if position[0] == LEADING for work in position[3]]
+        return all(carry in fresh for carry in carries)
+
+    return {world for world in worlds if is_fresh(world)}
+
+
+def forgetting(space: Space, world: World) -> World:
+    """Leave out the messages that can't change anything any more."""
+    late = tuple(
+        (number, request)
+        for number, request in world.late
+        if not is_dead(space.holdings[world.held[number]], space.requests[request])
+    )
+    return world._replace(late=late)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_states_that_differ_in_the_numbers_of_members_are_one(name: str) -> None:
+    space = Space(MODELS[name])
+    plain, reduced = reachable(space, as_it_is), reachable(space, Space.canonical)
+    assert len(reduced) < len(plain)
+    assert {space.canonical(world) for world in asked_once(space, plain)} == asked_once(space, reduced)
+
+
+@pytest.mark.slow
+def test_reordering_that_loses_something_is_noticed() -> None:
+    def forgetful(space: Space, world: World) -> World:
+        return space.canonical(world)._replace(late=())
+
+    space = Space(MODELS["failing"])
+    plain, reduced = reachable(space, as_it_is), reachable(space, forgetful)
+    assert {space.canonical(world) for world in asked_once(space, plain)} != asked_once(space, reduced)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORGETFUL)
+def test_messages_that_are_forgotten_would_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reduced = Space(MODELS[name])
+    states = reachable(reduced, as_it_is)
+    monkeypatch.setattr(module, "is_dead", lambda *_: False)
+    plain = Space(MODELS[name])
+    found = reachable(plain, as_it_is)
+    assert len(found) > len(states)
+    assert {told(plain, forgetting(plain, world)) for world in found} == {told(reduced, world) for world in states}
+
+
+@pytest.mark.slow
+def test_message_that_is_forgotten_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Space(MODELS["any_order"])
+    states = {told(whole, world) for world in reachable(whole, as_it_is)}
+    monkeypatch.setattr(module, "is_dead", lambda *_: True)
+    hasty = Space(MODELS["any_order"])
+    assert {told(hasty, world) for world in reachable(hasty, as_it_is)} != states
+
+
+def told(space: Space, world: World) -> tuple[object, ...]:
+    """Return a state without the numbers that a space gives to what it has met."""
+    return (
+        tuple(space.holdings[number] for number in world.held),
+        world.absent,
+        tuple((member, space.requests[request]) for member, request in sorted(world.late, key=str)),
+        *(world.acked, world.elected, world.left),
+        tuple(position[0] for position in world.seats),
+    )
