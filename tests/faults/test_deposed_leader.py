@@ -44,7 +44,8 @@ def lead(cluster: FaultCluster, server: str) -> None:
     while (leader := ensemble.leader()) != wanted:
         if leader is not None:
             ensemble.kill_server(leader)
-            wait_for(lambda before=leader: ensemble.leader() not in (None, before), "another server leads")
+            gone = (None, leader)
+            wait_for(lambda: ensemble.leader() not in gone, "another server leads")  # noqa: B023 - it is awaited
             ensemble.start_server(leader, wait=True)
 
 

@@ -12,7 +12,6 @@ import obstore
 import pytest
 
 from replitree.errors import StoreError
-from replitree.storage.blob_fresh import FreshReads
 from replitree.storage.blob_group import BlobGroups, MemberPool
 from replitree.storage.blob_member import BlobMember, open_members
 from replitree.storage.blob_store import STATE_KEY, BlobStore, blob_of, key_of, make_blob_store, open_blob_store
@@ -24,6 +23,7 @@ from replitree.tablet.election import Candidate, Elected, NotElected, stand
 from replitree.tablet.ids import BlobId, Channel, Generation, Step, TabletId, log_entry
 from replitree.tablet.member import Contents, Done, Failed, Look, Raise, Request, Scan, Sweep, Swept, Write
 from replitree.tablet.quorum import Quorum
+from replitree.tablet.runtime.fresh import FreshReads
 from tests.storage.blob_providers import GROUP, TABLET, at, blob_id, fence
 from tests.storage.blob_store_providers import Faults
 from tests.storage.objects.conftest import KEYS

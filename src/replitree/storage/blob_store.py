@@ -23,7 +23,6 @@ import msgspec
 
 from replitree.errors import NotAuthorized, StoreError, UnsupportedFormat
 from replitree.storage.blob_frames import frame_of, scan
-from replitree.storage.blob_fresh import FreshReads
 from replitree.storage.blob_member import Standing
 from replitree.storage.blob_state import DirectoryState, decode_state, encode_state
 from replitree.storage.objects import (
@@ -37,6 +36,7 @@ from replitree.storage.objects import (
 from replitree.tablet import store
 from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, Step, TabletId
 from replitree.tablet.member import Done, Failed, Holdings, Reply, Request
+from replitree.tablet.runtime.fresh import FreshReads
 
 STATE_KEY = "state"
 BLOBS_PREFIX = "blobs"

@@ -10,6 +10,7 @@ That an entry was stored proves it not: what was sent before a fence may be stor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import FencedUpTo, InDoubt, Overtaken, Procedure, ReadFence
@@ -21,7 +22,11 @@ class Leads:
     """Nobody later was active when the probe began."""
 
 
-def probe(channels: Channels, generation: Generation) -> Procedure[Leads | Overtaken | InDoubt]:
+Probed: TypeAlias = Leads | Overtaken | InDoubt
+"""What a probe found."""
+
+
+def probe(channels: Channels, generation: Generation) -> Procedure[Probed]:
     """Ask whether a generation's leader still is the last."""
     known = yield ReadFence(channels.group(LOG, generation), channels.tablet)
     assert isinstance(known, FencedUpTo | InDoubt)

@@ -16,10 +16,10 @@ from replitree.tablet import lease
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import InDoubt, Overtaken
 from replitree.tablet.ids import Generation
-from replitree.tablet.probing import Leads, probe
+from replitree.tablet.probing import Leads, Probed, probe
 from replitree.tablet.runtime.commits import NOTHING, Commits, end_of
+from replitree.tablet.runtime.fresh import FreshReads
 from replitree.tablet.runtime.performing import Groups, store_one
-from replitree.tablet.runtime.reads import Probed, SharedProbe
 from replitree.tablet.runtime.settings import Settings
 from replitree.tablet.runtime.upkeep import Upkeep
 
@@ -92,7 +92,7 @@ class Tablet(Generic[State]):
         self._commits = commits
         self._upkeep = upkeep
         self._settings = settings
-        self._probe = SharedProbe(self._send_probe)
+        self._probe = FreshReads(self._send_probe)
         self._stop = threading.Event()
         self._snapshots = threading.Lock()
         works = [self._fly] * settings.limits.flights + [self._keep_up]
@@ -181,7 +181,7 @@ class Tablet(Generic[State]):
             return (commits.state,) if lease.may_answer(commits.tenure, self._settings.clock()) else None
 
     def _by_quorum(self) -> State:
-        match self._probe.wait():
+        match self._probe.read():
             case Leads():
                 with self._commits.changed:
                     self._commits.check_leading()

@@ -17,10 +17,11 @@ from replitree.tablet.entries import LogEntry
 from replitree.tablet.ids import NOTHING, BlobId, GenStep, Step, log_entry
 from replitree.tablet.machine import Machine
 from replitree.tablet.mending import blobs_of, mend
+from replitree.tablet.probing import Probed
 from replitree.tablet.recovery import Accepted, own_references
 from replitree.tablet.runtime.commits import Commits, end_of
+from replitree.tablet.runtime.fresh import FreshReads
 from replitree.tablet.runtime.performing import Groups, store_all, store_one
-from replitree.tablet.runtime.reads import SharedProbe
 
 State = TypeVar("State")
 
@@ -71,9 +72,9 @@ class Upkeep(Generic[State]):
         self._cookie = 1
         self._uncollected: tuple[Collection, ...] = ()
 
-    def look(self, probe: SharedProbe) -> None:
+    def look(self, probe: FreshReads[Probed]) -> None:
         """Learn of it if somebody else leads."""
-        found = probe.wait()
+        found = probe.read()
         if isinstance(found, Overtaken):
             self._commits.end(end_of(found))
 
