@@ -16,14 +16,17 @@
     │   ├── ReadOnly
     │   ├── TooFewReplicas
     │   ├── QuorumNotReached
+    │   ├── NotLeader           this process does not lead the tablet; ask the one that does
     │   └── TooManyParts
     ├── OutcomeUnknown          the insert may have happened; repeat it with the same token
+    ├── CommandUnknown          a tablet's command may have been carried out; read the state before it is repeated
     ├── SnapshotExpired         parts of the snapshot are gone; take a new one
     │   └── LeaseLost           nobody keeps the snapshot's parts any more
     ├── ReplicaBusy             another live process has this replica's name
     ├── ReplicaReplaced         another process took over this replica's name
     ├── StoreError              disk full or failing
-    │   └── CorruptPart
+    │   ├── CorruptPart
+    │   └── TabletDamaged       confirmed entries of a tablet can't be found; an operator must look
     ├── UnsupportedFormat       written by a newer replitree
     └── JavaMissing
 """
@@ -87,6 +90,20 @@ class QuorumNotReached(Unavailable):
     """Too few replicas had the insert in time: it was taken back on all of them, for good.  Insert it again."""
 
 
+class NotLeader(Unavailable):
+    """The tablet is led by another process: certainly nothing was done here.  Ask the one that leads.
+
+    Attributes
+    ----------
+    generation
+        The generation that was met in its place, or None.
+    """
+
+    def __init__(self, message: str, generation: int | None = None) -> None:
+        super().__init__(message)
+        self.generation = generation
+
+
 class TooManyParts(Unavailable):
     """A partition has too many parts; insert larger blocks or less often."""
 
@@ -103,6 +120,10 @@ class OutcomeUnknown(ReplitreeError):
     def __init__(self, message: str, token: str) -> None:
         super().__init__(message)
         self.token = token
+
+
+class CommandUnknown(ReplitreeError):
+    """A tablet's command may have been carried out, or may yet be.  Read the state of the next leader before it is repeated."""
 
 
 class SnapshotExpired(ReplitreeError):
@@ -127,6 +148,10 @@ class StoreError(ReplitreeError):
 
 class CorruptPart(StoreError):
     """A part's files do not match their checksums."""
+
+
+class TabletDamaged(StoreError):
+    """Confirmed entries of a tablet can't be found.  Bring members that are away back; look with `replitree tablet verify`."""
 
 
 class UnsupportedFormat(ReplitreeError):

@@ -343,3 +343,12 @@ def test_status_shows_which_parts_reads_do_not_show(run: Run, r1: FakeReplica) -
     ran = run("status", "t", *URL)
     assert "r1 lacks 5 parts, broken or gone (all_0_0_0, all_1_1_0, all_2_2_0, …)" in ran.out
     assert len(run("status", "t", *URL, "--json").json["tables"][0]["replicas"][0]["lacking"]) == 5
+
+
+def test_storage_is_made_and_shown(run: Run, r1: FakeReplica) -> None:
+    assert run("table", "show", "t", *URL, "--json").json["storage"] == "local"
+    assert "storage" in run("table", "show", "t", *URL).out
+    ran = run("table", "create", "u", "--schema", "k int", "--storage", "s3://key:secret@lake/x", *URL)
+    assert ran.status == 2
+    assert "credentials" in ran.err
+    assert "secret@" not in ran.err

@@ -14,6 +14,7 @@ COMMANDS = [
     (),
     ("up",),
     ("server",),
+    ("blobd",),
     ("table",),
     ("table", "create"),
     ("table", "list"),
@@ -48,7 +49,7 @@ def test_every_command_has_help(run: Run, command: tuple[str, ...]) -> None:
 
 def test_commands_that_print_results_take_json(run: Run) -> None:
     for command in COMMANDS:
-        if command and command not in {("table",), ("verify",), ("bench",), ("server",)}:
+        if command and command not in {("table",), ("verify",), ("bench",), ("server",), ("blobd",)}:
             assert "--json" in run(*command, "--help").out, command
 
 

@@ -89,6 +89,8 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("status", "--url", "zk://127.0.0.1:99999/x"), "port"),
     # servers, checks, measurements, the demo
     (("server", "--config", "missing.toml"), "missing.toml"),
+    (("blobd", "--dir", "d", "--token-file", "broken.parquet", "--listen", "here"), "HOST:PORT"),
+    (("blobd", "--dir", "d"), "--token-file"),
     (("verify", "simulate", "--seeds", "10"), "0:1000"),
     (("verify", "simulate", "--seeds", "9:3"), "the first number below"),
     (("verify", "explore", "perpetual_motion"), "no model 'perpetual_motion'"),

@@ -19,6 +19,7 @@ from replitree.coordination.port import Coordination, make_root
 from replitree.protocol import layout
 from replitree.protocol.effects import Children, CoordinationEffect, Procedure
 from replitree.protocol.layout import Table
+from replitree.protocol.sharing import sharing_nodes
 from replitree.protocol.table import create_table
 from replitree.replica.config import Address, ServerConfig
 from replitree.replica.http_server import HttpServer
@@ -175,6 +176,7 @@ class Node:
         replica = self.table(table)
         _, parts = replica.progress.visible()
         found: list[int] = []
+        replica.store.bring(parts)
         for part in parts:
             for file in replica.store.manifest(part).files:
                 found += pq.read_table(replica.store.file_path(part, file.name), columns=["k"])["k"].to_pylist()
@@ -219,7 +221,8 @@ class InProcessCluster:
     ) -> TableDefinition:
         definition = define_table(name, schema, settings=settings or TableSettings(), **{"order_by": ["k"], **keys})
         path = Table(layout.table_path(ROOT, name))
-        self.run(create_table(path, definition.encode_metadata(), definition.encode_columns()))
+        more = sharing_nodes(path) if definition.is_shared else ()
+        self.run(create_table(path, definition.encode_metadata(), definition.encode_columns(), more))
         for node in self.nodes:
             wait_for(lambda node=node: self.is_active(node, name), f"{node.name} active")  # type: ignore[misc]
         return definition

@@ -24,9 +24,11 @@ import typer
 from replitree.cli import (
     aside,
     bench,
+    blobd,
     change,
     demo,
     doctor,
+    fsck,
     insert,
     optimize,
     repair,
@@ -35,6 +37,7 @@ from replitree.cli import (
     sql,
     status,
     table,
+    tablet,
     up,
     verify,
     version,
@@ -59,6 +62,7 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("server")(server.server)
+app.command("blobd")(blobd.blobd)
 for commands in (change.COMMANDS, aside.COMMANDS):
     for name, command in commands.items():
         table.app.command(name)(command)
@@ -70,7 +74,9 @@ app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 for name, command in repair.COMMANDS.items():
     app.command(name)(command)
+app.command("fsck")(fsck.fsck)
 app.command("restore")(restore.restore)
+app.add_typer(tablet.app, name="tablet")
 app.add_typer(verify.app, name="verify")
 app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)

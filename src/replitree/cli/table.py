@@ -43,11 +43,20 @@ Policy = Annotated[
         help='What merges make of rows with equal order keys: plain, "replacing(version)", "summing(a, b)".',
     ),
 ]
+Storage = Annotated[
+    str,
+    typer.Option(
+        "--storage",
+        metavar="WHERE",
+        help="local: on each replica's disk; or once for all of them, in the object store at a URL such as"
+        " s3://bucket/prefix?endpoint=https://host:port or file:///folder. Its credentials are the servers' own.",
+    ),
+]
 
 
 @app.command("create")
 @on_cluster
-def create(
+def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     name: Name,
     at: Cluster,
     schema: Schema = None,
@@ -56,6 +65,7 @@ def create(
     partition_by: PartitionBy = None,
     settings: Settings = None,
     policy: Policy = "plain",
+    storage: Storage = "local",
 ) -> None:
     """Create a table."""
     from replitree.storage.definition import define_table
@@ -64,10 +74,10 @@ def create(
         raise BadInput("say what the columns are: either --schema or --like")
     columns: Any = schema if schema is not None else open_rows(find_source(like or "", None)).schema
     order, partition, chosen = _split(order_by), _split(partition_by), parse_settings(settings or [])
-    define_table(name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy)
+    define_table(name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy, storage=storage)
     with at.connect() as connection:
         made = connection.create_table(
-            name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy
+            name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy, storage=storage
         )
         value = describe(made.definition)
     at.out.result(value, f"table {name} created: {len(value['columns'])} columns")
@@ -95,6 +105,7 @@ def show(name: Name, at: Cluster) -> None:
         return
     order, partition = ", ".join(value["order_by"]), ", ".join(value["partition_by"])
     keys = {"order by": order or "nothing", "partition by": partition or "nothing", "policy": value["policy"]}
+    keys["storage"] = value["storage"]
     out.fields(f"table {name}", {**keys, **value["settings"]})
     rows = [(column["name"], column["type"], column["nullable"]) for column in value["columns"]]
     out.table("columns", ("name", "type", "nulls"), rows)
@@ -162,6 +173,7 @@ def describe(definition: TableDefinition) -> dict[str, Any]:
         "order_by": list(definition.order_by),
         "partition_by": [transform.text for transform in definition.partition_by],
         "policy": definition.policy.text,
+        "storage": definition.storage,
         "schema_version": definition.schema_version,
         "settings": {name: getattr(definition.settings, name) for name in definition.settings.__struct_fields__},
     }

@@ -29,6 +29,7 @@ from replitree.protocol.insert import find_insert
 from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as TablePlace
 from replitree.protocol.run import run
+from replitree.protocol.sharing import sharing_nodes
 from replitree.protocol.table import Outcome, create_table, leave_table, mark_dropped, remove_table
 from replitree.replica.identity import decode_identity, machine_id
 from replitree.storage.definition import TableDefinition, decode_definition
@@ -152,6 +153,10 @@ class Catalog:
         """Run a procedure that asks for nothing but coordination, and return its value."""
         return self._session.run(procedure)
 
+    def perform(self, effect: Effect) -> Any:
+        """Perform one effect on coordination."""
+        return self._session.perform(effect)
+
     def place(self, name: str) -> TablePlace:
         """Return where a table's nodes are; the name is checked."""
         return TablePlace(layout.table_path(self._root, name))
@@ -250,7 +255,10 @@ class Catalog:
         place = self.place(definition.name)
         coordination = self._session.coordination()
         make_root(coordination, layout.tables(self._root))
-        outcome = self._session.run(create_table(place, definition.encode_metadata(), definition.encode_columns()))
+        more = sharing_nodes(place) if definition.is_shared else ()
+        outcome = self._session.run(
+            create_table(place, definition.encode_metadata(), definition.encode_columns(), more)
+        )
         if outcome is Outcome.DONE:
             return
         if outcome is Outcome.UNSETTLED:
@@ -281,7 +289,7 @@ class Catalog:
             present = self.replicas(name)
             for replica in present:
                 if not replica.active:  # it can't leave by itself; when it comes back it finds the table gone
-                    self._session.run(leave_table(Replica(place, replica.name)))
+                    self._session.run(leave_table(Replica(place, replica.name), shared=self.is_shared(place)))
             outcome = self._session.run(remove_table(place))
             if outcome is Outcome.DONE and not self._session.perform(Exists(place.path)):
                 return
@@ -291,6 +299,10 @@ class Catalog:
                     f"table {name!r} is being dropped, but replicas have not left it ({names}); drop it again"
                 )
             time.sleep(LOOK_S)
+
+    def is_shared(self, place: TablePlace) -> bool:
+        """Whether the parts of a table, also of one that is being dropped, lie in an object store."""
+        return bool(self._session.perform(Exists(layout.sharing(place))))
 
     def _is_dropped(self, place: TablePlace) -> bool:
         return bool(self._session.perform(Exists(layout.dropped(place))))

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -33,10 +33,14 @@ from replitree.client.table import Table
 from replitree.coordination.port import Coordination
 from replitree.coordination.url import parse_url
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
+from replitree.protocol.fsck import GRACE_S
 from replitree.protocol.recover import Survivor
-from replitree.storage.definition import TableDefinition, TableSettings, Transform, define_table
+from replitree.storage.definition import LOCAL, TableDefinition, TableSettings, Transform, define_table
 from replitree.storage.merge_policy import PLAIN, MergePolicy
 from replitree.verify.histories.recorder import Recorder
+
+if TYPE_CHECKING:
+    from replitree.client.fsck import FsckReport
 
 CREATE_S = 30.0
 """How long to wait for replicas to join a new table, in seconds."""
@@ -136,7 +140,7 @@ class Connection:
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
-    def create_table(
+    def create_table(  # noqa: PLR0913 - each is an option of one table
         self,
         name: str,
         schema: pa.Schema | str,
@@ -145,6 +149,7 @@ class Connection:
         partition_by: str | Transform | Sequence[str | Transform] = (),
         settings: _Settings = None,
         policy: str | MergePolicy = PLAIN,
+        storage: str = LOCAL,
         wait_replicas: int | None = None,
         timeout_s: float = CREATE_S,
     ) -> Table:
@@ -165,6 +170,10 @@ class Connection:
         policy
             What merges make of rows with equal order keys: ``"plain"`` (nothing), ``"replacing(version)"``,
             ``"summing(a, b)"``; see `replitree.storage.merge_policy`.
+        storage
+            Where the rows lie: ``"local"``, on each replica's disk, or the URL of an object store that all replicas reach,
+            which then has them once: ``"s3://bucket/prefix?endpoint=https://host:port"``, ``"file:///folder"``.  Credentials
+            are no part of it; see `replitree.storage.objects.location`.
         wait_replicas
             How many replicas to wait for; by default all of a local cluster's, or one.
         timeout_s
@@ -186,6 +195,7 @@ class Connection:
             partition_by=partition_by,
             settings=_settings_of(settings),
             policy=policy,
+            storage=storage,
         )
         self._http_client()  # without a token nothing is created
         self.catalog.create(definition)
@@ -259,6 +269,29 @@ class Connection:
             It has no such replica.
         """
         return check_parts(self.catalog, self._http_client(), table, replica)
+
+    def fsck(self, table: str, *, with_repair: bool = False, grace_s: float = GRACE_S) -> FsckReport:
+        """Compare a table's object store with coordination and the replicas' disks; it may run while the cluster works.
+
+        Parameters
+        ----------
+        with_repair
+            Repair what can be repaired without losing anything.
+        grace_s
+            How old something must be to count as left over, in seconds.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        BadInput
+            Its rows are on local disks, or its URL reaches another store from here.
+        Unavailable, NotAuthorized
+            The store did not answer, or refused.
+        """
+        from replitree.client.fsck import fsck
+
+        return fsck(self.catalog, self._http_client(), table, with_repair=with_repair, grace_s=grace_s)
 
     # --- how it is ----------------------------------------------------------------------------------------------------
 

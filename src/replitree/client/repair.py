@@ -108,12 +108,12 @@ def drop_replica(catalog: Catalog, table: str, name: str) -> None:
     Unavailable
         It was not finished; do it again.
     """
-    catalog.definition(table)
+    definition = catalog.definition(table)
     _check_replica(catalog, table, name)
     replica = Replica(catalog.place(table), name)
     outcome = Outcome.UNSETTLED
     for _ in range(ATTEMPTS_MAX):
-        outcome = catalog.run(drop_replica_procedure(replica))
+        outcome = catalog.run(drop_replica_procedure(replica, shared=definition.is_shared))
         if outcome not in (Outcome.UNSETTLED, Outcome.NOT_EMPTY):
             break
     match outcome:

@@ -338,6 +338,21 @@ def part(replica: Replica, name: str) -> str:
     return f"{replica_path(replica)}/parts/{name}"
 
 
+def sharing(table: Table) -> str:
+    """Return the node of a table whose parts lie in an object store; its value is the store's id."""
+    return f"{table.path}/zero_copy_s3"
+
+
+def all_writing(table: Table) -> str:
+    """Return the parent of the shares that are being written."""
+    return f"{table.path}/zero_copy_s3/writing"
+
+
+def writing(table: Table, name: str) -> str:
+    """Return the node of a share whose objects may be on their way, and that nobody owns yet."""
+    return f"{all_writing(table)}/{name}"
+
+
 def shares(table: Table) -> str:
     """Return the parent of all shares of objects."""
     return f"{table.path}/zero_copy_s3/shared"

@@ -30,7 +30,7 @@ Source: design 6; ``spec/zero_copy.md`` 1.5, 1.8, 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NewType, TypeAlias, TypeVar
 
@@ -51,11 +51,15 @@ from replitree.protocol.effects import (
     Refused,
     Sync,
     Unknown,
+    Version,
 )
 from replitree.protocol.layout import Replica, Table
 
 ShareId = NewType("ShareId", str)
 """Name of a share: unguessable, made anew by every attempt to write a part."""
+
+FRESH = Version(0)
+"""Version of the node of a share: it is made once, and never written again."""
 
 
 # --- effects on the object store ----------------------------------------------------------------------------------------------
@@ -186,7 +190,8 @@ def write_share(
     outcome = yield Commit(
         owner.proof,
         Create(layout.share(table, share)),
-        *(Create(owner.mark(each)) for each in (share, *borrowed)),
+        Create(owner.mark(share)),
+        *_marks(owner, borrowed),
         *register,
     )
     if isinstance(outcome, Refused):  # nobody else ever knew of these objects
@@ -209,7 +214,14 @@ def take_over(owner: Owner, shares: tuple[ShareId, ...], register: tuple[Operati
     looked = yield LookAtObjects(shares)
     if not isinstance(looked, ObjectsThere):
         return NotOwned(f"the objects can't be read from here: {looked.problem}")
-    return _owning((yield Commit(owner.proof, *(Create(owner.mark(each)) for each in shares), *register)))
+    return _owning((yield Commit(owner.proof, *_marks(owner, shares), *register)))
+
+
+def _marks(owner: Owner, shares: tuple[ShareId, ...]) -> Iterator[Operation]:
+    """Yield what marks shares of others."""
+    for each in shares:
+        yield Check(layout.share(owner.replica.table, each), FRESH)
+        yield Create(owner.mark(each))
 
 
 def _owning(outcome: Applied | Refused | Unknown) -> Owning:
@@ -233,8 +245,12 @@ class LetGo:
 
 
 def let_go(
-    owner: Owner, shares: tuple[ShareId, ...], deregister: tuple[Operation, ...]
-) -> Sharing[LetGo | NotOwned | InDoubt]:
+    owner: Owner,
+    shares: tuple[ShareId, ...],
+    deregister: tuple[Operation, ...],
+    *,
+    is_gone: bool = False,
+) -> Procedure[LetGo | NotOwned | InDoubt]:
     """Take a part's registration and its marks back, in one commit.
 
     Which shares have other owners is looked at first, and proved by the commit; when that has changed it is looked at again.
@@ -245,12 +261,15 @@ def let_go(
         The part, and all that it has.
     deregister
         What takes its registration back.
+    is_gone
+        The replica is not in the table any more, so that there is no epoch to prove, and nobody who could be this owner.
     """
+    proof = () if is_gone else (owner.proof,)
     while True:
         others = yield from _other_owners(owner, shares)
         last = tuple(share for share, other in zip(shares, others, strict=True) if other is None)
         outcome = yield Commit(
-            owner.proof,
+            *proof,
             *(
                 operation
                 for share, other in zip(shares, others, strict=True)
@@ -299,7 +318,7 @@ def _has_changed(owner: Owner, shares: Iterable[ShareId], operation: Operation, 
     return isinstance(operation, Check) and operation != owner.proof and operation.path not in marks
 
 
-def release(replica: Replica, epoch: Epoch) -> Sharing[LetGo | NotOwned | InDoubt]:
+def release(replica: Replica, epoch: Epoch) -> Procedure[LetGo | NotOwned | InDoubt]:
     """Delete every mark of a replica that is being dropped, of all its incarnations.
 
     Parameters
@@ -337,6 +356,7 @@ def work_off(table: Table) -> Sharing[tuple[ShareId, ...]]:
 
 
 __all__ = [
+    "FRESH",
     "DeleteObjects",
     "InDoubt",
     "LetGo",

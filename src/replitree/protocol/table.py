@@ -18,6 +18,7 @@ from replitree.protocol.effects import (
     Commit,
     Create,
     Delete,
+    Epoch,
     Exists,
     Get,
     GetMany,
@@ -32,6 +33,8 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.log import LogStart, LogValue, encode_log, read_start
+from replitree.protocol.share import LetGo, release
+from replitree.protocol.sharing import release_attempts
 
 DELETE_BATCH = 100
 """Nodes deleted in one commit."""
@@ -65,10 +68,10 @@ class Outcome(Enum):
     LAST_GOOD = "last good"
 
 
-def create_table(table: Table, metadata: bytes, columns: bytes) -> Procedure[Outcome]:
-    """Create a table's nodes.  After an unknown outcome the metadata, which name the table's id, tell whose it is."""
+def create_table(table: Table, metadata: bytes, columns: bytes, more: tuple[Create, ...] = ()) -> Procedure[Outcome]:
+    """Create a table's nodes, and `more`.  After an unknown outcome the metadata, with the table's id, tell whose it is."""
     path = table.path
-    outcome = yield Commit(*table_nodes(table, metadata, columns, encode_log(LogValue())))
+    outcome = yield Commit(*table_nodes(table, metadata, columns, encode_log(LogValue())), *more)
     match outcome:
         case Applied():
             return Outcome.DONE
@@ -102,22 +105,25 @@ def table_nodes(table: Table, metadata: bytes, columns: bytes, log: bytes) -> tu
     )
 
 
-def join_table(replica: Replica) -> Procedure[Outcome]:
+def join_table(replica: Replica, incarnation: str = "") -> Procedure[Outcome]:
     """Add a replica to a table.
+
+    `incarnation` tells it from others that had or will have its name; a table on local disks need not tell them apart.
 
     As long as the log is whole it starts at the first entry and gets the table by pulling.  Later it is a lost replica that
     has nothing yet: its first activation recovers it from another one.
 
     The commit changes `replicas`: who cleans the log meanwhile learns that there is a replica that it has not seen.
     """
-    table = replica.table
+    table, path = replica.table, layout.replica_path(replica)
+    named = (Set(path, incarnation.encode(), ANY_VERSION),) if incarnation else ()
     for _ in range(ATTEMPTS_MAX):
         if (yield Exists(layout.dropped(table))):
             return Outcome.DROPPED
         start = yield from read_start(table)
         if start is None:
             return Outcome.MISSING
-        outcome = yield Commit(*_join(replica, start))
+        outcome = yield Commit(*_join(replica, start), *named)
         match outcome:
             case Applied():
                 return Outcome.DONE
@@ -159,12 +165,14 @@ def mark_dropped(table: Table) -> Procedure[Outcome]:
     return Outcome.UNSETTLED
 
 
-def leave_table(replica: Replica) -> Procedure[Outcome]:
+def leave_table(replica: Replica, *, shared: bool = False) -> Procedure[Outcome]:
     """Take a replica out of its table, whether or not its process runs: the table is dropped, or a drop was cut off.
 
     First it is marked, in one commit: nothing is kept for it any more, and no process can activate it.  Then its nodes are
     deleted, the queue and the parts in batches, the rest in one commit.  Every step may be repeated by anybody, at any time: it
     proves that the mark is still there, so it can't touch a replica of the same name that has joined since.
+
+    `shared`: the table's parts lie in an object store; the replica's shares are let go of, too.
     """
     host, active, lost = (
         yield GetMany((layout.host(replica), layout.is_active(replica), layout.is_lost(replica)))
@@ -176,11 +184,13 @@ def leave_table(replica: Replica) -> Procedure[Outcome]:
         marked = yield Commit(*_mark_dropped(replica, host, lost), *gone)
         if not isinstance(marked, Applied):
             return Outcome.UNSETTLED
-    return (yield from _delete_replica(replica))
+    return (yield from _delete_replica(replica, shared=shared))
 
 
-def drop_replica(replica: Replica) -> Procedure[Outcome]:
+def drop_replica(replica: Replica, *, shared: bool = False) -> Procedure[Outcome]:
     """Take a dead replica out of its table for good; what was cut off half-way is finished by dropping again.
+
+    `shared` as of `leave_table`.
 
     Returns
     -------
@@ -203,15 +213,18 @@ def drop_replica(replica: Replica) -> Procedure[Outcome]:
         marked = yield Commit(*_mark_dropped(replica, host, lost), *good)
         if not isinstance(marked, Applied):
             return Outcome.UNSETTLED
-    return (yield from _delete_replica(replica))
+    return (yield from _delete_replica(replica, shared=shared))
 
 
-def finish_leaving(replica: Replica) -> Procedure[Outcome]:
-    """Delete what a drop of this replica that was cut off has left; nothing when it is not being dropped."""
+def finish_leaving(replica: Replica, *, shared: bool = False) -> Procedure[Outcome]:
+    """Delete what a drop of this replica that was cut off has left; nothing when it is not being dropped.
+
+    `shared` as of `leave_table`.
+    """
     host = yield Get(layout.host(replica))
     if host is None or host.value != DROPPED_HOST:
         return Outcome.DONE
-    return (yield from _delete_replica(replica))
+    return (yield from _delete_replica(replica, shared=shared))
 
 
 def _mark_dropped(replica: Replica, host: Node, lost: Node) -> tuple[Operation, ...]:
@@ -239,8 +252,10 @@ def good_replica(table: Table, besides: str) -> Procedure[tuple[Check, Check] | 
     return None
 
 
-def _delete_replica(replica: Replica) -> Procedure[Outcome]:
+def _delete_replica(replica: Replica, *, shared: bool) -> Procedure[Outcome]:
     marked = Check(layout.replica_dropped(replica), ANY_VERSION)
+    if shared and not (yield from _release_shares(replica, marked)):
+        return Outcome.UNSETTLED
     for parent in (layout.queue(replica), layout.parts(replica)):
         if not (yield from _delete_children(parent, marked)):
             return Outcome.UNSETTLED
@@ -256,6 +271,14 @@ def _delete_replica(replica: Replica) -> Procedure[Outcome]:
     return _left((yield Commit(marked, *(Delete(node, ANY_VERSION) for node in nodes))))
 
 
+def _release_shares(replica: Replica, marked: Check) -> Procedure[bool]:
+    """Let go of all shares of a replica that is being dropped; False when it has to be done again."""
+    host = yield Get(layout.host(replica))
+    if host is None or not (yield from release_attempts(replica, marked)):
+        return False
+    return isinstance((yield from release(replica, Epoch(host.version))), LetGo)
+
+
 def remove_table(table: Table) -> Procedure[Outcome]:
     """Delete the nodes of a dropped table that no replica is left of."""
     if (yield Children(layout.replicas(table))):
@@ -264,6 +287,11 @@ def remove_table(table: Table) -> Procedure[Outcome]:
     nodes: tuple[str, ...] = (yield Children(path)) or ()
     logs = tuple(f"{path}/{node}" for node in nodes if node.startswith("log."))
     unfinished = tuple(node for node in (layout.restoring(table),) if node.rpartition("/")[2] in nodes)
+    is_shared = layout.sharing(table).rpartition("/")[2] in nodes
+    sharing = (layout.all_garbage(table), layout.all_writing(table), layout.shares(table)) if is_shared else ()
+    for parent in sharing:
+        if not (yield from _delete_children(parent)):
+            return Outcome.UNSETTLED
     for parent in (
         *(layout.log(table), *logs, layout.open_logs(table)),
         *(layout.blocks(table), layout.results(table), layout.drops(table)),
@@ -288,6 +316,8 @@ def remove_table(table: Table) -> Procedure[Outcome]:
                 layout.metadata(table),
                 layout.dropped(table),
                 *unfinished,
+                *sharing,
+                *((layout.sharing(table),) if is_shared else ()),
                 path,
             )
         )

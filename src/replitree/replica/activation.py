@@ -32,6 +32,7 @@ from replitree.replica.old_parts import OldParts
 from replitree.replica.progress import Progress
 from replitree.replica.recovery import Recovery
 from replitree.replica.runner import Performer
+from replitree.replica.sharing import Sharing
 from replitree.replica.workers import Puller
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
@@ -42,6 +43,8 @@ class Host(Protocol):
 
     replica: Replica
     me: bytes
+    incarnation: str
+    sharing: Sharing | None
     performer: Performer
     progress: Progress
     puller: Puller
@@ -80,6 +83,8 @@ class Activation:
         if not self._swept:
             host.store.sweep()  # nobody else acts for this replica from now on
             self._swept = True
+        if host.sharing is not None:
+            host.sharing.open()
         host.recovery.stand(epoch)
         place = self._catch_up(epoch)
         self._tidy_up(epoch, idle)
@@ -93,6 +98,9 @@ class Activation:
         swept = host.performer.run(sweep_staging(idle, loaded))
         if swept:
             host.log.info("swept", stagings=swept)
+        if host.sharing is not None:
+            host.sharing.settle(epoch)
+            host.sharing.own_held(part.name for part in loaded.held)
         if not host.performer.run(forget_covered(host.replica, epoch, loaded)):
             raise Unavailable("the registration of covered parts could not be taken back")
         on_disk = frozenset(host.store.parts())
@@ -148,9 +156,11 @@ class Activation:
             host.performer.epoch.forget()
             host.progress.forget()
             host.lacking.clear()
-        if host.performer.run(finish_leaving(host.replica)) is not Outcome.DONE:
+        is_shared = host.sharing is not None
+        if host.performer.run_plain(finish_leaving(host.replica, shared=is_shared)) is not Outcome.DONE:
             raise Unavailable("the replica was dropped, and its nodes can't be removed now")
-        if host.performer.run(join_table(host.replica)) not in (Outcome.DONE, Outcome.EXISTS):
+        incarnation = host.incarnation if is_shared else ""
+        if host.performer.run_plain(join_table(host.replica, incarnation)) not in (Outcome.DONE, Outcome.EXISTS):
             raise Unavailable("the table is being dropped")
 
     def _busy(self, holder: bytes, owner: Owner) -> ReplitreeError:

@@ -75,6 +75,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Seconds from one part to the next when all parts are verified in the background; 0: none is.
     lost_part_after_s
         Seconds for which a part that nobody could send is tried, before it is asked whether any replica can have it.
+    zero_copy
+        Whether parts of tables on an object store are taken over by their metadata, where the store is the same; if not they
+        are copied, and this replica has them on its disk.
+    shared_cache_bytes
+        How many bytes of copies of such a table's objects stay on the disk for readers, for each table.
     trace
         Folder for a trace of all commits of this process (`replitree.coordination.trace`); "" writes none.
     """
@@ -108,6 +113,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deduplication_window_s: _PositiveSeconds = 7 * 24 * 3600.0
     check_interval_s: _Seconds = 60.0
     lost_part_after_s: float = 300.0
+    zero_copy: bool = True
+    shared_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
     trace: str = ""
 
     def hosts(self, table: str) -> bool:

@@ -53,13 +53,24 @@ AVOIDED_S = 10.0
 
 FRAME = struct.Struct("<I")
 
+SHARES = "send_s3_metadata"
+"""Asked for with 1 by who can take shares over, and said by the answer's cookie."""
+
+SHARES_VERSION = "s3_metadata_version"
+SHARES_VERSION_NEWEST = 1
+"""The newest form of that metadata which is known here; the source sends none that is newer than what is asked for."""
+
 
 class BundleHeader(msgspec.Struct, frozen=True):
-    """What precedes each part in a bundle: its name, its manifest's length (0: not here), and whether the files follow."""
+    """What precedes each part in a bundle: its name, its manifest's length (0: not here), and whether the files follow.
+
+    `shared`: nothing follows, now or later; the data files are the objects of the share that the manifest names.
+    """
 
     part: str
     manifest_bytes: int
     inline: bool
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,8 @@ class _Bundle:
     large: list[tuple[FetchPart, PartManifest]] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
     outcomes: dict[str, Fetched | NotFetched | StoreFailed] = field(default_factory=dict)
+    elsewhere: list[FetchPart] = field(default_factory=list)
+    """Parts of shares that can't be read from here: their data must be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +121,15 @@ class Exchange:
         Finds a replica's address from its name; None when it is not known.
     threads
         Ranges fetched at once.
+    shares
+        Whether parts are taken over by their metadata where the store is the same.
     """
 
-    def __init__(self, store: PartStore, peer: Callable[[str, bool], Peer | None], threads: int) -> None:
+    def __init__(
+        self, store: PartStore, peer: Callable[[str, bool], Peer | None], threads: int, *, shares: bool = False
+    ) -> None:
         self._store = store
+        self._shares = shares
         self._peer = peer
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
         self._sources = ThreadPoolExecutor(SOURCES_AT_ONCE, thread_name_prefix="fetch-from")
@@ -119,6 +137,8 @@ class Exchange:
         self._opened: set[http.client.HTTPConnection] = set()
         self._avoided: dict[str, float] = {}
         self._ahead = ReceivedAhead()
+        self.received_bytes = 0
+        """Bytes of manifests and data files that were received; counted without a lock, for measurements."""
 
     def close(self) -> None:
         """Stop fetching and close every connection, whichever thread opened it."""
@@ -128,8 +148,11 @@ class Exchange:
             connection.close()
 
     def begin(self, fetch: FetchPart) -> None:
-        """Begin to receive a small part that `fetch` will be asked for soon; nothing is published before."""
-        if not self._store.has_part(fetch.part):
+        """Begin to receive a small part that `fetch` will be asked for soon; nothing is published before.
+
+        A share can be taken over only when its writer has registered the part, so nothing is begun.
+        """
+        if self._store.objects is None and not self._store.has_part(fetch.part):
             self._ahead.begin(fetch, lambda: self._sources.submit(self._receive, fetch))
 
     def fetch(self, fetches: Sequence[FetchPart]) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
@@ -226,15 +249,20 @@ class Exchange:
             return {fetch.part: outcomes.get(fetch.part, StoreFailed(f"disk: {error.strerror}")) for fetch in fetches}
         return {fetch.part: outcomes.get(fetch.part, NotFetched(fetch.part, problem)) for fetch in fetches}
 
-    def _bundle(self, peer: Peer, fetches: Sequence[FetchPart]) -> dict[str, Fetched | NotFetched | StoreFailed]:
+    def _bundle(
+        self, peer: Peer, fetches: Sequence[FetchPart], *, shares: bool = True
+    ) -> dict[str, Fetched | NotFetched | StoreFailed]:
         """Ask for a bundle and publish what it holds; a source that sent something else is told to check its copy."""
         if not fetches:
             return {}
         wanted = {fetch.part: fetch for fetch in fetches}
-        query = urlencode([("part", fetch.part) for fetch in fetches])
-        with closing(self._request(peer, "GET", f"/bundle?{query}")) as answer:
+        query = [("part", fetch.part) for fetch in fetches]
+        if self._shares and shares:
+            query += [(SHARES, "1"), (SHARES_VERSION, str(SHARES_VERSION_NEWEST))]
+        with closing(self._request(peer, "GET", f"/bundle?{urlencode(query)}")) as answer:
             bundle = self._read_bundle(answer, wanted)
         outcomes = bundle.outcomes
+        outcomes.update(self._bundle(peer, bundle.elsewhere, shares=False))
         self._fetch_large(peer, bundle)
         if bundle.received:
             self._store.publish_received(bundle.received)
@@ -257,11 +285,14 @@ class Exchange:
         bundle = _Bundle()
         for header, raw in _frames(answer):
             fetch = wanted[header.part]
+            self.received_bytes += len(raw)
             manifest = decode_manifest(raw) if raw else None
             if manifest is None or manifest.content_hash != fetch.content_hash:
                 if header.inline and manifest is not None:
                     _skip(answer, manifest.bytes)
                 bundle.outcomes[fetch.part] = NotFetched(fetch.part, "the source does not have it with this content")
+            elif header.shared:
+                self._take_over(bundle, fetch, raw, manifest)
             elif not header.inline:
                 (self._store.begin_fetch(fetch.part) / MANIFEST_FILE).write_bytes(raw)
                 bundle.large.append((fetch, manifest))
@@ -269,11 +300,22 @@ class Exchange:
                 raise http.client.HTTPException(f"{fetch.part} is too large to travel in a bundle")
             else:
                 files = [_exactly(answer, file.bytes) for file in manifest.files]
+                self.received_bytes += manifest.bytes
                 try:
                     bundle.received.append(self._store.receive(fetch.part, raw, fetch.content_hash, files))
                 except CorruptPart as error:
                     bundle.damaged[fetch.part] = str(error)
         return bundle
+
+    def _take_over(self, bundle: _Bundle, fetch: FetchPart, raw: bytes, manifest: PartManifest) -> None:
+        """Take a part over whose share can be read from here; of any other the data must be sent."""
+        if not self._store.can_take_over(manifest):
+            bundle.elsewhere.append(fetch)
+            return
+        try:
+            bundle.received.append(self._store.receive_shared(fetch.part, raw, fetch.content_hash))
+        except CorruptPart as error:
+            bundle.damaged[fetch.part] = str(error)
 
     def _fetch_large(self, peer: Peer, bundle: _Bundle) -> None:
         """Fetch large parts: while one is verified and synced, ranges of the next ones arrive."""
@@ -340,6 +382,7 @@ class Exchange:
                     raise http.client.IncompleteRead(b"", left)
                 out.write(buffer[:n])
                 left -= n
+        self.received_bytes += size
         answer.read()
 
     def _request(

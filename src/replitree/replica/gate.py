@@ -6,17 +6,17 @@ Nothing here, nor what it imports, needs the general HTTP server: a replica that
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from replitree.errors import BadInput, NotAuthorized, ReplitreeError, StoreError
+from replitree.errors import BadInput, ReplitreeError, StoreError
 from replitree.replica.errors_http import body_of, status_of
 from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
 from replitree.replica.table_replica import TableReplica
+from replitree.replica.token import check_token
 
 WAIT_S_DEFAULT = 30.0
 WAIT_S_MAX = 300.0
@@ -69,9 +69,7 @@ class Gate:
 
     def authorize(self, header: str) -> None:
         """Raise `NotAuthorized` unless an ``Authorization`` header has the cluster's token."""
-        scheme, _, given = header.partition(" ")
-        if scheme != "Bearer" or not hmac.compare_digest(given.encode(), self._token):
-            raise NotAuthorized("the token is missing or wrong: use the token of this cluster (REPLITREE_TOKEN)")
+        check_token(header, self._token)
 
     def find(self, table: str) -> TableReplica:
         """Return a hosted table, or raise `TableNotFound`."""

@@ -8,15 +8,27 @@ import json
 import msgspec
 from aiohttp import web
 
-from replitree.errors import BadInput, ReplitreeError, SnapshotExpired
+from replitree.errors import BadInput, ReplitreeError, SnapshotExpired, Unavailable
 from replitree.protocol.parts import parse_part
-from replitree.replica.exchange import BUNDLE_INLINE_BYTES, BUNDLE_PARTS_MAX, FRAME, BundleHeader
+from replitree.replica.exchange import (
+    BUNDLE_INLINE_BYTES,
+    BUNDLE_PARTS_MAX,
+    FRAME,
+    SHARES,
+    SHARES_VERSION,
+    SHARES_VERSION_NEWEST,
+    BundleHeader,
+)
 from replitree.replica.http_base import CHUNK_BYTES, Handlers, json_response
 from replitree.replica.table_replica import TableReplica
-from replitree.storage.manifest import MANIFEST_FILE
+from replitree.storage.manifest import MANIFEST_FILE, PartManifest
 
 BUNDLE_AT_ONCE = 4
 """Parts of a bundle that are read together; of a larger bundle the rest follows part by part, so that memory is bounded."""
+
+REGISTERED_S_MAX = 0.05
+"""How long a part of a share is waited for that this replica is about to register, in seconds; two replicas may wait for each
+other."""
 
 PUBLISHED_S_MAX = 0.02
 """How long a part is waited for that an insert may be about to publish, in seconds."""
@@ -35,6 +47,7 @@ class ExchangeHandlers(Handlers):
             web.post(f"{part}/check", self._check),
             web.post("/v1/tables/{table}/check", self._check_all),
             web.get("/v1/tables/{table}/check", self._last_check),
+            web.get("/v1/tables/{table}/shares", self._shares),
         )
 
     async def _bundle(self, request: web.Request) -> web.StreamResponse:
@@ -44,16 +57,20 @@ class ExchangeHandlers(Handlers):
             raise BadInput(f"ask for 1 to {BUNDLE_PARTS_MAX} parts")
         for part in parts:
             parse_part(part)
-        pieces = await asyncio.to_thread(_bundle_pieces, table, parts[:BUNDLE_AT_ONCE])
+        shares = _asks_for_shares(table, request)
+        pieces = await asyncio.to_thread(_bundle_pieces, table, parts[:BUNDLE_AT_ONCE], shares=shares)
         if len(parts) <= BUNDLE_AT_ONCE:
-            return web.Response(body=b"".join(pieces), content_type="application/octet-stream")
+            whole = web.Response(body=b"".join(pieces), content_type="application/octet-stream")
+            _say_shares(whole, shares=shares)
+            return whole
         response = web.StreamResponse()
         response.content_type = "application/octet-stream"
+        _say_shares(response, shares=shares)
         response.enable_chunked_encoding()
         await response.prepare(request)
         await response.write(b"".join(pieces))
         for part in parts[BUNDLE_AT_ONCE:]:
-            await response.write(await asyncio.to_thread(_bundle_piece, table, part))
+            await response.write(await asyncio.to_thread(_bundle_piece, table, part, shares=shares))
         await response.write_eof()
         return response
 
@@ -61,7 +78,17 @@ class ExchangeHandlers(Handlers):
         return self._part_file(request, MANIFEST_FILE)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        return self._part_file(request, request.match_info["file"])
+        table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
+        if table.sharing is not None and table.store.has_part(part):
+            await asyncio.to_thread(table.store.bring, (part,), (file,))
+        return self._part_file(request, file)
+
+    async def _shares(self, request: web.Request) -> web.Response:
+        """Say what this replica has of shares: `replitree fsck` asks."""
+        sharing = self._table(request).sharing
+        if sharing is None:
+            raise BadInput("the table is on local disks: it has no shares")
+        return json_response(await asyncio.to_thread(sharing.references))
 
     def _part_file(self, request: web.Request, file: str) -> web.FileResponse:
         part = request.match_info["part"]
@@ -85,22 +112,62 @@ class ExchangeHandlers(Handlers):
         return json_response(self._table(request).checker.last.as_json())
 
 
-def _bundle_pieces(table: TableReplica, parts: list[str]) -> list[bytes]:
+def _asks_for_shares(table: TableReplica, request: web.Request) -> bool:
+    """Whether who asks can take shares over, in a form that is known here, and this replica gives them."""
+    version = request.query.get(SHARES_VERSION, "")
+    is_known = version.isdigit() and int(version) >= SHARES_VERSION_NEWEST
+    return request.query.get(SHARES) == "1" and is_known and table.sharing is not None and table.config.zero_copy
+
+
+def _say_shares(response: web.StreamResponse, *, shares: bool) -> None:
+    if shares:
+        response.set_cookie(SHARES, "1")
+
+
+def _bundle_pieces(table: TableReplica, parts: list[str], *, shares: bool = False) -> list[bytes]:
     """Return the first parts of a bundle; a single one is often asked for in the moment in which it is published."""
     if len(parts) == 1:
         table.store_performer.await_published(parts[0], PUBLISHED_S_MAX)
-    return [_bundle_piece(table, part) for part in parts]
+    return [_bundle_piece(table, part, shares=shares) for part in parts]
 
 
-def _bundle_piece(table: TableReplica, part: str) -> bytes:
-    """Return one part of a bundle: header, manifest, and the files of a small part."""
+def _bundle_piece(table: TableReplica, part: str, *, shares: bool = False) -> bytes:
+    """Return one part of a bundle: header, manifest, and the files of a small part; or the manifest of a share alone."""
     try:
-        raw = table.store.manifest_bytes(part)
         manifest = table.store.manifest(part)
+        if manifest.share_id is not None and shares:
+            _await_registered(table, part)
+            return _framed(BundleHeader(part, len(manifest.encode()), inline=False, shared=True), manifest.encode())
+        raw = manifest.as_local().encode()
         inline = manifest.bytes <= BUNDLE_INLINE_BYTES
-        folder = table.store.part_path(part)
-        files = [(folder / file.name).read_bytes() for file in manifest.files] if inline else []
+        files = _files_of(table, part, manifest) if inline else []
     except (ReplitreeError, OSError):
         raw, inline, files = b"", False, []
-    header = json.dumps(msgspec.to_builtins(BundleHeader(part, len(raw), inline))).encode()
-    return b"".join((FRAME.pack(len(header)), header, raw, *files))
+    return _framed(BundleHeader(part, len(raw), inline), raw, *files)
+
+
+def _framed(header: BundleHeader, *content: bytes) -> bytes:
+    head = json.dumps(msgspec.to_builtins(header)).encode()
+    return b"".join((FRAME.pack(len(head)), head, *content))
+
+
+def _files_of(table: TableReplica, part: str, manifest: PartManifest) -> list[bytes]:
+    folder = table.store.part_path(part)
+    with table.store.pinning((part,)):
+        table.store.bring_files(folder, manifest)
+        return [(folder / file.name).read_bytes() for file in manifest.files]
+
+
+def _await_registered(table: TableReplica, part: str) -> None:
+    """Wait until this replica owns a part's share: before, nobody can own it too.
+
+    Raises
+    ------
+    Unavailable
+        It does not yet; who asks tries again.
+    """
+    named, progress = parse_part(part), table.progress
+    with progress.changed:
+        if progress.changed.wait_for(lambda: named in progress.held or table.old_parts.is_old(part), REGISTERED_S_MAX):
+            return
+    raise Unavailable(f"{part} is not registered yet; try again")

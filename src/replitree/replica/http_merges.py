@@ -11,10 +11,10 @@ from replitree.errors import BadInput
 from replitree.replica.commands import merge_outcome
 from replitree.replica.gate import WAIT_S_DEFAULT, encode_json, seconds, wait_until
 from replitree.replica.http_base import Handlers, json_response, read_body
-from replitree.replica.identity import machine_id
 from replitree.replica.merges import OptimizeWish
 from replitree.replica.old_parts import LEASE_S_MAX
 from replitree.replica.prepared import Planned, ResultWish
+from replitree.replica.snapshot_requests import readers_machine
 from replitree.replica.table_replica import TableReplica
 from replitree.storage.manifest import FileEntry
 
@@ -74,7 +74,11 @@ def _plan_body(table: TableReplica, planned: Planned, lease_s: float, wish: Opti
         {"schema_version": version, "sources": [_source(table, part.name) for part in sources]}
         for sources, version in planned.merges
     ]
-    head = {"replica": table.replica.name, "machine": machine_id(), "schema_version": table.definition.schema_version}
+    head = {
+        "replica": table.replica.name,
+        "machine": readers_machine(table),
+        "schema_version": table.definition.schema_version,
+    }
     lease = {} if planned.lease is None else {"lease": planned.lease, "lease_s": lease_s}
     return encode_json({**head, "merges": merges, "busy": sorted(table.merges.busy(wish) - chosen), **lease})
 

@@ -46,7 +46,6 @@ from replitree.protocol.entries import EVERY_PARTITION, FailEntry, decode_block,
 from replitree.protocol.insert import Found, Inserter, Request, find_insert, insert
 from replitree.protocol.layout import Replica
 from replitree.protocol.quorum import find_end
-from replitree.protocol.run import run
 from replitree.replica.appends import Appends, Perform
 from replitree.replica.block_ids import block_of, content_block, token_block
 from replitree.replica.definitions import Definitions
@@ -346,7 +345,7 @@ class Inserts:
                 perform: Perform = host.performer.perform
                 if first.quorum:
                     perform = host.appends.noting(host.replica.table, perform)
-                awaited = run(insert(inserter, epoch, staging, requests), perform)
+                awaited = host.performer.run(insert(inserter, epoch, staging, requests), perform)
             waits = {request for each in awaited for request in each.requests}
             for pending in group:
                 pending.waits = pending.id in waits

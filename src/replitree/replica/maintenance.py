@@ -1,8 +1,9 @@
 """What an active replica does again and again, beside its entries: mend, let go, and clear away.
 
 One round, in this order: is there room on the disk; fetch again what is broken; declare lost what nobody has; take back the
-registration of parts that others cover, and remove old parts whose time is over; remove prepared merges and uploads that nobody
-wants any more; read the columns if they are newer.  A round that fails is trouble: the replica activates again.
+registration of parts that others cover, and remove old parts whose time is over; let go of shares; remove prepared merges and
+uploads that nobody wants any more; read the columns if they are newer.  A round that fails is trouble: the replica activates
+again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from replitree.replica.orphans import Orphans
 from replitree.replica.prepared import Prepared
 from replitree.replica.progress import Progress
 from replitree.replica.runner import Performer
+from replitree.replica.sharing import Sharing
 from replitree.replica.uploads import Uploads
 from replitree.storage.disk import PartStore
 
@@ -42,6 +44,7 @@ class Host(Protocol):
     prepared: Prepared
     uploads: Uploads
     definitions: Definitions
+    sharing: Sharing | None
 
     def active_epoch(self) -> Epoch | None:
         """Return the epoch while the replica is active, else None."""
@@ -72,6 +75,8 @@ class Maintenance:
         if epoch is not None:
             host.lost_parts.look(epoch)
         self._let_go()
+        if host.sharing is not None:
+            host.sharing.work()
         host.prepared.sweep()
         host.uploads.sweep()
         host.definitions.catch_up()

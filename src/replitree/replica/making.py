@@ -176,26 +176,28 @@ class Maker:
         def progress(rows: int) -> None:
             running.rows_done = rows
 
-        if isinstance(effect, Merge):
-            return merge_parts(
-                paths,
+        with store.pinning(sources):
+            store.bring(sources)
+            if isinstance(effect, Merge):
+                return merge_parts(
+                    paths,
+                    definition,
+                    store.staging,
+                    prefix=prefix,
+                    memory_bytes=memory,
+                    cancelled=cancelled,
+                    progress=progress,
+                )
+            return mutate_part(
+                paths[0],
                 definition,
+                decode_mutation(effect.command),
                 store.staging,
                 prefix=prefix,
                 memory_bytes=memory,
                 cancelled=cancelled,
                 progress=progress,
             )
-        return mutate_part(
-            paths[0],
-            definition,
-            decode_mutation(effect.command),
-            store.staging,
-            prefix=prefix,
-            memory_bytes=memory,
-            cancelled=cancelled,
-            progress=progress,
-        )
 
     def _link(self, staging: StagingId, source: str) -> Made:
         manifest = self._host.store.link_part(source, staging, parse_part(source).partition)

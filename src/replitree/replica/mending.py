@@ -18,6 +18,7 @@ from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
 from replitree.replica.progress import Progress
 from replitree.replica.runner import Performer
+from replitree.replica.sharing import Sharing
 from replitree.storage.disk import PartStore
 
 
@@ -30,6 +31,7 @@ class Host(Protocol):
     store: PartStore
     metrics: Metrics
     log: Log
+    sharing: Sharing | None
 
 
 class Mending:
@@ -55,6 +57,9 @@ class Mending:
         still = host.performer.run(refetch(host.replica, lacking)) if lacking else ()
         with self._setting_aside:
             whole = [name for name, _ in wanted if name not in still and host.store.has_part(name)]
+            if host.sharing is not None and whole:
+                gone = host.sharing.own_held(whole)
+                whole = [name for name in whole if name not in gone]
             for name in whole:
                 self.lacking.pop(name, None)
             host.progress.unhide(whole)

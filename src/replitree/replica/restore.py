@@ -97,6 +97,11 @@ def restore_table(
     layout.check_table_name(name)
     with _locked(Path(config.data)):
         folder, definition = find_table(Path(config.data) / "tables", name, table_id)
+        if definition.is_shared:
+            raise BadInput(
+                f"table {name} is on {definition.storage}: who owns its objects stood in coordination alone, and can't be"
+                " restored yet; create a table and insert the files of `tables/<table id>` in that store"
+            )
         store = PartStore(folder)
         whole, broken = _verify(store, folder, definition, told)
         detached = _detached(store, whole)

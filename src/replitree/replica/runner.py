@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from replitree.coordination.port import Coordination
 from replitree.protocol.effects import (
@@ -34,6 +34,17 @@ from replitree.protocol.run import run
 from replitree.replica.identity import probe_owner
 
 T = TypeVar("T")
+
+
+class Wrap(Protocol):
+    """Makes of a procedure what is run instead, with the same value."""
+
+    def __call__(self, procedure: Procedure[T], /) -> Procedure[T]:
+        """Return what is run."""
+
+
+def _as_it_is(procedure: Procedure[T], /) -> Procedure[T]:
+    return procedure
 
 
 class EpochHolder:
@@ -71,6 +82,8 @@ class Performer:
         Performs what touches parts.
     answer
         Called with every answer to a client.
+    wrap
+        Makes of a procedure what is run instead (`replitree.protocol.sharing`).
     """
 
     def __init__(
@@ -78,20 +91,31 @@ class Performer:
         coordination: Callable[[], Coordination],
         store: Callable[[StoreEffect], object],
         answer: Callable[[RequestId, ClientAnswer], None],
+        wrap: Wrap = _as_it_is,
     ) -> None:
         self._coordination = coordination
         self._store = store
         self._answer = answer
+        self._wrap = wrap
         self.epoch = EpochHolder()
 
-    def run(self, procedure: Procedure[T]) -> T:
+    def run(self, procedure: Procedure[T], perform: Callable[[Effect], Any] | None = None) -> T:
         """Run a procedure to its end and return its value.
+
+        Parameters
+        ----------
+        perform
+            Performs effects instead of `perform` of this object, which it calls.
 
         Raises
         ------
         CoordinationUnavailable
             A read could not be had; the procedure was closed, as a crash would.
         """
+        return run(self._wrap(procedure), perform or self.perform)
+
+    def run_plain(self, procedure: Procedure[T]) -> T:
+        """Run a procedure as it is.  Raises as `run`."""
         return run(procedure, self.perform)
 
     def perform(self, effect: Effect) -> Any:

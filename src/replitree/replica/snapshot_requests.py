@@ -179,8 +179,16 @@ def _snapshot_body(table: TableReplica, asked: Asked, as_of: LogIndex | None) ->
             table.old_parts.release(taken.lease)
         raise SnapshotExpired(f"{error}; take a new snapshot") from error
     head = {"index": taken.index, "schema_version": table.definition.schema_version, "replica": table.replica.name}
-    head |= {"level": asked.level, "machine": machine_id()}
+    head |= {"level": asked.level, "machine": readers_machine(table)}
     return encode_json({**head, "parts": rows, **_lease(taken, asked.lease_s)})
+
+
+def readers_machine(table: TableReplica) -> str:
+    """Return the machine whose processes can open the files of parts themselves; "" when none can.
+
+    The files of shares are brought from the object store when the replica is asked for them.
+    """
+    return machine_id() if table.sharing is None else ""
 
 
 def _row(table: TableReplica, part: str) -> dict[str, object]:

@@ -68,6 +68,7 @@ from replitree.replica.quorums import Quorums
 from replitree.replica.recovery import Recovery
 from replitree.replica.report import manifest_if_there, measure, status_of
 from replitree.replica.runner import Performer
+from replitree.replica.sharing import Sharing
 from replitree.replica.store_performer import StorePerformer
 from replitree.replica.uploads import Uploads
 from replitree.replica.workers import Executor, Puller
@@ -135,7 +136,10 @@ class TableReplica:
         self.progress.listen(self._follow_log)
         self.appends = Appends()
         self._exchange = Exchange(
-            self.store, lambda name, fresh: peer(definition.name, name, fresh), config.fetch_threads
+            self.store,
+            lambda name, fresh: peer(definition.name, name, fresh),
+            config.fetch_threads,
+            shares=definition.is_shared and config.zero_copy,
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
         self.maker = Maker(self)
@@ -144,7 +148,8 @@ class TableReplica:
         self.lacking = self.mending.lacking
         self.recovery = Recovery(self)
         self.store_performer = StorePerformer(self.store, self._exchange, self.old_parts, self)
-        self.performer = Performer(coordination, self.store_performer.perform, self._answer)
+        self.sharing = Sharing(self, definition) if definition.is_shared else None
+        self.performer = self._performer(coordination)
         self._changed = threading.Condition()
         self._state, self._reason = State.STARTING, "it has not activated yet"
         self._trouble: str | None = None
@@ -170,6 +175,12 @@ class TableReplica:
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
 
+    def _performer(self, coordination: Callable[[], Coordination]) -> Performer:
+        if self.sharing is None:
+            return Performer(coordination, self.store_performer.perform, self._answer)
+        local = self.sharing.beside(self.store_performer.perform)
+        return Performer(coordination, local, self._answer, self.sharing.wrap)
+
     # --- what others ask ---
 
     @property
@@ -192,8 +203,10 @@ class TableReplica:
             return False
         if isinstance(item.entry, MergeEntry) and self.prepared.has(item.entry):
             return True
-        waits = config.merge == "fetch"
-        if not waits and item.entry.replica != self.replica.name:
+        is_other = item.entry.replica != self.replica.name
+        takes_over = is_other and self.sharing is not None  # one writes it into the store, all others own it, too
+        waits = config.merge == "fetch" or takes_over
+        if not waits and is_other:
             held = [manifest_if_there(self, part.name) for part in item.change.removed if part in self.progress.held]
             waits = sum(manifest.bytes for manifest in held if manifest is not None) > config.fetch_above_bytes
         return not waits or self.progress.waited_s(item.index) > config.fetch_wait_s
@@ -345,8 +358,15 @@ class TableReplica:
     def drop(self, timeout_s: float) -> None:
         """Stop, take this replica out of the table, and delete its local data."""
         self.stop(timeout_s)
-        self.performer.run(leave_table(self.replica))
+        if self.sharing is not None:
+            self.sharing.leave()
+        self.performer.run_plain(leave_table(self.replica, shared=self.sharing is not None))
         self.store.destroy()
+
+    def lacks(self, part: str, content: str) -> None:
+        """Note that a part that may be registered is not on the disk: it is fetched again if it is."""
+        self.progress.hide((part,))
+        self.lacking[part] = content
 
     def _live(self) -> None:
         pause = RETRY_S_MIN

@@ -303,4 +303,4 @@ class Executor:
             perform: Perform = host.performer.perform
             if view.opened:
                 perform = host.appends.noting(host.replica.table, perform)
-            return run(execute(host.replica, epoch, view, batch), perform)
+            return host.performer.run(execute(host.replica, epoch, view, batch), perform)

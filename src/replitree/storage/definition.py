@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from replitree.storage.types import SchemaField
 
-FORMAT = 1
+FORMATS = (1, 2)
+"""Known formats of the node `metadata`; 2 has a storage policy that is not local."""
 COLUMNS_FORMATS = (1, 2)
 """Known formats of the node `columns`; 2 has columns whose insides were altered."""
 FIRST_SCHEMA_VERSION = 1
@@ -70,6 +71,9 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 DEFAULT_SETTINGS = TableSettings()
+
+LOCAL = "local"
+"""Storage policy of a table of which every replica has its own copy."""
 
 
 class TransformKind(Enum):
@@ -116,6 +120,12 @@ class TableDefinition:
     settings: TableSettings = DEFAULT_SETTINGS
     policy: MergePolicy = PLAIN
     history: History = ()
+    storage: str = LOCAL
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the data files of its parts lie in an object store, which the replicas share."""
+        return self.storage != LOCAL
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -208,9 +218,10 @@ class TableDefinition:
         """Bytes of the node `metadata`: all but the columns."""
         stored = self.stored
         partition_by = tuple(t.text for t in stored.partition_by)
+        policy, version = stored.policy.text, FORMATS[self.is_shared]
         return _encoder.encode(
             _Metadata(
-                FORMAT, self.name, self.table_id, stored.order_by, partition_by, self.settings, stored.policy.text
+                version, self.name, self.table_id, stored.order_by, partition_by, self.settings, policy, self.storage
             )
         )
 
@@ -233,6 +244,7 @@ class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     partition_by: tuple[str, ...]
     settings: TableSettings
     policy: str = PLAIN.text  # left out when plain: older versions read such tables
+    storage: str = LOCAL
 
 
 class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -258,6 +270,7 @@ def define_table(
     partition_by: str | Transform | Sequence[str | Transform] = (),
     settings: TableSettings | None = None,
     policy: str | MergePolicy = PLAIN,
+    storage: str = LOCAL,
     table_id: str | None = None,
 ) -> TableDefinition:
     """Check a new table's definition as a whole.
@@ -276,6 +289,8 @@ def define_table(
         See `TableSettings`.
     policy
         What merges make of rows with equal order keys, such as ``"replacing(version)"``; see `replitree.storage.merge_policy`.
+    storage
+        ``"local"``, or the URL of the object store that the replicas share; see `replitree.storage.objects.location`.
     table_id
         32 hexadecimal digits; a fresh one by default.
 
@@ -292,6 +307,7 @@ def define_table(
         partition_by=_transforms_of(partition_by),
         settings=settings or DEFAULT_SETTINGS,
         policy=parse_policy(policy) if isinstance(policy, str) else policy,
+        storage=storage,
     )
     _check(definition)
     return definition
@@ -321,7 +337,7 @@ def check_decoded(definition: TableDefinition) -> None:
 
 def decode_unchecked(metadata: bytes, columns: bytes) -> TableDefinition:
     """Read a definition; whether a table can have it is left to `check_decoded`.  Raises as `decode_definition`."""
-    head = decode_known(_metadata_decoder, metadata, "the table's metadata node", (FORMAT,))
+    head = decode_known(_metadata_decoder, metadata, "the table's metadata node", FORMATS)
     body = decode_known(_columns_decoder, columns, "the table's columns node", COLUMNS_FORMATS)
     try:
         stored = TableDefinition(
@@ -332,6 +348,7 @@ def decode_unchecked(metadata: bytes, columns: bytes) -> TableDefinition:
             partition_by=tuple(parse_transform(text) for text in head.partition_by),
             settings=head.settings,
             policy=parse_policy(head.policy),
+            storage=head.storage,
         )
         for name in (*stored.key_columns, *stored.policy.columns):
             stored.column(name)

@@ -41,6 +41,25 @@ def check_definition(definition: TableDefinition) -> None:
     check_policy(definition.policy, types, definition.order_by, definition.key_columns)
     _check_settings(definition.settings)
     _check_history(definition)
+    if definition.is_shared:
+        check_storage(definition.storage)
+
+
+def check_storage(url: str) -> None:
+    """Do nothing with the URL of an object store that replicas can share.
+
+    Raises
+    ------
+    BadInput
+        It is no such URL, has credentials, or is of a store that each process has for itself.
+    """
+    from replitree.storage.objects.location import StoreLocation
+
+    if StoreLocation.parse(url).scheme == "memory":
+        raise BadInput(
+            f"each process has objects in memory for itself, so replicas can't share {url}; use s3://bucket/prefix or"
+            " file:///folder"
+        )
 
 
 def _check_history(definition: TableDefinition) -> None:

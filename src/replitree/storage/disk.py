@@ -8,6 +8,7 @@
     <root>/detached/…                                              taken out; kept for people, see `disk_detached`
     <root>/frozen/<name>/…                                         snapshots, by hard links, see `disk_frozen`
     <root>/removing/<part>_<n>/…                                   on its way out; swept
+    <root>/leaving/…                                               parts of shares on their way out, see `disk_shared`
 
 Guarantees:
 
@@ -30,6 +31,7 @@ locks between processes (a replica's name has one live process; the epoch sees t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from replitree.errors import BadInput, CorruptPart
@@ -37,6 +39,7 @@ from replitree.storage.definition import TableDefinition
 from replitree.storage.disk_detached import DETACHED, REASONS, REMOVED
 from replitree.storage.disk_fetch import FetchedParts
 from replitree.storage.disk_frozen import FrozenFolder, FrozenSnapshot, describe_snapshot
+from replitree.storage.disk_shared import link_as_local
 from replitree.storage.disk_staging import StagedParts
 from replitree.storage.durable import store_errors, sync_folder
 from replitree.storage.manifest import PartManifest, read_manifest
@@ -62,6 +65,7 @@ class PartStore(StagedParts, FetchedParts):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self._frozen = FrozenFolder(self.root / "frozen")
+        self._copies_noted = False
 
     # --- health ---------------------------------------------------------------------------------------------------------
 
@@ -76,8 +80,35 @@ class PartStore(StagedParts, FetchedParts):
         folder = self.part_path(part)
         with store_errors(f"verify {part}"):
             manifest = read_manifest(folder)
-            verify_files(folder, manifest)
+            if manifest.share_id is None:
+                verify_files(folder, manifest)
+        if manifest.share_id is not None:
+            self.verify_objects(manifest)
         return manifest
+
+    # --- data files of shares -------------------------------------------------------------------------------------------
+
+    def bring(self, parts: Sequence[str], files: Sequence[str] | None = None) -> None:
+        """Bring the data files of parts here that are objects of shares; `files`: only these.
+
+        Raises
+        ------
+        CorruptPart
+            A part is not there, or an object is not what the manifest says.
+        StoreError
+            The store gives no answer.
+        """
+        for part in parts:
+            self.bring_files(self.part_path(part), self.manifest(part), files)
+
+    def evict_copies(self, bytes_max: int) -> int:
+        """Take copies of objects away until there are no more bytes of them than wanted; return how many bytes went."""
+        if not self._copies_noted:
+            self._copies_noted = True
+            for part in self.parts():
+                with suppress(CorruptPart):
+                    self.manifest(part)
+        return self.evict(self._parts, bytes_max)
 
     # --- what leaves ----------------------------------------------------------------------------------------------------
 
@@ -119,6 +150,7 @@ class PartStore(StagedParts, FetchedParts):
             A part is not there as a whole, and was not kept before either.
         """
         targets = [self._detached / self.part_path(part).name for part in parts]
+        self.bring([part for part in parts if self.has_part(part)])
         with self._sweeping, store_errors(f"keep {', '.join(parts[:5])} aside"):
             for part, target in zip(parts, targets, strict=True):
                 self._keep(self.part_path(part), target)
@@ -129,11 +161,20 @@ class PartStore(StagedParts, FetchedParts):
         manifest, kept = whole_manifest(source), whole_manifest(target)
         if manifest is None and kept is None:
             raise CorruptPart(f"{source.name} is not there as a whole, so it can't be kept aside; fetch it again")
-        if manifest is None or manifest == kept:
+        if manifest is None or manifest.as_local() == kept:
             return
         if kept is not None:  # somebody put another part here under this name
             self._move_out(target, self._detached, f"{DETACHED}_{target.name}")
-        link_part_folder(source, manifest, target)
+        self._link(source, manifest, target)
+
+    def _link(self, source: Path, manifest: PartManifest, target: Path) -> None:
+        """Make a folder with the same files that owns them; the files of a share are copies here, brought for it."""
+        if manifest.share_id is None:
+            link_part_folder(source, manifest, target)
+            return
+        with self.pinning((source.name,)):
+            self.bring_files(source, manifest)
+            link_as_local(source, manifest, target)
 
     def remove_detached(self, name: str) -> None:
         """Delete something that was taken out, by its name in `detached`.  Idempotent."""
@@ -175,9 +216,10 @@ class PartStore(StagedParts, FetchedParts):
             if manifest is None:
                 raise CorruptPart(f"{part} is not there as a whole, so it can't be frozen; fetch it again")
             sources[part] = (self.part_path(part), manifest)
-        snapshot = describe_snapshot({part: found for part, (_, found) in sources.items()}, definition, index, note)
+        local = {part: found.as_local() for part, (_, found) in sources.items()}
+        snapshot = describe_snapshot(local, definition, index, note)
         with self._sweeping, store_errors(f"freeze {len(sources)} parts as {name}"):
-            self._frozen.make(name, snapshot, sources)
+            self._frozen.make(name, snapshot, sources, self._link)
         return snapshot
 
     def frozen(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import xxhash
 
-from replitree.errors import CorruptPart
+from replitree.errors import CorruptPart, NotAuthorized, StoreError
 from replitree.protocol.parts import parse_part
 from replitree.storage.disk_folders import PartFolders
 from replitree.storage.durable import is_folder, store_errors, write_file
@@ -95,10 +95,36 @@ class FetchedParts(PartFolders):
         """
         received = ReceivedPart(part, decode_manifest(raw), self._fetch_path(part))
         check_expected(received.manifest, part, content_hash)
+        check_local(received.manifest, part)
         check_received(part, received.manifest, files)
         with store_errors(f"write the fetched {part}"):
             write_received(received, raw, files)
         return received
+
+    def receive_shared(self, part: str, raw: bytes, content_hash: str | None) -> ReceivedPart:
+        """Check and write a part whose data files are objects: its manifest alone; `publish_received` does the rest.
+
+        The share must be in this replica's store; who says that it is looks first (`can_take_over`).
+
+        Raises
+        ------
+        CorruptPart
+            The manifest is not what the log says.
+        """
+        received = ReceivedPart(part, decode_manifest(raw), self._fetch_path(part))
+        check_expected(received.manifest, part, content_hash)
+        with store_errors(f"write the fetched {part}"):
+            write_received(received, raw, ())
+        return received
+
+    def can_take_over(self, manifest: PartManifest) -> bool:
+        """Whether the share of a manifest can be read from here: its object with the manifest is read and compared."""
+        if self.objects is None or manifest.share_id is None or manifest.share_id in self.distrusted:
+            return False
+        try:
+            return self.objects.is_here(manifest)
+        except (StoreError, NotAuthorized):
+            return False
 
     def sync_received(self, received: ReceivedPart) -> ReceivedPart:
         """Make a part durable that was received; it is not published yet."""
@@ -135,6 +161,7 @@ class FetchedParts(PartFolders):
         try:
             manifest = read_manifest(folder)
             check_expected(manifest, part, content_hash)
+            check_local(manifest, part)
         except CorruptPart:
             remove_folder(folder)
             raise
@@ -154,6 +181,12 @@ def check_expected(manifest: PartManifest, part: str, content_hash: str | None) 
         raise CorruptPart(f"the fetched {part} is of partition {manifest.partition}")
 
 
+def check_local(manifest: PartManifest, part: str) -> None:
+    """Raise `CorruptPart` if a part that was sent with its data files says that they are somewhere else."""
+    if manifest.share_id is not None:
+        raise CorruptPart(f"the fetched {part} came with its data files and names a share")
+
+
 def check_received(part: str, manifest: PartManifest, files: Sequence[bytes]) -> None:
     """Raise `CorruptPart` unless the bytes of every data file are those of the manifest."""
     for file, data in zip(manifest.files, files, strict=True):
@@ -168,7 +201,7 @@ def write_received(received: ReceivedPart, raw: bytes, files: Sequence[bytes]) -
     except FileExistsError:
         remove_folder(received.folder)
         received.folder.mkdir()
-    for file, data in zip(received.manifest.files, files, strict=True):
+    for file, data in zip(received.manifest.files, files, strict=bool(files)):
         write_file(f"{received.folder}/{file.name}", data, sync=False)
     write_file(f"{received.folder}/{MANIFEST_FILE}", raw, sync=False)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from replitree.errors import BadInput, InvalidName
 from replitree.storage.disk_detached import BROKEN, DetachedPart, attachable_parts, free_name
+from replitree.storage.disk_shared import SharedFolders, link_as_local
 from replitree.storage.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
 from replitree.storage.manifest import PartManifest, is_partition_id, read_manifest
 from replitree.storage.part_folder import (
@@ -43,7 +44,7 @@ STAGED_NAME = re.compile(rf"{STAGING_ID.pattern}{_PARTITION_MARK}[^/@]+")
 """What the folder of a staged part may be called."""
 
 
-class PartFolders:
+class PartFolders(SharedFolders):
     """The folders of one table.  May be used by several threads.
 
     Parameters
@@ -63,6 +64,7 @@ class PartFolders:
         with store_errors(f"make the table's folder {root}"):
             root.mkdir(parents=True, exist_ok=True)
             self.root = root.resolve()
+            super().__init__(self.root)
             self._parts = self.root / "parts"
             self._staging = self.root / "staging"
             self._detached = self.root / "detached"
@@ -169,6 +171,7 @@ class PartFolders:
             path.unlink()
 
     def _remember(self, part: str, manifest: PartManifest) -> None:
+        self.note_copies(part, manifest)
         with self._lock:
             self._manifests[part] = manifest
             self._manifests.move_to_end(part)
@@ -214,23 +217,38 @@ class PartFolders:
 
     def _take_out(self, parts: Sequence[str], why: str) -> tuple[Path, ...]:
         sources = [self.part_path(part) for part in parts]
+        copied = [] if why == BROKEN else [self._copy_out(source, why) for source in sources if self._has_share(source)]
         with self._lock, store_errors(f"take out {', '.join(parts[:5])}"):
             for part in parts:
                 self._manifests.pop(part, None)
             moved = [
                 self._move_out(source, self._detached, f"{why}_{source.name}")
                 for source in sources
-                if is_folder(source)
+                if is_folder(source) and not self._leave(source, source.name)
             ]
             sync_folder(self._detached)  # also for what an earlier try has moved already
             sync_folder(self._parts)
-        return tuple(moved)
+        return (*moved, *copied)
+
+    def _copy_out(self, source: Path, why: str) -> Path:
+        """Keep the rows of a share's part aside: its share is let go of, and may go."""
+        manifest = read_manifest(source)
+        with self.pinning((source.name,)):
+            self.bring_files(source, manifest)
+            with store_errors(f"keep {source.name} aside"):
+                target = free_name(self._detached, f"{why}_{source.name}")
+                link_as_local(source, manifest, target)
+        return target
 
     def _delete(self, doomed: Sequence[tuple[Path, str]]) -> tuple[str, ...]:
         """Delete folders, each first put where nobody looks for it."""
         with self._sweeping, store_errors(f"delete {', '.join(name for _, name in doomed[:5])}"):
             there = [(path, name) for path, name in doomed if is_folder(path)]
-            moved = [(path, self._move_out(path, self._removing, name)) for path, name in there]
+            moved = [
+                (path, self._move_out(path, self._removing, name))
+                for path, name in there
+                if not self._leave(path, name)
+            ]
             sync_folder(self._removing)
             for parent in sorted({path.parent for path, _ in doomed}):  # also for what an earlier try has moved already
                 sync_folder(parent)

@@ -18,7 +18,7 @@ Absent on purpose: the choice of the parts (who freezes asks the fold), and rest
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -135,13 +135,21 @@ class FrozenFolder:
         with store_errors(f"read the frozen snapshot {name}"), (folder / FROZEN_FILE).open("rb") as file:
             return _decode(file.read(MANIFEST_BYTES_MAX), str(folder / FROZEN_FILE))
 
-    def make(self, name: str, snapshot: FrozenSnapshot, sources: Mapping[str, tuple[Path, PartManifest]]) -> None:
+    def make(
+        self,
+        name: str,
+        snapshot: FrozenSnapshot,
+        sources: Mapping[str, tuple[Path, PartManifest]],
+        link: Callable[[Path, PartManifest, Path], None] = link_part_folder,
+    ) -> None:
         """Link parts into a new snapshot; one of this name that is the same already stays as it is.
 
         Parameters
         ----------
         sources
             Folder and manifest of each part.
+        link
+            Makes a folder with the same files.
 
         Raises
         ------
@@ -156,7 +164,7 @@ class FrozenFolder:
             remove_folder(making)
             make_folder(making)
             for part, (source, manifest) in sorted(sources.items()):
-                link_part_folder(source, manifest, making / part)
+                link(source, manifest, making / part)
             write_file(making / FROZEN_FILE, _encoder.encode(snapshot))
             sync_folder(making)
             rename(making, target)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from replitree.errors import BadInput, CorruptPart
 from replitree.storage.disk_folders import STAGED_NAME, PartFolders
+from replitree.storage.disk_shared import write_manifest
 from replitree.storage.durable import is_folder, rename, store_errors, sync_folder, write_file
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest, manifest_problem, read_manifest
 from replitree.storage.part_folder import (
@@ -24,6 +25,9 @@ from replitree.storage.part_folder import (
     whole_manifest,
 )
 from replitree.storage.part_sync import sync_part
+
+STAGED = "staged"
+"""What a staged part of a share is called where it is kept until its share is let go of."""
 
 
 class StagedParts(PartFolders):
@@ -47,7 +51,7 @@ class StagedParts(PartFolders):
             sync_folder(folder)
 
     def _seal(self, root: Path, manifest: PartManifest) -> None:
-        problem = manifest_problem(manifest)
+        problem = "it names a share" if manifest.share_id is not None else manifest_problem(manifest)
         if problem is not None:
             raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
         folder = root / manifest.partition
@@ -121,8 +125,32 @@ class StagedParts(PartFolders):
             self._staged = {path: noted for path, noted in self._staged.items() if not path.name.startswith(prefix)}
         with store_errors(f"remove what is staged as {staging}"):
             for name in folders(self._staging, STAGED_NAME):
-                if name.startswith(prefix):
+                if name.startswith(prefix) and not self._leave(self._staging / name, STAGED):
                     remove_folder(self._staging / name)
+
+    # --- shares ---------------------------------------------------------------------------------------------------------
+
+    def staged(self, staging: str) -> tuple[tuple[Path, PartManifest], ...]:
+        """Folders and manifests of the parts that are staged under an id, ascending; they are whole."""
+        prefix = self.staging_prefix(staging)
+        with store_errors(f"list what is staged as {staging}"):
+            names = [name for name in folders(self._staging, STAGED_NAME) if name.startswith(prefix)]
+            found = [(self._staging / name, whole_manifest(self._staging / name)) for name in names]
+        return tuple((folder, manifest) for folder, manifest in found if manifest is not None)
+
+    def put_staged(self, staging: str, folder: Path, manifest: PartManifest, share: str) -> None:
+        """Put the data files of a staged part into the object store, and note in its manifest where they are.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            They may be there in part, or come to be there later; the staged part is as it was.
+        """
+        shared = manifest.shared_as(share)
+        self._objects().put(share, folder, shared)
+        with store_errors(f"note the share of {folder.name}"):
+            write_manifest(folder, shared)
+        self.note_staged(staging, (shared,))
 
     # --- links ----------------------------------------------------------------------------------------------------------
 

@@ -28,11 +28,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from replitree.errors import CorruptPart
 from replitree.storage.formats import refuse_newer
 
 FORMAT = 1
+SHARED_FORMAT = 2
+"""Format of a manifest whose data files are the objects of a share."""
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES_MAX = 16 << 20
 """A manifest that claims to be larger is damaged: don't read it into memory."""
@@ -49,6 +52,7 @@ Bytes: TypeAlias = bytes
 _DATA_FILE = re.compile(r"data-(0|[1-9][0-9]{0,5})\.parquet")
 _CHECKSUM = re.compile(r"[0-9a-f]{32}")
 _PARTITION = re.compile(r"[A-Za-z0-9~=+-][A-Za-z0-9.~=+-]*")
+_SHARE = re.compile(r"[0-9a-f]{32}")
 
 
 class ColumnStats(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,6 +118,8 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
         Statistics of the key and partition columns, by name.
     content_hash
         See `replitree.storage.content_hash`.
+    share
+        The share whose objects are the data files, 32 hexadecimal digits; left out when they lie beside the manifest.
     """
 
     format: int = FORMAT
@@ -125,6 +131,20 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FileEntry, ...]
     columns: dict[str, ColumnStats] = {}
     content_hash: str
+    share: str | UnsetType = UNSET
+
+    @property
+    def share_id(self) -> str | None:
+        """The share whose objects are the data files; None when they lie beside the manifest."""
+        return None if isinstance(self.share, UnsetType) else self.share
+
+    def shared_as(self, share: str) -> PartManifest:
+        """Return the manifest of the same part with its data files in a share."""
+        return msgspec.structs.replace(self, share=share, format=SHARED_FORMAT)
+
+    def as_local(self) -> PartManifest:
+        """Return the manifest of the same part with its data files beside it."""
+        return msgspec.structs.replace(self, share=UNSET, format=FORMAT) if self.share_id is not None else self
 
     def encode(self) -> Bytes:
         """Bytes of the manifest file; equal manifests have equal bytes."""
@@ -151,7 +171,7 @@ def decode_manifest(data: bytes, where: str = "manifest") -> PartManifest:
         A newer replitree wrote them.
     """
     try:
-        refuse_newer(data, where, FORMAT)
+        refuse_newer(data, where, SHARED_FORMAT)
         manifest = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptPart(f"{where} is not a part's manifest ({error}); fetch the part again") from error
@@ -198,6 +218,8 @@ def manifest_problem(manifest: PartManifest) -> str | None:
         return "its files have not as many bytes as it says"
     if not is_partition_id(manifest.partition) or _CHECKSUM.fullmatch(manifest.content_hash) is None:
         return "its partition or content hash is damaged"
+    if manifest.share_id is not None and _SHARE.fullmatch(manifest.share_id) is None:
+        return "the name of its share is damaged"
     return None
 
 

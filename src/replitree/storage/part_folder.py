@@ -4,6 +4,9 @@ Guarantees: no name that is accepted here leaves the folder it is joined to; a s
 gives a manifest only when every file is there in its full size; `link_part_folder` leaves either a whole part or a folder
 without a manifest, which is none.
 
+A part whose data files are objects of a share needs nothing in its folder but the manifest: files beside it are copies, which
+may go.
+
 Data files are never written again once their part is sealed.  That is why one file may lie in several folders by hard links (a
 part, its clone under another name, a frozen snapshot): whoever deletes a folder takes away names, not the others' rows.
 
@@ -76,13 +79,15 @@ def partitions_in(folder: Path) -> tuple[str, ...]:
 
 
 def whole_manifest(folder: Path) -> PartManifest | None:
-    """Manifest of a part whose files are there in their full size, or None.  Reads no data."""
+    """Manifest of a part whose files are there in their full size, or in a share, or None.  Reads no data."""
     if not is_folder(folder):
         return None
     try:
         manifest = read_manifest(folder)
     except CorruptPart:
         return None
+    if manifest.share_id is not None:
+        return manifest
     whole = all(file_bytes(folder / file.name) == file.bytes for file in manifest.files)
     return manifest if whole else None
 
@@ -116,7 +121,8 @@ def link_part_folder(source: Path, manifest: PartManifest, target: Path) -> None
     remove_folder(target)
     target.mkdir()
     for file in manifest.files:
-        link_file(source / file.name, target / file.name)
+        if manifest.share_id is None or file_bytes(source / file.name) == file.bytes:
+            link_file(source / file.name, target / file.name)
     link_file(source / MANIFEST_FILE, target / MANIFEST_FILE)
     sync_folder(target)
 

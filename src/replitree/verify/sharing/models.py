@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replitree.verify.sharing.models_fsck import FSCK_MODELS
 from replitree.verify.sharing.tasks import drop, leave, take, write
 from replitree.verify.sharing.world import Fault, Model, Task
 
@@ -110,6 +111,7 @@ MODELS = (
         },
         {Fault.CRASH: 1},
     ),
+    *FSCK_MODELS,
 )
 
 

@@ -34,6 +34,8 @@ from replitree.protocol.share import (
     Sharing,
 )
 from replitree.verify.sharing import tasks
+from replitree.verify.sharing.mutants_fsck import FSCK_MUTANTS
+from replitree.verify.sharing.mutants_history import HISTORY_MUTANTS
 from replitree.verify.sharing.search import Mutant
 
 _TAKE_OVER, _LET_GO, _WRITE, _WORK_OFF = share.take_over, share.let_go, share.write_share, share.work_off
@@ -340,6 +342,8 @@ MUTANTS = (
         "nobody works the garbage off",
         work_off=_looks_only,
     ),
+    *HISTORY_MUTANTS,
+    *FSCK_MUTANTS,
 )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from replitree.verify.kernel import ProcedureFailed
 from replitree.verify.sharing.invariants import in_the_end, violations
-from replitree.verify.sharing.world import Model, Scene, World
+from replitree.verify.sharing.scene import Scene
+from replitree.verify.sharing.world import Model, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def _search(scene: Scene, states_max: int) -> Searched:
     while level:
         following: list[World] = []
         for world in level:
-            problem = next(violations(world, scene.model.replicas), "")
+            problem = next(violations(world, scene.model), "")
             if not problem:
                 try:
                     for text, after in scene.steps(world):
@@ -74,7 +75,7 @@ def _search(scene: Scene, states_max: int) -> Searched:
                 except ProcedureFailed as error:
                     problem = f"FAILED: {error}"
             if not problem and scene.is_at_rest(world):
-                problem = next(in_the_end(world), "")
+                problem = next(in_the_end(scene.settled(world), scene.model), "")
             if problem:
                 return Searched(len(came_from), transitions, problem, _way_to(world.key, came_from))
         if len(came_from) > states_max:

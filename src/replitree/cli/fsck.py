@@ -1,0 +1,63 @@
+"""`replitree fsck`: compare a table's object store with coordination and the replicas' disks; repair what can be repaired.
+
+The exit status is 0 only when everything could be judged and nothing is wrong any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replitree.cli.options import Cluster, Name, check_name, on_cluster
+from replitree.cli.output import byte_size, counted
+from replitree.protocol.fsck import GRACE_S
+
+if TYPE_CHECKING:
+    from replitree.client.fsck import FsckFinding, FsckReport
+
+EXIT_NOT_CLEAN = 1
+
+WithRepair = Annotated[
+    bool, typer.Option("--repair", help="Repair what can be repaired; safe while the cluster works.")
+]
+Grace = Annotated[
+    float,
+    typer.Option("--grace", metavar="SECONDS", min=0.0, help="How old something must be to count as left over."),
+]
+
+
+@on_cluster
+def fsck(table: Name, at: Cluster, repair: WithRepair = False, grace: Grace = GRACE_S) -> None:
+    """Compare a table's object store with who owns what in it; status 0: nothing is wrong (any more)."""
+    import msgspec
+
+    check_name(table)
+    with at.connect() as connection:
+        report = connection.fsck(table, with_repair=repair, grace_s=grace)
+    at.out.result(
+        msgspec.to_builtins(report), "\n".join((_summary(report), *_silent(report), *map(_text, report.findings)))
+    )
+    if not report.clean:
+        raise typer.Exit(EXIT_NOT_CLEAN)
+
+
+def _summary(report: FsckReport) -> str:
+    has = f"{counted(report.shares, 'share')}, {counted(report.objects, 'object')}, {byte_size(report.bytes)}"
+    if report.clean and not report.findings:
+        return f"{report.table} on {report.store}: {has}; nothing is wrong"
+    done = sum(each.repair == "done" for each in report.findings)
+    return f"{report.table} on {report.store}: {has}; {counted(len(report.findings), 'finding')}, {done} repaired"
+
+
+def _silent(report: FsckReport) -> list[str]:
+    return [f"NOT JUDGED    what only {name} knows of: {why}" for name, why in report.silent.items()]
+
+
+def _text(found: FsckFinding) -> str:
+    """Return a finding as people read it: one line, and one more with what to do."""
+    done = "repaired" if found.repair == "done" else found.kind.upper()
+    lines = [f"{done:<12}  {found.text}" + (f" ({byte_size(found.bytes)})" if found.bytes else "")]
+    if found.advice:
+        lines.append(f"{'':<12}  -> {found.advice}")
+    return "\n".join(lines)

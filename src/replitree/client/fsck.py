@@ -1,0 +1,357 @@
+"""Fsck of a table on an object store: `protocol.fsck_repair` on the real store, coordination and replicas, and what it says.
+
+Run from the caller's own process: it needs the store's credentials there.  It may run while the cluster works, be cut off and
+be run again, and several may run at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+
+from replitree.client.catalog import Catalog
+from replitree.client.http import HttpClient
+from replitree.errors import BadInput, NotAuthorized, ReplitreeError, StoreError, Unavailable
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Exists,
+    Get,
+    GetMany,
+    Many,
+)
+from replitree.protocol.fsck import GRACE_S, Finding, Kind
+from replitree.protocol.fsck_look import (
+    AbortUpload,
+    AgedNode,
+    AskReferences,
+    ListAges,
+    Listing,
+    ListObjects,
+    NeededFile,
+    Reference,
+)
+from replitree.protocol.fsck_repair import Repair, Report
+from replitree.protocol.fsck_repair import fsck as fsck_procedure
+from replitree.protocol.layout import Replica
+from replitree.protocol.run import run
+from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
+from replitree.replica.identity import decode_identity
+from replitree.storage.manifest import MANIFEST_FILE
+from replitree.storage.objects.inventory import Inventory
+from replitree.storage.objects.location import StoreLocation, open_store
+from replitree.storage.objects.probe import store_id
+from replitree.storage.objects.shares import ShareObjects
+
+ASK_S = 60.0
+"""How long a replica may take to say what it has, in seconds."""
+
+READ_BATCH = 1000
+"""Nodes read at once."""
+
+
+class FsckFinding(msgspec.Struct, frozen=True):
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    kind, share
+        As of `protocol.fsck.Finding`.
+    replica, part
+        Whose part it is about; empty if about none.
+    bytes
+        What the store keeps for it.
+    evidence
+        What was seen.
+    repair
+        What became of it: done, changed, unknown, none, not asked.
+    text, advice
+        For people.
+    """
+
+    kind: str
+    share: str
+    replica: str
+    part: str
+    bytes: int
+    evidence: tuple[str, ...]
+    repair: str
+    text: str
+    advice: str
+
+
+class FsckReport(msgspec.Struct, frozen=True):
+    """What fsck found in a table, and what it did.
+
+    Attributes
+    ----------
+    table, store
+        Which table, and the URL of its store.
+    clean
+        Everything could be judged, and nothing is wrong any more.
+    repaired
+        Whether repairs were asked for.
+    grace_s
+        How old something had to be, in seconds.
+    shares, objects, bytes
+        What the store has.
+    silent
+        Replicas that did not answer, and why.
+    findings
+        Worst first.
+    """
+
+    table: str
+    store: str
+    clean: bool
+    repaired: bool
+    grace_s: float
+    shares: int
+    objects: int
+    bytes: int
+    silent: dict[str, str]
+    findings: tuple[FsckFinding, ...]
+
+
+def fsck(
+    catalog: Catalog, http: HttpClient, table: str, *, with_repair: bool = False, grace_s: float = GRACE_S
+) -> FsckReport:
+    """Compare a table's object store with coordination and the replicas' disks.
+
+    Parameters
+    ----------
+    with_repair
+        Repair what can be repaired without losing anything.
+    grace_s
+        How old something must be to count as left over, in seconds: longer than any write of a part takes.
+
+    Raises
+    ------
+    TableNotFound
+        There is no such table.
+    BadInput
+        Its rows are on local disks; or the URL reaches another store from here.
+    Unavailable
+        The store did not answer: nothing is known.
+    NotAuthorized
+        The store refused, or there are no credentials for it.
+    """
+    definition = catalog.definition(table)
+    if not definition.is_shared:
+        raise BadInput(f"the rows of {table} are on local disks; `replitree check {table}` looks at them")
+    performer = _Performer(catalog, http, table, definition.storage, definition.table_id)
+    performer.check_store()
+    checking = fsck_procedure(catalog.place(table), int(grace_s * 1000), with_repair=with_repair)
+    report: Report | ObjectsInDoubt = run(cast("Any", checking), performer.perform)
+    if isinstance(report, ObjectsInDoubt):
+        raise Unavailable(f"the object store did not answer, so nothing is known: {report.problem}")
+    return _told(report, performer, with_repair=with_repair, grace_s=grace_s)
+
+
+class _Performer:
+    """Performs the effects of fsck on the real things."""
+
+    def __init__(self, catalog: Catalog, http: HttpClient, table: str, url: str, table_id: str) -> None:
+        self.table, self.url = table, url
+        self.silent: dict[str, str] = {}
+        self._catalog, self._http = catalog, http
+        self._place = catalog.place(table)
+        location = StoreLocation.parse(url)
+        self._store = open_store(location)
+        self._inventory = Inventory(self._store, location, table_id)
+        self._objects = ShareObjects(lambda: self._store, table_id)
+
+    def check_store(self) -> None:
+        """Make sure that the same store is reached from here as from the replicas."""
+        node = self._catalog.perform(Get(layout.sharing(self._place)))
+        if node is not None and node.value and node.value.decode() != store_id(self._store):
+            raise BadInput(f"{self.url} is another store here than for the replicas; run fsck where they run")
+
+    def perform(self, effect: Any) -> Any:
+        """Perform one effect."""
+        match effect:
+            case ListObjects():
+                return self._list()
+            case ListAges(path):
+                return self._ages(path)
+            case AskReferences(replica):
+                return self._ask(replica)
+            case DeleteObjects(share):
+                return self._gone(lambda: self._objects.delete(share))
+            case AbortUpload(upload):
+                return self._gone(lambda: self._inventory.abort(upload))
+        return self._catalog.perform(effect)
+
+    def _list(self) -> Listing | ObjectsInDoubt:
+        try:
+            return self._inventory.listing()
+        except NotAuthorized:
+            raise
+        except StoreError as error:
+            return ObjectsInDoubt(str(error))
+
+    @staticmethod
+    def _gone(delete: Any) -> ObjectsGone | ObjectsInDoubt:
+        try:
+            delete()
+        except StoreError as error:
+            return ObjectsInDoubt(str(error))
+        return ObjectsGone()
+
+    def _ages(self, path: str) -> tuple[AgedNode, ...]:
+        now_ms = self._now_ms()
+        names: tuple[str, ...] = self._catalog.perform(Children(path)) or ()
+        found: list[AgedNode] = []
+        for first in range(0, len(names), READ_BATCH):
+            batch = names[first : first + READ_BATCH]
+            many: Many = self._catalog.perform(GetMany(tuple(f"{path}/{name}" for name in batch)))
+            found += (
+                AgedNode(name, node.value, now_ms - node.changed_ms)
+                for name, node in zip(batch, many.nodes, strict=True)
+                if node is not None
+            )
+        return tuple(found)
+
+    def _now_ms(self) -> int:
+        """Ask for coordination's own time: that of a node which was made just now."""
+        path = f"{layout.sharing(self._place)}/now-"
+        made = self._catalog.perform(Commit(Create(path, ephemeral=True, sequential=True)))
+        if not isinstance(made, Applied):
+            raise Unavailable(f"coordination did not take a request of fsck for {self.table}; run it again")
+        node = self._catalog.perform(Get(made.created[0]))
+        self._catalog.perform(Commit(Delete(made.created[0], ANY_VERSION)))
+        if node is None:
+            raise Unavailable("the session with coordination ended meanwhile; run fsck again")
+        return int(node.changed_ms)
+
+    def _ask(self, replica: Replica) -> tuple[Reference, ...] | None:
+        self.silent.pop(replica.name, None)
+        host = self._catalog.perform(Get(layout.host(replica)))
+        identity = None if host is None else decode_identity(host.value)
+        if identity is None or not self._catalog.perform(Exists(layout.is_active(replica))):
+            self.silent[replica.name] = "it is not active: start its server, or drop the replica"
+            return None
+        try:
+            path = f"/v1/tables/{quote(self.table)}/shares"
+            answer = self._http.request(identity.address, "GET", path, timeout_s=ASK_S).decode(_Shares)
+        except ReplitreeError as error:
+            self.silent[replica.name] = str(error)
+            return None
+        if answer.replica != replica.name:
+            self.silent[replica.name] = f"at {identity.address} answers {answer.replica}"
+            return None
+        return tuple(each.reference() for each in answer.shares)
+
+
+class _File(msgspec.Struct, frozen=True):
+    """A data file as a replica tells of it."""
+
+    name: str
+    bytes: int
+
+
+class _Share(msgspec.Struct, frozen=True):
+    """A share as a replica tells of it."""
+
+    share: str
+    part: str
+    files: tuple[_File, ...] = ()
+
+    def reference(self) -> Reference:
+        """Return what it needs: its data files, and the manifest."""
+        files = tuple(NeededFile(each.name, each.bytes) for each in self.files)
+        return Reference(self.part, ShareId(self.share), (*files, NeededFile(MANIFEST_FILE, None)) if files else ())
+
+
+class _Shares(msgspec.Struct, frozen=True):
+    """What a replica says that it has."""
+
+    replica: str
+    shares: tuple[_Share, ...]
+
+
+# --- words --------------------------------------------------------------------------------------------------------------------
+
+
+def _told(report: Report, performer: _Performer, *, with_repair: bool, grace_s: float) -> FsckReport:
+    return FsckReport(
+        performer.table,
+        performer.url,
+        report.is_clean,
+        with_repair,
+        grace_s,
+        report.shares,
+        report.objects,
+        report.bytes,
+        {name: performer.silent.get(name, "it did not answer") for name in report.silent},
+        tuple(_finding(performer.table, finding, repair) for finding, repair in report.findings),
+    )
+
+
+def _finding(table: str, found: Finding, repair: Repair) -> FsckFinding:
+    text, advice = _words(table, found)
+    if repair is Repair.DONE:
+        advice = ""
+    elif found.kind not in (Kind.DANGLING, Kind.UNMARKED):
+        advice = _ADVICE[repair].format(table=table)
+    return FsckFinding(
+        found.kind.value,
+        found.share,
+        found.replica,
+        found.part,
+        found.bytes,
+        found.evidence,
+        repair.value,
+        text,
+        advice,
+    )
+
+
+_ADVICE = {
+    Repair.NOT_ASKED: "replitree fsck {table} --repair",
+    Repair.CHANGED: "it has changed meanwhile: run fsck again",
+    Repair.UNKNOWN: "an answer did not come: run fsck again",
+    Repair.NONE: "",
+}
+
+
+def _words(table: str, found: Finding) -> tuple[str, str]:
+    """Return what is so, and what helps when fsck itself does not."""
+    share = f"share {found.share}"
+    match found.kind:
+        case Kind.DANGLING:
+            lacks = "; ".join(found.evidence)
+            return (
+                f"part {found.part} on {found.replica} lacks objects of {share}: {lacks}",
+                f"replitree check {table} --replica {found.replica}: it is set aside there, and fetched from whoever has it",
+            )
+        case Kind.UNMARKED:
+            return (
+                f"part {found.part} on {found.replica} has no mark on {share}: others may delete its objects",
+                f"restart the server of {found.replica}: it owns the share again, or fetches the part",
+            )
+        case Kind.ORPHAN:
+            return f"{share} is nobody's, and has {len(found.evidence)} objects", ""
+        case Kind.UNOWNED:
+            return f"{share} has a node and no owner", ""
+        case Kind.STALE_MARK:
+            why = "which is not in the table any more" if found.is_gone else "which does not have the part"
+            return f"{share} has a mark for part {found.part} of {found.replica}, {why}", ""
+        case Kind.LEFT_ATTEMPT:
+            why = "which is not in the table any more" if found.is_gone else "which knows nothing of it"
+            return f"{share} was begun by {found.replica}, {why}", ""
+        case Kind.LEFT_GARBAGE:
+            return f"{share} is garbage that nobody has worked off", ""
+        case Kind.LEFT_UPLOAD:
+            assert found.upload is not None
+            return f"{found.upload.file} of {share} was begun and not ended", ""
+
+
+__all__ = ["FsckFinding", "FsckReport", "fsck"]

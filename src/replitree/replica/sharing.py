@@ -1,0 +1,359 @@
+"""A table on an object store, on this replica: the store, what it adds to procedures, and the duties that come with it.
+
+The store is opened when it is needed first, and probed at the first activation: a store that could lose rows, or another one
+than the table's other replicas use, keeps the replica from becoming active, and the reason says what to do.
+
+Absent on purpose: what is committed when (`replitree.protocol.sharing`), what lies where (`replitree.storage.disk_shared`,
+`replitree.storage.objects.shares`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
+from replitree.protocol import layout
+from replitree.protocol.effects import Epoch, Get, Procedure, StagingId, StoreEffect
+from replitree.protocol.layout import Replica
+from replitree.protocol.share import (
+    DeleteObjects,
+    ObjectsGone,
+    ObjectsInDoubt,
+    ObjectsThere,
+    ShareId,
+    release,
+    work_off,
+)
+from replitree.protocol.sharing import (
+    ForgetParts,
+    LocalShareEffect,
+    NameShares,
+    PutShares,
+    SharedPart,
+    Sharer,
+    SharesHere,
+    SharesOf,
+    SharesSettled,
+    Store,
+    agree_on_store,
+    give_up_attempts,
+    let_go_of,
+    own_held,
+    with_shares,
+)
+from replitree.replica.config import ServerConfig
+from replitree.replica.logs import Log
+from replitree.replica.runner import Performer
+from replitree.storage.definition import TableDefinition
+from replitree.storage.disk import PartStore
+from replitree.storage.disk_shared import share_in
+from replitree.storage.manifest import PartManifest, read_manifest
+
+if TYPE_CHECKING:
+    from replitree.storage.objects.store import ObjectStore
+
+T = TypeVar("T")
+
+LET_GO_AT_ONCE = 64
+"""Parts that are let go of in one round."""
+
+GARBAGE_S = 5.0
+"""How often it is looked whether there is garbage to work off, in seconds."""
+
+EVICT_S = 10.0
+"""How often copies for readers are counted, in seconds."""
+
+PUTS_AT_ONCE = 8
+"""Parts of one insert that are put into the store together."""
+
+LET_GO_AGAIN_S = 10.0
+"""How long a part that could not be let go of is left alone, in seconds: mostly it is still registered."""
+
+
+class Host(Protocol):
+    """What sharing needs of the replica."""
+
+    replica: Replica
+    config: ServerConfig
+    performer: Performer
+    store: PartStore
+    log: Log
+
+    def active_epoch(self) -> Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def lacks(self, part: str, content: str) -> None:
+        """Note that a part that may be registered is not here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A staged part that is to go into the store, and its share."""
+
+    folder: Path
+    manifest: PartManifest
+    share: ShareId
+
+
+class Sharing:
+    """The shares of one table replica.
+
+    Parameters
+    ----------
+    host
+        The replica.
+    definition
+        The table's definition; its storage is an object store.
+    """
+
+    def __init__(self, host: Host, definition: TableDefinition) -> None:
+        from replitree.storage.objects.shares import ShareObjects
+
+        self._host = host
+        self.objects = ShareObjects(partial(_open, definition.storage), definition.table_id)
+        host.store.objects = self.objects
+        self._lock = threading.Lock()
+        self._sharer: Sharer | None = None
+        self._named: dict[StagingId, tuple[_Named, ...]] = {}
+        self._new: set[ShareId] = set()
+        self._stuck: dict[str, float] = {}
+        self._looked_at = self._evicted_at = float("-inf")
+        self._is_probed = False
+
+    # --- activation -----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Make sure that the store may be used and is the table's, and find out which replica of its name this is.
+
+        Raises
+        ------
+        StoreError, NotAuthorized, BadInput
+            The store can't be used.
+        Unavailable
+            It is another one than the table's, or that could not be found out.
+        """
+        from replitree.storage.objects.probe import probe, store_id
+
+        host, store = self._host, self.objects.store
+        if not self._is_probed:
+            probe(store)
+            self._is_probed = True
+        match host.performer.run(agree_on_store(host.replica, store_id(store))):
+            case Store.OTHER:
+                raise Unavailable(
+                    f"{store.name} is another store here than for the table's other replicas: let the server reach the same"
+                    " one, or use another server"
+                )
+            case Store.UNSETTLED:
+                raise Unavailable(
+                    f"whether {store.name} is the table's store could not be found out; it is tried again"
+                )
+        node = host.performer.perform(Get(layout.replica_path(host.replica)))
+        if node is None:
+            raise Unavailable("the replica has just left the table")
+        self._sharer = Sharer(host.replica, node.value.decode())
+
+    def settle(self, epoch: Epoch) -> None:
+        """Give up what earlier processes had begun to write; said in every activation, when staging was swept."""
+        given_up = self._host.performer.run_plain(give_up_attempts(self.sharer, epoch))
+        if given_up:
+            self._host.log.info("unfinished writes to the object store given up", shares=given_up)
+
+    @property
+    def sharer(self) -> Sharer:
+        """Who this replica is to coordination; known since its first activation."""
+        if self._sharer is None:
+            raise Unavailable("the object store was not opened yet")
+        return self._sharer
+
+    def wrap(self, procedure: Procedure[T]) -> Procedure[T]:
+        """Return what runs a procedure of this replica and keeps its shares.
+
+        Before the store was opened nothing is staged or registered.
+        """
+        return procedure if self._sharer is None else with_shares(self._sharer, procedure)
+
+    # --- effects --------------------------------------------------------------------------------------------------------
+
+    def beside(self, perform: Callable[[StoreEffect], object]) -> Callable[[StoreEffect], object]:
+        """Return what performs effects on shares, and all others as `perform`."""
+
+        def perform_here(effect: Any) -> object:
+            return self.perform(effect) if isinstance(effect, LocalShareEffect | DeleteObjects) else perform(effect)
+
+        return perform_here
+
+    def perform(self, effect: LocalShareEffect | DeleteObjects) -> object:
+        """Perform one effect on shares."""
+        match effect:
+            case NameShares(staging):
+                return self._name(staging)
+            case PutShares(staging):
+                return self._put(staging)
+            case SharesOf(parts):
+                return tuple(shared for part in parts if (shared := self._shared(part)) is not None)
+            case SharesSettled(shares):
+                self._settled(shares)
+                return None
+            case ForgetParts(parts):
+                self._forget(parts)
+                return None
+            case SharesHere():
+                return tuple(sorted({*self._new, *self._on_disk()}))
+            case DeleteObjects(share):
+                return self._delete(share)
+
+    def _name(self, staging: StagingId) -> tuple[ShareId, ...]:
+        named = tuple(
+            _Named(folder, manifest, ShareId(uuid.uuid4().hex))
+            for folder, manifest in self._host.store.staged(staging)
+            if manifest.share_id is None
+        )
+        with self._lock:
+            self._named[staging] = named
+            self._new.update(each.share for each in named)
+        return tuple(each.share for each in named)
+
+    def _put(self, staging: StagingId) -> ObjectsThere | ObjectsInDoubt:
+        with self._lock:
+            named = self._named.pop(staging, ())
+
+        def put(each: _Named) -> None:
+            self._host.store.put_staged(staging, each.folder, each.manifest, each.share)
+
+        try:
+            with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put-parts") as pool:
+                list(pool.map(put, named))
+        except (StoreError, NotAuthorized, BadInput, OSError) as error:
+            self._settled([each.share for each in named])
+            return ObjectsInDoubt(str(error))
+        return ObjectsThere()
+
+    def _settled(self, shares: Sequence[ShareId]) -> None:
+        with self._lock:
+            self._new.difference_update(shares)
+            self._named = {
+                staging: named
+                for staging, named in self._named.items()
+                if not any(each.share in shares for each in named)
+            }
+
+    def _shared(self, part: str) -> SharedPart | None:
+        """Return what is known of a published part if it has a share."""
+        store = self._host.store
+        share = store.manifest(part).share_id if store.has_part(part) else None
+        return None if share is None else SharedPart(part, ShareId(share), share in self._new)
+
+    def _forget(self, parts: Sequence[str]) -> None:
+        for part in parts:
+            try:
+                content = self._host.store.manifest(part).content_hash
+            except CorruptPart:
+                continue
+            self._host.store.quarantine(part, "its objects are gone")
+            self._host.lacks(part, content)
+            self._host.log.info("too late to take over", part=part)
+
+    def _delete(self, share: ShareId) -> ObjectsGone | ObjectsInDoubt:
+        try:
+            self.objects.delete(share)
+        except (StoreError, NotAuthorized) as error:
+            return ObjectsInDoubt(str(error))
+        return ObjectsGone()
+
+    def _on_disk(self) -> set[ShareId]:
+        """Return the shares that something on this disk has."""
+        store = self._host.store
+        found = {ShareId(each.share) for each in store.leaving()}
+        folders = [store.part_path(part) for part in store.parts()]
+        folders += [folder for staging in store.stagings() for folder, _ in store.staged(staging)]
+        return found | {ShareId(share) for folder in folders if (share := share_in(folder)) is not None}
+
+    # --- duties ---------------------------------------------------------------------------------------------------------
+
+    def own_held(self, parts: Iterable[str]) -> tuple[str, ...]:
+        """Own what registered parts have, as far as they do not; return those that are not owned now, and so not here."""
+        return self._host.performer.run_plain(own_held(self.sharer, tuple(parts)))
+
+    def work(self) -> None:
+        """Do one round: let go of what has left the disk, work off garbage, take copies away."""
+        host, epoch = self._host, self._host.active_epoch()
+        if epoch is None:
+            return
+        has_let_go = self.let_go(epoch)
+        if has_let_go or time.monotonic() - self._looked_at >= GARBAGE_S:
+            self._looked_at = time.monotonic()
+            self._work_off()
+        if time.monotonic() - self._evicted_at >= EVICT_S:
+            self._evicted_at = time.monotonic()
+            host.store.evict_copies(host.config.shared_cache_bytes)
+
+    def let_go(self, epoch: Epoch) -> int:
+        """Let go of what has left this disk; return of how many."""
+        host, now, count = self._host, time.monotonic(), 0
+        for each in host.store.leaving():
+            if self._stuck.get(each.name, 0.0) > now or count >= LET_GO_AT_ONCE:
+                continue
+            if host.performer.run_plain(let_go_of(self.sharer, epoch, each.part, ShareId(each.share))):
+                host.store.has_left(each.name)
+                self._settled([ShareId(each.share)] if not each.part else [])
+                self._stuck.pop(each.name, None)
+                count += 1
+            else:
+                self._stuck[each.name] = now + LET_GO_AGAIN_S
+        return count
+
+    def _work_off(self) -> None:
+        host = self._host  # which performs more effects than the type says
+        host.performer.run_plain(cast("Procedure[tuple[ShareId, ...]]", work_off(host.replica.table)))
+
+    def leave(self) -> None:
+        """Let go of everything, because the table is dropped, and work the garbage off, as far as that works now."""
+        host, epoch = self._host, self._host.performer.epoch.current
+        try:
+            if epoch is not None:
+                host.performer.run_plain(release(host.replica, epoch))
+            self._work_off()
+        except ReplitreeError as error:
+            host.log.warning("not all objects of the dropped table were deleted", reason=str(error))
+
+    def references(self) -> dict[str, object]:
+        """Return what this replica has of shares: which, for what, and their files."""
+        store = self._host.store
+        staged = [(staging, folder) for staging in store.stagings() for folder, _ in store.staged(staging)]
+        found = [_reference("parts", part, store.part_path(part)) for part in store.parts()]
+        found += [_reference("staging", staging, folder) for staging, folder in staged]
+        found += [{"share": each.share, "part": each.part, "place": "leaving", "files": []} for each in store.leaving()]
+        with self._lock:
+            found += [{"share": share, "part": "", "place": "writing", "files": []} for share in sorted(self._new)]
+        incarnation = "" if self._sharer is None else self._sharer.incarnation
+        shares = [each for each in found if each is not None]
+        return {"replica": self._host.replica.name, "incarnation": incarnation, "shares": shares}
+
+
+def _reference(place: str, part: str, folder: Path) -> dict[str, object] | None:
+    try:
+        manifest = read_manifest(folder)
+    except CorruptPart:
+        return None
+    if manifest.share_id is None:
+        return None
+    files = [{"name": file.name, "bytes": file.bytes, "checksum": file.checksum} for file in manifest.files]
+    return {"share": manifest.share_id, "part": part, "place": place, "files": files}
+
+
+def _open(url: str) -> ObjectStore:
+    from replitree.storage.objects.location import open_store
+
+    return open_store(url)
+
+
+__all__ = ["Sharing"]

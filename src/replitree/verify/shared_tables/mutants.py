@@ -1,0 +1,260 @@
+"""Broken rules of tables on an object store; each must be found by name.
+
+`docs/known-bugs.md` says which of them systems of the field have had.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replitree.protocol import layout, sharing, table
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Create,
+    CurrentEpoch,
+    Delete,
+    Epoch,
+    Operation,
+    StagingId,
+    StoreFailed,
+)
+from replitree.protocol.layout import Replica
+from replitree.protocol.share import DeleteObjects, ObjectsThere, ShareId
+from replitree.protocol.sharing import NameShares, PutShares, SharedPart, Sharer, SharesOf
+from replitree.verify.shared_tables import tasks
+from replitree.verify.shared_tables.search import Mutant
+
+_OWNING, _COMMITTED, _LOOK = sharing._owning, sharing._committed, sharing._look  # noqa: SLF001 - what is broken here
+_Standing = sharing._Standing  # noqa: SLF001
+_LET_GO_OF = sharing.let_go_of
+
+Operations = tuple[Operation, ...]
+
+
+# --- writing ------------------------------------------------------------------------------------------------------------------
+
+
+def _puts_before_it_is_noted(sharer: Sharer, staging: StagingId) -> Any:
+    named = yield NameShares(staging)
+    place, epoch = sharer.replica.table, (yield CurrentEpoch())
+    put = yield PutShares(staging)
+    noted = yield Commit(
+        Check(layout.host(sharer.replica), epoch),
+        *(Create(layout.writing(place, each), sharer.signature) for each in named),
+    )
+    return None if isinstance(put, ObjectsThere) and isinstance(noted, Applied) else StoreFailed("not put")
+
+
+def _notes_nothing(sharer: Sharer, staging: StagingId) -> Any:
+    del sharer
+    yield NameShares(staging)
+    put = yield PutShares(staging)
+    return None if isinstance(put, ObjectsThere) else StoreFailed("not put")
+
+
+def _gives_up_nothing(_sharer: Sharer, _epoch: Epoch) -> Any:
+    yield from ()
+    return 0
+
+
+def _gives_up_all(sharer: Sharer, epoch: Epoch) -> Any:
+    table_, proof = sharer.replica.table, Check(layout.host(sharer.replica), epoch)
+    for name in (yield Children(layout.all_writing(table_))) or ():
+        yield from sharing._give_up(proof, sharer, ShareId(name))  # noqa: SLF001
+    return 0
+
+
+def _gives_up_and_keeps(proof: Check, sharer: Sharer, share: ShareId) -> Any:
+    outcome = yield Commit(proof, Create(layout.garbage(sharer.replica.table, share)))
+    return isinstance(outcome, Applied)
+
+
+# --- registering --------------------------------------------------------------------------------------------------------------
+
+
+def _marks_its_own_only(sharer: Sharer, part: SharedPart, standing: Any) -> Operations:
+    return _OWNING(sharer, part, standing) if standing is _Standing.WRITTEN else ()
+
+
+def _marks_afterwards(sharer: Sharer, effect: Commit) -> Any:
+    parts = sharing._registered(sharer.replica, effect)  # noqa: SLF001
+    outcome = yield effect
+    if parts and isinstance(outcome, Applied):
+        yield from sharing.own_registered(sharer, (yield SharesOf(parts)))
+    return outcome
+
+
+def _keeps_the_attempt(sharer: Sharer, part: SharedPart, standing: Any) -> Operations:
+    return tuple(each for each in _OWNING(sharer, part, standing) if not isinstance(each, Delete))
+
+
+def _resurrects(sharer: Sharer, part: SharedPart) -> Any:
+    standing = yield from _LOOK(sharer, part)
+    if standing is not _Standing.GONE:
+        return standing
+    yield Commit(Create(layout.share(sharer.replica.table, part.share)), Create(sharer.mark(part)))
+    return _Standing.OWNED
+
+
+def _owns_nothing_again(_sharer: Sharer, _parts: tuple[str, ...]) -> Any:
+    yield from ()
+    return ()
+
+
+# --- letting go ---------------------------------------------------------------------------------------------------------------
+
+
+def _without_proof(_replica: Replica, _part: str) -> Operations:
+    return ()
+
+
+def _forgets_first(name: str, epoch: Epoch) -> Any:
+    for part, share in (yield tasks.ListLeaving()):
+        yield tasks.HasLeft(part, share)
+        yield from sharing.let_go_of(tasks.sharer_of(name), epoch, part, share)
+
+
+def _deletes_the_mark_only(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> Any:
+    mark = sharer.mark(SharedPart(part, share, is_new=False))
+    yield Commit(Check(layout.host(sharer.replica), epoch), Delete(mark, ANY_VERSION))
+    return True
+
+
+def _deletes_objects_first(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> Any:
+    mark = sharer.mark(SharedPart(part, share, is_new=False))
+    if (yield Children(layout.share(sharer.replica.table, share))) == (mark.rpartition("/")[2],):
+        yield DeleteObjects(share)
+    return (yield from _LET_GO_OF(sharer, epoch, part, share))
+
+
+def _releases_nothing(*_: Any) -> Any:
+    yield from ()
+    return True
+
+
+MUTANTS = (
+    Mutant(
+        "put-before-noted",
+        "objects are put before coordination knows of the attempt",
+        "shared_table",
+        "KNOWN",
+        {(sharing, "_put"): _puts_before_it_is_noted},
+    ),
+    Mutant(
+        "attempt-not-noted",
+        "no attempt is noted: a crash leaves objects that nobody knows of",
+        "shared_table",
+        "KNOWN",
+        {(sharing, "_put"): _notes_nothing},
+    ),
+    Mutant(
+        "attempts-not-given-up",
+        "a start gives up nothing of what earlier processes had begun",
+        "shared_table_crash",
+        "SETTLES",
+        {(sharing, "give_up_attempts"): _gives_up_nothing},
+    ),
+    Mutant(
+        "published-given-up",
+        "a start gives up what is published and not yet registered",
+        "shared_table_crash",
+        "KEPT",
+        {(sharing, "give_up_attempts"): _gives_up_all},
+    ),
+    Mutant(
+        "given-up-twice",
+        "an attempt that is given up stays one",
+        "shared_table_store",
+        "ONCE",
+        {(sharing, "_give_up"): _gives_up_and_keeps},
+    ),
+    Mutant(
+        "taken-over-unmarked",
+        "only the writer has a mark",
+        "shared_table",
+        "MARKED",
+        {(sharing, "_owning"): _marks_its_own_only},
+    ),
+    Mutant(
+        "marked-afterwards",
+        "the part is registered in one commit, and marked in the next",
+        "shared_table",
+        "MARKED",
+        {(sharing, "_committed"): _marks_afterwards},
+    ),
+    Mutant(
+        "attempt-kept",
+        "what is registered stays an attempt",
+        "shared_table",
+        "ONCE",
+        {(sharing, "_owning"): _keeps_the_attempt},
+    ),
+    Mutant(
+        "share-resurrected",
+        "who comes too late makes the share's node again",
+        "shared_table",
+        "ONCE",
+        {(sharing, "_look"): _resurrects},
+    ),
+    Mutant(
+        "fetched-again-unmarked",
+        "what comes in the place of a lost folder is not owned",
+        "shared_table_lost",
+        "MARKED",
+        {(sharing, "own_held"): _owns_nothing_again},
+    ),
+    Mutant(
+        "let-go-unproved",
+        "a part is let go of without the proof that it is not registered",
+        "shared_table_again",
+        "MARKED",
+        {(sharing, "not_registered"): _without_proof},
+    ),
+    Mutant(
+        "forgotten-before-let-go",
+        "the last trace on the disk goes before the mark",
+        "shared_table_crash",
+        "HELD",
+        {(tasks, "let_go"): _forgets_first},
+    ),
+    Mutant(
+        "mark-deleted-alone",
+        "the last owner deletes its mark and nothing else",
+        "shared_table",
+        "OWNED",
+        {(sharing, "let_go_of"): _deletes_the_mark_only},
+    ),
+    Mutant(
+        "objects-deleted-first",
+        "who sees no other owner deletes the objects, and lets go then",
+        "shared_table",
+        "WHOLE",
+        {(sharing, "let_go_of"): _deletes_objects_first},
+    ),
+    Mutant(
+        "dropped-with-marks",
+        "a dropped replica keeps its marks",
+        "shared_table_drop",
+        "SETTLES",
+        {(table, "_release_shares"): _releases_nothing},
+    ),
+    Mutant(
+        "dropped-with-attempts",
+        "a dropped replica keeps its attempts",
+        "shared_table_drop",
+        "SETTLES",
+        {(table, "release_attempts"): _releases_nothing},
+    ),
+)
+
+
+def find_mutant(name: str) -> Mutant:
+    """Return a mutant by its name."""
+    return next(mutant for mutant in MUTANTS if mutant.name == name)
+
+
+__all__ = ["MUTANTS", "find_mutant"]

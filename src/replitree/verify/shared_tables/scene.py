@@ -1,0 +1,387 @@
+"""What may happen next in a model of tables on an object store.
+
+Every step is one effect of one process, a late request that arrives, or a fault.  What a process asks of its own memory, or
+only looks up on its disk, it is told at once: nobody else can notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    AdoptEpoch,
+    Applied,
+    Children,
+    Commit,
+    CurrentEpoch,
+    Exists,
+    Fetched,
+    FetchPart,
+    FindPart,
+    Get,
+    GetMany,
+    ListParts,
+    ListStaging,
+    NotFetched,
+    Publish,
+    Published,
+    Refused,
+    RemovePart,
+    RemoveStaging,
+    Reveal,
+    Stage,
+    Staged,
+    StagedPart,
+    Sync,
+    Unknown,
+)
+from replitree.protocol.share import (
+    DeleteObjects,
+    ObjectsGone,
+    ObjectsInDoubt,
+    ObjectsThere,
+    PutObjects,
+    ShareId,
+)
+from replitree.protocol.sharing import (
+    ForgetParts,
+    NameShares,
+    PutShares,
+    SharedPart,
+    SharesHere,
+    SharesOf,
+    SharesSettled,
+)
+from replitree.protocol.table import NOT_LOST
+from replitree.verify.kernel import END, Kernel, ProcedureFailed
+from replitree.verify.shared_tables.tasks import (
+    CONTENT,
+    INCARNATION,
+    STAGING,
+    TABLE,
+    HasLeft,
+    ListLeaving,
+    LosePart,
+    clean,
+    replica_of,
+)
+from replitree.verify.shared_tables.world import CLEANER, PIECES, SESSION, Disk, Fault, Model, Seat, World
+
+Step = tuple[str, World]
+Outcomes = Iterator[tuple[str, World, Any]]
+_SILENT = object()
+"""Stands for the outcome of an effect that has to be a step."""
+
+
+class Scene:
+    """The steps of one model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.names = (*model.tasks, CLEANER)
+        self._kernel = Kernel()
+
+    def first(self) -> World:
+        """Return the world in which nothing has happened."""
+        paths = dict.fromkeys((layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE)), b"")
+        for name in self.model.replicas:
+            replica = replica_of(name)
+            paths |= {layout.replica_path(replica): INCARNATION.encode(), layout.host(replica): b"here"}
+            paths |= {layout.is_lost(replica): NOT_LOST, layout.log_pointer(replica): b"0"}
+            paths |= {layout.queue(replica): b"", layout.parts(replica): b""}
+        budget = tuple(self.model.faults.get(kind, 0) for kind in Fault)
+        world = World(Tree.of(paths), frozenset(), (Seat(),) * len(self.names), budget=budget)
+        if self.model.written:
+            world = _written(world, self.names[0], self.model.written, paths)
+        for number, seat in enumerate(world.seats):
+            world = self._begun(world, number, seat)
+        return world
+
+    def steps(self, world: World) -> Iterator[Step]:
+        """Yield whatever may happen next, with its name."""
+        for number, name in enumerate(self.names):
+            for text, after in self._seat_steps(world, number):
+                yield f"{name}: {text}", after
+        for request in world.late:
+            rest = list(world.late)
+            rest.remove(request)
+            yield f"late: {short(request)}", _arrive(replace(world, late=tuple(rest)), request)
+
+    def is_at_rest(self, world: World) -> bool:
+        """Whether nothing is left to do: all tasks are done, nothing is on its way, and there is no garbage."""
+        is_busy = any(self._kernel.effect(seat.place) is not None for seat in world.seats)
+        return not world.late and not is_busy and not world.tree.children(layout.all_garbage(TABLE))
+
+    # --- seats ----------------------------------------------------------------------------------------------------------------
+
+    def _seat_steps(self, world: World, number: int) -> Iterator[Step]:
+        effect = self._kernel.effect(world.seats[number].place)
+        if effect is None:
+            if self.names[number] == CLEANER and world.tree.children(layout.all_garbage(TABLE)):
+                yield "begins", self._begun(world, number, Seat())
+            return
+        for text, after, outcome in self._perform(world, number, effect):
+            yield f"{short(effect)} → {text}", self._go_on(after, number, outcome)
+        for text, after in self._crashes(world, number, effect):
+            yield f"crash at {short(effect)}{text}", after
+
+    def _begun(self, world: World, number: int, seat: Seat) -> World:
+        """Begin a seat's task; one whose tasks are all done stays where it ended."""
+        name = self.names[number]
+        tasks = ((clean, ()),) if name == CLEANER else self.model.tasks[name]
+        while seat.task < len(tasks):
+            stage, arguments = tasks[seat.task]
+            place = self._kernel.begin(stage, *arguments)
+            if place != END:
+                return self._settled(world.with_seat(number, replace(seat, place=place)), number)
+            seat = replace(seat, task=seat.task + 1)
+        return world.with_seat(number, replace(seat, place=END))
+
+    def _go_on(self, world: World, number: int, outcome: Any) -> World:
+        seat = world.seats[number]
+        seat = replace(seat, place=self._kernel.step(seat.place, outcome))
+        return self._settled(world.with_seat(number, seat), number)
+
+    def _settled(self, world: World, number: int) -> World:
+        """Answer what is answered at once, and go on to the next task when one is done."""
+        seat = world.seats[number]
+        while seat.place != END:
+            told, seat = _told_at_once(seat, self.names[number], self._kernel.effect(seat.place))
+            if told is _SILENT:
+                return world.with_seat(number, seat)
+            seat = replace(seat, place=self._kernel.step(seat.place, told))
+        if self.names[number] == CLEANER:
+            return world.with_seat(number, Seat())
+        seat = replace(seat, epoch=None)
+        return self._begun(world, number, replace(seat, task=seat.task + 1, view=None))
+
+    def _crashes(self, world: World, number: int, effect: Any) -> Iterator[Step]:
+        """Yield what a crash may leave: its request was not sent, is done, is half done, or is on its way."""
+        hurt = world.spend(Fault.CRASH)
+        if hurt is None:
+            return
+        seat = hurt.seats[number]
+        request = PutObjects(_named(seat)) if isinstance(effect, PutShares) else effect
+        for text, after in _cut_off(hurt, request):
+            yield text, self._begun(after, number, Seat(seat.task, count=seat.count, disk=seat.disk))
+
+    # --- effects --------------------------------------------------------------------------------------------------------------
+
+    def _perform(self, world: World, number: int, effect: Any) -> Outcomes:
+        match effect:
+            case Sync():
+                yield "", _with_view(world, number, None), None
+            case Get() | GetMany() | Children() | Exists():
+                yield from _read(world, number, effect)
+            case Commit():
+                yield from _commit(world, number, effect)
+            case PutShares():
+                yield from _put(world, number, is_dropped=_is_dropped(world, self.names[number]))
+            case DeleteObjects():
+                yield "deleted", _arrive(world, effect), ObjectsGone()
+                yield from _in_doubt(world, effect)
+            case FetchPart(part, _, sources):
+                yield from self._fetch(world, number, part, sources[0])
+            case ForgetParts(parts):
+                shares = (world.seats[number].disk.share_of(part) for part in parts)
+                own = {share for share in shares if share and share.startswith(f"{self.names[number]}-")}
+                yield _on_disk(replace(world, forgotten=world.forgotten | own), number, effect)
+            case _:
+                yield _on_disk(world, number, effect)
+
+    def _fetch(self, world: World, number: int, part: str, source: str) -> Outcomes:
+        """Take the metadata of a part over, if its manifest can be read in the store: it is the last object that was put."""
+        disk = world.seats[number].disk
+        if disk.share_of(part) is not None:
+            yield "here already", world, Fetched(part)
+            return
+        share = world.seats[self.names.index(source)].disk.share_of(part)
+        if share is None or (share, PIECES - 1) not in world.objects:
+            yield "not there", world, NotFetched(part, "not there")
+            return
+        yield "fetched", world.with_disk(number, disk.with_part(part, share)), Fetched(part)
+
+
+def _written(world: World, name: str, part: str, paths: dict[str, bytes]) -> World:
+    """Return the world in which the first replica has written a part and registered it, alone."""
+    share, replica = ShareId(f"{name}-w"), replica_of(name)
+    mark = f"{layout.share(TABLE, share)}/{name}~{INCARNATION}~{part}"
+    tree = Tree.of({**paths, layout.share(TABLE, share): b"", mark: b"", layout.part(replica, part): CONTENT.encode()})
+    objects = frozenset((share, piece) for piece in range(PIECES))
+    seat = Seat(shown=frozenset({part}), disk=Disk(parts=((part, share),)))
+    return replace(world, tree=tree, objects=objects).with_seat(0, seat)
+
+
+def _told_at_once(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat]:
+    """Return the outcome of an effect that only this process notices, and its memory after that."""
+    disk = seat.disk
+    match effect:
+        case CurrentEpoch():
+            return seat.epoch, seat
+        case AdoptEpoch(epoch):
+            return None, replace(seat, epoch=epoch)
+        case NameShares():
+            share = ShareId(f"{name}-{seat.count}")
+            return (share,), replace(seat, named=share, new=seat.new | {share}, count=seat.count + 1)
+        case SharesOf(parts):
+            found = ((part, disk.share_of(part)) for part in parts)
+            return tuple(SharedPart(part, share, share in seat.new) for part, share in found if share), seat
+        case SharesSettled(shares):
+            return None, replace(seat, new=seat.new - set(shares), named=None if seat.named in shares else seat.named)
+        case SharesHere():
+            here = {share for _, share in (*disk.parts, *disk.leaving)} | {share for share in disk.staged if share}
+            return tuple(sorted(here | seat.new)), seat
+        case FindPart(part):
+            return (CONTENT if disk.share_of(part) is not None else None), seat
+        case ListStaging():
+            return (STAGING,) if disk.staged else (), seat
+        case ListLeaving():
+            return disk.leaving, seat
+        case Reveal(parts, gone):
+            return None, replace(seat, shown=(seat.shown | set(parts)) - set(gone))
+        case ListParts():
+            return tuple(part for part, _ in disk.parts), seat
+    return _SILENT, seat
+
+
+def _on_disk(world: World, number: int, effect: Any) -> tuple[str, World, Any]:
+    """Return what becomes of a disk that a process changes."""
+    disk = world.seats[number].disk
+    outcome: Any = None
+    match effect:
+        case Stage():
+            disk, outcome = replace(disk, staged=(None,)), Staged((StagedPart("all", 1, 1, CONTENT),))
+        case Publish(names=((_, part),)):
+            if disk.staged and disk.staged[0] is not None:
+                disk = replace(disk.with_part(part, disk.staged[0]), staged=())
+            outcome = Published()
+        case RemoveStaging():
+            for share in disk.staged:
+                disk = disk if share is None else disk.left("", share)
+            disk = replace(disk, staged=())
+        case RemovePart(part):
+            disk = _taken_out(disk, part)
+        case ForgetParts(parts):
+            for part in parts:
+                disk = _taken_out(disk, part)
+        case LosePart(part):
+            disk = replace(disk.without_part(part), lost=(*disk.lost, part))
+            seat = world.seats[number]
+            world = world.with_seat(number, replace(seat, shown=seat.shown - {part}))
+        case HasLeft(part, share):
+            disk = replace(disk, leaving=tuple(each for each in disk.leaving if each != (part, share)))
+        case _:
+            raise ProcedureFailed(f"nobody performs {effect}")
+    return "done", world.with_disk(number, disk), outcome
+
+
+def _taken_out(disk: Disk, part: str) -> Disk:
+    share = disk.share_of(part)
+    return disk if share is None else disk.without_part(part).left(part, share)
+
+
+def _read(world: World, number: int, effect: Any) -> Outcomes:
+    seat = world.seats[number]
+    yield "read", world, answer(seat.view or world.tree, effect)
+    lagging = world.spend(Fault.STALE) if seat.view is None else None
+    if lagging is not None:
+        yield "lags from here", _with_view(lagging, number, world.tree), answer(world.tree, effect)
+
+
+def _commit(world: World, number: int, effect: Commit) -> Outcomes:
+    _, outcome = world.tree.commit(effect.operations, SESSION)
+    fresh = _with_view(world, number, None)
+    text = "applied" if isinstance(outcome, Applied) else f"refused, {outcome.reason.value}"
+    yield text, _arrive(fresh, effect), outcome
+    lost = fresh.spend(Fault.UNKNOWN)
+    if lost is not None:
+        if isinstance(outcome, Applied):
+            yield "applied, answer lost", _arrive(lost, effect), Unknown()
+        yield "on its way, answer lost", lost.sent(effect), Unknown()
+
+
+def _is_dropped(world: World, name: str) -> bool:
+    host = world.tree.get(layout.host(replica_of(name)))
+    return host is None or host.value != b"here"
+
+
+def _put(world: World, number: int, *, is_dropped: bool) -> Outcomes:
+    """Put objects; what the process of a dropped replica puts may be nobody's."""
+    seat = world.seats[number]
+    share = _named(seat)
+    stored = _arrive(world, PutObjects(share))
+    stored = replace(stored, stray=stored.stray | {share}) if is_dropped else stored
+    disk = replace(seat.disk, staged=(share,))
+    yield "stored", stored.with_seat(number, replace(seat, disk=disk, named=None)), ObjectsThere()
+    for text, after, outcome in _in_doubt(world, PutObjects(share)):
+        yield text, after.with_seat(number, replace(seat, named=None, new=seat.new - {share})), outcome
+
+
+def _in_doubt(world: World, effect: PutObjects | DeleteObjects) -> Outcomes:
+    lost = world.spend(Fault.STORE)
+    if lost is not None:
+        for text, after in _cut_off(lost, effect):
+            if text:
+                yield f"answer lost{text}", after, ObjectsInDoubt()
+
+
+def _cut_off(world: World, effect: Any) -> Iterator[Step]:
+    """Yield what becomes of a request whose process stops to wait for the answer."""
+    yield "", world
+    match effect:
+        case Commit():
+            yield ", done", _arrive(world, effect)
+            yield ", on its way", world.sent(effect)
+        case PutObjects(share):
+            strayed = replace(world, stray=world.stray | {share})
+            yield ", done", _arrive(world, effect)
+            yield ", half done", replace(world, objects=world.objects | {(share, 0)})
+            yield ", on its way", strayed.sent(effect)
+        case DeleteObjects(share):
+            yield ", half done", replace(world, objects=world.objects - {(share, 0)})
+            yield ", on its way", world.sent(effect)
+
+
+def _arrive(world: World, effect: Any) -> World:
+    """Do what a request asks for, if it can be done now."""
+    match effect:
+        case Commit(operations):
+            tree, outcome = world.tree.commit(operations, SESSION)
+            return world if isinstance(outcome, Refused) else replace(world, tree=tree)
+        case PutObjects(share):
+            return replace(world, objects=world.objects | {(share, piece) for piece in range(PIECES)})
+        case DeleteObjects(share):
+            return replace(world, objects=frozenset(each for each in world.objects if each[0] != share))
+    raise ProcedureFailed(f"{effect} can't arrive late")
+
+
+def _with_view(world: World, number: int, view: Tree | None) -> World:
+    return world.with_seat(number, replace(world.seats[number], view=view))
+
+
+def _named(seat: Seat) -> ShareId:
+    assert seat.named is not None
+    return seat.named
+
+
+def short(effect: Any) -> str:
+    """Write an effect so that people can read a trace."""
+    match effect:
+        case Commit(operations):
+            return "commit " + ", ".join(f"{type(each).__name__.lower()} {_place(each.path)}" for each in operations)
+        case Get(path) | Children(path) | Exists(path) | Sync(path):
+            return f"{type(effect).__name__.lower()} {_place(path)}"
+        case GetMany(paths):
+            return f"get {' '.join(map(_place, paths))}"
+    return str(effect)
+
+
+def _place(path: str) -> str:
+    return path.removeprefix(f"{TABLE.path}/").removeprefix("zero_copy_s3/").removeprefix("replicas/")
+
+
+__all__ = ["Scene", "Step", "short"]

@@ -1,0 +1,271 @@
+"""What the processes of a model do, as a replica does it: procedures that register, run through `with_shares`, and its duties.
+
+A process is replaced after a crash: the next one takes a new epoch, gives up what is half done, and does the task that was not
+done.  It knows what is done from coordination and from its disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from replitree.protocol import layout, registration, share, sharing, table
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    AdoptEpoch,
+    Applied,
+    Check,
+    Commit,
+    Delete,
+    Epoch,
+    Fetched,
+    FetchPart,
+    FindPart,
+    Get,
+    GetMany,
+    ListParts,
+    ListStaging,
+    Many,
+    Operation,
+    Procedure,
+    Publish,
+    RemovePart,
+    RemoveStaging,
+    Reveal,
+    Set,
+    Stage,
+    Staged,
+    StagingId,
+    Sync,
+)
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.parts import parse_part
+from replitree.protocol.share import ShareId
+from replitree.protocol.sharing import Sharer
+
+TABLE = Table("/t")
+INCARNATION = "i1"
+STAGING = StagingId("staged")
+CONTENT = "c1"
+
+Task: TypeAlias = Generator[Any, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class ListLeaving:
+    """Outcome: part (empty: it was only staged) and share of what has left the disk and was not let go of."""
+
+
+@dataclass(frozen=True, slots=True)
+class HasLeft:
+    """Forget something that has left the disk: it was let go of.  Outcome: None."""
+
+    part: str
+    share: ShareId
+
+
+@dataclass(frozen=True, slots=True)
+class LosePart:
+    """The folder of a part is lost, with all that is in it, and reads are not shown it.  Outcome: None."""
+
+    part: str
+
+
+def replica_of(name: str) -> Replica:
+    """Return a replica of the models' table."""
+    return Replica(TABLE, name)
+
+
+def sharer_of(name: str) -> Sharer:
+    """Return who a replica is to coordination."""
+    return Sharer(replica_of(name), INCARNATION)
+
+
+# --- a process begins ---------------------------------------------------------------------------------------------------------
+
+
+def begin(name: str) -> Procedure[Epoch | None]:
+    """Take a new epoch, and settle what earlier processes have left; None when the replica is being dropped."""
+    epoch = yield from _new_epoch(replica_of(name))
+    if epoch is None:
+        return None
+    for staging in (yield ListStaging()):
+        yield RemoveStaging(staging)
+    yield from sharing.give_up_attempts(sharer_of(name), epoch)
+    here: tuple[str, ...] = yield ListParts()
+    many: Many = (yield GetMany(tuple(layout.part(replica_of(name), part) for part in here))) if here else Many(())
+    registered = tuple(part for part, node in zip(here, many.nodes, strict=True) if node is not None)
+    gone = (yield from sharing.own_held(sharer_of(name), registered)) if registered else ()
+    yield Reveal(tuple(part for part in registered if part not in gone))
+    return epoch
+
+
+def _new_epoch(replica: Replica) -> Procedure[Epoch | None]:
+    while True:
+        yield Sync(layout.host(replica))
+        host = yield Get(layout.host(replica))
+        if host is None or host.value != b"here":
+            return None
+        outcome = yield Commit(Set(layout.host(replica), b"here", host.version))
+        if isinstance(outcome, Applied):
+            epoch = Epoch(host.version + 1)
+            yield AdoptEpoch(epoch)
+            return epoch
+
+
+def _is_registered(name: str, part: str) -> Procedure[bool]:
+    return (yield Get(layout.part(replica_of(name), part))) is not None
+
+
+# --- tasks --------------------------------------------------------------------------------------------------------------------
+
+
+def write(name: str, part: str) -> Task:
+    """Stage a part, publish it, register it."""
+    for _ in range(2):
+        epoch = yield from begin(name)
+        if epoch is None or (yield from _is_registered(name, part)):
+            return
+        yield from sharing.with_shares(sharer_of(name), _write(replica_of(name), epoch, part))
+        if (yield from _is_registered(name, part)):
+            return
+
+
+def _write(replica: Replica, epoch: Epoch, part: str) -> Procedure[None]:
+    if (yield FindPart(part)) is None:
+        staged = yield Stage(STAGING, ())
+        if not isinstance(staged, Staged):
+            yield RemoveStaging(STAGING)
+            return
+        yield Publish(STAGING, (("all", part),))
+    yield from _register(replica, epoch, part)
+
+
+def _register(replica: Replica, epoch: Epoch, part: str, gone: tuple[str, ...] = ()) -> Procedure[None]:
+    named = parse_part(part)
+    operations: tuple[Operation, ...] = (
+        registration.register(replica, named, CONTENT),
+        *(registration.deregister(replica, parse_part(each)) for each in gone),
+    )
+    yield from registration.finish(replica, epoch, (), operations, (named,), tuple(map(parse_part, gone)))
+
+
+def take(name: str, part: str, source: str) -> Task:
+    """Take a part over from another replica, and register it."""
+    for _ in range(2):
+        epoch = yield from begin(name)
+        if epoch is None or (yield from _is_registered(name, part)):
+            return
+        yield from sharing.with_shares(sharer_of(name), _take(replica_of(name), epoch, part, source))
+        if (yield from _is_registered(name, part)):
+            return
+
+
+def _take(replica: Replica, epoch: Epoch, part: str, source: str) -> Procedure[None]:
+    fetched = yield FetchPart(part, CONTENT, (source,))
+    if isinstance(fetched, Fetched):
+        yield from _register(replica, epoch, part)
+
+
+def leave(name: str, part: str) -> Task:
+    """Take a part's registration back, remove it from the disk, and let go of what has left."""
+    replica = replica_of(name)
+    for _ in range(2):
+        epoch = yield from begin(name)
+        if epoch is None:
+            return
+        if (yield from _is_registered(name, part)):
+            yield Commit(Check(layout.host(replica), epoch), Delete(layout.part(replica, part), ANY_VERSION))
+        if not (yield from _is_registered_now(name, part)):
+            yield RemovePart(part)
+            yield from let_go(name, epoch)
+            return
+
+
+def churn(name: str, part: str, source: str) -> Task:
+    """Take a part over, leave it, let go of it, and take it over again: one process, in one epoch."""
+    epoch = yield from begin(name)
+    if epoch is None:
+        return
+    replica, sharer = replica_of(name), sharer_of(name)
+    yield from sharing.with_shares(sharer, _take(replica, epoch, part, source))
+    if (yield from _is_registered(name, part)):
+        yield Commit(Check(layout.host(replica), epoch), Delete(layout.part(replica, part), ANY_VERSION))
+        if not (yield from _is_registered_now(name, part)):
+            yield RemovePart(part)
+    yield from let_go(name, epoch)
+    yield from sharing.with_shares(sharer, _take(replica, epoch, part, source))
+
+
+def _is_registered_now(name: str, part: str) -> Procedure[bool]:
+    yield Sync(layout.parts(replica_of(name)))
+    return (yield from _is_registered(name, part))
+
+
+def let_go(name: str, epoch: Epoch) -> Task:
+    """Let go of all that has left the disk."""
+    for part, share_id in (yield ListLeaving()):
+        if (yield from sharing.let_go_of(sharer_of(name), epoch, part, share_id)):
+            yield HasLeft(part, share_id)
+
+
+def settle(name: str) -> Task:
+    """Let go of what earlier tasks have left, if they have; the last task of a replica."""
+    if not (yield ListLeaving()):
+        return
+    epoch = yield from begin(name)
+    for _ in range(2):
+        if epoch is None or not (yield ListLeaving()):
+            return
+        yield from let_go(name, epoch)
+
+
+def lose(name: str, part: str) -> Task:
+    """Lose the folder of a part."""
+    del name
+    yield LosePart(part)
+
+
+def mend(name: str, part: str, source: str) -> Task:
+    """Fetch a registered part again that is not on the disk, and own what came."""
+    epoch = yield from begin(name)
+    if epoch is None or not (yield from _is_registered(name, part)):
+        return
+    fetched = yield FetchPart(part, CONTENT, (source,))
+    if isinstance(fetched, Fetched):
+        gone = yield from sharing.own_held(sharer_of(name), (part,))
+        yield Reveal(() if gone else (part,))
+
+
+def drop(name: str) -> Task:
+    """Drop a replica for good."""
+    for _ in range(2):
+        outcome = yield from table.leave_table(replica_of(name), shared=True)
+        if outcome is table.Outcome.DONE:
+            return
+
+
+def clean() -> Task:
+    """Work the garbage off."""
+    yield from share.work_off(TABLE)
+
+
+__all__ = [
+    "INCARNATION",
+    "TABLE",
+    "HasLeft",
+    "ListLeaving",
+    "LosePart",
+    "churn",
+    "clean",
+    "drop",
+    "leave",
+    "lose",
+    "mend",
+    "replica_of",
+    "settle",
+    "sharer_of",
+    "take",
+    "write",
+]

@@ -1,0 +1,188 @@
+"""What is in a model of tables on an object store: coordination, the store, disks and processes, what is on its way.
+
+A share has `PIECES` objects, of which a crash or a lost answer may leave any number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.effects import Epoch
+from replitree.protocol.share import ShareId
+from replitree.verify.kernel import END
+
+PIECES = 2
+SESSION = 1
+CLEANER = "cleaner"
+"""The seat that works the garbage off whenever there is some."""
+
+
+class Fault(Enum):
+    """Kinds of faults.
+
+    `CRASH`: a process loses its memory, also in the middle of a request to the store.  `UNKNOWN`: the answer to a commit is
+    lost.  `STALE`: a process reads old values until it syncs or commits.  `STORE`: an answer of the object store is lost.
+    """
+
+    CRASH = "crash"
+    UNKNOWN = "unknown"
+    STALE = "stale"
+    STORE = "store"
+
+
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A world to search.
+
+    Attributes
+    ----------
+    name, description
+        For people.
+    tasks
+        What each seat's processes do, one after another, by the seat's name; a replica's is its name.
+    faults
+        How many of each kind.
+    replicas
+        Those that exist at the beginning.
+    written
+        The part that the first replica has registered by then, alone; empty: nothing is written.
+    """
+
+    name: str
+    description: str
+    tasks: dict[str, tuple[Task, ...]]
+    faults: dict[Fault, int]
+    replicas: tuple[str, ...] = ("r1", "r2")
+    written: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What survives a crash: published parts and their shares, what is staged (its share, or None), what has left.
+
+    `lost` are the parts whose folders were lost: their marks can't be told from here.
+    """
+
+    parts: tuple[tuple[str, ShareId], ...] = ()
+    staged: tuple[ShareId | None, ...] = ()
+    leaving: tuple[tuple[str, ShareId], ...] = ()
+    lost: tuple[str, ...] = ()
+
+    def share_of(self, part: str) -> ShareId | None:
+        """Return the share of a published part."""
+        return dict(self.parts).get(part)
+
+    def with_part(self, part: str, share: ShareId) -> Disk:
+        """Publish a part; one that is there stays."""
+        found = {part: share, **dict(self.parts)}
+        return replace(self, parts=tuple(sorted(found.items())))
+
+    def without_part(self, part: str) -> Disk:
+        """Remove a part and leave nothing of it."""
+        return replace(self, parts=tuple(each for each in self.parts if each[0] != part))
+
+    def has_lost(self, mark: str) -> bool:
+        """Whether a mark is that of a part whose folder was lost."""
+        return mark.rpartition("~")[2] in self.lost
+
+    def left(self, part: str, share: ShareId) -> Disk:
+        """Note something that has left and is to be let go of."""
+        return replace(self, leaving=tuple(sorted({*self.leaving, (part, share)})))
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where the processes of one replica run: which task, the place in it, their memory, what is read from; and the disk.
+
+    `named` is the share that was given to what is staged, `new` what this process has written and not registered, `shown` the
+    parts that reads may see; `count` how many shares were ever named here: a name is used once.
+    """
+
+    task: int = 0
+    place: int = END
+    view: Tree | None = None
+    epoch: Epoch | None = None
+    named: ShareId | None = None
+    new: frozenset[ShareId] = frozenset()
+    shown: frozenset[str] = frozenset()
+    count: int = 0
+    disk: Disk = Disk()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells seats apart."""
+        view = None if self.view is None else hash(self.view)
+        return self.task, self.place, view, self.epoch, self.named, self.new, self.shown, self.count, self.disk
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One moment.
+
+    Attributes
+    ----------
+    tree, objects
+        Coordination, and what is in the store.
+    seats
+        In the order of the model's.
+    late
+        Requests that are on their way: commits, puts and deletes.
+    budget
+        Faults that are left, in the order of `Fault`.
+    stray
+        Shares of which a put was on its way when its process stopped to wait, or whose replica was dropped: their objects may
+        come when nobody knows them.
+    forgotten
+        Shares whose writer has put the part out of the way before it could register it.
+    """
+
+    tree: Tree
+    objects: frozenset[tuple[ShareId, int]]
+    seats: tuple[Seat, ...]
+    late: tuple[Any, ...] = ()
+    budget: tuple[int, ...] = (0, 0, 0, 0)
+    stray: frozenset[ShareId] = frozenset()
+    forgotten: frozenset[ShareId] = frozenset()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells worlds apart."""
+        seats = tuple(seat.key for seat in self.seats)
+        return hash(self.tree), self.objects, seats, self.late, self.budget, self.stray, self.forgotten
+
+    def with_seat(self, number: int, seat: Seat) -> World:
+        """Return the world with another seat."""
+        seats = list(self.seats)
+        seats[number] = seat
+        return replace(self, seats=tuple(seats))
+
+    def with_disk(self, number: int, disk: Disk) -> World:
+        """Return the world with another disk of a seat."""
+        return self.with_seat(number, replace(self.seats[number], disk=disk))
+
+    def spend(self, fault: Fault) -> World | None:
+        """Take one fault from the budget; None when there is none left."""
+        index = list(Fault).index(fault)
+        if not self.budget[index]:
+            return None
+        budget = list(self.budget)
+        budget[index] -= 1
+        return replace(self, budget=tuple(budget))
+
+    def sent(self, request: Any) -> World:
+        """Let a request be on its way."""
+        return replace(self, late=tuple(sorted((*self.late, request), key=repr)))
+
+    def is_whole(self, share: ShareId) -> bool:
+        """Whether all objects of a share are there."""
+        return all((share, piece) in self.objects for piece in range(PIECES))
+
+
+__all__ = ["CLEANER", "PIECES", "SESSION", "Disk", "Fault", "Model", "Seat", "Task", "World"]

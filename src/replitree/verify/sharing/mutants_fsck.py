@@ -1,0 +1,193 @@
+"""Broken rules of fsck.  Several guards stand behind each other, so some mutants leave out two.
+
+What changes nothing when it is left out alone: docs/shared-storage.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from replitree.protocol import fsck, fsck_look, fsck_repair, layout, share
+from replitree.protocol.effects import ANY_VERSION, Applied, Commit, Delete, Epoch, Get, Set, Sync
+from replitree.protocol.fsck import Finding, MarkName
+from replitree.protocol.fsck_look import Checking, Listing, ListObjects, Look, SeenReplica
+from replitree.protocol.fsck_repair import Repair
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.share import DeleteObjects, LetGo, ObjectsInDoubt, Owner, ShareId
+from replitree.verify.sharing.search import Mutant
+
+_CONFIRMED, _IS_UNUSED = fsck.confirmed, fsck.is_unused
+
+
+# --- looking and judging ------------------------------------------------------------------------------------------------------
+
+
+def _nodes_first(table: Table) -> Checking[Look | ObjectsInDoubt]:
+    """Look at everything else, then list the objects."""
+    looking, outcome = fsck_look.look(table), None
+    while True:
+        try:
+            effect: Any = looking.send(outcome)
+        except StopIteration as stop:
+            seen: Look = stop.value
+            listed = yield ListObjects()
+            shares = {
+                each.share: tuple(one for one in listed.objects if one.share == each.share) for each in listed.objects
+            }
+            return replace(seen, now_ms=listed.now_ms, objects=shares)
+        outcome = Listing(0, ()) if isinstance(effect, ListObjects) else (yield effect)
+
+
+def _one_look(_first: Look, second: Look, grace_ms: int) -> tuple[Finding, ...]:
+    return _CONFIRMED(second, second, grace_ms)
+
+
+def _no_grace(first: Look, second: Look, _grace_ms: int) -> tuple[Finding, ...]:
+    return _CONFIRMED(first, second, 0)
+
+
+def _not_registered_is_unused(replica: SeenReplica, part: str, _share: ShareId) -> bool:
+    return replica.references is not None and part not in replica.registered
+
+
+def _silence_is_no(replica: SeenReplica, part: str, share_id: ShareId) -> bool:
+    said = SeenReplica(replica.name, replica.incarnation, replica.registered, replica.references or ())
+    return _IS_UNUSED(said, part, share_id)
+
+
+def _silence_is_accepted(table: Table, finding: Finding) -> Checking[Repair]:
+    mark = MarkName.parse(finding.mark)
+    assert mark is not None
+    return (yield from _left_in_its_name(table, finding, mark))
+
+
+def _left_in_its_name(table: Table, finding: Finding, mark: MarkName) -> Checking[Repair]:
+    owner = Owner(Replica(table, mark.replica), Epoch(0), mark.incarnation, mark.part)
+    left = yield from share.let_go(owner, (finding.share,), (), is_gone=True)
+    return Repair.DONE if isinstance(left, LetGo) else Repair.CHANGED
+
+
+# --- repairing ----------------------------------------------------------------------------------------------------------------
+
+
+def _proves_nothing(_table: Table, _share: ShareId) -> tuple[()]:
+    return ()
+
+
+def _never_uses(_replica: SeenReplica, _share: ShareId) -> bool:
+    return False
+
+
+def _forgets_first(table: Table, share_id: ShareId) -> Checking[Repair]:
+    yield Commit(Delete(layout.garbage(table, share_id), ANY_VERSION))
+    yield DeleteObjects(share_id)
+    return Repair.DONE
+
+
+def _leaves_marks(_table: Table, _finding: Finding) -> Checking[Repair]:
+    yield from ()
+    return Repair.CHANGED
+
+
+def _asks_before_it_fences(replica: Replica) -> Checking[Any]:
+    said = yield from fsck_repair.ask(replica)
+    yield Sync(layout.host(replica))
+    host = yield Get(layout.host(replica))
+    if said is None or host is None:
+        return Repair.CHANGED
+    outcome = yield Commit(Set(layout.host(replica), host.value, host.version))
+    return fsck_repair.Fenced(Epoch(host.version + 1), said) if isinstance(outcome, Applied) else Repair.CHANGED
+
+
+def _mutant(name: str, model: str, breaks: str, description: str, *patches: tuple[ModuleType, str, Any]) -> Mutant:
+    return Mutant(name, description, model, breaks, {(module, each): broken for module, each, broken in patches})
+
+
+_UNPROVEN = (fsck_repair, "without", _proves_nothing)
+_ONE = (fsck_repair, "confirmed", _one_look)
+_USES_NOTHING = (fsck, "may_use", _never_uses), (fsck_repair, "may_use", _never_uses)
+
+FSCK_MUTANTS = (
+    _mutant(
+        "fsck-no-grace",
+        "fsck_write",
+        "HELD",
+        "an attempt is given up while its writer is at work: neither the grace counts nor what the replica says",
+        (fsck_repair, "confirmed", _no_grace),
+        *_USES_NOTHING,
+    ),
+    _mutant(
+        "fsck-references-first",
+        "fsck_write",
+        "ONCE",
+        "one look that reads the nodes before it lists, and no proof: what was written in between is an orphan",
+        (fsck_repair, "look", _nodes_first),
+        _ONE,
+        _UNPROVEN,
+    ),
+    _mutant(
+        "fsck-one-look",
+        "fsck_write",
+        "TRUE",
+        "one look: a part that is registered after the listing lacks its objects",
+        _ONE,
+    ),
+    _mutant(
+        "fsck-marks-unproven",
+        "fsck_marks",
+        "HELD",
+        "one look, and a stale mark is deleted without fencing its replica: it was let go of and is taken over again",
+        _ONE,
+        (fsck_repair, "_release_mark", _silence_is_accepted),
+    ),
+    _mutant(
+        "fsck-asks-before-fence",
+        "fsck_marks",
+        "HELD",
+        "one look, and a replica is asked before it is fenced: it takes the part over in between",
+        _ONE,
+        (fsck_repair, "_fence", _asks_before_it_fences),
+    ),
+    _mutant(
+        "fsck-silence-is-no",
+        "fsck_silent",
+        "HELD",
+        "a replica that does not answer is taken to have nothing",
+        (fsck, "is_unused", _silence_is_no),
+        (fsck_repair, "_release_mark", _silence_is_accepted),
+    ),
+    _mutant(
+        "fsck-registered-is-all",
+        "fsck_silent",
+        "HELD",
+        "only registered parts count: the mark of one that is kept for readers is taken for stale",
+        (fsck, "is_unused", _not_registered_is_unused),
+        (fsck_repair, "is_unused", _not_registered_is_unused),
+    ),
+    _mutant(
+        "fsck-attempts-by-age",
+        "fsck_staged",
+        "HELD",
+        "an attempt is given up for its age, though its replica has the part staged",
+        *_USES_NOTHING,
+    ),
+    _mutant(
+        "fsck-forgets-garbage-first",
+        "fsck_two",
+        "KEPT",
+        "the note in the garbage is deleted before the objects are: a crash leaves them to nobody",
+        (fsck_repair, "_work_off", _forgets_first),
+    ),
+    _mutant(
+        "fsck-keeps-marks-of-the-gone",
+        "fsck_two",
+        "SETTLES",
+        "the marks of a replica that was dropped are reported and stay",
+        (fsck_repair, "_release_mark", _leaves_marks),
+    ),
+)
+
+
+__all__ = ["FSCK_MUTANTS"]

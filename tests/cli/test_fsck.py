@@ -1,0 +1,66 @@
+"""`replitree fsck`: words, JSON and exit statuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from replitree.client.connection import Connection
+from replitree.client.fsck import FsckFinding, FsckReport
+from tests.cli.conftest import Run
+
+ORPHAN = FsckFinding(
+    "orphan", "5a", "", "", 2048, ("data-0.parquet: 2048 bytes of 1",), "not asked", "5a is nobody's", "do it"
+)
+STORE = "file:///objects"
+
+
+def report(*findings: FsckFinding, clean: bool, silent: dict[str, str] | None = None) -> FsckReport:
+    return FsckReport("t", STORE, clean, False, 60.0, 2, 3, 4096, silent or {}, findings)
+
+
+def fsck(run: Run, monkeypatch: pytest.MonkeyPatch, found: FsckReport, *arguments: str) -> tuple[Any, dict[str, Any]]:
+    """Run the command with a report; return how it ended, and what was asked for."""
+    asked: dict[str, Any] = {}
+
+    def answer(_: Connection, table: str, **how: Any) -> FsckReport:
+        asked.update(how, table=table)
+        return found
+
+    monkeypatch.setenv("REPLITREE_URL", "zk://127.0.0.1:1/replitree")
+    monkeypatch.setenv("REPLITREE_TOKEN", "a-token-of-some-length")
+    monkeypatch.setattr(Connection, "fsck", answer)
+    return run("fsck", "t", *arguments), asked
+
+
+def test_a_clean_table_ends_with_0(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran, asked = fsck(run, monkeypatch, report(clean=True))
+    assert (ran.status, ran.out) == (0, f"t on {STORE}: 2 shares, 3 objects, 4.0 KiB; nothing is wrong\n")
+    assert asked == {"table": "t", "with_repair": False, "grace_s": 24 * 3600.0}
+
+
+def test_what_is_wrong_is_told_with_what_to_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran, _ = fsck(run, monkeypatch, report(ORPHAN, clean=False, silent={"r2": "it is not active"}))
+    assert ran.status == 1
+    assert ran.out.splitlines() == [
+        f"t on {STORE}: 2 shares, 3 objects, 4.0 KiB; 1 finding, 0 repaired",
+        "NOT JUDGED    what only r2 knows of: it is not active",
+        "ORPHAN        5a is nobody's (2.0 KiB)",
+        "              -> do it",
+    ]
+
+
+def test_what_was_repaired_is_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = FsckFinding("orphan", "5a", "", "", 0, (), "done", "5a is nobody's", "")
+    ran, asked = fsck(run, monkeypatch, report(done, clean=True), "--repair", "--grace", "60")
+    assert (ran.status, ran.out.splitlines()[1:]) == (0, ["repaired      5a is nobody's"])
+    assert asked == {"table": "t", "with_repair": True, "grace_s": 60.0}
+
+
+def test_json_has_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran, _ = fsck(run, monkeypatch, report(ORPHAN, clean=False), "--json")
+    assert ran.status == 1
+    assert ran.json["clean"] is False
+    assert ran.json["findings"][0]["kind"] == "orphan"
+    assert ran.json["findings"][0]["evidence"] == ["data-0.parquet: 2048 bytes of 1"]

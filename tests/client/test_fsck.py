@@ -1,0 +1,178 @@
+"""Fsck on real replicas, their disks, and a folder of objects: everything that can be wrong, found and repaired."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from replitree.client.access import Access
+from replitree.client.connection import Connection
+from replitree.client.fsck import FsckReport
+from replitree.coordination.memory import MemoryCoordination
+from replitree.errors import BadInput
+from replitree.protocol import layout
+from replitree.protocol.effects import ANY_VERSION, Applied, Commit, Create, Delete, Exists, Get, Set
+from replitree.protocol.layout import Replica, Table
+from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, rows
+
+TABLE = Table(layout.table_path(ROOT, "t"))
+DAY_MS = 24 * 3600 * 1000
+LEFT = "0" * 32
+KEYS = list(range(10))
+
+
+class Shared:
+    """Two replicas with the table `t` in a folder of objects, of which one part is there; and a connection."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = InProcessCluster(folder, 2)
+        definition = self.cluster.create_table(storage=f"file://{folder}/objects")
+        self.place = folder / "objects" / "tables" / definition.table_id
+        tree = self.cluster.shared
+        self.connection = Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(tree))
+        self.cluster.nodes[0].insert(rows(0))
+        self.cluster.wait_equal(KEYS)
+        (self.share,) = (path.name for path in self.place.iterdir())
+        self.part = next(iter(self.cluster.wait_alike()))
+
+    def fsck(self, *, with_repair: bool = False, grace_s: float = 0.0) -> FsckReport:
+        return self.connection.fsck("t", with_repair=with_repair, grace_s=grace_s)
+
+    def kinds(self, grace_s: float) -> list[str]:
+        return [each.kind for each in self.fsck(grace_s=grace_s).findings]
+
+    def commit(self, *operations: Create | Set | Delete) -> None:
+        assert isinstance(self.cluster.admin.perform(Commit(*operations)), Applied)
+
+    def leave(self, share: str, file: str = "data-0.parquet") -> Path:
+        """Put an object that nobody knows of."""
+        path = self.place / share / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"1234")
+        return path
+
+    def mark(self, replica: str, part: str) -> str:
+        """Path of a mark of a replica on the share."""
+        node = self.cluster.admin.perform(Get(layout.replica_path(Replica(TABLE, replica))))
+        return f"{layout.share(TABLE, self.share)}/{replica}~{node.value.decode()}~{part}"
+
+    def close(self) -> None:
+        self.connection.close()
+        self.cluster.close()
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Shared]:
+    made = Shared(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_table_that_is_well_is_clean_and_stays_as_it_is(shared: Shared) -> None:
+    before = sorted(shared.place.rglob("*"))
+    report = shared.fsck(with_repair=True)
+    assert (report.clean, report.findings, report.silent) == (True, (), {})
+    assert (report.shares, report.objects) == (1, 2)
+    assert sorted(shared.place.rglob("*")) == before
+    shared.cluster.wait_equal(KEYS)
+
+
+def test_objects_of_nobody_go_when_they_are_old(shared: Shared) -> None:
+    path = shared.leave(LEFT)
+    assert shared.kinds(grace_s=3600.0) == []
+    report = shared.fsck()
+    assert [(each.kind, each.share, each.bytes, each.repair) for each in report.findings] == [
+        ("orphan", LEFT, 4, "not asked")
+    ]
+    assert not report.clean
+    assert path.exists()
+    repaired = shared.fsck(with_repair=True)
+    assert ([each.repair for each in repaired.findings], repaired.clean) == (["done"], True)
+    assert not path.exists()
+    assert shared.fsck().findings == ()
+    assert not shared.cluster.admin.perform(Exists(layout.garbage(TABLE, LEFT)))
+
+
+def test_what_was_begun_in_the_folder_and_not_ended_goes(shared: Shared) -> None:
+    path = shared.leave(shared.share, "data-7.parquet#1")
+    os.utime(path, (1, 1))
+    report = shared.fsck(with_repair=True, grace_s=3600.0)
+    assert [(each.kind, each.repair) for each in report.findings] == [("left-upload", "done")]
+    assert report.clean
+    assert not path.exists()
+
+
+def test_marks_of_who_is_gone_or_does_not_have_the_part_go(shared: Shared) -> None:
+    marks = [f"{layout.share(TABLE, shared.share)}/{name}" for name in ("r9~x~all_0_0_0", "r1~older~all_0_0_0")]
+    marks.append(shared.mark("r2", "all_7_7_0"))
+    shared.commit(*map(Create, marks))
+    report = shared.fsck(with_repair=True)
+    assert [(each.kind, each.replica, each.repair) for each in report.findings] == [
+        ("stale-mark", "r1", "done"),
+        ("stale-mark", "r2", "done"),
+        ("stale-mark", "r9", "done"),
+    ]
+    assert report.clean
+    assert not any(shared.cluster.admin.perform(Exists(mark)) for mark in marks)
+    shared.cluster.nodes[0].insert(rows(10))  # both were given new epochs, and go on
+    shared.cluster.wait_equal(list(range(20)))
+
+
+def test_a_share_without_owners_becomes_garbage_and_goes(shared: Shared) -> None:
+    path = shared.leave(LEFT)
+    shared.commit(Create(layout.share(TABLE, LEFT)))
+    report = shared.fsck(with_repair=True)
+    assert [(each.kind, each.repair) for each in report.findings] == [("unowned", "done")]
+    assert not path.exists()
+    assert shared.fsck().clean
+
+
+def test_an_attempt_of_a_replica_that_is_gone_is_given_up(shared: Shared) -> None:
+    path = shared.leave(LEFT)
+    shared.commit(Create(layout.writing(TABLE, LEFT), b"r9~x"))
+    report = shared.fsck(with_repair=True, grace_s=3600.0)
+    assert [(each.kind, each.replica, each.repair) for each in report.findings] == [("left-attempt", "r9", "done")]
+    assert not path.exists()
+
+
+def test_a_part_that_lacks_objects_is_reported_and_never_made_again(shared: Shared) -> None:
+    data = next(self for self in (shared.place / shared.share).iterdir() if self.name.startswith("data"))
+    data.write_bytes(data.read_bytes()[:-1])
+    report = shared.fsck(with_repair=True)
+    assert [(each.kind, each.replica, each.repair) for each in report.findings] == [
+        ("dangling", "r1", "none"),
+        ("dangling", "r2", "none"),
+    ]
+    assert "instead of" in report.findings[0].text
+    assert report.findings[0].advice.startswith("replitree check t --replica r1")
+    assert not report.clean
+
+
+def test_a_part_without_its_mark_is_reported(shared: Shared) -> None:
+    shared.commit(Delete(shared.mark("r2", shared.part), ANY_VERSION))
+    report = shared.fsck(with_repair=True)
+    assert [(each.kind, each.replica, each.repair) for each in report.findings] == [("unmarked", "r2", "none")]
+
+
+def test_what_a_replica_that_is_away_may_have_is_not_judged(shared: Shared) -> None:
+    shared.leave(LEFT)
+    shared.cluster.nodes[1].stop()
+    report = shared.fsck(with_repair=True)
+    assert (report.findings, report.clean) == ((), False)
+    assert list(report.silent) == ["r2"]
+    assert (shared.place / LEFT).exists()
+
+
+def test_another_store_under_the_same_url_is_refused(shared: Shared) -> None:
+    shared.commit(Set(layout.sharing(TABLE), b"another", ANY_VERSION))
+    with pytest.raises(BadInput, match="is another store here"):
+        shared.fsck()
+
+
+def test_a_local_table_has_nothing_to_compare(shared: Shared) -> None:
+    shared.cluster.create_table("local")
+    with pytest.raises(BadInput, match="the rows of local are on local disks; `replitree check local`"):
+        shared.connection.fsck("local")

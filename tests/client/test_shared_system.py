@@ -1,0 +1,159 @@
+"""Tables on an object store, with real processes: a folder, and a real S3 server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from replitree.client import Table
+from replitree.client.cluster import LocalCluster
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.errors import ReplitreeError
+from replitree.protocol import layout
+from replitree.protocol.effects import Children, Exists
+from replitree.protocol.layout import Table as Place
+from replitree.storage.objects import ObjectStore, open_store
+from tests.storage.objects.seaweed import KEYS, Seaweed
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.system
+
+SETTINGS = {"old_parts_lifetime_s": 0.5, "shared_cache_bytes": 0, "session_timeout_s": 6.0, "fetch_wait_s": 5.0}
+ROUNDS = 3
+"""Kills with SIGKILL."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in KEYS.items():
+            environment.setenv(name, value)
+        with LocalCluster(tmp_path_factory.mktemp("cluster"), 3, durable=False, settings=SETTINGS) as cluster:
+            yield cluster
+
+
+@pytest.fixture(scope="module")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
+    with Seaweed(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", "seaweed"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An object store of each kind, empty."""
+    if request.param == "folder":
+        return f"file://{tmp_path}/objects"
+    server: Seaweed = request.getfixturevalue("seaweed")
+    return server.url("shared")
+
+
+def numbers(first: int, count: int) -> pa.Table:
+    return pa.table({"k": pa.array(range(first, first + count), pa.int64())})
+
+
+def keys_at(table: Table, replica: str) -> list[int]:
+    found: list[int] = table.replica(replica).to_arrow(level="linearizable")["k"].to_pylist()
+    return sorted(found)
+
+
+class Shares:
+    """What coordination and the store have of one table."""
+
+    def __init__(self, cluster: LocalCluster, table: Table, store: ObjectStore) -> None:
+        self._session = ZooKeeperCoordination(cluster.access.url)
+        self._place = Place(layout.table_path(self._session.url.root, table.name))
+        self._store, self._prefix = store, f"tables/{table.definition.table_id}"
+        self._names = cluster.names
+
+    def children(self, path: str) -> tuple[str, ...]:
+        return self._session.perform(Children(path)) or ()
+
+    def stored(self) -> set[str]:
+        """The shares that have objects."""
+        return {found.key.split("/")[2] for found in self._store.list(self._prefix)}
+
+    def are_settled(self) -> bool:
+        """Whether objects are exactly what registered parts own, and nothing is begun or left over."""
+        place, shares = self._place, self.children(layout.shares(self._place))
+        if self.children(layout.all_writing(place)) or self.children(layout.all_garbage(place)):
+            return False
+        marks = [mark for share in shares for mark in self.children(layout.share(place, share))]
+        owners = [(mark.split("~")[0], mark.split("~")[2]) for mark in marks]
+        parts = {name: self.children(f"{layout.replicas(place)}/{name}/parts") for name in self._names}
+        return all(part in parts[name] for name, part in owners) and self.stored() == set(shares)
+
+    def wait_settled(self) -> None:
+        wait_for(self.are_settled, "objects are what is owned", 90.0)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def test_replicas_are_killed_and_objects_are_exactly_what_is_referenced(running: LocalCluster, url: str) -> None:
+    store = open_store(url, environment=KEYS)
+    name = f"killed_{url.partition(':')[0]}"
+    table = running.create_table(name, "k bigint not null", order_by="k", storage=url)
+    over = threading.Event()
+    inserted: list[int] = []
+
+    def fill() -> None:
+        for number in range(10_000):
+            if over.is_set():
+                return
+            token = f"insert-{number}"
+            while not over.is_set():
+                try:
+                    table.insert(numbers(10 * number, 10), token=token)
+                except ReplitreeError:
+                    continue
+                inserted.append(number)
+                break
+
+    writer = threading.Thread(target=fill)
+    writer.start()
+    try:
+        for number in range(ROUNDS):
+            victim = running.names[number % len(running.names)]
+            begun = len(inserted)
+            wait_for(lambda begun=begun: len(inserted) >= begun + 5, "inserts go on", 60.0)  # type: ignore[misc]
+            running.kill(victim)
+            wait_for(lambda begun=begun: len(inserted) >= begun + 10, "inserts go on without it", 60.0)  # type: ignore[misc]
+            running.start(victim)
+            table.optimize(final=True)
+    finally:
+        over.set()
+        writer.join(60.0)
+    shares = Shares(running, table, store)
+    table.insert(numbers(10 * (len(inserted) + 1), 1), token="last")
+    expected = keys_at(table, "r1")
+    assert set(expected) >= {10 * number + each for number in inserted for each in range(10)}
+    assert len(expected) == len(set(expected))
+    for replica in running.names[1:]:
+        assert keys_at(table, replica) == expected
+    table.delete("k < 100")
+    shares.wait_settled()
+    for replica in running.names:
+        assert keys_at(table, replica) == [key for key in expected if key >= 100]
+    running.drop_table(name)
+    assert shares.stored() == set()
+    assert not shares._session.perform(Exists(shares._place.path))  # noqa: SLF001
+    shares.close()
+
+
+def test_three_replicas_have_one_copy(running: LocalCluster, url: str) -> None:
+    store = open_store(url, environment=KEYS)
+    name = f"copies_{url.partition(':')[0]}"
+    table = running.create_table(name, "k bigint not null", order_by="k", storage=url, wait_replicas=3)
+    table.insert(numbers(0, 200_000))
+    for replica in running.names:
+        assert len(keys_at(table, replica)) == 200_000
+    shares = Shares(running, table, store)
+    shares.wait_settled()
+    assert len(shares.stored()) == 1
+    running.drop_table(name)
+    assert shares.stored() == set()
+    shares.close()

@@ -1,0 +1,179 @@
+"""What fsck judges: each finding from the least that shows it, and what is not enough for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from replitree.protocol.fsck import Finding, Kind, MarkName, confirmed, findings
+from replitree.protocol.fsck_look import AgedNode, Look, NeededFile, Reference, SeenReplica, StoredObject, Upload
+from replitree.protocol.share import ShareId
+
+S = ShareId("s")
+GRACE_MS = 1000
+NOW_MS = 10_000
+OLD = (StoredObject(S, "f", 4, NOW_MS - GRACE_MS),)
+REFERENCE = Reference("p", S, (NeededFile("f", 4),))
+HAS = SeenReplica("r1", "i1", frozenset({"p"}), (REFERENCE,))
+NOTHING = SeenReplica("r1", "i1", frozenset(), ())
+EMPTY = Look(NOW_MS, {}, (), (), {}, (), (NOTHING,))
+WELL = Look(NOW_MS, {S: OLD}, (), (), {S: ("r1~i1~p",)}, (), (HAS,))
+
+
+def kinds(seen: Look) -> list[Kind]:
+    return [each.kind for each in findings(seen, GRACE_MS)]
+
+
+def test_what_is_well_has_no_findings() -> None:
+    assert kinds(WELL) == []
+    assert kinds(EMPTY) == []
+
+
+# --- dangling, unmarked -------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_whose_object_is_missing_or_of_another_size_is_dangling() -> None:
+    missing = next(findings(replace(WELL, objects={}), GRACE_MS))
+    assert (missing.kind, missing.replica, missing.part, missing.evidence) == (
+        Kind.DANGLING,
+        "r1",
+        "p",
+        ("f is missing",),
+    )
+    shorter = replace(WELL, objects={S: (StoredObject(S, "f", 3, 0),)})
+    assert next(findings(shorter, GRACE_MS)).evidence == ("f has 3 bytes instead of 4",)
+
+
+def test_a_file_of_any_size_need_only_be_there() -> None:
+    anything = replace(HAS, references=(Reference("p", S, (NeededFile("f", None),)),))
+    assert kinds(replace(WELL, replicas=(anything,))) == []
+
+
+def test_objects_of_a_part_that_is_only_staged_may_still_come() -> None:
+    staged = replace(HAS, registered=frozenset(), references=(Reference("staging", S, REFERENCE.files),))
+    noted = (AgedNode("s", b"r1~i1", GRACE_MS),)
+    assert kinds(Look(NOW_MS, {}, (), noted, {}, (), (staged,))) == []
+
+
+def test_an_owned_share_without_any_object_is_dangling_though_its_owner_is_silent() -> None:
+    silent = replace(HAS, references=None)
+    found = list(findings(replace(WELL, objects={}, replicas=(silent,)), GRACE_MS))
+    assert [(each.kind, each.replica, each.part) for each in found] == [(Kind.DANGLING, "r1", "p")]
+
+
+def test_a_registered_part_without_a_mark_is_unmarked() -> None:
+    assert kinds(
+        replace(WELL, owners={S: ("r2~i2~p",)}, replicas=(HAS, replace(HAS, name="r2", incarnation="i2")))
+    ) == [Kind.UNMARKED]
+
+
+# --- orphans ------------------------------------------------------------------------------------------------------------------
+
+ORPHAN = replace(EMPTY, objects={S: OLD})
+
+
+def test_old_objects_of_nobody_are_an_orphan() -> None:
+    (found,) = findings(ORPHAN, GRACE_MS)
+    assert (found.kind, found.bytes) == (Kind.ORPHAN, 4)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        replace(ORPHAN, objects={S: (*OLD, StoredObject(S, "g", 1, NOW_MS - GRACE_MS + 1))}),
+        replace(ORPHAN, attempts=(AgedNode("s", b"r1~i1", 0),)),
+        replace(ORPHAN, garbage=(AgedNode("s", b"", 0),)),
+        replace(ORPHAN, replicas=(replace(NOTHING, references=(Reference("", S),)),)),
+        replace(ORPHAN, replicas=(NOTHING, replace(NOTHING, name="r2", references=None))),
+    ],
+    ids=["one is young", "begun", "garbage", "referred to", "somebody is silent"],
+)
+def test_what_is_not_enough_for_an_orphan(seen: Look) -> None:
+    assert kinds(seen) == []
+
+
+# --- marks --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_share_without_marks_is_unowned() -> None:
+    assert kinds(replace(ORPHAN, owners={S: ()})) == [Kind.UNOWNED]
+
+
+@pytest.mark.parametrize(
+    ("mark", "replica", "is_gone"),
+    [
+        ("r9~i1~p", NOTHING, True),
+        ("r1~i0~p", HAS, True),
+        ("r1~i1~q", NOTHING, False),
+        ("r1~i1~p", replace(HAS, references=(Reference("p", ShareId("other")),)), False),
+    ],
+    ids=["of nobody", "of an earlier one", "of no part", "of a part with another share"],
+)
+def test_a_mark_that_stands_for_nothing_is_stale(mark: str, replica: SeenReplica, is_gone: bool) -> None:
+    found = findings(replace(WELL, owners={S: (mark,)}, replicas=(replica,)), GRACE_MS)
+    assert [(each.mark, each.is_gone) for each in found if each.kind is Kind.STALE_MARK] == [(mark, is_gone)]
+
+
+@pytest.mark.parametrize(
+    "replica",
+    [
+        replace(HAS, registered=frozenset()),
+        replace(HAS, references=()),
+        replace(NOTHING, references=None),
+    ],
+    ids=["kept for readers", "lost on the disk", "silent"],
+)
+def test_a_mark_that_may_stand_for_something_is_left_alone(replica: SeenReplica) -> None:
+    assert kinds(replace(WELL, replicas=(replica,))) == []
+
+
+def test_a_name_that_is_no_mark_is_left_alone() -> None:
+    assert MarkName.parse("r1~p") is None
+    assert kinds(replace(WELL, owners={S: ("r1~i1~p", "strange")})) == []
+
+
+# --- what was left ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("writer", "age_ms", "replica", "is_left"),
+    [
+        (b"r1~i1", GRACE_MS, NOTHING, True),
+        (b"r9~i1", 0, NOTHING, True),
+        (b"r1~i0", 0, NOTHING, True),
+        (b"r1~i1", GRACE_MS - 1, NOTHING, False),
+        (b"r1~i1", GRACE_MS, replace(NOTHING, references=(Reference("", S),)), False),
+        (b"r1~i1", GRACE_MS, replace(NOTHING, references=None), False),
+    ],
+    ids=["forgotten", "of nobody", "of an earlier one", "young", "at work", "silent"],
+)
+def test_attempts(writer: bytes, age_ms: int, replica: SeenReplica, is_left: bool) -> None:
+    seen = replace(EMPTY, attempts=(AgedNode("s", writer, age_ms),), replicas=(replica,))
+    assert kinds(seen) == [Kind.LEFT_ATTEMPT] * is_left
+
+
+def test_garbage_and_uploads_are_left_when_they_are_old() -> None:
+    def seen(age_ms: int) -> Look:
+        upload = Upload(S, "f", "f#1", NOW_MS - age_ms)
+        return replace(EMPTY, garbage=(AgedNode("s", b"", age_ms),), uploads=(upload,))
+
+    assert kinds(seen(GRACE_MS)) == [Kind.LEFT_GARBAGE, Kind.LEFT_UPLOAD]
+    assert kinds(seen(GRACE_MS - 1)) == []
+
+
+# --- two looks ----------------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_both_looks_find_counts() -> None:
+    assert [each.kind for each in confirmed(ORPHAN, ORPHAN, GRACE_MS)] == [Kind.ORPHAN]
+    assert confirmed(EMPTY, ORPHAN, GRACE_MS) == ()
+    assert confirmed(ORPHAN, EMPTY, GRACE_MS) == ()
+    changed = replace(ORPHAN, objects={S: (replace(OLD[0], bytes=5),)})
+    assert confirmed(ORPHAN, changed, GRACE_MS) == ()
+
+
+def test_the_worst_comes_first() -> None:
+    seen = replace(WELL, objects={ShareId("o"): (replace(OLD[0], share=ShareId("o")),)})
+    assert [each.kind for each in confirmed(seen, seen, GRACE_MS)] == [Kind.DANGLING, Kind.ORPHAN]
+    assert isinstance(next(findings(seen, GRACE_MS)), Finding)

@@ -1,0 +1,86 @@
+"""Two last owners let go at once, many times: exactly one makes the garbage, and nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from replitree.coordination.memory import MemoryCoordination, SharedTree
+from replitree.coordination.port import Coordination, make_root
+from replitree.protocol import layout
+from replitree.protocol.effects import Children, Commit, Create, Epoch, Get, Procedure
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.run import run
+from replitree.protocol.share import DeleteObjects, ObjectsGone, ShareId, work_off
+from replitree.protocol.sharing import SharedPart, Sharer, SharesOf, let_go_of, sharing_nodes
+from replitree.storage.objects import open_store
+from replitree.storage.objects.shares import ShareObjects
+from tests.replica.inprocess import ROOT
+
+ROUNDS = 1000
+TABLE = Table(f"{ROOT}/tables/t")
+PART = "all_0_0_0"
+NAMES = ("r1", "r2")
+
+
+class Owner:
+    """A replica that has a part, and lets go of it."""
+
+    def __init__(self, name: str, coordination: Coordination, objects: ShareObjects) -> None:
+        self.sharer = Sharer(Replica(TABLE, name), "i1")
+        self.coordination: Any = coordination
+        self._objects = objects
+
+    def perform(self, effect: object) -> object:
+        match effect:
+            case SharesOf():
+                return ()
+            case DeleteObjects(share):
+                self._objects.delete(share)
+                return ObjectsGone()
+        return self.coordination.perform(effect)
+
+    def run(self, procedure: Any) -> Any:
+        return run(procedure, self.perform)
+
+    def let_go(self, share: ShareId, both: Barrier) -> bool:
+        """Let go; whether nothing is left to do."""
+        both.wait(30.0)
+        procedure: Procedure[bool] = let_go_of(self.sharer, Epoch(0), PART, share)
+        return bool(self.run(procedure))
+
+
+@pytest.mark.slow
+def test_two_last_owners_let_go_at_once(connect: Callable[[], Coordination] | None, tmp_path: Path) -> None:
+    tree = SharedTree()
+    open_session = connect or (lambda: MemoryCoordination(tree))
+    objects = ShareObjects(lambda: open_store(f"file://{tmp_path}"), "t1")
+    owners = [Owner(name, open_session(), objects) for name in NAMES]
+    admin: Any = owners[0].coordination
+    make_root(admin, f"{ROOT}/tables")
+    nodes = [Create(TABLE.path), *sharing_nodes(TABLE), Create(layout.replicas(TABLE))]
+    for owner in owners:
+        replica = owner.sharer.replica
+        nodes += [Create(layout.replica_path(replica)), Create(layout.host(replica)), Create(layout.parts(replica))]
+    admin.perform(Commit(*nodes))
+    with ThreadPoolExecutor(len(owners)) as pool:
+        for number in range(ROUNDS):
+            share = ShareId(f"{number:032x}")
+            marks = [owner.sharer.mark(SharedPart(PART, share, is_new=False)) for owner in owners]
+            admin.perform(Commit(Create(layout.share(TABLE, share)), *map(Create, marks)))
+            objects.store.create(objects.key(share, "data-0.parquet"), b"rows")
+            both = Barrier(len(owners))
+            assert all(pool.map(lambda owner: owner.let_go(share, both), owners))  # noqa: B023 - called at once
+            assert admin.perform(Get(layout.share(TABLE, share))) is None
+            assert admin.perform(Children(layout.all_garbage(TABLE))) == (share,)
+            done = [made for some in pool.map(lambda owner: owner.run(work_off(TABLE)), owners) for made in some]
+            assert share in done
+            assert admin.perform(Children(layout.all_garbage(TABLE))) == ()
+    assert list(objects.store.list()) == []
+    for owner in owners:
+        owner.coordination.close()

@@ -1,0 +1,54 @@
+"""Every model of tables on an object store holds, with as many states as it ever had; every mutant is caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from replitree.verify.shared_tables.invariants import DESCRIPTIONS
+from replitree.verify.shared_tables.models import MODELS, find_model
+from replitree.verify.shared_tables.mutants import MUTANTS, find_mutant
+from replitree.verify.shared_tables.search import search
+
+PINS = {
+    "shared_table": (12_744, 30_820),
+    "shared_table_lag": (3_031, 7_811),
+    "shared_table_crash": (1_606, 3_156),
+    "shared_table_taken_crash": (16_982, 48_692),
+    "shared_table_doubt": (1_085, 1_998),
+    "shared_table_taken_doubt": (16_488, 45_331),
+    "shared_table_store": (760, 1_482),
+    "shared_table_again": (1_010, 1_843),
+    "shared_table_lost": (1_875, 4_539),
+    "shared_table_drop": (1_573, 3_717),
+}
+"""States and transitions."""
+
+SLOW_STATES = 5_000
+
+
+def by_size(name: str) -> object:
+    return pytest.param(name, marks=[pytest.mark.slow] if PINS[name][0] > SLOW_STATES else [])
+
+
+@pytest.mark.parametrize("name", [by_size(model.name) for model in MODELS])
+def test_model_holds(name: str) -> None:
+    found = search(find_model(name))
+    assert (found.violation, found.trace) == ("", ())
+    assert (found.states, found.transitions) == PINS[name]
+
+
+@pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
+def test_mutant_is_caught(name: str) -> None:
+    mutant = find_mutant(name)
+    found = search(find_model(mutant.model), mutant)
+    assert found.violation.partition(":")[0] == mutant.breaks
+    assert found.trace
+
+
+def test_every_invariant_has_a_mutant() -> None:
+    assert {mutant.breaks for mutant in MUTANTS} == set(DESCRIPTIONS)
+
+
+def test_a_model_that_is_too_large_is_told() -> None:
+    with pytest.raises(RuntimeError, match="shared_table has more than 100 states"):
+        search(find_model("shared_table"), states_max=100)
