@@ -14,7 +14,8 @@ from replitree.client.cluster import LocalCluster
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import ReplitreeError
 from replitree.protocol import layout
-from replitree.protocol.effects import Children, Exists
+from replitree.protocol.effects import Applied, Children, Commit, Exists, Get, Set
+from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as Place
 from replitree.storage.objects import ObjectStore, open_store
 from tests.storage.objects.seaweed import KEYS, Seaweed
@@ -86,6 +87,13 @@ class Shares:
         parts = {name: self.children(f"{layout.replicas(place)}/{name}/parts") for name in self._names}
         return all(part in parts[name] for name, part in owners) and self.stored() == set(shares)
 
+    def fence(self, replica: str) -> None:
+        """Take a replica's epoch from it, as fsck and whoever declares a part lost do."""
+        path = layout.host(Replica(self._place, replica))
+        host = self._session.perform(Get(path))
+        assert host is not None
+        assert isinstance(self._session.perform(Commit(Set(path, host.value, host.version))), Applied)
+
     def wait_settled(self) -> None:
         wait_for(self.are_settled, "objects are what is owned", 90.0)
 
@@ -156,4 +164,16 @@ def test_three_replicas_have_one_copy(running: LocalCluster, url: str) -> None:
     assert len(shares.stored()) == 1
     running.drop_table(name)
     assert shares.stored() == set()
+    shares.close()
+
+
+def test_a_replica_that_somebody_else_has_fenced_goes_on(running: LocalCluster, tmp_path: Path) -> None:
+    table = running.create_table("fenced", "k bigint not null", storage=f"file://{tmp_path}/objects", wait_replicas=3)
+    shares = Shares(running, table, open_store(f"file://{tmp_path}/objects"))
+    for number in range(3):
+        shares.fence("r1")
+        table.insert(numbers(number, 1), replica="r1")
+    assert keys_at(table, "r1") == [0, 1, 2]
+    shares.wait_settled()
+    running.drop_table("fenced")
     shares.close()
