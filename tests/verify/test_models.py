@@ -99,7 +99,8 @@ SLOW = (
     *("insert_two_tokens", "session_ends", "pull_batch", "merge_crash", "mutate_kill", "mutate_later"),
     *("drop_insert", "drop_merge_pulled", "drop_behind", "drop_covered", "overwrite", "pull_and_execute"),
     *("insert_one_token", "insert_groups", "insert_session", "replaced_insert", "mutate_insert", "reads_fail"),
-    *("mutate_crash", "mutate_merge", "election", "session_ends_two"),
+    *("mutate_crash", "mutate_merge", "election", "session_ends_two", "election_crash", "election_merges"),
+    *("detach_hole", "restart_anywhere", "merge_merge", "merge_made_again", "replaced_worker", "combined"),
     *("together", "together_lag", "together_merge_lag", "together_crash"),
     *("together_client_lag", "together_client_crash"),
 )
