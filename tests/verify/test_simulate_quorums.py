@@ -63,3 +63,11 @@ def test_clients_of_a_long_run_do_not_fill_the_log_with_what_failed() -> None:
     assert run.violation is None
     assert run.probes["failed for good"] > 0
     assert run.entries < 1_000
+
+
+@pytest.mark.slow
+def test_rows_that_were_dropped_under_a_merge_need_no_quorum() -> None:
+    run = simulate_seed(563, hours=24)  # blocks are dropped, and a later merge reaches over them
+
+    assert run.violation is None
+    assert run.probes["quorum settled"] > 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from replitree.protocol import layout
 from replitree.protocol.effects import Duplicate, Inserted, LogIndex
 from replitree.protocol.entries import FailEntry, GetEntry, SettleEntry, inserted_parts, quorum_of
+from replitree.protocol.parts import Part
 from replitree.protocol.quorum import decode_quorum
 from replitree.verify.disk import Disk, requests_in
 from replitree.verify.history import Log
@@ -79,7 +80,7 @@ def settled_rows_are_on_enough_disks(look: Look) -> str | None:
     """QUORUM: of an insert that is settled, and was not dropped, as many disks as its quorum says have all the rows."""
     settled = {entry.index for _, entry in look.log.raw if isinstance(entry, SettleEntry)}
     for index, get in _with_quorum(look.log):
-        left = {part.partition for part in inserted_parts(get, LogIndex(index)) if look.log.parts.covering(part)}
+        left = {part.partition for part in inserted_parts(get, LogIndex(index)) if _is_in_the_table(part, look.log)}
         rows = {row for part in get.parts if part.partition in left for row in requests_in(part.content_hash)}
         holders = [name for name, disk in sorted(look.disks.items()) if rows <= _requests(disk, left)]
         if index in settled and left and len(holders) < quorum_of(get):
@@ -98,6 +99,15 @@ def everybody_counts(look: Look) -> str | None:
             if works and name not in counted:
                 return f"QUORUM: {name} has executed the insert at {index}, which is open, and does not count itself"
     return None
+
+
+def _is_in_the_table(part: Part, log: Log) -> bool:
+    """Whether an insert's part is in the table: one that reaches over its block may have been made after it was dropped."""
+    covering = log.parts.covering(part)
+    if covering is None or part not in log.lineage or covering not in log.lineage:
+        return covering is not None
+    inserted, left = (requests_in(":" + "+".join(log.lineage[each].rows)) for each in (part, covering))
+    return {*inserted} <= {*left}
 
 
 def _with_quorum(log: Log) -> list[tuple[int, GetEntry]]:
