@@ -20,6 +20,10 @@ hypothesis.settings.load_profile("gate")
 LONG = (
     "verify/test_models.py",
     "verify/test_ample.py",
+    "client/test_shared_system.py",
+    "verify/bridge/test_replication.py",
+    "verify/bridge/test_quorum.py",
+    "storage/test_blob_member.py",
     "cli/test_system.py",
     "cli/test_up_system.py",
     "faults/test_nemesis.py",
@@ -37,6 +41,11 @@ LONG = (
     "faults/test_judged.py",
     "faults/test_deposed_leader.py",
     "test_java.py",
+    "replica/test_recovery.py",
+    "verify/tablets/test_tablets.py",
+    "verify/test_symmetry.py",
+    "bench/test_selector.py",
+    "storage/test_blob_group.py",
 )
 """The files that take longest: they begin first, so that at the end no worker waits long for another (`make system`)."""
 

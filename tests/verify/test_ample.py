@@ -57,10 +57,12 @@ ALIKE = (
     *("session_ends_pulling", "lost_merge", "lost_writer_away", "quorum_lost"),
 )
 ALIKE_SLOW = (
-    *("quorum_lost", "lost_writer_away", "lost_merge"),
-    *("quorum_two", "quorum_crash", "quorum_doubt", "quorum_expiry", "quorum_merge", "quorum_mutate"),
-    *("read_drop", "read_sequential", "read_linearizable", "read_session", "read_quorum", "restart_anywhere"),
+    *("lost_writer_away", "lost_merge", "quorum_two", "quorum_mutate", "read_drop"),
     *("fetch_partitions", "merge_differs", "session_ends_pulling", "pull_gap"),
+)
+ALIKE_AT_NIGHT = (
+    *("quorum_lost", "quorum_crash", "quorum_doubt", "quorum_expiry", "quorum_merge", "restart_anywhere"),
+    *("read_sequential", "read_linearizable", "read_session", "read_quorum"),
 )
 
 OTHERS: dict[str, dict[Fault, int]] = {
@@ -176,7 +178,13 @@ def _known_of_parts(space: Space, world: World) -> Iterator[tuple[str, str, bool
             yield name, part, part in registered, parse_part(part) in held, disk.content(part)
 
 
-@pytest.mark.parametrize("name", _marked(list(ALIKE), ALIKE_SLOW))
+@pytest.mark.parametrize(
+    "name",
+    [
+        *_marked([name for name in ALIKE if name not in ALIKE_AT_NIGHT], ALIKE_SLOW),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ALIKE_AT_NIGHT),
+    ],
+)
 def test_the_same_is_to_be_seen_as_without_ample_steps(name: str) -> None:
     """Not only verdicts: every combination of coordination, disks and visible memory is met, and no other."""
     assert visible(MODELS[name], ample=True) == visible(MODELS[name], ample=False)

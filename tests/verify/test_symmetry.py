@@ -30,7 +30,7 @@ SMALL: dict[str, dict[Fault, int]] = {
 }
 """Models whose replicas, or requests, or both, are interchangeable; with few faults, so that the plain search stays small."""
 
-SLOW = ("insert_one_token", "combined", "quorum_three", "quorum_clean")
+SLOW, AT_NIGHT = ("insert_one_token", "combined", "quorum_clean"), ("quorum_three",)
 
 TWICE = Model(
     "twice",
@@ -48,7 +48,8 @@ def small(name: str) -> Model:
 
 
 def _named(names: list[str]) -> list[Any]:
-    return [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in names]
+    marks = dict.fromkeys(SLOW, pytest.mark.slow) | dict.fromkeys(AT_NIGHT, pytest.mark.nightly)
+    return [pytest.param(name, marks=marks.get(name, ())) for name in names]
 
 
 def states(space: Space, fingerprint: Callable[[World], int]) -> dict[int, World]:

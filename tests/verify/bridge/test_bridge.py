@@ -97,9 +97,12 @@ def test_simulated_runs_take_every_action() -> None:
     assert set(found.taken) == ACTIONS | {f"replication {action}" for action in REPLICATED}
 
 
-@pytest.mark.slow
-def test_many_simulated_runs_have_a_way() -> None:
-    found = bridge_seeds(5, 105)
+@pytest.mark.parametrize(
+    ("first", "end"),
+    [pytest.param(5, 30, marks=pytest.mark.slow), pytest.param(30, 200, marks=pytest.mark.nightly)],
+)
+def test_many_simulated_runs_have_a_way(first: int, end: int) -> None:
+    found = bridge_seeds(first, end)
     assert (found.violations, found.undecided) == ([], "")
 
 

@@ -47,6 +47,16 @@ TAKEN_SLOWLY = {
     "insert_one_token": {"Insert", "Acknowledge"},
 }
 
+LARGE = (
+    "quorum_three",
+    "quorum_all",
+    "quorum_crash",
+    "quorum_doubt",
+    "quorum_expiry",
+    "quorum_retry",
+    "insert_one_token",
+)
+
 MUTANTS = {
     ("quorum_two", "acknowledged-from-absent-node"): (18, "failed as 0 acked"),
     ("quorum_two", "settle-without-delete"): (10, "settled as 0"),
@@ -74,8 +84,10 @@ def test_every_step_of_a_model_has_a_way(name: str) -> None:
     assert (set(found.taken), found.steps) == TAKEN[name]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TAKEN_SLOWLY)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.nightly if name in LARGE else pytest.mark.slow) for name in TAKEN_SLOWLY],
+)
 def test_every_step_of_a_larger_model_has_a_way(name: str) -> None:
     found = bridge_model(name, onto="quorum")
     assert (found.violations, found.undecided) == ([], "")

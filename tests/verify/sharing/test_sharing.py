@@ -36,7 +36,7 @@ PINS = {
 }
 """States and transitions."""
 
-SLOW_STATES, NIGHTLY_STATES = 7_000, 50_000
+SLOW_STATES, NIGHTLY_STATES = 7_000, 30_000
 SLOW_MODELS = ("share_doubt", "fsck_silent", "fsck_marks")
 """Models in which it takes more than a moment until a mutant is caught."""
 

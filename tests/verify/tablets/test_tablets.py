@@ -10,10 +10,13 @@ from replitree.verify.tablets.models import MODELS
 from replitree.verify.tablets.mutants import MUTANTS, Mutant, mutated
 from tests.verify.tablets.pins import FAST, PINNED, QUICK, STEPS
 
+AT_NIGHT = ("free_entries", "mask-left-out", "mask-from-the-other-end")
+"""A model and two mutants that take a minute."""
+
 
 def marked(name: str, *, is_fast: bool, is_nightly: bool) -> object:
     """Leave what takes longer than the fast gate may to where there is time."""
-    if is_nightly:
+    if is_nightly or name in AT_NIGHT:
         return pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])
     return name if is_fast else pytest.param(name, marks=pytest.mark.slow)
 
