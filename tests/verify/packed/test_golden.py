@@ -7,7 +7,6 @@ import pytest
 from replitree.verify.packed.report import Told, explore_packed
 from tests.verify.packed import pins
 
-
 AT_NIGHT_GENERATED = 60_000_000
 
 
