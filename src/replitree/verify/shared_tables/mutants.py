@@ -26,7 +26,7 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.share import DeleteObjects, ObjectsThere, ShareId
 from replitree.protocol.sharing import NameShares, PutShares, SharedPart, Sharer, SharesOf
 from replitree.verify.shared_tables import tasks
-from replitree.verify.shared_tables.search import Mutant
+from replitree.verify.small_search import Mutant
 
 _OWNING, _COMMITTED, _LOOK = sharing._owning, sharing._committed, sharing._look  # noqa: SLF001 - what is broken here
 _Standing = sharing._Standing  # noqa: SLF001

@@ -36,7 +36,7 @@ from replitree.protocol.share import (
 from replitree.verify.sharing import tasks
 from replitree.verify.sharing.mutants_fsck import FSCK_MUTANTS
 from replitree.verify.sharing.mutants_history import HISTORY_MUTANTS
-from replitree.verify.sharing.search import Mutant
+from replitree.verify.small_search import Mutant
 
 _TAKE_OVER, _LET_GO, _WRITE, _WORK_OFF = share.take_over, share.let_go, share.write_share, share.work_off
 

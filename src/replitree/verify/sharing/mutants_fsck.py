@@ -16,7 +16,7 @@ from replitree.protocol.fsck_look import Checking, Listing, ListObjects, Look, S
 from replitree.protocol.fsck_repair import Repair
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.share import DeleteObjects, LetGo, ObjectsInDoubt, Owner, ShareId
-from replitree.verify.sharing.search import Mutant
+from replitree.verify.small_search import Mutant
 
 _CONFIRMED, _IS_UNUSED = fsck.confirmed, fsck.is_unused
 

@@ -19,7 +19,7 @@ from replitree.protocol.share import (
     ShareId,
     Sharing,
 )
-from replitree.verify.sharing.search import Mutant
+from replitree.verify.small_search import Mutant
 
 _TAKE_OVER = share.take_over
 

@@ -1,107 +1,27 @@
-"""Every world that a model can reach, nearest first; the way to the first that breaks an invariant."""
+"""The search of a model of shared storage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
-
-from replitree.verify.kernel import ProcedureFailed
 from replitree.verify.sharing.invariants import in_the_end, violations
 from replitree.verify.sharing.scene import Scene
 from replitree.verify.sharing.world import Model, World
+from replitree.verify.small_search import STATES_MAX, Mutant, Searched, search_all
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A broken rule.
+class _Checked(Scene):
+    """A scene, and what does not hold in it."""
 
-    Attributes
-    ----------
-    name, description
-        For people.
-    model, breaks
-        The model that catches it, and the invariant that notices.
-    patches
-        What stands in for functions of the protocol, by module and name.
-    """
+    @property
+    def name(self) -> str:
+        return self.model.name
 
-    name: str
-    description: str
-    model: str
-    breaks: str
-    patches: Mapping[tuple[ModuleType, str], Any]
+    def problem(self, world: World) -> str:
+        return next(violations(world, self.model), "")
+
+    def problem_at_rest(self, world: World) -> str:
+        return next(in_the_end(self.settled(world), self.model), "") if self.is_at_rest(world) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """What a search found: worlds and steps, the violation if there is one, and the shortest way to it."""
-
-    states: int
-    transitions: int
-    violation: str = ""
-    trace: tuple[str, ...] = ()
-
-
-def search(model: Model, mutant: Mutant | None = None, states_max: int = 3_000_000) -> Searched:
-    """Search a model, with a mutant's patches if one is given.
-
-    Raises
-    ------
-    RuntimeError
-        There are more than `states_max` worlds.
-    """
-    with _patched({} if mutant is None else mutant.patches):
-        return _search(Scene(model), states_max)
-
-
-def _search(scene: Scene, states_max: int) -> Searched:
-    first = scene.first()
-    came_from: dict[Any, tuple[Any, str]] = {first.key: (None, "")}
-    level, transitions = [first], 0
-    while level:
-        following: list[World] = []
-        for world in level:
-            problem = next(violations(world, scene.model), "")
-            if not problem:
-                try:
-                    for text, after in scene.steps(world):
-                        transitions += 1
-                        if after.key not in came_from:
-                            came_from[after.key] = (world.key, text)
-                            following.append(after)
-                except ProcedureFailed as error:
-                    problem = f"FAILED: {error}"
-            if not problem and scene.is_at_rest(world):
-                problem = next(in_the_end(scene.settled(world), scene.model), "")
-            if problem:
-                return Searched(len(came_from), transitions, problem, _way_to(world.key, came_from))
-        if len(came_from) > states_max:
-            raise RuntimeError(f"{scene.model.name} has more than {states_max} states")
-        level = following
-    return Searched(len(came_from), transitions)
-
-
-def _way_to(key: Any, came_from: Mapping[Any, tuple[Any, str]]) -> tuple[str, ...]:
-    steps: list[str] = []
-    while (before := came_from[key])[0] is not None:
-        key, text = before
-        steps.append(text)
-    return tuple(reversed(steps))
-
-
-@contextmanager
-def _patched(patches: Mapping[tuple[ModuleType, str], Any]) -> Iterator[None]:
-    originals = {place: getattr(*place) for place in patches}
-    try:
-        for (module, name), broken in patches.items():
-            setattr(module, name, broken)
-        yield
-    finally:
-        for (module, name), original in originals.items():
-            setattr(module, name, original)
-
-
-__all__ = ["Mutant", "Searched", "search"]
+def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+    """Search a model; all else as of `search_all`."""
+    return search_all(_Checked(model), mutant, states_max)

@@ -1,0 +1,143 @@
+"""Searches every world of a small model, nearest first, and tells the way to the first that breaks an invariant.
+
+For models that need no reduction: of shared storage (`verify.sharing`) and of the tables on it (`verify.shared_tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
+
+from replitree.verify.kernel import ProcedureFailed
+
+STATES_MAX = 3_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A broken rule.
+
+    Attributes
+    ----------
+    name, description
+        For people.
+    model, breaks
+        The model that catches it, and the invariant that notices.
+    patches
+        What stands in for functions of the protocol, by module and name.
+    """
+
+    name: str
+    description: str
+    model: str
+    breaks: str
+    patches: Mapping[tuple[ModuleType, str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search found: worlds and steps, the violation if there is one, and the shortest way to it."""
+
+    states: int
+    transitions: int
+    violation: str = ""
+    trace: tuple[str, ...] = ()
+
+
+class World(Protocol):
+    """A state; worlds with one key are the same."""
+
+    @property
+    def key(self) -> Any:
+        """What tells it apart."""
+
+
+W = TypeVar("W", bound=World)
+
+
+class Scene(Protocol[W]):
+    """A model that can be searched."""
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+
+    def first(self) -> W:
+        """Return the world at the beginning."""
+
+    def steps(self, world: W) -> Iterable[tuple[str, W]]:
+        """Give what may happen next: in words, and the world after it."""
+
+    def problem(self, world: W) -> str:
+        """Return what does not hold in a world; empty when all does."""
+
+    def problem_at_rest(self, world: W) -> str:
+        """Return what does not hold although nothing more will be done by itself; empty before, or when all does."""
+
+
+def search_all(scene: Scene[W], mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+    """Search a model, with a mutant's patches if one is given.
+
+    Raises
+    ------
+    RuntimeError
+        There are more than `states_max` worlds.
+    """
+    with _patched({} if mutant is None else mutant.patches):
+        return _search(scene, states_max)
+
+
+def _search(scene: Scene[W], states_max: int) -> Searched:
+    first = scene.first()
+    came_from: dict[Any, tuple[Any, str]] = {first.key: (None, "")}
+    level, transitions = [first], 0
+    while level:
+        following: list[W] = []
+        for world in level:
+            problem, found = _look(scene, world)
+            transitions += len(found)
+            for text, after in found:
+                if after.key not in came_from:
+                    came_from[after.key] = (world.key, text)
+                    following.append(after)
+            if problem:
+                return Searched(len(came_from), transitions, problem, _way_to(world.key, came_from))
+        if len(came_from) > states_max:
+            raise RuntimeError(f"{scene.name} has more than {states_max} states")
+        level = following
+    return Searched(len(came_from), transitions)
+
+
+def _look(scene: Scene[W], world: W) -> tuple[str, list[tuple[str, W]]]:
+    """Return what does not hold in a world, and what may happen next."""
+    problem = scene.problem(world)
+    if problem:
+        return problem, []
+    try:
+        found = list(scene.steps(world))
+    except ProcedureFailed as error:
+        return f"FAILED: {error}", []
+    return scene.problem_at_rest(world), found
+
+
+def _way_to(key: Any, came_from: Mapping[Any, tuple[Any, str]]) -> tuple[str, ...]:
+    steps: list[str] = []
+    while (before := came_from[key])[0] is not None:
+        key, text = before
+        steps.append(text)
+    return tuple(reversed(steps))
+
+
+@contextmanager
+def _patched(patches: Mapping[tuple[ModuleType, str], Any]) -> Iterator[None]:
+    originals = {place: getattr(*place) for place in patches}
+    try:
+        for (module, name), broken in patches.items():
+            setattr(module, name, broken)
+        yield
+    finally:
+        for (module, name), original in originals.items():
+            setattr(module, name, original)
