@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,7 +65,7 @@ class Faults:
         return request
 
 
-class OnStores:
+class OnStores(ABC):
     """Three members, each on a store of its own; the stores are made by `_open`."""
 
     is_atomic = False
@@ -77,9 +78,9 @@ class OnStores:
         for number, incarnation in enumerate(self.incarnations):
             make_blob_store(self._stores[number], GROUP, number, incarnation)
 
+    @abstractmethod
     def _open(self, number: int) -> ObjectStore:
         """Open an empty store, or the one that this member had."""
-        raise NotImplementedError
 
     def raw(self, number: int) -> Any:
         """Return the client of a member's store."""
