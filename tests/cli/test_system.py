@@ -153,6 +153,7 @@ def test_environment_names_the_cluster(cluster: Cluster, monkeypatch: pytest.Mon
 
 def test_sql_sees_all_tables(cluster: Cluster, table: str) -> None:
     cluster.run("insert", table, "-", "--format", "csv", stdin="id,s,at\n1,x,2020-01-02\n2,,\n")
+    assert rows(cluster, table) == [2, 2]
     found = cluster.json("sql", f"select id, s, at, count(*) over () as n, 1 as n from {table} order by id")
     assert [row["id"] for row in found["rows"]] == [1, 2]
     assert found["rows"][1] == {"id": 2, "s": None, "at": None, "n": 2, "n_2": 1}
@@ -185,18 +186,23 @@ def test_changes_of_a_table(cluster: Cluster, table: str) -> None:
         cluster.run("insert", table, "-", "--format", "csv", stdin="id,s\n" + lines)
     deleted = cluster.json("sql", f"DELETE FROM {table} WHERE id >= 8")
     assert (deleted["applied"], deleted["finished"], deleted["removed"]) == (True, True, 2)
+    assert rows(cluster, table) == [8, 8]  # any replica may be asked for the rest
     assert cluster.json("table", "mutations", table)["mutations"][0]["finished"] is True
     assert cluster.json("optimize", table, "--final")["finished"] is True
+    assert rows(cluster, table) == [8, 8]
     (partition,) = cluster.json("table", "partitions", table)["partitions"]
     assert (partition["partition"], partition["parts"], partition["rows"]) == ("all", 1, 8)
     assert cluster.json("table", "alter", table, "ADD COLUMN x int DEFAULT 7")["schema_version"] == 2
+    assert rows(cluster, table) == [8, 8]
     asked = cluster.json("sql", f"select count(*) n, sum(x) x from {table}")
     assert asked["rows"] == [{"n": 8, "x": 56}]
     assert cluster.json("table", "freeze", table, "before", "--replica", "r1")["rows"] == 8
     assert [each["name"] for each in cluster.json("table", "frozen", table, "--replica", "r1")["frozen"]] == ["before"]
     assert cluster.json("table", "detach", table, "all")["removed"] == 1
+    assert rows(cluster, table) == [0, 0]
     (part,) = cluster.json("table", "detached", table, "--replica", "r2")["detached"]
     assert cluster.json("table", "attach", table, part["name"], "--replica", "r2")["rows"] == 8
+    assert rows(cluster, table) == [8, 8]
     (left,) = cluster.json("table", "detached", table, "--replica", "r1")["detached"]
     assert cluster.json("table", "remove-detached", table, left["name"], "--yes")["replica"] == "r1"
     assert cluster.json("table", "detached", table, "--replica", "r1")["detached"] == []

@@ -24,8 +24,9 @@ STUBBORN = [
 ]  # fmt: skip
 
 OWNER = """
-import os, pathlib, sys
+import os, pathlib, signal, sys
 from replitree.coordination.supervise import Supervised
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored, when the tests run under nohup
 program = Supervised({command!r}, pathlib.Path({log!r}))
 {then}
 print(program.pid, flush=True)

@@ -106,7 +106,7 @@ def truncate(table: Name, how: Change, yes: Yes = False) -> None:
 
 @on_cluster
 def mutations(table: Name, at: Cluster) -> None:
-    """Show the mutations that are not finished, and the last ones that are."""
+    """Show the mutations that a replica has not finished, and the last ones that it has."""
     import msgspec
 
     from replitree.storage.mutation import as_statement
