@@ -11,8 +11,6 @@ import re
 import tomllib
 from functools import cache
 
-import pytest
-
 from tests.project.source import PACKAGE, ROOT, SOURCE, Module, modules
 
 ENTRANCE = "replitree"
@@ -27,6 +25,7 @@ def layers() -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(re.findall(r"[\w.]+", layer)) for layer in contract["layers"])
 
 
+@cache
 def layer_of(module: str) -> int | None:
     """Number of a module's layer, 0 at the top; None for what is in no layer."""
     for number, layer in enumerate(layers()):
@@ -57,12 +56,16 @@ def test_every_package_has_a_layer() -> None:
     assert found - {"replitree.__init__", "replitree.__main__"} <= placed, "give it a place in pyproject.toml's layers"
 
 
-@pytest.mark.parametrize("module", modules(SOURCE), ids=lambda module: module.place)
-def test_module_imports_only_from_its_layer_and_below(module: Module) -> None:
-    name = module_name(module)
-    own = layer_of(name)
-    if own is None:
-        assert name in {ENTRANCE, f"{ENTRANCE}.__main__"}
-        return
-    above = [each for each in imported(module) if (layer := layer_of(each)) is not None and layer < own]
-    assert above == []
+def test_every_module_but_the_entrance_is_in_a_layer() -> None:
+    names = {module_name(module) for module in modules(SOURCE)}
+    assert {name for name in names if layer_of(name) is None} <= {ENTRANCE, f"{ENTRANCE}.__main__"}
+
+
+def test_modules_import_only_from_their_layer_and_below() -> None:
+    assert {module.place: above for module in modules(SOURCE) if (above := imported_from_above(module))} == {}
+
+
+def imported_from_above(module: Module) -> list[str]:
+    own = layer_of(module_name(module))
+    layers = [(each, layer_of(each)) for each in imported(module)] if own is not None else []
+    return [each for each, layer in layers if layer is not None and own is not None and layer < own]
