@@ -56,9 +56,9 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-# One worker more than there are cores: a test of replicas waits for half of its time.
+# More workers than cores: a test of replicas waits for half of its time.
 unit: $(READY)
-	$(PYTEST) -n $$(($(WORKERS) + 1)) --doctest-modules -m "not (slow or system or nightly)" src tests
+	$(PYTEST) -n $$(($(WORKERS) + 2)) --doctest-modules -m "not (slow or system or nightly)" src tests
 
 # Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
 system: $(READY)

@@ -46,7 +46,6 @@ LONG = (
     "replica/test_recovery.py",
     "verify/tablets/test_tablets.py",
     "verify/test_symmetry.py",
-    "bench/test_selector.py",
     "storage/test_blob_group.py",
 )
 """The files that take longest: they begin first, so that at the end no worker waits long for another (`make system`)."""

@@ -168,8 +168,8 @@ def test_rows_that_compress_well_are_not_rewritten_again_and_again() -> None:
     assert ours.partition_parts_max < 100
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [1, 2])
 def test_ours_writes_no_more_than_the_peer_in_a_year(seed: int) -> None:
     machine = Machine()
     ours = simulate(our_selector(machine), year_stream(seed), 365 * DAY_S, machine)
