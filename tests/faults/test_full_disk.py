@@ -76,7 +76,7 @@ def test_a_full_disk_refuses_inserts_and_takes_them_again_when_there_is_room(clu
     ballast = fill(cluster.folder / "r1" / "data", 0)
     wait_for(lambda: not is_active(table, "r1"), "r1 is read-only")
     with pytest.raises(ReplitreeError, match="disk full"):
-        first.insert(rows(1000, 10), token="refused")
+        first.insert(rows(1000, 10), token="refused", timeout_s=5.0)
     assert ids(table, "r1") == list(range(1000))
     second.insert(rows(1000, 1000))
     ballast.unlink()
