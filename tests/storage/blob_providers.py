@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
 from replitree.storage.blob_frames import OVERHEAD_BYTES, frame_of
 from replitree.storage.blob_group import AskedMember, BlobGroups, MemberThread
 from replitree.storage.blob_member import BlobMember, MemoryMember, open_members
 from replitree.storage.durable import write_all
-from replitree.tablet.effects import Fence
+from replitree.tablet.effects import Fence, GroupEffect, Procedure
 from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, GenStep, GroupId, Step, TabletId
 from replitree.tablet.member import with_blobs
 from replitree.tablet.quorum import Quorum
@@ -152,7 +153,12 @@ class InDirectories(_Local):
                 raise OSError(errno.ENOSPC, "No space left on device")
             write_all(descriptor, data)
 
-        self._patch("replitree.storage.blob_segments.write_all", write)
+        def write_parts(descriptor: int, parts: Sequence[bytes], offset: int) -> int:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            write(descriptor, b"".join(parts))
+            return sum(map(len, parts))
+
+        self._patch("replitree.storage.blob_segments.write_parts", write_parts)
         self._patch("replitree.storage.durable.write_all", write)
 
     def member(self, number: int) -> BlobMember:
@@ -205,3 +211,12 @@ def open_group(provider: Provider, quorum: Quorum = QUORUM) -> BlobGroups:
     obstacles = open_members(quorum, members, provider.incarnations)
     asked = [provider.asked(member, obstacle) for member, obstacle in zip(members, obstacles, strict=True)]
     return BlobGroups({quorum.group: (quorum, asked)}, patience_s=60)
+
+
+def do(groups: BlobGroups, effect: GroupEffect) -> Any:
+    """Perform one effect."""
+
+    def procedure() -> Procedure[Any]:
+        return (yield effect)
+
+    return groups.run(procedure())

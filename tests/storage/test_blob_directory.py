@@ -12,10 +12,10 @@ from replitree.errors import StoreError
 from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
 from replitree.storage.blob_frames import frame_of
 from replitree.storage.blob_state import NAME
-from replitree.tablet.effects import Collection
+from replitree.tablet.effects import Blobs, Collection, Get, InDoubt, Put, Stored
 from replitree.tablet.ids import BlobId, Channel, Generation
 from replitree.tablet.member import Contents, Done, Failed, Raise, Reply, Scan, Sweep, Write
-from tests.storage.blob_providers import GROUP, TABLET, at, blob_id, fence
+from tests.storage.blob_providers import GROUP, TABLET, InDirectories, at, blob_id, do, fence, open_group
 
 ALL = Scan(blob_id(1, 0), blob_id(9, 0))
 
@@ -90,6 +90,27 @@ def test_disk_that_fails_to_sync_once_is_not_used_again(folder: Path, monkeypatc
     assert isinstance(reply, Failed)
     assert "replace the disk" in reply.reason
     assert isinstance(directory.answer(ALL), Failed)
+
+
+def test_41_copy_of_a_disk_that_failed_to_sync_once_counts_as_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = InDirectories(tmp_path, lambda *_: None)
+    group, whole, left = open_group(provider), os.fdatasync, [OSError(errno.EIO, "Input/output error")]
+
+    def fail_once(descriptor: int) -> None:
+        if left and str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith(f"{tmp_path}/0/"):
+            raise left.pop()
+        whole(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fail_once)
+    put, get = Put(GROUP, blob_id(1, 1), b"x"), Get(GROUP, (blob_id(1, 1),))
+    assert do(group, put) == Stored()
+    assert do(group, get) == Blobs(((blob_id(1, 1), b"x"),))
+    assert not left
+    provider.take_away(1)
+    assert isinstance(do(group, get), InDoubt)  # the one that failed says neither yes nor no
+    group.close()
 
 
 @pytest.mark.parametrize("damage", [b"", b"RTBS", None])

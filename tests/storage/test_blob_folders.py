@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import BadInput, StoreError, UnsupportedFormat
+from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
 from replitree.storage.blob_folders import NAME, make_group, open_group, read_group
+from replitree.storage.blob_inspection import inspect, look_at
+from replitree.storage.blob_places import MemberPlace
+from replitree.tablet import open as open_tablet
+from replitree.tablet.channels import in_one_group
+from replitree.tablet.ids import TabletId
+from tests.storage.blob_service_provider import TOKEN, Services
+from tests.tablet.machine import Words
+from tests.tablet.runtime.group import QUIET
+from tests.waiting import wait_for
 
 
 def test_group_is_made_and_opened(tmp_path: Path) -> None:
@@ -62,7 +72,7 @@ def test_group_with_too_few_members_is_not_opened(tmp_path: Path) -> None:
     [
         (None, BadInput, "make a group with"),
         ("{", BadInput, "can't be read"),
-        ('{"format": 2, "group": "g", "write": 1, "members": []}', UnsupportedFormat, "upgrade"),
+        ('{"format": 3, "group": "g", "write": 1, "members": []}', UnsupportedFormat, "upgrade"),
     ],
 )
 def test_file_that_is_none_is_refused(tmp_path: Path, text: str | None, error: type[Exception], match: str) -> None:
@@ -70,3 +80,39 @@ def test_file_that_is_none_is_refused(tmp_path: Path, text: str | None, error: t
         (tmp_path / NAME).write_text(text)
     with pytest.raises(error, match=match):
         read_group(tmp_path)
+
+
+def test_group_of_a_directory_a_store_and_a_service_is_opened_and_looked_at(tmp_path: Path) -> None:
+    services = Services()
+    members: list[BlobDirectory] = []
+
+    def serve(number: int) -> str:
+        make_blob_directory(tmp_path / "served", "mixed", number, "s")
+        members.append(BlobDirectory(tmp_path / "served"))
+        return services.start(members[0])
+
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    try:
+        places = [MemberPlace(store=f"file://{tmp_path}/objects"), MemberPlace(service=serve(2), token_file="../token")]
+        made = make_group(tmp_path / "g", "mixed", [tmp_path / "g" / "0", *places])
+        assert (made.format, made.quorum.write, made.members[2].incarnation) == (2, 2, "s")
+        opened = open_group(tmp_path / "g")
+        with open_tablet(opened.groups, Words(), in_one_group(TabletId(1), opened.group), settings=QUIET) as tablet:
+            assert tablet.execute(b"a") == b"1"
+            wait_for(lambda: tablet.status().is_mended)
+        opened.close()
+        report = inspect(look_at(tmp_path / "g"))
+        assert (report.verdict, [each.tablet for each in report.tablets]) == ("sound", [1])
+        (tmp_path / "objects").rename(tmp_path / "away")
+        opened = open_group(tmp_path / "g")
+        assert [obstacle is None for obstacle in opened.obstacles] == [True, False, True]
+        opened.close()
+    finally:
+        services.close()
+
+
+def test_service_that_does_not_answer_is_said_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    place = MemberPlace(service="127.0.0.1:1", token_file=str(tmp_path / "token"))
+    with pytest.raises(StoreError, match="start it with `replitree blobd --make mine --number 0`"):
+        make_group(tmp_path / "g", "mine", [place])

@@ -20,10 +20,8 @@ from replitree.tablet.effects import (
     Fenced,
     FencedUpTo,
     Get,
-    GroupEffect,
     InDoubt,
     Overtaken,
-    Procedure,
     Put,
     RaiseFence,
     Range,
@@ -38,6 +36,7 @@ from tests.storage.blob_providers import (
     Provider,
     at,
     blob_id,
+    do,
     fence,
     open_group,
 )
@@ -56,15 +55,6 @@ def opened(provider: Provider) -> Iterator[Opened]:
     yield open_one
     for each in groups:
         each.close()
-
-
-def do(groups: BlobGroups, effect: GroupEffect) -> Any:
-    """Perform one effect."""
-
-    def procedure() -> Procedure[Any]:
-        return (yield effect)
-
-    return groups.run(procedure())
 
 
 def put(groups: BlobGroups, step: int, generation: int = 1) -> Any:

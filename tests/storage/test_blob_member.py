@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.storage.blob_member import BlobMember
+from replitree.storage.blob_member import BlobMember, Streams
 from replitree.tablet.effects import Collection, Overtaken
 from replitree.tablet.ids import BlobId, Channel, Generation
 from replitree.tablet.member import (
@@ -57,6 +57,13 @@ def test_blobs_are_read_back_in_order(member: BlobMember) -> None:
     assert steps_of(member.answer(Scan(blob_id(1, 0), blob_id(1, 9), newest=True))) == [3]
     assert steps_of(member.answer(Look((blob_id(1, 3), blob_id(1, 1), blob_id(1, 7))))) == [1, 3]
     assert steps_of(member.answer(Scan(blob_id(1, 0, 1), blob_id(9, 0, 1)))) == []
+
+
+def test_streams_are_the_channels_that_have_blobs(provider: Provider, member: BlobMember) -> None:
+    assert member.streams() == Streams(())
+    for channel in (1, 0):
+        assert member.answer(Write(((blob_id(1, 1, channel), b"x"),))) == Done()
+    assert provider.member(0).streams() == Streams(((TABLET, Channel(0)), (TABLET, Channel(1))))
 
 
 def test_everything_is_there_for_the_next_process(provider: Provider, member: BlobMember) -> None:

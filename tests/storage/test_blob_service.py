@@ -83,6 +83,19 @@ def test_lost_answer_is_a_doubt_and_the_blob_may_be_there(
     assert write(member, 2) == Done()
 
 
+def test_42_answer_that_comes_late_is_not_taken_for_that_of_the_next_request(
+    linked: tuple[RemoteMember, Link], directory: BlobDirectory
+) -> None:
+    member, link = linked
+    assert directory.answer(Raise(TABLET, fence(1))) == Done()
+    assert write(member, 1) == Overtaken(Generation(1))
+    link.impose(HELD, up=False)
+    assert isinstance(write(member, 2), Failed)
+    link.lift(HELD, up=False)
+    assert write(member, 1, generation=2) == Done()
+    assert write(member, 3) == Overtaken(Generation(1))
+
+
 def test_request_that_comes_late_meets_the_fence(linked: tuple[RemoteMember, Link], directory: BlobDirectory) -> None:
     member, link = linked
     link.impose(HELD, down=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from replitree.storage.blob_group import BlobGroups, MemberPool
 from replitree.storage.blob_member import BlobMember, open_members
 from replitree.storage.blob_store import STATE_KEY, BlobStore, blob_of, key_of, make_blob_store, open_blob_store
 from replitree.storage.objects import ObjectStore, open_store
-from replitree.tablet.channels import Channels
+from replitree.tablet import open as open_tablet
+from replitree.tablet.channels import Channels, in_one_group
 from replitree.tablet.commit import Draft, Ledger, form, open_ledger, stored
 from replitree.tablet.effects import Collection, Overtaken, Procedure, Put, Stored
 from replitree.tablet.election import Candidate, Elected, NotElected, stand
@@ -28,6 +31,8 @@ from tests.storage.blob_providers import GROUP, TABLET, at, blob_id, fence
 from tests.storage.blob_store_providers import Faults
 from tests.storage.objects.conftest import KEYS
 from tests.storage.objects.s3_server import Fault, S3Server
+from tests.tablet.machine import Words
+from tests.tablet.runtime.group import QUIET
 
 ALL = Scan(blob_id(1, 0), blob_id(9, 0))
 
@@ -417,3 +422,37 @@ def test_folder_of_a_store_is_used_by_two_processes_alike(tmp_path: Path) -> Non
     assert [each["path"] for chunk in obstore.list(one._raw) for each in chunk if "#" in each["path"]] == []  # noqa: SLF001
     for each in members:
         each.close()
+
+
+class Requests:
+    """Counts what is asked of a store, by kind."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kinds: list[str] = []
+        for name in ("put", "get", "list", "delete"):
+            monkeypatch.setattr(obstore, name, partial(self._noted, name, getattr(obstore, name)))
+
+    def _noted(self, name: str, whole: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self.kinds.append(name)
+        return whole(*arguments, **options)
+
+
+def test_recovery_from_a_store_reads_each_entry_once_and_lists_instead_of_looking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    objects = open_store("memory:///")
+    make_blob_store(objects, GROUP, 0, "s0")
+    member = BlobStore(objects)
+    groups = BlobGroups({GROUP: (Quorum(GROUP, 1, 1), [MemberPool(member)])})
+    channels = in_one_group(TABLET, GROUP)
+    with open_tablet(groups, Words(), channels, settings=QUIET) as tablet:
+        for _ in range(40):
+            tablet.execute(b"a")
+    requests = Requests(monkeypatch)
+    elected = groups.run(stand(Candidate(channels, "next")))
+    assert isinstance(elected, Elected)
+    assert len(elected.recovered.accepted) == 40
+    counted = Counter(requests.kinds)
+    assert counted == {"get": 42 + 9, "list": 3, "put": 2}  # the latest twice; `state` nine times
+    groups.close()
+    member.close()

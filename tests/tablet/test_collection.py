@@ -11,6 +11,8 @@ from replitree.tablet.effects import Collected, Collection, InDoubt, Overtaken
 from replitree.tablet.election import Elected
 from replitree.tablet.entries import LogEntry
 from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, GroupId, Step
+from replitree.tablet.quorum import Quorum, carry_out
+from replitree.tablet.recovery import MissingEntries, Recovered, recover
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
 from tests.tablet.cluster import Cluster
 
@@ -120,3 +122,53 @@ def test_reference_of_a_declined_entry_goes_with_the_first_barrier() -> None:
     _, (command,) = take(inherited(TABLET, Generation(2), ()), NOTHING, DATA)
     cluster.run(collect(cluster.channels, command))
     assert cluster.copies(data_id(1, 1)) == []
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_32_what_a_declined_entry_no_longer_needs_stays(*, is_broken: bool) -> None:
+    cluster = Cluster()
+    ledger, kept = cluster.lead()[0], data_id(1, 1)
+    ledger = cluster.commit(ledger, Draft(parallel=((kept, b"body"),), gc_discovered=(kept,)))
+    cluster.commit(ledger, Draft(b"x", gc_left=(kept,)), at=(0,))
+    result = cluster.stand(reachable=(1, 2))
+    assert isinstance(result, Elected)
+    accepted = result.recovered.accepted
+    assert [str(place) for place, _ in accepted] == ["1:1"]
+    if is_broken:  # the declined entry is listened to
+        accepted = (*accepted, (at(1, 2), entry(left=(kept,))))
+    _, (command,) = take(inherited(TABLET, Generation(2), accepted), NOTHING, DATA)
+    assert cluster.run(collect(cluster.channels, command)) == Collected()
+    assert cluster.copies(kept) == ([] if is_broken else [0, 1, 2])
+
+
+def collected_between(cluster: Cluster, command: Collection, question: int) -> object:
+    """Read the log as somebody who only looks; before the n-th question the log is collected."""
+    asking, outcome, number = recover(cluster.channels, None), None, 0
+    try:
+        while True:
+            effect = asking.send(outcome)
+            if number == question:
+                cluster.run(collect(cluster.channels, command))
+            number += 1
+            outcome = cluster.run(carry_out(Quorum(GROUP, 3, 2), effect))
+    except StopIteration as stop:
+        return stop.value
+
+
+@pytest.mark.parametrize("question", [0, 1, 2, 3])
+def test_44_reader_without_a_fence_sees_all_or_nothing_of_a_log_that_is_collected(question: int) -> None:
+    cluster = Cluster()
+    ledger = cluster.lead()[0]
+    for _ in range(3):
+        ledger = cluster.commit(ledger)
+    latest = cluster.commit(ledger, Draft(is_total=True))
+    command = log_collection(latest, 1)
+    assert command is not None
+    found = collected_between(cluster, command, question)
+    if isinstance(found, Recovered):
+        assert [str(place) for place, _ in found.accepted] == ["1:4"]
+    else:
+        assert isinstance(found, MissingEntries | InDoubt)
+    again = cluster.run(recover(cluster.channels, None))
+    assert isinstance(again, Recovered)
+    assert [str(place) for place, _ in again.accepted] == ["1:4"]

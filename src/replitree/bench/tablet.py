@@ -29,10 +29,9 @@ from pathlib import Path
 
 from replitree.bench.clients import run_clients
 from replitree.bench.report import Measured, Report, medians, quantile
-from replitree.storage.blob_directory import BlobDirectory
-from replitree.storage.blob_folders import directories_of, make_group, read_group
+from replitree.storage.blob_folders import make_group, members_of, read_group
 from replitree.storage.blob_group import BlobGroups, MemberThread
-from replitree.storage.blob_member import BlobMember, Standing, open_members
+from replitree.storage.blob_member import BlobMember, Standing, Streams, open_members
 from replitree.storage.durable import write_all
 from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
@@ -107,6 +106,10 @@ class Asked:
         """Return what the member says."""
         return self._member.remember(seen)
 
+    def streams(self) -> Streams | Failed:
+        """Return what the member says."""
+        return self._member.streams()
+
 
 class TabletBench:
     """Groups of three directories, each round in new ones.
@@ -156,10 +159,15 @@ class TabletBench:
         """Commit and write in turn, so that whatever else the disk does hits both."""
         ours, plain = list[float](), list[float]()
         descriptor = os.open(folder / "one", os.O_WRONLY | os.O_CREAT)
-        try:
+
+        def client() -> None:
             for _ in range(ONE_CLIENT):
                 ours.append(_timed(lambda: tablet.execute(COMMAND)))
                 plain.append(_timed(lambda: _write_synced(descriptor, COMMAND)))
+
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(client).result()
         finally:
             os.close(descriptor)
         self.latencies_s += ours
@@ -180,7 +188,7 @@ class TabletBench:
         file = make_group(folder, GROUP)
         with _leading(folder, 1):
             pass
-        for member in directories_of(folder, file):
+        for member in members_of(folder, file):
             _fill(member, self._recovered)
         begin = time.perf_counter()
         with _leading(folder, 2) as (tablet, _):
@@ -200,7 +208,7 @@ class TabletBench:
 def _leading(folder: Path, generation: int) -> Iterator[tuple[Tablet[int], int]]:
     """Open a group and lead its tablet; give it, and how often a member was asked for that."""
     file = read_group(folder)
-    members = [Asked(member) for member in directories_of(folder, file)]
+    members = [Asked(member) for member in members_of(folder, file)]
     obstacles = open_members(file.quorum, members, [each.incarnation for each in file.members])
     assert not any(obstacles)
     groups = BlobGroups({file.group: (file.quorum, [MemberThread(member) for member in members])})
@@ -214,7 +222,7 @@ def _leading(folder: Path, generation: int) -> Iterator[tuple[Tablet[int], int]]
         groups.close()
 
 
-def _fill(member: BlobDirectory, count: int) -> None:
+def _fill(member: BlobMember, count: int) -> None:
     """Write entries of one command each, as a leader of generation 1 would have."""
     for begin in range(1, count + 1, WRITTEN_AT_ONCE):
         steps = range(begin, min(begin + WRITTEN_AT_ONCE, count + 1))

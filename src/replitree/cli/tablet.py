@@ -1,4 +1,4 @@
-"""`replitree tablet`: make a group of directories, serve a machine from it, look at what is in it."""
+"""`replitree tablet`: make a blob group, serve a machine from it, look at what is in it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import typer
 
 from replitree.cli.options import Json
 from replitree.cli.output import EXIT_UNFINISHED, Output
+from replitree.cli.tablet_losses import accept_loss
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from replitree.storage.blob_inspection import GroupReport
+    from replitree.storage.blob_inspection import GroupReport, TabletReport
 
 app = typer.Typer(
-    help="State machines with one leader, whose log lies in several directories.",
+    help="State machines with one leader, whose log lies in a blob group.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+app.command("accept-loss")(accept_loss)
 
 EXIT_OF_VERDICT = {"sound": 0, "damaged": 1, "unknown": EXIT_UNFINISHED}
 
@@ -41,18 +44,34 @@ def make(
         list[Path] | None,
         typer.Option("--member", metavar="DIR", help="Directory of a member, one on each disk; repeat it."),
     ] = None,
+    stores: Annotated[
+        list[str] | None,
+        typer.Option("--store", metavar="URL", help="A member's place on an object store; repeat it."),
+    ] = None,
+    services: Annotated[
+        list[str] | None,
+        typer.Option("--service", metavar="HOST:PORT", help="A member that `replitree blobd` serves; repeat it."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="The shared secret of the services.")
+    ] = None,
     count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=9, help="Members, when none is named.")] = 3,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of the group.")] = "tablets",
     as_json: Json = False,
 ) -> None:
-    """Make a new group of directories."""
+    """Make a new group: of directories, of places on object stores, of blob services; in this order, if several are named."""
     from replitree.storage.blob_folders import make_group
+    from replitree.storage.blob_places import MemberPlace
 
-    made = make_group(directory, name, members or (), count)
+    if services and token_file is None:
+        raise BadInput("--service needs --token-file, the file with the shared secret of the services")
+    elsewhere = [MemberPlace(store=url) for url in stores or ()]
+    elsewhere += [
+        MemberPlace(service=each, token_file=str(Path(token_file or "").absolute())) for each in services or ()
+    ]
+    made = make_group(directory, name, (*(members or ()), *elsewhere), count)
     text = f"made group {name} of {len(made.members)} members in {directory}; {made.write} must have what is stored"
-    Output(as_json).result(
-        {"group": name, "members": [each.folder for each in made.members], "write": made.write}, text
-    )
+    Output(as_json).result({"group": name, "members": [each.name for each in made.members], "write": made.write}, text)
 
 
 @app.command("serve")
@@ -99,6 +118,7 @@ def inspect(path: Looked, as_json: Json = False) -> None:
         return
     _print_members(report)
     for tablet in report.tablets:
+        _print_losses(tablet)
         fences = ", ".join("none" if fence is None else str(fence) for fence in tablet.fences)
         print(f"tablet {tablet.tablet:x}: fenced up to generation {fences}")
         for each in tablet.generations:
@@ -143,6 +163,17 @@ def _print_members(report: GroupReport) -> None:
     for number, obstacle in enumerate(report.members):
         if obstacle is not None:
             print(f"UNKNOWN  member {number} would not take part: {obstacle}")
+
+
+def _print_losses(tablet: TabletReport) -> None:
+    for each in tablet.losses:
+        said, is_done = each.record, any(found.generation == each.generation for found in tablet.generations)
+        place = f"tablet {tablet.tablet:x}, generation {each.generation}"
+        print(f"LOSS ACCEPTED  {place}, by {said['who']}, {said['when']}: {said['why']}")
+        for name in ("kept", "unreadable", "given_up", "away"):
+            print(f"    {name.replace('_', ' ')}: {said[name] or 'nothing'}")
+        if not is_done:
+            print("    that generation is not in the log: it was never opened, or a snapshot has taken its place")
 
 
 def _zero(zero: Any) -> str:

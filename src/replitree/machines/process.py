@@ -118,7 +118,7 @@ class CandidateProcess:
             )
             self._lead(tablet, group)
         finally:
-            group.groups.close()
+            group.close()
 
     def _lead(self, tablet: Tablet[Any], group: OpenGroup) -> None:
         self._failures = 0

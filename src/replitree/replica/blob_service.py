@@ -21,6 +21,7 @@ from replitree.storage.blob_wire import (
     Admit,
     Answer,
     AskStanding,
+    AskStreams,
     Question,
     Remember,
     decode_message,
@@ -107,5 +108,7 @@ class BlobService:
                 return self._member.admit(session)
             case Remember(seen):
                 return self._member.remember(seen)
+            case AskStreams():
+                return self._member.streams()
             case _:
                 return Failed(f"a member is not asked {type(question).__name__}")

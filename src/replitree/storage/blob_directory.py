@@ -8,6 +8,7 @@
 
 * Whatever is answered with `Done` was synced before.
 * The look at the fence and the writing of a blob happen under one lock: no blob slips by a fence, whichever process raises it.
+* Who finds that nobody else has changed anything (`blob_lock`) writes without reading the directory again; who reads does.
 * Damaged blobs are listed as damaged, or as an interval in doubt; they are never left out as if they had not been there.
 * A disk that failed to sync is not asked again: what it shows may differ from what it has.  A full disk may be tried again.
 """
@@ -15,22 +16,23 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from replitree.errors import StoreError, UnsupportedFormat
-from replitree.storage.blob_member import Standing
+from replitree.storage.blob_lock import UNMARKED, DirectoryLock
+from replitree.storage.blob_member import Standing, Streams
 from replitree.storage.blob_segments import SEGMENT_BYTES, Segments
 from replitree.storage.blob_state import NAME, DirectoryState, decode_state, write_state
 from replitree.storage.durable import store_errors, sync_folder
 from replitree.tablet.effects import Collection, Fence, Overtaken
-from replitree.tablet.ids import NOTHING, BlobId, TabletId, first_of, last_of
+from replitree.tablet.ids import NOTHING, BlobId, Channel, TabletId, first_of, last_of
 from replitree.tablet.member import (
     NO_BARRIER,
     Conflict,
@@ -49,6 +51,8 @@ from replitree.tablet.member import (
     may_write,
     raised,
 )
+
+LOCK = "lock"
 
 _HARMLESS = (errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EROFS)
 """A disk that is full, not there, or may not be written: nothing on it has become unclear."""
@@ -75,11 +79,19 @@ def make_blob_directory(folder: Path, group: str, number: int, incarnation: str)
         raise StoreError(f"{folder} is a blob directory already: name another one")
     try:
         (folder / "blobs").mkdir(parents=True, exist_ok=True)
-        (folder / "lock").touch()
+        (folder / LOCK).write_bytes(UNMARKED)
         sync_folder(folder.parent)
     except OSError as error:
         raise StoreError(f"can't make {folder}: {error}; check the disk and the folder") from error
     write_state(folder, DirectoryState(group, number, incarnation))
+
+
+class _Known(NamedTuple):
+    """A state file: which it was, and what was in it."""
+
+    stamp: tuple[int, int, int]
+    state: DirectoryState
+    held: Holdings
 
 
 class BlobDirectory:
@@ -98,8 +110,8 @@ class BlobDirectory:
         self._segments = Segments(folder / "blobs", segment_bytes)
         self._mutex = threading.Lock()
         self._broken: str | None = None
-        self._lock_file, self._state_file = str(folder / "lock"), folder / NAME
-        self._known: tuple[bytes, DirectoryState, Holdings] | None = None
+        self._lock, self._state_file = DirectoryLock(str(folder / LOCK)), str(folder / NAME)
+        self._known: _Known | None = None
 
     # --- the port -------------------------------------------------------------------------------------------------------
 
@@ -127,6 +139,21 @@ class BlobDirectory:
         """Remember who takes part."""
         return self._change(lambda state: state.with_seen(seen))
 
+    def streams(self) -> Streams | Failed:
+        """Return of which tablets it has, or had, blobs in which channels."""
+        try:
+            places = [path for path in (self._folder / "blobs").glob("*/*") if path.is_dir()]
+            found = sorted((TabletId(int(path.parent.name, 16)), Channel(int(path.name, 16))) for path in places)
+        except (OSError, ValueError) as error:
+            return Failed(str(error))
+        return Streams(tuple(found))
+
+    def close(self) -> None:
+        """Close its files; they are opened again when it is asked something."""
+        with self._mutex:
+            self._segments.close()
+            self._lock.close()
+
     # --- how ------------------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -135,21 +162,27 @@ class BlobDirectory:
         with self._mutex:
             if self._broken is not None:
                 raise StoreError(self._broken)
-            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CLOEXEC)
+            is_unchanged = self._lock.acquire()
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                yield self._state()
+                if not is_unchanged:
+                    self._segments.expire()
+                yield self._state(is_unchanged=is_unchanged)
+            except BaseException:
+                self._lock.forget()
+                raise
             finally:
-                os.close(descriptor)
+                self._segments.forget_bytes()
+                self._lock.release()
 
-    def _state(self) -> DirectoryState:
-        """Read the state file; it is decoded only when it has other bytes than the last time."""
-        with store_errors(f"read {self._state_file}"), self._state_file.open("rb", buffering=0) as file:
-            data = file.read()
-        if self._known is None or self._known[0] != data:
-            state = decode_state(data, self._state_file)
-            self._known = (data, state, state.holdings())
-        return self._known[1]
+    def _state(self, *, is_unchanged: bool) -> DirectoryState:
+        """Read the state file, unless it is the one that is known."""
+        with store_errors(f"read {self._state_file}"):
+            found = os.stat(self._state_file)  # noqa: PTH116 - done for every request
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if self._known is None or not is_unchanged or self._known.stamp != stamp:
+                state = decode_state(Path(self._state_file).read_bytes(), self._state_file)
+                self._known = _Known(stamp, state, state.holdings())
+        return self._known.state
 
     def _failed(self, error: Exception) -> Failed:
         """Return what to say of an error; when it leaves unclear what is on the disk, the directory is not used again."""
@@ -161,13 +194,14 @@ class BlobDirectory:
     def _change(self, change: Callable[[DirectoryState], DirectoryState]) -> Done | Failed:
         try:
             with self._locked() as state:
-                write_state(self._folder, change(state))
+                self._put_state(change(state))
         except (OSError, StoreError, UnsupportedFormat) as error:
             return self._failed(error)
         return Done()
 
     def _answer(self, state: DirectoryState, request: Request) -> Reply:
-        held = self._known[2] if self._known is not None and self._known[1] is state else state.holdings()
+        assert self._known is not None
+        held = self._known.held
         reply: Reply
         match request:
             case Write():
@@ -180,15 +214,20 @@ class BlobDirectory:
                 held, reply = answer(held, request)
         after = state.with_holdings(held)
         if after != state:
-            write_state(self._folder, after)
+            self._put_state(after)
         if isinstance(reply, Done) and isinstance(request, Look | Scan):
             return self._read(held, request)
         if isinstance(reply, Done) and isinstance(request, Sweep):
             self._sweep(held, request.collection)
         return reply
 
+    def _put_state(self, state: DirectoryState) -> None:
+        self._lock.mark()
+        write_state(self._folder, state)
+
     def _write(self, held: Holdings, request: Write) -> Done | Overtaken | Conflict | Swept:
-        self._segments.refresh()
+        if not self._segments.are_as_they_were():
+            self._segments.refresh()
         new = dict[BlobId, bytes]()
         for blob, data in request.blobs:
             fence = held.fence(blob.tablet)
@@ -202,6 +241,7 @@ class BlobDirectory:
                 return Conflict(blob)
             if known is None:
                 new[blob] = data
+        self._lock.mark()
         self._segments.append(new.items())
         return Done()
 
@@ -230,6 +270,7 @@ class BlobDirectory:
 
     def _sweep(self, held: Holdings, collection: Collection) -> None:
         """Delete what only has blobs that are gone; a blob that is gone is never shown, whether its file is deleted or not."""
+        self._lock.mark()
         self._segments.refresh()
         barrier = held.barrier(collection.tablet, collection.channel)
         first = first_of(collection.tablet, collection.channel, NOTHING)

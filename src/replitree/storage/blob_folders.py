@@ -1,38 +1,32 @@
-"""A blob group of directories on one machine, and the file that says which these are.
+"""A blob group, and the file that says where its members are.
 
 ::
 
-    <folder>/group.json     the name, the write quorum, and of each member its directory and which one it must be
-    <folder>/<number>       a member's directory, unless it lies elsewhere, on a disk of its own
+    <folder>/group.json     the name, the write quorum, and of each member where it is (`blob_places`) and which one it must be
+    <folder>/<number>       a member's directory, unless it is elsewhere: on a disk of its own, on another host, on a store
 
-`make_group` makes both; `open_group` opens the group, and says of each member why it does not take part, if so.
+`make_group` makes all of it; `open_group` opens the group, and says of each member why it does not take part, if so.  A group
+of directories has a file of format 1, any other one of format 2.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from replitree.errors import BadInput, StoreError, UnsupportedFormat
-from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
-from replitree.storage.blob_group import BlobGroups, MemberThread
-from replitree.storage.blob_member import obstacles_of, open_members
+from replitree.storage.blob_group import BlobGroups
+from replitree.storage.blob_member import BlobMember, obstacles_of, open_members
+from replitree.storage.blob_places import MemberPlace, Wanted, asked, close_member, make_place, open_place
 from replitree.storage.durable import store_errors, sync_folder, write_file
 from replitree.tablet.ids import GroupId
 from replitree.tablet.quorum import Quorum
 
 NAME = "group.json"
-FORMAT = 1
-
-
-class MemberFolder(msgspec.Struct, frozen=True):
-    """A member: its directory, relative to the file or absolute, and its incarnation."""
-
-    folder: str
-    incarnation: str
+FORMAT = 2
+OF_DIRECTORIES = 1
 
 
 class GroupFile(msgspec.Struct, frozen=True):
@@ -41,7 +35,7 @@ class GroupFile(msgspec.Struct, frozen=True):
     format: int
     group: GroupId
     write: int
-    members: tuple[MemberFolder, ...]
+    members: tuple[MemberPlace, ...]
 
     @property
     def quorum(self) -> Quorum:
@@ -71,11 +65,11 @@ class OpenGroup:
 
     def __init__(self, folder: Path, file: GroupFile, patience_s: float) -> None:
         self._file = file
-        self._members = directories_of(folder, file)
+        self._members = members_of(folder, file, probes=True)
         self.group = file.group
         self.obstacles = self._admitted()
-        self._threads = [MemberThread(*each) for each in zip(self._members, self.obstacles, strict=True)]
-        self.groups = BlobGroups({file.group: (file.quorum, self._threads)}, patience_s)
+        self._asked = [asked(*each) for each in zip(self._members, self.obstacles, strict=True)]
+        self.groups = BlobGroups({file.group: (file.quorum, self._asked)}, patience_s)
 
     def _admitted(self) -> tuple[str | None, ...]:
         return open_members(self._file.quorum, self._members, [each.incarnation for each in self._file.members])
@@ -93,12 +87,18 @@ class OpenGroup:
             self.obstacles = self._admitted()
         except StoreError:
             return False  # those that take part go on
-        for thread, obstacle in zip(self._threads, self.obstacles, strict=True):
-            thread.set_obstacle(obstacle)
+        for each, obstacle in zip(self._asked, self.obstacles, strict=True):
+            each.set_obstacle(obstacle)
         return self.obstacles.count(None) > before.count(None)
 
+    def close(self) -> None:
+        """Let what was asked be answered, then end the threads and close the connections."""
+        self.groups.close()
+        for member in self._members:
+            close_member(member)
 
-def make_group(folder: Path, name: str = "tablets", members: Sequence[Path] = (), count: int = 3) -> GroupFile:
+
+def make_group(folder: Path, name: str = "tablets", members: Sequence[Wanted] = (), count: int = 3) -> GroupFile:
     """Make a new group.
 
     Parameters
@@ -108,7 +108,7 @@ def make_group(folder: Path, name: str = "tablets", members: Sequence[Path] = ()
     name
         Of the group.
     members
-        A directory for each member, such as one on each disk; none: below `folder`.
+        A directory for each member, such as one on each disk, or another place; none: directories below `folder`.
     count
         How many, when `members` does not say.
 
@@ -124,13 +124,10 @@ def make_group(folder: Path, name: str = "tablets", members: Sequence[Path] = ()
         raise BadInput(f"there is a group in {folder} already")
     with store_errors(f"make {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    made = list[MemberFolder]()
-    for number, place in enumerate(members or [folder / str(each) for each in range(count)]):
-        incarnation = secrets.token_hex(16)
-        make_blob_directory(place, name, number, incarnation)
-        written = place.relative_to(folder) if place.is_relative_to(folder) else place.absolute()
-        made.append(MemberFolder(str(written), incarnation))
-    file = GroupFile(FORMAT, GroupId(name), len(made) // 2 + 1, tuple(made))
+    wanted = members or [folder / str(each) for each in range(count)]
+    made = tuple(make_place(each, folder, name, number) for number, each in enumerate(wanted))
+    version = OF_DIRECTORIES if all(each.folder for each in made) else FORMAT
+    file = GroupFile(version, GroupId(name), len(made) // 2 + 1, made)
     with store_errors(f"write {path}"):
         write_file(path, msgspec.json.format(msgspec.json.encode(file)))
         sync_folder(folder)
@@ -159,9 +156,9 @@ def read_group(folder: Path) -> GroupFile:
     return file
 
 
-def directories_of(folder: Path, file: GroupFile) -> tuple[BlobDirectory, ...]:
-    """Return the members of a group, whether they are there or not."""
-    return tuple(BlobDirectory(folder / member.folder) for member in file.members)
+def members_of(folder: Path, file: GroupFile, *, probes: bool = False) -> tuple[BlobMember, ...]:
+    """Return the members of a group, whether they are there or not; `probes`: as of `open_place`."""
+    return tuple(open_place(folder, place, probes=probes) for place in file.members)
 
 
 def open_group(folder: Path, patience_s: float = 5.0) -> OpenGroup:

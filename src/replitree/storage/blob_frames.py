@@ -22,13 +22,15 @@ from typing import NamedTuple
 
 import xxhash
 
-from replitree.tablet.ids import PACKED_BYTES, BlobId, unpack
+from replitree.tablet.ids import PACKED_BYTES, PACKED_FIELDS, BlobId, unpack
 
 MAGIC = b"RTBF"
 _SUM_BYTES = 8
 _CHUNK_BYTES = 1 << 16
 _PLAIN = struct.Struct(f">4s{PACKED_BYTES}sI")
 _PLAIN_BYTES = _PLAIN.size
+_FIELDS = struct.Struct(f">4s{PACKED_FIELDS}I")
+_SUM = struct.Struct(">Q")
 HEADER_BYTES = _PLAIN_BYTES + _SUM_BYTES
 OVERHEAD_BYTES = HEADER_BYTES + _SUM_BYTES
 
@@ -61,13 +63,18 @@ class Scanned:
     is_in_doubt: bool = False
 
 
-def frame_of(blob: BlobId, payload: bytes) -> bytes:
-    """Return the bytes of a frame."""
+def frame_parts(blob: BlobId, payload: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return what a frame is made of: header, payload, checksum."""
     plain = MAGIC + blob.pack() + len(payload).to_bytes(4, "big")
     header = plain + xxhash.xxh3_64_digest(plain)
     checksum = xxhash.xxh3_64(header)
     checksum.update(payload)
-    return b"".join((header, payload, checksum.digest()))
+    return header, payload, checksum.digest()
+
+
+def frame_of(blob: BlobId, payload: bytes) -> bytes:
+    """Return the bytes of a frame."""
+    return b"".join(frame_parts(blob, payload))
 
 
 def scan(data: bytes, begin: int = 0) -> Scanned:
@@ -81,7 +88,13 @@ def scan(data: bytes, begin: int = 0) -> Scanned:
         Where they begin, in bytes; offsets in the result count from the segment's own begin.
     """
     frames, position, is_in_doubt = list[Frame](), 0, False
+    view = memoryview(data)
     while position < len(data):
+        whole = _whole(view, position, begin)
+        if whole is not None:
+            frames.append(whole)
+            position += OVERHEAD_BYTES + whole.bytes
+            continue
         header = _header(data, position)
         frame = None if header is None else _frame(data, position, begin, *header)
         if (frame is None or not frame.is_whole) and _is_torn(data, position, header):
@@ -93,6 +106,20 @@ def scan(data: bytes, begin: int = 0) -> Scanned:
         frames.append(frame)
         position += OVERHEAD_BYTES + frame.bytes
     return Scanned(tuple(frames), begin + position, is_in_doubt)
+
+
+def _whole(view: memoryview, position: int, begin: int) -> Frame | None:
+    """Return the frame that stands here if it is whole, as nearly all are; None if it has to be looked at more closely."""
+    payload = position + HEADER_BYTES
+    if payload > len(view):
+        return None
+    magic, tablet, channel, generation, step, high, low, size = _FIELDS.unpack_from(view, position)
+    end = payload + size
+    if magic != MAGIC or end + _SUM_BYTES > len(view):
+        return None
+    if xxhash.xxh3_64_intdigest(view[position:end]) != _SUM.unpack_from(view, end)[0]:
+        return None
+    return Frame(BlobId(tablet, channel, generation, step, high << 16 | low), begin + payload, size)
 
 
 def _frame(data: bytes, position: int, begin: int, blob: BlobId, size: int) -> Frame:

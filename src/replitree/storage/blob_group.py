@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, Protocol, TypeVar
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from replitree.storage.blob_member import BlobMember
 from replitree.tablet.effects import Procedure
@@ -35,14 +37,26 @@ READ_PATIENCE = 6
 POOL_REQUESTS = 32
 """Requests that are on their way to a member that does several at once."""
 
-_Waiting = tuple[Request, "Future[Reply]"]
+Heard: TypeAlias = Callable[[Reply], None]
+"""Takes a reply, in the thread of whoever answers."""
+
+
+class _Waiting(NamedTuple):
+    """A request to a member, who hears the reply, and the bytes of its blobs."""
+
+    request: Request
+    heard: Heard
+    bytes: int
 
 
 class AskedMember(Protocol):
     """A member to which requests are sent without waiting for their replies."""
 
-    def ask(self, request: Request) -> Future[Reply]:
-        """Send a request."""
+    def ask(self, request: Request, heard: Heard) -> None:
+        """Send a request; `heard` is called once, in the thread of whoever answers."""
+
+    def set_obstacle(self, obstacle: str | None) -> None:
+        """Let the member take part from now on, or not any more."""
 
     def close(self) -> None:
         """Let what was asked be answered, then end."""
@@ -63,23 +77,22 @@ class MemberThread:
         self._member = member
         self._obstacle = obstacle
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._ahead: deque[_Waiting | None] = deque()
         self._lock = threading.Lock()
         self._backlog_bytes = 0
         self._thread = threading.Thread(target=self._run, name="blob-member", daemon=True)
         self._thread.start()
 
-    def ask(self, request: Request) -> Future[Reply]:
+    def ask(self, request: Request, heard: Heard) -> None:
         """Send a request; requests are answered in their order.  A member that is far behind gets no more blobs."""
-        future: Future[Reply] = Future()
-        size = _bytes([(request, future)])
+        waiting = _Waiting(request, heard, _bytes(request))
         with self._lock:
-            is_behind = size and self._backlog_bytes >= BACKLOG_BYTES
-            self._backlog_bytes += 0 if is_behind else size
+            is_behind = waiting.bytes and self._backlog_bytes >= BACKLOG_BYTES
+            self._backlog_bytes += 0 if is_behind else waiting.bytes
         if is_behind:
-            future.set_result(Failed(f"it is {BACKLOG_BYTES >> 20} MiB behind"))
+            heard(Failed(f"it is {BACKLOG_BYTES >> 20} MiB behind"))
         else:
-            self._queue.put((request, future))
-        return future
+            self._queue.put(waiting)
 
     def set_obstacle(self, obstacle: str | None) -> None:
         """Let the member take part from now on, or not any more."""
@@ -91,39 +104,39 @@ class MemberThread:
         self._thread.join()
 
     def _run(self) -> None:
-        carried: _Waiting | None = None
-        while True:
-            first = carried or self._queue.get()
-            carried = None
-            if first is None:
-                return
-            batch, ending = [first], False
-            while isinstance(first[0], Write) and _bytes(batch) < BATCH_BYTES and not self._queue.empty():
-                following = self._queue.get()
-                if following is None:
-                    ending = True
-                    break
-                if not _can_join(first[0], following[0]):
-                    carried = following
-                    break
+        while (first := self._next()) is not None:
+            batch, size = [first], first.bytes
+            while size < BATCH_BYTES and (following := self._following(first)) is not None:
                 batch.append(following)
+                size += following.bytes
             self._answer(batch)
             with self._lock:
-                self._backlog_bytes -= _bytes(batch)
-            if ending:
-                return
+                self._backlog_bytes -= size
+
+    def _next(self) -> _Waiting | None:
+        return self._ahead.popleft() if self._ahead else self._queue.get()
+
+    def _following(self, first: _Waiting) -> _Waiting | None:
+        """Take what waits next if it can be answered together with the first."""
+        if not self._ahead and not self._queue.empty():
+            self._ahead.append(self._queue.get())
+        following = self._ahead[0] if self._ahead else None
+        if following is None or not _can_join(first.request, following.request):
+            return None
+        return self._ahead.popleft()
 
     def _answer(self, batch: Sequence[_Waiting]) -> None:
         """Ask for all at once; when that is refused, one by one."""
         if len(batch) > 1:
-            joined = Write(tuple(each for request, _ in batch if isinstance(request, Write) for each in request.blobs))
+            requests = [each.request for each in batch]
+            joined = Write(tuple(each for request in requests if isinstance(request, Write) for each in request.blobs))
             reply = self._reply(joined)
             if isinstance(reply, Done):
-                for _, future in batch:
-                    future.set_result(reply)
+                for each in batch:
+                    each.heard(reply)
                 return
-        for request, future in batch:
-            future.set_result(self._reply(request))
+        for each in batch:
+            each.heard(self._reply(each.request))
 
     def _reply(self, request: Request) -> Reply:
         return Failed(self._obstacle) if self._obstacle is not None else self._member.answer(request)
@@ -147,24 +160,72 @@ class MemberPool:
         self._obstacle = obstacle
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="blob-member")
 
-    def ask(self, request: Request) -> Future[Reply]:
+    def ask(self, request: Request, heard: Heard) -> None:
         """Send a request; requests are answered in any order."""
-        return self._pool.submit(self._reply, request)
+        self._pool.submit(self._answer, request, heard)
+
+    def set_obstacle(self, obstacle: str | None) -> None:
+        """Let the member take part from now on, or not any more."""
+        self._obstacle = obstacle
 
     def close(self) -> None:
         """Let what was asked be answered, then end the threads."""
         self._pool.shutdown()
 
-    def _reply(self, request: Request) -> Reply:
-        return Failed(self._obstacle) if self._obstacle is not None else self._member.answer(request)
+    def _answer(self, request: Request, heard: Heard) -> None:
+        reply: Reply = Failed("it could not be asked, which is a bug")
+        try:
+            reply = Failed(self._obstacle) if self._obstacle is not None else self._member.answer(request)
+        finally:
+            heard(reply)
 
 
 def _can_join(first: Request, other: Request) -> bool:
     return isinstance(first, Write) and isinstance(other, Write) and first.restorer is None and other.restorer is None
 
 
-def _bytes(batch: Sequence[_Waiting]) -> int:
-    return sum(len(data) for request, _ in batch if isinstance(request, Write) for _, data in request.blobs)
+def _bytes(request: Request) -> int:
+    return sum(len(data) for _, data in request.blobs) if isinstance(request, Write) else 0
+
+
+class _Gathering:
+    """The replies to one question, as they come: done when so many are done as are wanted, or all have answered.
+
+    Parameters
+    ----------
+    asked
+        How many members were asked.
+    members
+        How many there are.
+    wanted
+        How many must be done before it is worth going on.
+    """
+
+    def __init__(self, asked: int, members: int, wanted: int) -> None:
+        self.replies: list[Reply | None] = [None] * members
+        self.heard = 0
+        self._asked, self._wanted = asked, wanted
+        self._lock = threading.Lock()
+        self._latch = threading.Lock()
+        self._latch.acquire()
+
+    def take(self, number: int, reply: Reply) -> None:
+        """Take the reply of a member."""
+        with self._lock:
+            was_over = self._is_over()
+            self.replies[number] = reply
+            self.heard += 1
+            self._wanted -= isinstance(reply, Done)
+            is_news = self._is_over() and not was_over
+        if is_news:
+            self._latch.release()
+
+    def _is_over(self) -> bool:
+        return self._wanted <= 0 or self.heard == self._asked
+
+    def wait(self, patience_s: float) -> bool:
+        """Wait until it is over; return whether it is."""
+        return self._latch.acquire(timeout=patience_s)
 
 
 class BlobGroups:
@@ -200,21 +261,19 @@ class BlobGroups:
 
     def _ask(self, ask: Ask) -> Replies:
         members = self._members[ask.group]
-        futures = [
-            None if request is None else member.ask(request)
-            for member, request in zip(members, ask.requests, strict=True)
-        ]
-        waiting = {future for future in futures if future is not None}
+        asked = sum(request is not None for request in ask.requests)
+        gathering = _Gathering(asked, len(members), ask.wanted)
+        for number, (member, request) in enumerate(zip(members, ask.requests, strict=True)):
+            if request is not None:
+                member.ask(request, partial(gathering.take, number))
         is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
-        heard = done = silences = 0
-        while waiting and done < ask.wanted:
-            answered, waiting = wait(waiting, self._patience_s, FIRST_COMPLETED)
-            heard += len(answered)
-            done += sum(isinstance(future.result(), Done) for future in answered)
-            silences += not answered
+        silences = heard = 0
+        while asked and not gathering.wait(self._patience_s):
+            silences += gathering.heard == heard
+            heard = gathering.heard
             if silences and (not is_read or silences == READ_PATIENCE or heard >= self._quorums[ask.group].cover):
                 break
-        return tuple(future.result() if future is not None and future.done() else None for future in futures)
+        return tuple(gathering.replies)
 
     def close(self) -> None:
         """End the members' threads."""

@@ -1,24 +1,26 @@
-"""Looking at a blob group of directories, or at one directory of it, without changing anything.
+"""Looking at a blob group, or at one directory of it, without changing anything.
 
 Members are locked for moments only, so a leader may go on meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replitree.errors import BadInput
+from replitree.errors import BadInput, StoreError
 from replitree.storage import blob_state
 from replitree.storage.blob_directory import BlobDirectory
-from replitree.storage.blob_folders import NAME, directories_of, read_group
-from replitree.storage.blob_group import BlobGroups, MemberThread
-from replitree.storage.blob_member import obstacles_of
+from replitree.storage.blob_folders import NAME, members_of, read_group
+from replitree.storage.blob_group import BlobGroups
+from replitree.storage.blob_member import BlobMember, Streams, obstacles_of
+from replitree.storage.blob_places import asked, close_member
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import InDoubt, Overtaken
 from replitree.tablet.ids import NOTHING, Channel, Generation, GroupId, TabletId, first_of
 from replitree.tablet.inspection import GenerationReport, Survey, complaints, generations_of, survey
+from replitree.tablet.losses import in_words, read_records
 from replitree.tablet.member import AskFence, Contents, Failed, FenceIs, Scan
 from replitree.tablet.quorum import Quorum, end_of
 
@@ -34,17 +36,24 @@ class Looked:
     ----------
     quorum
         The numbers of the group.
-    folders, members, obstacles
-        For each member where it is, what asks it, and None or why it would not take part.
+    members, obstacles
+        For each member what asks it, and None or why it would not take part.
     is_alone
         Whether it is one member of a group, and nobody asks the others.
     """
 
     quorum: Quorum
-    folders: tuple[Path, ...]
-    members: tuple[BlobDirectory, ...]
+    members: tuple[BlobMember, ...]
     obstacles: tuple[str | None, ...]
     is_alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LossReport:
+    """A loss that was accepted; the generation that was opened for it, if it was; its record, in words."""
+
+    generation: int
+    record: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,8 @@ class TabletReport:
         Oldest first.
     wrong, unknown
         What is wrong, and what is not known.
+    losses
+        What an operator has accepted to be lost, oldest first.
     """
 
     tablet: int
@@ -68,6 +79,7 @@ class TabletReport:
     generations: tuple[GenerationReport, ...]
     wrong: tuple[str, ...]
     unknown: tuple[str, ...]
+    losses: tuple[LossReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,44 +122,65 @@ def look_at(path: Path) -> Looked:
     folder = path.parent if path.name == NAME else path
     if (folder / NAME).is_file():
         file = read_group(folder)
-        folders = tuple(folder / each.folder for each in file.members)
-        members = directories_of(folder, file)
+        members = members_of(folder, file)
         standings = [member.standing() for member in members]
         obstacles = obstacles_of(standings, [each.incarnation for each in file.members])
-        return Looked(file.quorum, folders, members, obstacles)
+        return Looked(file.quorum, members, obstacles)
     if (folder / blob_state.NAME).is_file():
         state = blob_state.read_state(folder)
         quorum = Quorum(GroupId(state.group), 1, 1)
-        return Looked(quorum, (folder,), (BlobDirectory(folder),), (None,), is_alone=True)
+        return Looked(quorum, (BlobDirectory(folder),), (None,), is_alone=True)
     raise BadInput(f"there is no blob group and no member of one in {path}: name the folder with its {NAME}")
 
 
 def inspect(looked: Looked) -> GroupReport:
     """Look at every tablet of a group."""
     group = looked.quorum.group
-    threads = [MemberThread(*each) for each in zip(looked.members, looked.obstacles, strict=True)]
-    groups = BlobGroups({group: (looked.quorum, threads)}, patience_s=60.0)
+    members = [asked(*each) for each in zip(looked.members, looked.obstacles, strict=True)]
+    groups = BlobGroups({group: (looked.quorum, members)}, patience_s=60.0)
     try:
-        tablets = tuple(_inspected(looked, groups, tablet) for tablet in tablets_in(looked.folders))
+        tablets = tuple(_inspected(looked, groups, channels) for channels in channels_in(group, looked.members))
     finally:
         groups.close()
+        for member in looked.members:
+            close_member(member)
     return GroupReport(str(group), looked.obstacles, tablets)
 
 
-def tablets_in(folders: Sequence[Path]) -> tuple[TabletId, ...]:
-    """Return the tablets that have anything in some members."""
-    names = {path.name for folder in folders for path in (folder / "blobs").glob("*") if path.is_dir()}
-    return tuple(sorted(TabletId(int(name, 16)) for name in names))
+def channels_in(group: GroupId, members: Sequence[BlobMember]) -> tuple[Channels, ...]:
+    """Return the channels of each tablet that has anything in some members; all of them lie in the one group."""
+    last = dict[TabletId, int]()
+    for member in members:
+        found = member.streams()
+        for tablet, channel in found.streams if isinstance(found, Streams) else ():
+            last[tablet] = max(channel, last.get(tablet, 1))
+    history = ((Generation(1), group),)
+    return tuple(Channels(tablet, (history,) * (last[tablet] + 1)) for tablet in sorted(last))
 
 
-def _inspected(looked: Looked, groups: BlobGroups, tablet: TabletId) -> TabletReport:
-    wrong, unknown = _of_members(looked, tablet)
-    found = groups.run(survey(_channels(looked, tablet)))
+def _inspected(looked: Looked, groups: BlobGroups, channels: Channels) -> TabletReport:
+    tablet = channels.tablet
+    wrong, unknown = _of_members(looked, channels)
     fences = tuple(_fence(member, tablet) for member in looked.members)
+    losses, more = _losses(groups, channels)
+    unknown = (*unknown, *more)
+    found = groups.run(survey(channels))
     if isinstance(found, InDoubt | Overtaken):
         reason = found.reason if isinstance(found, InDoubt) else "a leader was elected meanwhile; look again"
-        return TabletReport(int(tablet), fences, (), wrong, (*unknown, f"the log: {reason}"))
-    return TabletReport(int(tablet), fences, generations_of(found), *_complained(looked, found, wrong, unknown))
+        return TabletReport(int(tablet), fences, (), wrong, (*unknown, f"the log: {reason}"), losses)
+    complained = _complained(looked, found, wrong, unknown)
+    return TabletReport(int(tablet), fences, generations_of(found), *complained, losses)
+
+
+def _losses(groups: BlobGroups, channels: Channels) -> tuple[tuple[LossReport, ...], tuple[str, ...]]:
+    """Return the losses that were accepted, and what is not known of them."""
+    try:
+        found = groups.run(read_records(channels))
+    except StoreError as error:
+        return (), (str(error),)
+    if not isinstance(found, tuple):
+        return (), (f"accepted losses: {found}",)
+    return tuple(LossReport(int(generation), in_words(record)) for generation, record in found), ()
 
 
 def _complained(
@@ -160,27 +193,20 @@ def _complained(
     return (*wrong, *more), (*unknown, *doubts)
 
 
-def _channels(looked: Looked, tablet: TabletId) -> Channels:
-    """Return the channels that a tablet has in these members: all of them lie in the one group."""
-    places = [path for folder in looked.folders for path in (folder / "blobs" / f"{tablet:016x}").glob("*")]
-    last = max([1, *(int(path.name, 16) for path in places)])
-    return Channels(tablet, (((Generation(1), looked.quorum.group),),) * (last + 1))
-
-
-def _fence(member: BlobDirectory, tablet: TabletId) -> int | None:
+def _fence(member: BlobMember, tablet: TabletId) -> int | None:
     reply = member.answer(AskFence(tablet))
     return int(reply.fence.generation) if isinstance(reply, FenceIs) and reply.fence is not None else None
 
 
-def _of_members(looked: Looked, tablet: TabletId) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _of_members(looked: Looked, channels: Channels) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Check every copy of every blob; return what is wrong, and what is not known."""
     wrong, unknown = list[str](), list[str]()
     for number, (member, obstacle) in enumerate(zip(looked.members, looked.obstacles, strict=True)):
         if obstacle is not None:
             unknown.append(f"member {number}: {obstacle}")
             continue
-        for channel in range(len(_channels(looked, tablet).histories)):
-            first = first_of(tablet, Channel(channel), NOTHING)
+        for channel in range(len(channels.histories)):
+            first = first_of(channels.tablet, Channel(channel), NOTHING)
             match member.answer(Scan(first, end_of(first))):
                 case Contents() as contents:
                     wrong += _damage(number, contents)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from replitree.errors import StoreError
+from replitree.tablet.ids import Channel, TabletId
 from replitree.tablet.member import Done, Failed, Holdings, Reply, Request, answer
 from replitree.tablet.quorum import Quorum
 
@@ -36,6 +37,13 @@ class Standing:
     seen: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Tablets and channels, ascending."""
+
+    streams: tuple[tuple[TabletId, Channel], ...]
+
+
 class BlobMember(Protocol):
     """One member of a blob group."""
 
@@ -50,6 +58,9 @@ class BlobMember(Protocol):
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
         """Remember who takes part."""
+
+    def streams(self) -> Streams | Failed:
+        """Return of which tablets it has, or had, blobs in which channels."""
 
 
 def open_members(quorum: Quorum, members: Sequence[BlobMember], incarnations: Sequence[str]) -> tuple[str | None, ...]:
@@ -165,3 +176,8 @@ class MemoryMember:
         """Remember who takes part."""
         self.seen = seen
         return Done()
+
+    def streams(self) -> Streams | Failed:
+        """Return of which tablets it has blobs in which channels."""
+        found = {(blob.tablet, blob.channel) for blob in self.held.names}
+        return Failed(self.trouble) if self.trouble else Streams(tuple(sorted(found)))

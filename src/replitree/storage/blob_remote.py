@@ -11,12 +11,13 @@ import http.client
 import threading
 
 from replitree.errors import BadInput
-from replitree.storage.blob_member import Standing
+from replitree.storage.blob_member import Standing, Streams
 from replitree.storage.blob_wire import (
     PATH,
     Admit,
     Answer,
     AskStanding,
+    AskStreams,
     Question,
     Remember,
     decode_message,
@@ -53,6 +54,7 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     AskStanding: (Standing,),
     Admit: (Done,),
     Remember: (Done,),
+    AskStreams: (Streams,),
 }
 """What each question may be answered with, besides `Failed`."""
 
@@ -80,7 +82,7 @@ class RemoteMember:
     def answer(self, request: Request) -> Reply:
         """Do what is asked, durably, and say so."""
         reply = self._ask(request)
-        assert not isinstance(reply, Standing)
+        assert not isinstance(reply, Standing | Streams)
         return reply
 
     def standing(self) -> Standing | Failed:
@@ -96,6 +98,12 @@ class RemoteMember:
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
         """Remember who takes part."""
         return self._done(Remember(seen))
+
+    def streams(self) -> Streams | Failed:
+        """Return of which tablets it has, or had, blobs in which channels."""
+        reply = self._ask(AskStreams())
+        assert isinstance(reply, Streams | Failed)
+        return reply
 
     def close(self) -> None:
         """Close the connection."""

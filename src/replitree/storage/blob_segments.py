@@ -12,9 +12,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from replitree.storage.blob_frames import HEADER_BYTES, Frame, frame_of, scan, whole_payload
-from replitree.storage.durable import sync_folder, write_all
+from replitree.storage.blob_frames import HEADER_BYTES, OVERHEAD_BYTES, Frame, frame_parts, scan, whole_payload
+from replitree.storage.blob_lock import Descriptor
+from replitree.storage.durable import sync_folder, write_parts
 from replitree.tablet.ids import COOKIE_MAX, STEP_MAX, BlobId, Channel, Cookie, Generation, Step, TabletId
 
 SEGMENT_BYTES = 64 << 20
@@ -23,7 +25,16 @@ SEGMENT_BYTES = 64 << 20
 READ_BYTES = 1 << 20
 """So much is read at once where many blobs are asked for."""
 
+OPEN_MAX = 64
+"""Segments that are kept open to be appended to."""
+
+FRESH_BYTES = 256 << 20
+"""Bytes of segments that are kept while the request lasts that found them, so that they are not read twice."""
+
 _SUM_BYTES = 8
+
+
+_Stream: TypeAlias = tuple[TabletId, Channel, Generation]
 
 
 @dataclass(slots=True)
@@ -36,6 +47,11 @@ class Segment:
     generation: Generation
     end: int = 0
     is_in_doubt: bool = False
+
+    @property
+    def stream(self) -> _Stream:
+        """What lies here."""
+        return self.tablet, self.channel, self.generation
 
     @property
     def ids(self) -> tuple[BlobId, BlobId]:
@@ -61,11 +77,36 @@ class Segments:
         self._segments: dict[str, Segment] = {}
         self._places: dict[BlobId, tuple[Segment, Frame]] = {}
         self._ids: list[BlobId] = []
+        self._last: dict[_Stream, Segment] = {}
+        self._open: dict[str, Descriptor] = {}
+        self._fresh: dict[str, tuple[int, bytes]] = {}
+        self._is_current = False
 
     # --- reading --------------------------------------------------------------------------------------------------------
 
+    def expire(self) -> None:
+        """Take that others may have changed something."""
+        self._is_current = False
+
+    def are_as_they_were(self) -> bool:
+        """Whether nobody has said that something has changed, and what is appended to looks as it was left."""
+        return self._is_current and all(
+            (found := os.fstat(file.number)).st_size == self._segments[path].end and found.st_nlink
+            for path, file in self._open.items()
+        )
+
+    def close(self) -> None:
+        """Close what is appended to; it is looked at anew before it is opened again."""
+        self._open.clear()
+        self._is_current = False
+
+    def forget_bytes(self) -> None:
+        """Forget the bytes that were read since the last time; where the blobs are is kept."""
+        self._fresh.clear()
+
     def refresh(self) -> None:
         """Read what was appended by others, and forget segments that others removed."""
+        self._open.clear()
         sizes = _sizes(str(self._folder))
         if any(sizes.get(path, -1) < each.end for path, each in self._segments.items()):
             self._segments, self._places, self._ids = {}, {}, []
@@ -74,15 +115,21 @@ class Segments:
         for segment, size in zip(self._segments.values(), sizes.values(), strict=True):
             if size > segment.end:
                 self._read_on(segment)
+        self._last = {segment.stream: segment for segment in self._segments.values()}
+        self._is_current = True
 
     def _read_on(self, segment: Segment) -> None:
+        begin = segment.end
         with segment.path.open("rb") as file:
-            file.seek(segment.end)
-            scanned = scan(file.read(), segment.end)
-            if scanned.end > segment.end:
+            file.seek(begin)
+            data = file.read()
+            scanned = scan(data, begin)
+            if scanned.end > begin:
                 os.fdatasync(file.fileno())
         for frame in scanned.frames:
             self._note(segment, frame)
+        if sum(len(known) for _, known in self._fresh.values()) + len(data) <= FRESH_BYTES:
+            self._fresh[str(segment.path)] = (begin, data)
         segment.end = scanned.end
         segment.is_in_doubt |= scanned.is_in_doubt
 
@@ -109,7 +156,7 @@ class Segments:
 
     def payloads(self, blobs: Sequence[BlobId]) -> Iterator[bytes | None]:
         """Read blobs, in the order given; None for damaged ones.  Neighbours in a segment are read together."""
-        begin, end, own, data = 0, 0, None, b""
+        begin, end, own, data, is_fresh = 0, 0, None, b"", False
         ahead = READ_BYTES if len(blobs) > 1 else 0
         for blob in blobs:
             segment, (_, offset, size, is_whole) = self._places[blob]
@@ -118,9 +165,15 @@ class Segments:
                 yield None
                 continue
             if own is not segment or first < begin or last > end:
-                own, begin, data = segment, first, _read(segment.path, first, max(last - first, ahead))
+                own, (begin, data) = segment, self._fresh.get(str(segment.path), (0, b""))
+                is_fresh = begin <= first and last <= begin + len(data)
+                if not is_fresh:
+                    begin, data = first, _read(segment.path, first, max(last - first, ahead))
                 end = begin + len(data)
-            yield whole_payload(data[first - begin : last - begin])
+            if is_fresh:
+                yield data[offset - begin : offset - begin + size]
+            else:
+                yield whole_payload(data[first - begin : last - begin])
 
     def doubts(self) -> Iterator[tuple[BlobId, BlobId]]:
         """Yield the intervals of ids in which nobody can tell what was here."""
@@ -144,11 +197,11 @@ class Segments:
 
     def _open_segment(self, blob: BlobId) -> str:
         """Return the file that a blob goes to; make one when there is none, or the last one is full."""
+        last = self._last.get((blob.tablet, blob.channel, blob.generation))
+        if last is not None and last.end < self._segment_bytes:
+            return str(last.path)
         begin = f"{self._folder}/{blob.tablet:016x}/{blob.channel:02x}/{blob.generation:08x}-"
-        own = [path for path in self._segments if path.startswith(begin)]
-        if own and self._segments[own[-1]].end < self._segment_bytes:
-            return own[-1]
-        number = int(Path(own[-1]).stem.partition("-")[2], 16) + 1 if own else 0
+        number = 0 if last is None else int(last.path.stem.partition("-")[2], 16) + 1
         path = Path(f"{begin}{number:06x}.seg")
         folder = path.parent
         if not folder.is_dir():
@@ -157,26 +210,35 @@ class Segments:
             sync_folder(folder.parent.parent)
         path.touch()
         sync_folder(folder)
-        self._segments = dict(sorted({**self._segments, str(path): _segment(path)}.items()))
+        made = _segment(path)
+        self._segments = dict(sorted({**self._segments, str(path): made}.items()))
+        self._last[made.stream] = made
         return str(path)
 
     def _append_to(self, segment: Segment, batch: list[tuple[BlobId, bytes]]) -> None:
-        frames = [frame_of(blob, data) for blob, data in batch]
-        descriptor = os.open(segment.path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
+        parts = [part for blob, data in batch for part in frame_parts(blob, data)]
+        descriptor = self._descriptor(segment)
+        if os.fstat(descriptor).st_size != segment.end:
             os.ftruncate(descriptor, segment.end)  # what was torn goes: it was never synced
-            os.lseek(descriptor, segment.end, os.SEEK_SET)
-            try:
-                write_all(descriptor, b"".join(frames))
-            except OSError:
-                os.ftruncate(descriptor, segment.end)
-                raise
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
-        for (blob, data), frame in zip(batch, frames, strict=True):
+        try:
+            write_parts(descriptor, parts, segment.end)
+        except OSError:
+            os.ftruncate(descriptor, segment.end)
+            raise
+        os.fdatasync(descriptor)
+        for blob, data in batch:
             self._note(segment, Frame(blob, segment.end + HEADER_BYTES, len(data)))
-            segment.end += len(frame)
+            segment.end += OVERHEAD_BYTES + len(data)
+
+    def _descriptor(self, segment: Segment) -> int:
+        """Return what writes to a segment; it stays open for the next time."""
+        path = str(segment.path)
+        file = self._open.get(path)
+        if file is None:
+            if len(self._open) >= OPEN_MAX:
+                self._open.clear()
+            file = self._open[path] = Descriptor(path, os.O_WRONLY)
+        return file.number
 
     def remove(self, gone: frozenset[BlobId], is_all_gone: Callable[[BlobId, BlobId], bool]) -> None:
         """Delete the segments in which every blob is gone; not synced: what a power failure brings back stays hidden.

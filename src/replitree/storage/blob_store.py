@@ -23,7 +23,7 @@ import msgspec
 
 from replitree.errors import NotAuthorized, StoreError, UnsupportedFormat
 from replitree.storage.blob_frames import frame_of, scan
-from replitree.storage.blob_member import Standing
+from replitree.storage.blob_member import Standing, Streams
 from replitree.storage.blob_state import DirectoryState, decode_state, encode_state
 from replitree.storage.objects import (
     ObjectChanged,
@@ -104,10 +104,16 @@ class BlobStore:
         The store, below the member's prefix.
     at_once
         How many objects are stored or read at once.
+    probes
+        Whether the store must show that it can be used before the member says how it stands, and so takes part.
     """
 
-    def __init__(self, objects: ObjectStore, at_once: int = REQUESTS_AT_ONCE) -> None:
+    is_concurrent = True
+    """Requests need not wait for each other."""
+
+    def __init__(self, objects: ObjectStore, at_once: int = REQUESTS_AT_ONCE, *, probes: bool = False) -> None:
         self._objects = objects
+        self._probes = probes
         self._states = FreshReads(self._read_state)
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="blob-store")
         self._known = Holdings()
@@ -127,6 +133,11 @@ class BlobStore:
 
     def standing(self) -> Standing | Failed:
         """Return what it knows of openings."""
+        if self._probes:
+            probed = self._outcome(self._probed)
+            if probed is not True:
+                return _no_answer(probed)
+            self._probes = False
         found = self._outcome(self._states.read)
         if not isinstance(found, _ReadState):
             return _no_answer(found)
@@ -140,9 +151,33 @@ class BlobStore:
         """Remember who takes part."""
         return self._change(lambda state: state.with_seen(seen))
 
+    def streams(self) -> Streams | Failed:
+        """Return of which tablets it has blobs in which channels; a store whose listing is ordered is asked once for each."""
+        found = self._outcome(self._listed_streams)
+        return found if isinstance(found, Streams) else _no_answer(found)
+
     def close(self) -> None:
         """End the threads, when what was asked is done."""
         self._pool.shutdown()
+
+    def _probed(self) -> bool:
+        probe(self._objects)
+        probe_replacing(self._objects)
+        return True
+
+    def _listed_streams(self) -> Streams:
+        found, after, is_more = set[tuple[TabletId, Channel]](), "", True
+        while is_more:
+            is_more = False
+            for info in self._objects.list(BLOBS_PREFIX, after):
+                blob = blob_of(info.key)
+                if blob is None:
+                    continue
+                found.add((blob.tablet, blob.channel))
+                if self._objects.is_ordered:  # on to the first key that is none of this channel's: "0" comes after "/"
+                    after, is_more = f"{BLOBS_PREFIX}/{blob.tablet:016x}/{blob.channel:02x}0", True
+                    break
+        return Streams(tuple(sorted(found)))
 
     # --- requests to the store --------------------------------------------------------------------------------------------
 

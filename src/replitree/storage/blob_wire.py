@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from replitree.errors import BadInput
-from replitree.storage.blob_member import Standing
+from replitree.storage.blob_member import Standing, Streams
 from replitree.tablet.effects import Overtaken
 from replitree.tablet.member import (
     AskFence,
@@ -59,14 +59,19 @@ class Remember:
     seen: tuple[int, ...]
 
 
-Question: TypeAlias = Request | AskStanding | Admit | Remember
-Answer: TypeAlias = Reply | Standing
+@dataclass(frozen=True, slots=True)
+class AskStreams:
+    """Reply: `Streams`, `Failed`."""
+
+
+Question: TypeAlias = Request | AskStanding | Admit | Remember | AskStreams
+Answer: TypeAlias = Reply | Standing | Streams
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Write, Raise, AskFence, Look, Scan, Sweep, AskStanding, Admit, Remember),
-        *(Done, Overtaken, Conflict, Swept, FenceIs, Contents, Failed, Standing),
+        *(Write, Raise, AskFence, Look, Scan, Sweep, AskStanding, Admit, Remember, AskStreams),
+        *(Done, Overtaken, Conflict, Swept, FenceIs, Contents, Failed, Standing, Streams),
     )
 }
 _envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])

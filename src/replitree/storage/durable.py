@@ -25,6 +25,9 @@ from replitree.errors import StoreError
 READ_BYTES = 1 << 20
 """Bytes that are read at a time."""
 
+PARTS_AT_ONCE = 512
+"""Parts of a file that are written at once; systems allow at least 1,024."""
+
 SYNC_THREADS = 8
 SYNC_AT_ONCE = 256
 """Files that are open at once to be synced."""
@@ -69,6 +72,21 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+def write_parts(descriptor: int, parts: Sequence[bytes | memoryview], offset: int) -> int:
+    """Write every byte of some parts, one after the other from an offset on, and return how many; nothing is joined before."""
+    written = 0
+    for first in range(0, len(parts), PARTS_AT_ONCE):
+        some = parts[first : first + PARTS_AT_ONCE]
+        size, done = sum(map(len, some)), os.pwritev(descriptor, some, offset + written)
+        if done < size:
+            rest = memoryview(b"".join(some))[done:]
+            while rest:
+                count = os.pwrite(descriptor, rest, offset + written + size - len(rest))
+                rest = rest[count:]
+        written += size
+    return written
 
 
 def sync_files(paths: Sequence[Path | str]) -> None:

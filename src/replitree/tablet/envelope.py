@@ -31,7 +31,9 @@ class BadEntry(StoreError):
 def seal(blob: BlobId, payload: bytes) -> bytes:
     """Return the bytes that are stored under an id; equal arguments give equal bytes."""
     header = MAGIC + FORMAT.to_bytes(2, "big") + blob.pack() + len(payload).to_bytes(4, "big")
-    return header + payload + xxhash.xxh3_64_digest(header + payload)
+    checksum = xxhash.xxh3_64(header)
+    checksum.update(payload)
+    return b"".join((header, payload, checksum.digest()))
 
 
 def unseal(blob: BlobId, data: bytes) -> bytes:
@@ -46,14 +48,13 @@ def unseal(blob: BlobId, data: bytes) -> bytes:
     """
     if len(data) < _HEADER_BYTES + _CHECKSUM_BYTES or not data.startswith(MAGIC):
         raise BadEntry(f"log entry {blob} is torn or no log entry at all")
-    body = data[:-_CHECKSUM_BYTES]
-    if xxhash.xxh3_64_digest(body) != data[-_CHECKSUM_BYTES:]:
+    if xxhash.xxh3_64_digest(memoryview(data)[:-_CHECKSUM_BYTES]) != data[-_CHECKSUM_BYTES:]:
         raise BadEntry(f"log entry {blob} does not match its checksum")
-    _, found, name, size = _HEADER.unpack_from(body)
+    _, found, name, size = _HEADER.unpack_from(data)
     if found > FORMAT:
         raise UnsupportedFormat(f"log entry {blob} has format {found}, this version knows {FORMAT}: upgrade it")
     if name != blob.pack():
         raise BadEntry(f"log entry {blob} was written under another id")
-    if size != len(body) - _HEADER_BYTES:
+    if size != len(data) - _HEADER_BYTES - _CHECKSUM_BYTES:
         raise BadEntry(f"log entry {blob} has not the length that it says")
-    return body[_HEADER_BYTES:]
+    return data[_HEADER_BYTES:-_CHECKSUM_BYTES]

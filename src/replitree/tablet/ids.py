@@ -41,8 +41,10 @@ GENERATION_MAX = (1 << 32) - 1
 STEP_MAX = (1 << 32) - 1
 COOKIE_MAX = (1 << 24) - 1
 
-_PACKED = struct.Struct(">QBIIBH")
-"""The cookie is the last three bytes."""
+PACKED_FIELDS = "QBIIBH"
+"""How an id is packed, big endian: the cookie is the last three bytes."""
+
+_PACKED = struct.Struct(f">{PACKED_FIELDS}")
 
 PACKED_BYTES = _PACKED.size
 

@@ -21,8 +21,10 @@ def blobs_of(tablet: TabletId, generation: Generation, accepted: Accepted) -> tu
     """Return what a log needs that a leader of this generation has recovered: entries, their references, zero entries."""
     if not accepted:
         return ()
-    first = accepted[0][0].generation + accepted[0][1].is_snapshot  # a snapshot needs nothing before it
-    zeros = (log_entry(tablet, Generation(each), Step(0)) for each in range(first, generation + 1))
+    needed = {place.generation for place, _ in accepted} | {generation}
+    if accepted[0][1].is_snapshot:
+        needed -= {accepted[0][0].generation}  # a snapshot needs nothing before it
+    zeros = (log_entry(tablet, each, Step(0)) for each in sorted(needed))
     entries = (log_entry(tablet, *place) for place, _ in accepted)
     return (*zeros, *entries, *(blob for _, entry in accepted for blob in own_references(tablet, entry)))
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Any, TypeAlias, TypeVar
 
 from replitree.tablet.effects import (
@@ -262,10 +263,11 @@ def _settle(
     unfit = _unfit(quorum, replies)
     if unfit is not None:
         return unfit
-    views = tuple(_view(reply) if isinstance(reply, Contents) else None for reply in replies)
-    found, doubtful = dict[BlobId, bytes](), list[BlobId]()
+    found, doubtful = _agreed(replies), list[BlobId]()
     named = (each for reply in replies if isinstance(reply, Contents) for each in _named(reply))
-    for blob in sorted(dict.fromkeys((*asked, *named))):  # nearly in order already
+    rest = sorted({blob for blob in (*asked, *named) if blob not in found})
+    views = tuple(_view(reply) if rest and isinstance(reply, Contents) else None for reply in replies)
+    for blob in rest:
         verdict = _verdict(quorum, views, blob)
         if isinstance(verdict, InDoubt):
             if restorer is not None:
@@ -277,7 +279,17 @@ def _settle(
         doubt = yield from _restore(quorum, replies, found, restorer)
         if doubt is not None:
             return doubt
-    return Blobs(tuple(found.items()), tuple(doubtful))
+    return Blobs(tuple(sorted(found.items()) if rest else found.items()), tuple(doubtful))
+
+
+def _agreed(replies: Replies) -> dict[BlobId, bytes]:
+    """Return what all that answered have, up to where they begin to differ: nearly all of a long log, at little cost."""
+    lists = [reply.blobs for reply in replies if isinstance(reply, Contents)]
+    shortest = min(lists, key=len)
+    if all(each[: len(shortest)] == shortest for each in lists):
+        return dict(shortest)
+    same = takewhile(lambda row: row.count(row[0]) == len(row), zip(*lists, strict=False))
+    return dict(row[0] for row in same)
 
 
 def _unfit(quorum: Quorum, replies: Replies) -> Overtaken | InDoubt | None:
@@ -335,7 +347,7 @@ def _restore(
         for reply, each, done in zip(replies, missing, written, strict=True)
         if isinstance(reply, Contents)
     ]
-    for blob in found:
+    for blob in found if any(lacking) or len(lacking) < quorum.write else ():
         copies = sum(blob not in each for each in lacking)
         if copies < quorum.write:
             return _overtaken(written) or InDoubt(f"blob {blob} has {copies} copies, {quorum.write} are needed")
@@ -345,5 +357,5 @@ def _restore(
 def _missing(reply: Reply | None, found: Mapping[BlobId, bytes]) -> tuple[tuple[BlobId, bytes], ...]:
     if not isinstance(reply, Contents):
         return ()
-    held = dict(reply.blobs)
-    return tuple((blob, data) for blob, data in found.items() if blob not in held)
+    missing = found.keys() - dict(reply.blobs).keys()
+    return tuple((blob, data) for blob, data in found.items() if blob in missing) if missing else ()

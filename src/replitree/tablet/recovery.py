@@ -15,7 +15,7 @@ somebody else is further.  Nothing was changed then but the fence, and copies th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -60,9 +60,13 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class MissingEntries:
-    """Entries that were confirmed can't be found, and no later snapshot takes their place: an operator must look."""
+    """Entries that were confirmed can't be found, and no later snapshot takes their place: an operator must look.
+
+    `readable`: what counts before the first of them.
+    """
 
     places: tuple[GenStep, ...]
+    readable: Accepted = field(default=(), compare=False)
 
 
 RecoveryFailed: TypeAlias = MissingEntries | Overtaken | InDoubt
@@ -167,10 +171,11 @@ def _read_log(channels: Channels, fence: Fence | None, latest: Latest) -> Proced
                 answer: Overtaken | InDoubt = found
                 return answer
             blobs += found.found
-    return _log_of(latest, blobs)
+    return log_of(latest, blobs)
 
 
-def _log_of(latest: Latest, blobs: list[tuple[BlobId, bytes]]) -> Log | InDoubt:
+def log_of(latest: Latest, blobs: Sequence[tuple[BlobId, bytes]]) -> Log | InDoubt:
+    """Return a log of the entries that were found, up to the latest; sync entries say no more than that one."""
     zeros, entries = dict[Generation, ZeroEntry](), dict[GenStep, LogEntry]()
     for blob, data in blobs:
         if blob.cookie != ENTRY:
@@ -236,11 +241,17 @@ class _Build:
     floor: Step
     unbroken: Step
     accepted: list[tuple[GenStep, LogEntry]] = field(default_factory=list)
+    readable: list[tuple[GenStep, LogEntry]] = field(default_factory=list)
     missing: list[GenStep] = field(default_factory=list)
     declined: list[GenStep] = field(default_factory=list)
     counted: set[Step] = field(default_factory=set)
 
     def lose(self, place: GenStep) -> None:
+        """Take that an entry is missing; of a generation whose zero entry is, it is not known what it follows."""
+        if not self.missing:
+            self.readable = self.accepted
+        if not place.step:
+            self.readable = self.readable[: sum(each.generation < place.generation for each, _ in self.readable)]
         self.accepted = []
         self.missing.append(place)
 
@@ -278,7 +289,7 @@ def build(log: Log, chain: tuple[Generation, ...], present: frozenset[BlobId]) -
         if not has_snapshot and generation not in log.zeros:
             built.lose(GenStep(generation, Step(0)))
     if built.missing:
-        return MissingEntries(tuple(built.missing))
+        return MissingEntries(tuple(built.missing), tuple(built.readable))
     return Recovered(tuple(built.accepted), tuple(built.declined))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -45,12 +46,19 @@ class Candidate:
         Its own port, and those of the others.
     log
         Where its output goes.
-    options
-        More of the command line.
+    options, environment
+        More of the command line, and of the environment.
     """
 
     def __init__(
-        self, machine: str, folder: Path, port: int, peers: Sequence[int], log: Path, options: Sequence[str] = ()
+        self,
+        machine: str,
+        folder: Path,
+        port: int,
+        peers: Sequence[int],
+        log: Path,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.url = f"http://127.0.0.1:{port}"
         code = "import sys; from replitree.cli.main import main; sys.exit(main())"
@@ -58,12 +66,13 @@ class Candidate:
         self._command += ["--port", str(port), *options]
         self._command += [word for peer in peers for word in ("--peer", f"http://127.0.0.1:{peer}")]
         self._log = log
+        self._environment = os.environ | dict(environment or {})
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it."""
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, cwd=ROOT, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """Kill it, and wait until it is gone."""

@@ -1,4 +1,4 @@
-"""Rounds of take-over: one directory of three fails, the leader is killed under load, the other candidate takes over.
+"""Rounds of take-over: something happens to the group, the leader is killed under load, the other candidate takes over.
 
 Each round has a name of its own in the register.  When all rounds are done every name is read once more, the lists are held
 against what clients heard, and the whole history is judged: by the quick rules, and by the general search where it is small
@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from replitree.errors import ReplitreeError
-from replitree.storage.blob_folders import make_group
 from replitree.verify.histories.case import make_case, objects
 from replitree.verify.histories.judge import check
 from replitree.verify.histories.reading import read_files
 from replitree.verify.histories.recorder import Recorder
 from replitree.verify.histories.search import Limits, search
 from tests.machines.rounds.candidates import Candidate, ask, free_ports, leader_of
-from tests.machines.rounds.disks import KINDS, MemberDisk, mount, unmount
+from tests.machines.rounds.grounds import GROUNDS
 from tests.machines.rounds.load import Acknowledged, Load, broken
 from tests.waiting import wait_for
 
@@ -76,25 +75,31 @@ class Rounds:
         What is drawn comes from this.
     say
         Takes a line for each round.
+    store
+        Which of the `GROUNDS`.
     """
 
-    def __init__(self, folder: Path, seed: int, say: Say) -> None:
+    def __init__(self, folder: Path, seed: int, say: Say, store: str = "directories") -> None:
         self._folder = folder
         self._draw = random.Random(seed)
         self._say = say
         self._numbers = itertools.count(1)
         self._acknowledged: dict[str, list[Acknowledged]] = {}
         self.report = Report()
-        small = folder / "small"
-        self._is_mounted = mount(small)
-        group, places = folder / "group", [folder / "0", folder / "1", small / "2"]
-        make_group(group, members=places)
-        self._disks = [MemberDisk(place, folder / f"spare-{place.name}") for place in places]
+        self._ground = GROUNDS[store](folder, seed)
         self._recorder = Recorder(folder / "history.jsonl")
         first, second = free_ports(2)
         options = ("--snapshot-entries", "300")
         self._candidates = [
-            Candidate("register", group, port, [peer], folder / f"candidate-{port}.log", options)
+            Candidate(
+                "register",
+                self._ground.group,
+                port,
+                [peer],
+                folder / f"candidate-{port}.log",
+                options,
+                self._ground.environment,
+            )
             for port, peer in ((first, second), (second, first))
         ]
 
@@ -116,21 +121,20 @@ class Rounds:
         for candidate in self._candidates:
             candidate.kill()
         self._recorder.close()
-        if self._is_mounted:
-            unmount(self._folder / "small")
+        self._ground.close()
 
     # --- one round ------------------------------------------------------------------------------------------------------
 
     def _round(self, number: int) -> None:
-        leader, standby = self._ready()
-        disk, kind = self._fault()
+        self._ready()
+        kind, done = self._ground.hurt(self._draw)
         name = f"round-{number}"
-        done = disk.hurt(kind, self._draw)
         load = Load([each.url for each in self._candidates], name, self._recorder, self._numbers)
         try:
             self._await(load, 0)
             before = len(load.acknowledged)
-            generation = load.acknowledged[-1].generation
+            leader = leader_of(self._candidates)
+            generation = max(leader.status().get("generation", 0), load.acknowledged[-1].generation)
             killed_s = time.monotonic()
             leader.kill()
             found = wait_for(
@@ -143,27 +147,16 @@ class Rounds:
         self._acknowledged[name] = load.acknowledged
         self._count(kind, found.answer_s - killed_s, load)
         self._say(f"round {number}: {done}, {len(load.acknowledged)} changes, {found.answer_s - killed_s:.3f} s")
-        wait_for(lambda: standby.status().get("is_mended"), "the new leader restores what members miss")
-        if kind == "rot":
-            wait_for(lambda: _snapshot(standby), "a snapshot lets the member forget what rotted")
-        disk.heal()
-        for each in self._disks:
-            each.keep_copy()
+        (standby,) = [each for each in self._candidates if each is not leader]
+        self._ground.heal(standby)
         leader.start()
 
-    def _ready(self) -> tuple[Candidate, Candidate]:
+    def _ready(self) -> None:
         """Wait until one leads, the other stands by, and nothing is missing anywhere."""
         leader = leader_of(self._candidates)
         (standby,) = [each for each in self._candidates if each is not leader]
         wait_for(lambda: standby.status().get("role") == "standby", "the other candidate stands by")
         wait_for(lambda: _is_whole(leader), "all members are back and have everything")
-        return leader, standby
-
-    def _fault(self) -> tuple[MemberDisk, str]:
-        disk = self._draw.choice(self._disks)
-        kinds = [kind for kind in KINDS if kind != "full" or disk.can_be_full]
-        kinds = [kind for kind in kinds if kind != "stale" or disk.has_copy]
-        return disk, self._draw.choice(kinds)
 
     def _await(self, load: Load, before: int) -> None:
         wanted = before + self._draw.randint(ACKNOWLEDGED_MIN, ACKNOWLEDGED_MAX)
@@ -210,17 +203,10 @@ def _is_whole(leader: Candidate) -> bool:
     return status.get("away") == [] and bool(status["is_mended"])
 
 
-def _snapshot(leader: Candidate) -> bool:
-    try:
-        return bool(ask(leader.url, "POST", "/snapshot", patience_s=30.0)[1]["is_made"])
-    except ReplitreeError:
-        return False
-
-
-def run(folder: Path, rounds: int, seed: int, say: Say) -> Report:
+def run(folder: Path, rounds: int, seed: int, say: Say, store: str = "directories") -> Report:
     """Do rounds in a new folder and judge them; raises AssertionError when something is wrong."""
     folder.mkdir(parents=True)
     before = threading.active_count()
-    report = Rounds(folder, seed, say).run(rounds)
+    report = Rounds(folder, seed, say, store).run(rounds)
     assert threading.active_count() < before + 50, "clients are left behind"
     return report

@@ -1,4 +1,4 @@
-"""``python -m tests.machines.rounds.run --rounds 200 --seed 1``: kill leaders under load while directories fail, and judge it.
+"""``python -m tests.machines.rounds.run --rounds 200 --seed 1``: kill leaders under load while the group suffers, and judge it.
 
 Prints a line for each round and JSON at the end.  When something is wrong the folder is kept: the history, the group, the
 output of the candidates.
@@ -17,7 +17,9 @@ import traceback
 from pathlib import Path
 
 from replitree.bench.report import quantile
+from tests.machines.rounds.grounds import GROUNDS
 from tests.machines.rounds.harness import run
+from tests.storage.objects.seaweed import KEYS
 
 
 def main() -> int:
@@ -25,12 +27,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", choices=sorted(GROUNDS), default="directories", help="where the group lies")
     parser.add_argument("--dir", type=Path, help="work below this folder")
     arguments = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # candidates are started often
+    os.environ |= KEYS  # of the store that a run starts
     place = Path(tempfile.mkdtemp(prefix=f"replitree-rounds-{arguments.seed}-", dir=arguments.dir))
     try:
-        report = run(place / "run", arguments.rounds, arguments.seed, lambda line: print(line, flush=True))
+        report = run(
+            place / "run", arguments.rounds, arguments.seed, lambda line: print(line, flush=True), arguments.store
+        )
     except Exception:  # noqa: BLE001 - whatever it is, the run has failed
         traceback.print_exc()
         print(f"FAILED: seed {arguments.seed}; everything is in {place}", flush=True)

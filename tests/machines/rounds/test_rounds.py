@@ -6,14 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.machines.rounds.grounds import GROUNDS
 from tests.machines.rounds.harness import run
 from tests.machines.rounds.load import Acknowledged, broken
+from tests.storage.objects.seaweed import KEYS
 
 
 @pytest.mark.system
 @pytest.mark.timeout(600)
-def test_killed_leaders_under_load_with_failing_directories_lose_nothing(tmp_path: Path) -> None:
-    report = run(tmp_path / "run", rounds=4, seed=1, say=lambda _: None)
+@pytest.mark.parametrize("store", sorted(GROUNDS))
+def test_killed_leaders_under_load_while_the_group_suffers_lose_nothing(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    report = run(tmp_path / "run", rounds=4, seed=1, say=lambda _: None, store=store)
     assert report.rounds == 4
     assert report.acknowledged > 40
     assert report.reads > 0

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from replitree.errors import BadInput, CommandUnknown, NotLeader, TabletDamaged, Unavailable
 from replitree.tablet import Settings
+from replitree.tablet.commit import Ledger
+from replitree.tablet.effects import Stored
+from replitree.tablet.ids import NOTHING, STEP_MAX, Generation, Step
 from replitree.tablet.member import with_blobs
 from replitree.tablet.pace import Limits
-from replitree.tablet.runtime.commits import COMMAND_BYTES_MAX
+from replitree.tablet.runtime.commits import COMMAND_BYTES_MAX, Answer, Commits
 from tests.tablet.building import TABLET, entry_id
+from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET, Group
 from tests.waiting import wait_for
 
@@ -187,3 +194,40 @@ def test_what_a_member_missed_is_restored_by_the_next_leader(group: Group) -> No
         wait_for(lambda: second.status().is_mended)
     assert group.members[2].held.index(entry_id(1, 1)) is not None
     assert entry_id(1, 1).tablet == TABLET
+
+
+def test_37_leader_that_has_used_its_last_step_commits_it_and_ends() -> None:
+    before = Step(STEP_MAX - 1)
+    ledger = Ledger(TABLET, Generation(1), NOTHING, last=before, confirmed=before, confirmed_durable=before)
+    commits = Commits(Words(), ledger, Words().begin(), 0, QUIET)
+    futures = [commits.submit(b"a"), commits.submit(b"b")]
+    flight = commits.next_flight()
+    assert flight is not None
+    assert flight.step == STEP_MAX
+    with pytest.raises(NotLeader, match="used up"):
+        commits.submit(b"c")
+    assert commits.next_flight() is None
+    commits.landed(flight, Stored())
+    assert [future.result(0) for future in futures] == [b"1", b"2"]
+
+
+def test_threads_that_find_nothing_on_its_way_store_their_own_command(group: Group) -> None:
+    with group.open() as tablet, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(tablet.execute, [b"a"] * 200))
+        assert sorted(map(int, answers)) == list(range(1, 201))
+        assert tablet.status().confirmed == tablet.status().step
+
+
+def test_answer_is_waited_for_although_another_one_of_its_group_comes_first() -> None:
+    turn = threading.Condition()
+    first, second = Answer(turn), Answer(turn)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(second.result, 60)
+        wait_for(lambda: turn._waiters)  # type: ignore[attr-defined]  # noqa: SLF001 - it waits
+        first.set_result(b"1")
+        wait_for(lambda: turn._waiters or waiting.done())  # type: ignore[attr-defined]  # noqa: SLF001 - it waits on
+        second.set_result(b"2")
+        assert (waiting.result(60), second.exception(0)) == (b"2", None)
+    assert not first.cancel()
+    with pytest.raises(TimeoutError):
+        Answer(turn).result(0)

@@ -19,12 +19,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from typing_extensions import override
+
 from replitree.errors import BadInput, CommandUnknown, NotLeader, ReplitreeError, Unavailable
 from replitree.tablet import commit, lease, pace
 from replitree.tablet.bodies import encode_commands
 from replitree.tablet.commit import Draft, Ledger
 from replitree.tablet.effects import InDoubt, Overtaken, Stored
-from replitree.tablet.ids import LOG, BlobId, GenStep, Step
+from replitree.tablet.ids import LOG, STEP_MAX, BlobId, GenStep, Step
 from replitree.tablet.lease import Tenure
 from replitree.tablet.machine import Machine
 from replitree.tablet.runtime.settings import Settings
@@ -38,6 +40,44 @@ NOTHING = None
 
 Telling: TypeAlias = "tuple[Future[bytes], bytes | ReplitreeError]"
 """Who waits, and what to say: without the lock."""
+
+
+class Answer(Future[bytes]):
+    """What a command's client waits for.  It can't be cancelled: the command may be on its way.
+
+    Answers that come together share a condition: objects that live long, and are many, cost more than a needless wake.  So
+    who waits may be woken for another one's answer, and waits on.
+
+    Parameters
+    ----------
+    turn
+        The condition.
+    """
+
+    def __init__(self, turn: threading.Condition) -> None:
+        super().__init__()
+        self._condition = turn
+
+    @override
+    def result(self, timeout: float | None = None) -> bytes:
+        """Return the answer, or raise the error, as soon as there is one; `TimeoutError` after so many seconds."""
+        if not self.done():
+            with self._condition:
+                self._condition.wait_for(self.done, timeout)
+        return super().result(0)
+
+    @override
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error as soon as it is known, None when there is an answer; `TimeoutError` after so many seconds."""
+        if not self.done():
+            with self._condition:
+                self._condition.wait_for(self.done, timeout)
+        return super().exception(0)
+
+    @override
+    def cancel(self) -> bool:
+        """Do nothing."""
+        return False
 
 
 class Waiting(NamedTuple):
@@ -114,6 +154,7 @@ class Commits(Generic[State]):
         self._settings = settings
         self._pace = pace.Pace()
         self._queue: deque[Waiting] = deque()
+        self._turn = threading.Condition()
         self._queue_bytes = 0
         self._flights: dict[Step, Flight] = {}
         self._sent_ns: dict[Step, int] = {}
@@ -135,21 +176,38 @@ class Commits(Generic[State]):
         BadInput
             It is too large.
         """
+        with self.changed:
+            future = self._queued(command)
+            self._wake(len(command or b""))
+        return future
+
+    def submit_or_fly(self, command: bytes) -> tuple[Future[bytes], Flight | None]:
+        """Like `submit`; where nothing is on its way or waits, the caller gets the entry, stores it, and says how it landed."""
+        with self.changed:
+            future = self._queued(command)
+            if len(self._queue) == 1 and not self._pace.flying:
+                return future, self._send(self._settings.clock())
+            self._wake(len(command))
+        return future, None
+
+    def _queued(self, command: bytes | None) -> Future[bytes]:
         size, limits = len(command or b""), self._settings.limits
         if size > COMMAND_BYTES_MAX:
             raise BadInput(f"a command of {size:,} bytes; {COMMAND_BYTES_MAX:,} are allowed")
-        future: Future[bytes] = Future()
-        future.set_running_or_notify_cancel()
-        with self.changed:
-            self.check_leading()
-            if len(self._queue) >= limits.waiting_commands or self._queue_bytes >= limits.waiting_bytes:
-                raise Unavailable(f"{len(self._queue):,} commands wait already; try again later")
-            self._queue.append(Waiting(command, future))
-            self._queue_bytes += size
-            is_full = self._queue_bytes >= limits.batch_bytes > self._queue_bytes - size
-            if is_full or len(self._queue) in (1, limits.batch_commands):  # else somebody looks after it already
-                self._sends.notify()
+        self.check_leading()
+        if len(self._queue) >= limits.waiting_commands or self._queue_bytes >= limits.waiting_bytes:
+            raise Unavailable(f"{len(self._queue):,} commands wait already; try again later")
+        future = Answer(self._turn)
+        self._queue.append(Waiting(command, future))
+        self._queue_bytes += size
         return future
+
+    def _wake(self, size: int) -> None:
+        """Let somebody look after what waits, after a command of this size, unless somebody does already."""
+        limits = self._settings.limits
+        is_full = self._queue_bytes >= limits.batch_bytes > self._queue_bytes - size
+        if is_full or len(self._queue) in (1, limits.batch_commands):
+            self._sends.notify()
 
     def check_leading(self) -> None:
         """Do nothing while it leads.
@@ -183,6 +241,7 @@ class Commits(Generic[State]):
             batch.append(self._queue.popleft())
             size += len(batch[-1].command or b"")
         self._queue_bytes -= size
+        self._turn = threading.Condition()
         if self._queue:
             self._sends.notify()
         commands = [each.command for each in batch if each.command is not None]
@@ -205,6 +264,11 @@ class Commits(Generic[State]):
         self._sent_ns[flight.step] = now
         self.sent_entries += 1
         self.sent_bytes += sum(len(data) for _, data in blobs)
+        if flight.step == STEP_MAX:
+            self.ended = self.ended or Unavailable(
+                "all steps of this generation are used up: stand again for the next one"
+            )
+            self._sends.notify_all()
         return flight
 
     # --- landing --------------------------------------------------------------------------------------------------------
@@ -326,7 +390,7 @@ class Commits(Generic[State]):
         with self.changed:
             if self.tenure.duration_ns and self.ended is None and not self._is_closing:
                 self.tenure = lease.released(self.tenure)
-                self._queue.append(Waiting(NOTHING, Future()))
+                self._queue.append(Waiting(NOTHING, Answer(self._turn)))
             self._is_closing = True
             self._sends.notify_all()
 

@@ -17,7 +17,7 @@ from replitree.tablet.channels import Channels
 from replitree.tablet.effects import InDoubt, Overtaken
 from replitree.tablet.ids import Generation
 from replitree.tablet.probing import Leads, Probed, probe
-from replitree.tablet.runtime.commits import NOTHING, Commits, end_of
+from replitree.tablet.runtime.commits import NOTHING, Commits, Flight, end_of
 from replitree.tablet.runtime.fresh import FreshReads
 from replitree.tablet.runtime.performing import Groups, store_one
 from replitree.tablet.runtime.settings import Settings
@@ -146,7 +146,12 @@ class Tablet(Generic[State]):
         CommandUnknown
             It may have been carried out, or may yet be.
         """
-        return _waited(self.submit(command), timeout_s)
+        if timeout_s < TIMEOUT_S or threading.current_thread() is threading.main_thread():
+            return _waited(self.submit(command), timeout_s)  # who is in a hurry, or may be interrupted, stores nothing
+        future, flight = self._commits.submit_or_fly(command)
+        if flight is not None:
+            self._store(flight)
+        return _waited(future, timeout_s)
 
     # --- reads ----------------------------------------------------------------------------------------------------------
 
@@ -245,8 +250,11 @@ class Tablet(Generic[State]):
 
     def _fly(self) -> None:
         while (flight := self._commits.next_flight()) is not None:
-            ((blob, data),) = flight.blobs
-            self._commits.landed(flight, store_one(self._groups, self._channels, blob, data))
+            self._store(flight)
+
+    def _store(self, flight: Flight) -> None:
+        ((blob, data),) = flight.blobs
+        self._working(lambda: self._commits.landed(flight, store_one(self._groups, self._channels, blob, data)))
 
     def _keep_up(self) -> None:
         settings, commits, pause_s = self._settings, self._commits, 0.0

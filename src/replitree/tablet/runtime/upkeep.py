@@ -65,7 +65,7 @@ class Upkeep(Generic[State]):
         self._machine = machine
         self._commits = commits
         self._fence = fence
-        self._recovered = blobs_of(channels.tablet, commits.ledger.generation, accepted)
+        self._accepted = accepted
         self._garbage: Garbage = collection.inherited(channels.tablet, commits.ledger.generation, accepted)
         self._blobs: tuple[BlobId, ...] = own_references(channels.tablet, accepted[0][1]) if is_snapshot else ()
         self._log_commands = 0
@@ -87,7 +87,8 @@ class Upkeep(Generic[State]):
         is_own = durable.generation == ledger.generation
         first = durable.step if is_own else 0
         own = (log_entry(ledger.tablet, ledger.generation, Step(step)) for step in range(first, ledger.confirmed + 1))
-        blobs = (*self._blobs, *(() if is_own else self._recovered), *own)
+        recovered = () if is_own else blobs_of(ledger.tablet, ledger.generation, self._accepted)
+        blobs = (*self._blobs, *recovered, *own)
         found = self._groups.run(mend(self._channels, self._fence, blobs))
         if isinstance(found, Overtaken):
             self._commits.end(end_of(found))
@@ -122,7 +123,7 @@ class Upkeep(Generic[State]):
             return False
         said = LogEntry(NOTHING, Step(0), gc_discovered=draft.gc_discovered, gc_left=draft.gc_left)
         self._garbage = collection.noted(self._garbage, place, said)
-        self._blobs, self._recovered = draft.gc_discovered, ()
+        self._blobs, self._accepted = draft.gc_discovered, ()
         self._collect()
         return True
 

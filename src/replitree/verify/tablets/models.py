@@ -191,6 +191,16 @@ _MODELS = (
         nightly=True,
     ),
     Model(
+        "three_faults_pair",
+        "the same, and the first candidate has two commits",
+        (Seat(1, (P, P)), Seat(2, (P,))),
+        crashes=1,
+        lost=1,
+        away=1,
+        probes=("accepted", "declined", "deposed", "late arrival", "away"),
+        nightly=True,
+    ),
+    Model(
         "complete_crash",
         "three copies, two candidates with two commits each, and a crash",
         (Seat(1, (P, P)), Seat(2, (P, P))),

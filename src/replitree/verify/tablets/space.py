@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from replitree.tablet import commit, member, store
 from replitree.tablet.collection import log_collection
-from replitree.tablet.commit import Draft, Ledger
+from replitree.tablet.commit import Ledger
 from replitree.tablet.effects import Collect, Overtaken, Procedure, Put, Stored
 from replitree.tablet.election import Candidate, Elected, NotElected
 from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, Step
@@ -24,6 +24,7 @@ from replitree.tablet.member import Done, Holdings, Reply, Request, Sweep, with_
 from replitree.tablet.probing import Leads
 from replitree.tablet.quorum import Ask
 from replitree.verify.kernel import Interner, Kernel
+from replitree.verify.tablets.drafts import draft_of
 from replitree.verify.tablets.forgetting import is_dead
 from replitree.verify.tablets.model import CHANNELS, GROUP, TABLET, Kind, Model
 from replitree.verify.tablets.running import Ended, carrying, probing, standing
@@ -84,6 +85,8 @@ class Work(NamedTuple):
     seen: tuple[tuple[int, int], ...] = ()
 
 
+Told: TypeAlias = tuple[object, ...]
+
 COLLECTING, READING = Channel(254), Channel(255)
 
 
@@ -91,16 +94,22 @@ COLLECTING, READING = Channel(254), Channel(255)
 class Move:
     """What happened, for people and for the invariants.
 
-    `is_asked`: whether it is a client's wish; `committed`: the steps that clients heard of; `election`: how a candidate
-    ended; `probes`: rare branches that were taken; `read`: what clients had heard when a read began, and what it showed.
+    `told`: the parts of the text, which few moves are asked for.  `is_asked`: whether it is a client's wish; `committed`: the
+    steps that clients heard of; `election`: how a candidate ended; `probes`: rare branches that were taken; `read`: what
+    clients had heard when a read began, and what it showed.
     """
 
-    text: str
+    told: Told
     committed: tuple[tuple[int, int], ...] = ()
     election: Elected | NotElected | None = None
     probes: tuple[str, ...] = ()
     is_asked: bool = False
     read: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] | None = None
+
+    @property
+    def text(self) -> str:
+        """Return what happened, for people."""
+        return "".join(str(part) for part in self.told)
 
 
 Found: TypeAlias = tuple[World, Move]
@@ -123,6 +132,11 @@ class Space:
         self._answers: dict[tuple[int, int], tuple[int, int]] = {}
         self._dead: dict[tuple[int, int], bool] = {}
         self._fresh: set[int] = set()
+        self._in_order = list(range(model.members))
+        self._asked: dict[tuple[int, int], int] = {}
+        self._steps: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._past: dict[int, tuple[tuple[int, ...], ...]] = {}
+        self._moves: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def first(self) -> World:
         """Return the state in which it begins."""
@@ -153,24 +167,81 @@ class Space:
     def canonical(self, world: World) -> World:
         """Return the state that stands for all that differ from it in the members' numbers only.
 
-        A procedure that asks a second time knows who answered what the first time; then the members are left as they are.
+        A procedure that asks a second time knows who answered what the first time: that is reordered with the rest.
         """
         columns = [world.held, world.absent]
         for position in world.seats:
-            if position[0] == ASKING:
-                if position[2] not in self._fresh:
-                    return world
-                columns.append(position[3])
-            elif position[0] == LEADING:
-                if any(work.carry not in self._fresh for work in position[3]):
-                    return world
-                columns += [work.columns for work in position[3]]
-        late = [
-            tuple(request for member, request in world.late if member == number) for number in range(len(world.held))
-        ]
+            for carry, asked in _questions(position):
+                columns.append(asked)
+                if carry not in self._fresh:
+                    columns += self._past_of(carry)
+        late = [list[int]() for _ in world.held]
+        for number, request in world.late:
+            late[number].append(request)
         signatures = list(zip(*columns, late, strict=True))
         order = sorted(range(len(signatures)), key=signatures.__getitem__)
-        return world if order == list(range(len(order))) else _reordered(world, order)
+        return world if order == self._in_order else self._reordered(world, tuple(order))
+
+    def _request(self, carry: int, number: int) -> int:
+        """Return the number of what a procedure asks a member where it stands."""
+        known = self._asked.get((carry, number))
+        if known is None:
+            known = self.requests.number(self._carries.effect(carry).requests[number])
+            self._asked[carry, number] = known
+        return known
+
+    def _carried(self, carry: int, columns: tuple[int, ...]) -> int:
+        """Return where a procedure stands when the members have said this."""
+        known = self._steps.get((carry, columns))
+        if known is None:
+            known = self._steps[carry, columns] = self._carries.step(carry, self._outcome(columns))
+        return known
+
+    def _past_of(self, carry: int) -> tuple[tuple[int, ...], ...]:
+        """Return what each member has answered to the questions of a procedure so far, question by question."""
+        known = self._past.get(carry)
+        if known is None:
+            outcomes = self._carries.conversation(carry).outcomes
+            known = tuple(
+                tuple(-1 if each is None else self._replies.number(each) for each in told) for told in outcomes
+            )
+            self._past[carry] = known
+        return known
+
+    def _reordered(self, world: World, order: tuple[int, ...]) -> World:
+        """Return the state with its members in another order."""
+
+        def moved(column: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(column[number] for number in order)
+
+        seats = list[Position]()
+        for position in world.seats:
+            if position[0] == ASKING:
+                seats.append((ASKING, position[1], self._moved(position[2], order), moved(position[3])))
+            elif position[0] == LEADING:
+                works = (
+                    work._replace(carry=self._moved(work.carry, order), columns=moved(work.columns))
+                    for work in position[3]
+                )
+                seats.append((*position[:3], tuple(sorted(works))))
+            else:
+                seats.append(position)
+        late = tuple(sorted((order.index(member), request) for member, request in world.late))
+        return world._replace(held=moved(world.held), absent=moved(world.absent), seats=tuple(seats), late=late)
+
+    def _moved(self, carry: int, order: tuple[int, ...]) -> int:
+        """Return the place of a procedure that was told the same by members in another order."""
+        if carry in self._fresh:
+            return carry
+        key = (carry, order)
+        known = self._moves.get(key)
+        if known is None:
+            told = self._carries.conversation(carry)
+            known = self._carries.begin(told.stage, *told.arguments)
+            for outcome in told.outcomes:
+                known = self._carries.step(known, tuple(outcome[number] for number in order))
+            self._moves[key] = known
+        return known
 
     # --- moves ----------------------------------------------------------------------------------------------------------
 
@@ -194,12 +265,12 @@ class Space:
         generation = self.model.seats[seat].generation
         candidate = Candidate(CHANNELS, f"c{seat}", Generation(generation))
         place = self._stands.begin(standing, candidate)
-        yield self._ask_group(world, seat, place, (f"{self._name(seat)} begins",))
+        yield self._ask_group(world, seat, place, (self._name(seat), " begins"))
 
     def _name(self, seat: int) -> str:
         return f"candidate {seat} ({self.model.seats[seat].generation})"
 
-    def _ask_group(self, world: World, seat: int, place: int, told: tuple[str, ...]) -> Found:
+    def _ask_group(self, world: World, seat: int, place: int, told: Told) -> Found:
         """Go on at a place of `stand`: ask the members for the group, or end."""
         effect = self._stands.effect(place)
         if isinstance(effect, Ended):
@@ -208,53 +279,54 @@ class Space:
         self._fresh.add(carry)
         return self._ask_members(world, seat, place, carry, told)
 
-    def _ask_members(self, world: World, seat: int, place: int, carry: int, told: tuple[str, ...]) -> Found:
+    def _ask_members(self, world: World, seat: int, place: int, carry: int, told: Told) -> Found:
         """Go on at a place of `carry_out`: wait for the members, or hand the outcome to `stand`."""
         effect = self._carries.effect(carry)
         if isinstance(effect, Ended):
             return self._ask_group(world, seat, self._stands.step(place, effect.value), told)
         position = (ASKING, place, carry, _columns(effect))
-        return _with_seat(world, seat, position), Move(told[0])
+        return _with_seat(world, seat, position), Move(told)
 
-    def _end(self, world: World, seat: int, result: Elected | NotElected, told: tuple[str, ...]) -> Found:
+    def _end(self, world: World, seat: int, result: Elected | NotElected, told: Told) -> Found:
         if isinstance(result, NotElected):
-            text = f"{told[0]}; it gives up: {result.reason}"
-            return _with_seat(world, seat, OVER), Move(text, election=result, probes=("not elected",))
+            told = (*told, "; it gives up: ", result.reason)
+            return _with_seat(world, seat, OVER), Move(told, election=result, probes=("not elected",))
         places = tuple((int(place[0]), int(place[1])) for place, _ in result.recovered.accepted)
         ledger = self.ledgers.number(commit.open_ledger(TABLET, result))
         world = _with_seat(world, seat, (LEADING, ledger, 0, ()))
         world = world._replace(elected=(*world.elected, (int(result.generation), places)))
         probes = (*(("accepted",) if places else ()), *(("declined",) if result.recovered.declined else ()))
-        return world, Move(f"{told[0]}; it leads, with {places}", election=result, probes=probes)
+        return world, Move((*told, "; it leads, with ", places), election=result, probes=probes)
 
     # --- a candidate hears ------------------------------------------------------------------------------------------------
 
     def _hear(self, world: World, seat: int) -> Iterator[Found]:
         _, place, carry, columns = world.seats[seat]
-        for text, after, replies, over in self._listen(world, (carry, columns), self._name(seat)):
+        for told, after, replies, over in self._listen(world, (carry, columns), (self._name(seat),)):
             if over:
-                carried = self._carries.step(carry, self._outcome(replies))
-                yield self._ask_members(self._leave_late(after, carry, replies), seat, place, carried, (text,))
+                carried = self._carried(carry, replies)
+                yield self._ask_members(self._leave_late(after, carry, replies), seat, place, carried, told)
             else:
-                yield _with_seat(after, seat, (ASKING, place, carry, replies)), Move(text)
+                yield _with_seat(after, seat, (ASKING, place, carry, replies)), Move(told)
 
-    def _listen(self, world: World, waiting: Waiting, who: str) -> Iterator[tuple[str, World, tuple[int, ...], bool]]:
+    def _listen(self, world: World, waiting: Waiting, who: Told) -> Iterator[tuple[Told, World, tuple[int, ...], bool]]:
         """Yield what may happen to a question: (for people, the state, its columns, whether it is answered)."""
         carry, columns = waiting
         ask = self._carries.effect(carry)
         present = [number for number, column in enumerate(columns) if column == PENDING and not world.absent[number]]
         for number in present:
-            request = self.requests.number(ask.requests[number])
+            request = self._request(carry, number)
             after, reply = self._deliver(world, number, request)
             heard = _replaced(columns, number, reply)
-            said = f"{who}: member {number} answers {self._replies[reply]} to {type(ask.requests[number]).__name__}"
+            asked = type(ask.requests[number]).__name__
+            said = (*who, ": member ", number, " answers ", self._replies[reply], " to ", asked)
             yield said, after, heard, self._is_over(ask, heard)
             if world.left[1]:
                 lost = _replaced(columns, number, SILENT)
                 after = after._replace(left=(world.left[0], world.left[1] - 1, *world.left[2:]))
-                yield f"{said}, which is lost", after, lost, self._is_over(ask, lost)
+                yield (*said, ", which is lost"), after, lost, self._is_over(ask, lost)
         if not present and PENDING in columns:
-            yield f"{who} waits no longer", world, columns, True
+            yield (*who, " waits no longer"), world, columns, True
 
     def _deliver(self, world: World, number: int, request: int) -> tuple[World, int]:
         """Let a member do what it is asked; return the number of its reply."""
@@ -287,14 +359,14 @@ class Space:
             yield self._begin_commit(world, seat, commits[done])
         for index, work in enumerate(puts):
             others = (*puts[:index], *puts[index + 1 :])
-            who = f"{self._name(seat)}, {work.blob}"
-            for text, after, columns, over in self._listen(world, (work.carry, work.columns), who):
+            who = (self._name(seat), ", ", work.blob)
+            for told, after, columns, over in self._listen(world, (work.carry, work.columns), who):
                 heard = work._replace(columns=columns)
                 if over:
-                    yield self._work_goes_on(after, seat, heard, others, text)
+                    yield self._work_goes_on(after, seat, heard, others, told)
                 else:
                     position = (LEADING, number, done, tuple(sorted((*others, heard))))
-                    yield _with_seat(after, seat, position), Move(text)
+                    yield _with_seat(after, seat, position), Move(told)
 
     def _begin_commit(self, world: World, seat: int, kind: Kind) -> Found:
         """Let a leader do the next thing that clients want."""
@@ -307,53 +379,65 @@ class Space:
             ledger, blobs = commit.form(ledger, draft_of(ledger, kind, done))
             works = [self._work(blob, carrying, Put(GROUP, blob, data)) for blob, data in blobs]
         position = (LEADING, self.ledgers.number(ledger), done + 1, tuple(sorted((*puts, *works))))
-        return _with_seat(world, seat, position), Move(f"{self._name(seat)} commits {kind.value}", is_asked=True)
+        return _with_seat(world, seat, position), Move((self._name(seat), " commits ", kind.value), is_asked=True)
 
     def _work(self, blob: BlobId, what: Callable[..., Procedure[None]], asked: object) -> Work:
         carry = self._carries.begin(what, self._numbers, asked, self.model.on_store)
         self._fresh.add(carry)
         return Work(blob, carry, _columns(self._carries.effect(carry)))
 
-    def _work_goes_on(self, world: World, seat: int, work: Work, others: tuple[Work, ...], text: str) -> Found:
+    def _work_goes_on(self, world: World, seat: int, work: Work, others: tuple[Work, ...], told: Told) -> Found:
         """Take what the members said: ask them again, or end."""
         _, number, done, _ = world.seats[seat]
         world = self._leave_late(world, work.carry, work.columns)
-        carry = self._carries.step(work.carry, self._outcome(work.columns))
+        carry = self._carried(work.carry, work.columns)
         effect = self._carries.effect(carry)
         if not isinstance(effect, Ended):
             again = work._replace(carry=carry, columns=_columns(effect))
-            return _with_seat(world, seat, (LEADING, number, done, tuple(sorted((*others, again))))), Move(text)
+            return _with_seat(world, seat, (LEADING, number, done, tuple(sorted((*others, again))))), Move(told)
         if work.blob.channel == READING:
-            return self._read_ended(world, seat, work, others, (effect.value, text))
+            return self._read_ended(world, seat, work, others, (effect.value, told))
         if work.blob.channel == COLLECTING:
-            return _with_seat(world, seat, self._leading(seat, self.ledgers[number], done, others)), Move(text)
-        return self._put_ended(world, seat, work.blob, others, (effect.value, text))
+            return self._settled(world, seat, self.ledgers[number], done, others), Move(told)
+        return self._put_ended(world, seat, work.blob, others, (effect.value, told))
 
-    def _leading(self, seat: int, ledger: Ledger, done: int, others: tuple[Work, ...]) -> Position:
+    def _settled(self, world: World, seat: int, ledger: Ledger, done: int, others: tuple[Work, ...]) -> World:
+        """Return the state in which a leader goes on, or is over.
+
+        It is over, too, when it failed and nothing on its way can be acknowledged: then nobody waits for its puts.
+        """
         is_done = not others and (ledger.failed_at is not None or done == len(self.model.seats[seat].commits))
-        return OVER if is_done else (LEADING, self.ledgers.number(ledger), done, others)
+        is_put = all(work.blob.channel < COLLECTING for work in others)
+        if ledger.is_over and is_put and not self.model.on_store:
+            is_done = True
+            for work in others:
+                world = self._leave_late(world, work.carry, work.columns)
+        return _with_seat(world, seat, OVER if is_done else (LEADING, self.ledgers.number(ledger), done, others))
 
     def _read_ended(
-        self, world: World, seat: int, work: Work, others: tuple[Work, ...], ended: tuple[object, str]
+        self, world: World, seat: int, work: Work, others: tuple[Work, ...], ended: tuple[object, Told]
     ) -> Found:
-        """Show a client what counts, if the probe says that nobody later was active; what was shown must stay."""
+        """Show a client what counts, if the probe says that nobody later was active; what was shown must stay.
+
+        What lies before the leader's snapshot is in it.
+        """
         _, number, done, _ = world.seats[seat]
-        ledger, (outcome, text) = self.ledgers[number], ended
-        world = _with_seat(world, seat, self._leading(seat, ledger, done, others))
+        ledger, (outcome, told) = self.ledgers[number], ended
+        world = self._settled(world, seat, ledger, done, others)
         if not isinstance(outcome, Leads):
-            return world, Move(f"{text}; nothing is shown", probes=("read refused",))
+            return world, Move((*told, "; nothing is shown"), probes=("read refused",))
         found = next(places for generation, places in world.elected if generation == ledger.generation)
-        own = tuple(place for place in world.acked if place[0] == ledger.generation)
+        own = tuple(place for place in world.acked if place[0] == ledger.generation or place < ledger.snapshot)
         shown = tuple(sorted({*found, *own}))
         world = world._replace(acked=tuple(sorted({*world.acked, *shown})))
-        return world, Move(f"{text}; it shows {shown}", probes=("read",), read=(work.seen, shown))
+        return world, Move((*told, "; it shows ", shown), probes=("read",), read=(work.seen, shown))
 
     def _put_ended(
-        self, world: World, seat: int, blob: BlobId, others: tuple[Work, ...], ended: tuple[object, str]
+        self, world: World, seat: int, blob: BlobId, others: tuple[Work, ...], ended: tuple[object, Told]
     ) -> Found:
         """Let the ledger take what became of a put, and clients hear."""
         _, number, done, _ = world.seats[seat]
-        outcome, text = ended
+        outcome, told = ended
         ledger, steps, probes = self.ledgers[number], tuple[Step, ...](), tuple[str, ...]()
         if isinstance(outcome, Stored):
             before = ledger.snapshot
@@ -367,9 +451,8 @@ class Space:
             probes += ("late acknowledgement",)
         committed = tuple((int(blob.generation), int(step)) for step in steps)
         world = world._replace(acked=tuple(sorted({*world.acked, *committed})))
-        text += f"; {blob} {type(outcome).__name__.lower()}, committed {committed}"
-        position = self._leading(seat, ledger, done, others)
-        return _with_seat(world, seat, position), Move(text, committed, probes=probes)
+        told = (*told, "; ", blob, " ", type(outcome).__name__.lower(), ", committed ", committed)
+        return self._settled(world, seat, ledger, done, others), Move(told, committed, probes=probes)
 
     def _collect(self, world: World, ledger: Ledger, others: tuple[Work, ...]) -> tuple[World, tuple[Work, ...]]:
         """Send the collection of the log that a confirmed snapshot allows to every member; nobody waits for it.
@@ -389,12 +472,10 @@ class Space:
 
     def _leave_late(self, world: World, carry: int, columns: tuple[int, ...]) -> World:
         """Leave the messages that were not answered to arrive at any time."""
-        ask = self._carries.effect(carry)
         more = [
             (number, request)
             for number, column in enumerate(columns)
-            if column == PENDING
-            and not self._is_dead(world.held[number], request := self.requests.number(ask.requests[number]))
+            if column == PENDING and not self._is_dead(world.held[number], request := self._request(carry, number))
         ]
         return world._replace(late=tuple(sorted({*world.late, *more}))) if more else world
 
@@ -406,7 +487,7 @@ class Space:
         for carry, columns in waiting:
             world = self._leave_late(world, carry, columns)
         world = _with_seat(world, seat, OVER)._replace(left=(world.left[0] - 1, *world.left[1:]))
-        yield world, Move(f"{self._name(seat)} dies")
+        yield world, Move((self._name(seat), " dies"))
 
     def _arrive(self, world: World) -> Iterator[Found]:
         for message in world.late:
@@ -414,10 +495,9 @@ class Space:
             if not world.absent[number]:
                 without = world._replace(late=tuple(each for each in world.late if each != message))
                 after, reply = self._deliver(without, number, request)
-                text = (
-                    f"{type(self.requests[request]).__name__} arrives late at member {number}: {self._replies[reply]}"
-                )
-                yield after, Move(text, probes=("late arrival",))
+                asked = type(self.requests[request]).__name__
+                told = (asked, " arrives late at member ", number, ": ", self._replies[reply])
+                yield after, Move(told, probes=("late arrival",))
 
     def _rot(self, world: World) -> Iterator[Found]:
         """Let an entry of a member become unreadable."""
@@ -431,7 +511,7 @@ class Space:
                     after = world._replace(held=_replaced(world.held, number, damaged))
                     yield (
                         after._replace(left=(*world.left[:3], 0)),
-                        Move(f"{blob} rots on member {number}", probes=("rot",)),
+                        Move((blob, " rots on member ", number), probes=("rot",)),
                     )
 
     def _without_dead(self, world: World, number: int) -> World:
@@ -461,31 +541,11 @@ class Space:
             awaited.update(present if len(present) <= world.left[2] else ())
         for number, is_absent in enumerate(world.absent):
             if is_absent and number in addressed:
-                yield world._replace(absent=_replaced(world.absent, number, 0)), Move(f"member {number} is back")
+                yield world._replace(absent=_replaced(world.absent, number, 0)), Move(("member ", number, " is back"))
             elif not is_absent and number in awaited:
                 left = (*world.left[:2], world.left[2] - 1, world.left[3])
                 after = world._replace(absent=_replaced(world.absent, number, 1), left=left)
-                yield after, Move(f"member {number} goes away", probes=("away",))
-
-
-def draft_of(ledger: Ledger, kind: Kind, number: int) -> Draft:
-    """Return the n-th thing that a leader commits."""
-    step = Step(ledger.last + 1)
-    body = f"{ledger.generation} {number}".encode()
-    match kind:
-        case Kind.PLAIN:
-            return Draft(body)
-        case Kind.FREE:
-            return Draft(body, depends_on=())
-        case Kind.REFERENCE:
-            blob = BlobId(ledger.tablet, Channel(1), ledger.generation, step, Cookie(0))
-            return Draft(parallel=((blob, body),))
-        case Kind.SNAPSHOT:
-            return Draft(is_snapshot=True)
-        case Kind.TOTAL:
-            return Draft(is_snapshot=True, is_total=True)
-        case Kind.READ:
-            raise AssertionError("a read forms no entry")
+                yield after, Move(("member ", number, " goes away"), probes=("away",))
 
 
 def _questions(position: Position) -> list[Waiting]:
@@ -505,22 +565,3 @@ def _replaced(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...
 
 def _with_seat(world: World, seat: int, position: Position) -> World:
     return world._replace(seats=(*world.seats[:seat], position, *world.seats[seat + 1 :]))
-
-
-def _reordered(world: World, order: list[int]) -> World:
-    """Return the state with its members in another order."""
-
-    def moved(column: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(column[number] for number in order)
-
-    seats = list[Position]()
-    for position in world.seats:
-        if position[0] == ASKING:
-            seats.append((*position[:3], moved(position[3])))
-        elif position[0] == LEADING:
-            puts = tuple(work._replace(columns=moved(work.columns)) for work in position[3])
-            seats.append((*position[:3], puts))
-        else:
-            seats.append(position)
-    late = tuple(sorted((order.index(member), request) for member, request in world.late))
-    return world._replace(held=moved(world.held), absent=moved(world.absent), seats=tuple(seats), late=late)

@@ -1,0 +1,109 @@
+"""The lock of a blob directory: held during each request, and it tells who changed the directory last.
+
+::
+
+    <directory>/lock    16 bytes: the mark of whoever changed the directory last
+
+Whoever changes anything writes its own mark first, under the lock.  So who finds its own mark knows that nothing has changed
+since, and need not read again what others may have written.  Another file in the lock's place, as when a copy of the directory
+was put there, counts as a change, whatever it says; so does a lock that was never marked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+
+MARK_BYTES = 16
+UNMARKED = bytes(MARK_BYTES)
+
+
+class Descriptor:
+    """A file that is open, and closed when nobody has it any more.
+
+    Parameters
+    ----------
+    path
+        Which file.
+    flags
+        As of `os.open`.
+
+    Raises
+    ------
+    OSError
+        It can't be opened.
+    """
+
+    def __init__(self, path: str, flags: int) -> None:
+        self.number = os.open(path, flags | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+
+class DirectoryLock:
+    """Keeps others out: other processes, and other objects of this one.  Threads that share an object need a lock beside it.
+
+    Parameters
+    ----------
+    path
+        The lock's file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._mark = secrets.token_bytes(MARK_BYTES)
+        self._file: Descriptor | None = None
+        self._identity = (-1, -1)
+        self._is_marked = False
+
+    def acquire(self) -> bool:
+        """Wait for the lock; tell whether nothing has changed since this object marked it.
+
+        Raises
+        ------
+        OSError
+            There is no such file.
+        """
+        if self._file is None or _identity(os.stat(self._path)) != self._identity:  # noqa: PTH116 - for every request
+            self._file, self._is_marked = Descriptor(self._path, os.O_RDWR), False
+            self._identity = _identity(os.fstat(self._file.number))
+        fcntl.flock(self._file.number, fcntl.LOCK_EX)
+        try:
+            self._is_marked &= os.pread(self._file.number, MARK_BYTES, 0) == self._mark
+        except OSError:
+            self.release()
+            raise
+        return self._is_marked
+
+    def mark(self) -> None:
+        """Say that this object is about to change something, or knows all that there is.  Only while the lock is held.
+
+        Raises
+        ------
+        OSError
+            The disk refused.
+        """
+        if not self._is_marked:
+            assert self._file is not None
+            os.pwrite(self._file.number, self._mark, 0)
+            self._is_marked = True
+
+    def forget(self) -> None:
+        """Take that this object does not know any more what there is."""
+        self._is_marked = False
+
+    def release(self) -> None:
+        """Let others in."""
+        assert self._file is not None
+        fcntl.flock(self._file.number, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file; only while the lock is not held."""
+        self._file, self._is_marked = None, False
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

@@ -1,0 +1,89 @@
+"""Giving up what can't be read of a tablet in a blob group: look first, then do what was agreed on, and nothing else."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from replitree.errors import BadInput, NotLeader, Unavailable
+from replitree.storage.blob_folders import OpenGroup, open_group
+from replitree.tablet.channels import Channels, in_one_group
+from replitree.tablet.effects import Overtaken
+from replitree.tablet.election import Elected
+from replitree.tablet.ids import TabletId
+from replitree.tablet.losses import FORMAT, Assessment, LossRecord, accept, assess
+
+
+class Losses:
+    """A tablet whose losses may be accepted.  The group is opened, so a leader that still runs is not disturbed until `accept`.
+
+    Parameters
+    ----------
+    folder
+        Of the group's file.
+    tablet
+        Which tablet.
+    without
+        Members that are away and given up; every other one must take part, for it may have what is missing.
+
+    Raises
+    ------
+    BadInput
+        A member is away that was not named, or one was named that is there.
+    StoreError
+        Too few members take part.
+    """
+
+    def __init__(self, folder: Path, tablet: int, without: Sequence[int] = ()) -> None:
+        self._group: OpenGroup = open_group(folder, patience_s=60.0)
+        away = {number: why for number, why in enumerate(self._group.obstacles) if why is not None}
+        self._channels: Channels = in_one_group(TabletId(tablet), self._group.group)
+        self._without = tuple(sorted(without))
+        if tuple(away) != self._without:
+            self._group.close()
+            raise BadInput(
+                f"members {sorted(away)} are away and {list(self._without)} were named: bring them back, for they may have"
+                f" what is missing, or name just those that are given up ({'; '.join(away.values()) or 'all are there'})"
+            )
+
+    def look(self) -> Assessment:
+        """Return what would stay and what would not.
+
+        Raises
+        ------
+        BadInput
+            Everything that counts can be read: there is nothing to accept.
+        Unavailable
+            That can't be found out now.
+        """
+        found = self._group.groups.run(assess(self._channels))
+        if not isinstance(found, Assessment):
+            raise Unavailable(f"the log can't be assessed now, try again: {found}")
+        if not found.unreadable:
+            raise BadInput("everything that counts can be read: there is no loss to accept")
+        return found
+
+    def accept(self, agreed: Assessment, who: str, why: str) -> LossRecord:
+        """Give up what was agreed on; return the record of it.
+
+        Raises
+        ------
+        NotLeader
+            Somebody else was faster.
+        Unavailable
+            Too few members answer, or what can be read has changed since: look again.
+        """
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        record = LossRecord(FORMAT, who, when, why, agreed.kept, agreed.unreadable, agreed.given_up, self._without)
+        result = self._group.groups.run(accept(self._channels, secrets.token_hex(16), agreed, record))
+        if isinstance(result, Elected):
+            return record
+        if isinstance(result.reason, Overtaken):
+            raise NotLeader("another candidate was faster; nothing was given up", result.reason.generation)
+        raise Unavailable(f"nothing was given up: {result.reason}")
+
+    def close(self) -> None:
+        """Close the group."""
+        self._group.close()

@@ -1,0 +1,137 @@
+"""Where a member of a blob group is: a directory, a place on an object store, or a blob service; and how it is opened there."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from replitree.errors import BadInput, StoreError
+from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
+from replitree.storage.blob_group import AskedMember, MemberPool, MemberThread
+from replitree.storage.blob_member import BlobMember
+from replitree.tablet.member import Failed
+
+
+class MemberPlace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A member; one of `folder`, `store` and `service` says where it is.
+
+    Attributes
+    ----------
+    folder
+        Its directory, relative to the group's file or absolute.
+    incarnation
+        Which one it must be.
+    store
+        URL of its place on an object store.
+    service, token_file
+        ``host:port`` of its blob service, and the file with the shared secret.
+    """
+
+    folder: str = ""
+    incarnation: str = ""
+    store: str = ""
+    service: str = ""
+    token_file: str = ""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        return self.folder or self.store or self.service
+
+
+Wanted: TypeAlias = "Path | MemberPlace"
+"""A directory, or a place that has no incarnation yet."""
+
+
+def make_place(wanted: Wanted, folder: Path, group: str, number: int) -> MemberPlace:
+    """Make a member's place; a service has made its own (``replitree blobd --make``).
+
+    Parameters
+    ----------
+    wanted
+        Where.
+    folder
+        Of the group's file.
+    group, number
+        Of which group it is which member.
+
+    Raises
+    ------
+    StoreError
+        The disk or the store refused, or the service does not answer.
+    """
+    incarnation = secrets.token_hex(16)
+    if isinstance(wanted, Path):
+        make_blob_directory(wanted, group, number, incarnation)
+        written = wanted.relative_to(folder) if wanted.is_relative_to(folder) else wanted.absolute()
+        return MemberPlace(folder=str(written), incarnation=incarnation)
+    if wanted.store:
+        from replitree.storage.blob_store import make_blob_store
+        from replitree.storage.objects import open_store
+
+        make_blob_store(open_store(wanted.store), group, number, incarnation)
+        return MemberPlace(store=wanted.store, incarnation=incarnation)
+    service = open_place(folder, wanted)
+    try:
+        standing = service.standing()
+    finally:
+        close_member(service)
+    if isinstance(standing, Failed):
+        raise StoreError(f"{standing.reason}; start it with `replitree blobd --make {group} --number {number}`")
+    return msgspec.structs.replace(wanted, incarnation=standing.incarnation)
+
+
+def open_place(folder: Path, place: MemberPlace, *, probes: bool = False) -> BlobMember:
+    """Return a member, whether it is there or not.
+
+    Parameters
+    ----------
+    folder
+        Of the group's file.
+    place
+        Where it is.
+    probes
+        Whether a store must show that it honours conditions before it takes part.
+
+    Raises
+    ------
+    BadInput
+        Nothing, or nothing that can be, says where it is.
+    NotAuthorized
+        There are no credentials for its store.
+    """
+    if place.folder:
+        return BlobDirectory(folder / place.folder)
+    if place.store:  # what follows is loaded only where it is needed: a process that leads shall start quickly
+        from replitree.storage.blob_store import BlobStore
+        from replitree.storage.objects import open_store
+
+        return BlobStore(open_store(place.store), probes=probes)
+    if place.service:
+        from replitree.storage.blob_remote import RemoteMember
+
+        return RemoteMember(place.service, _token(folder / place.token_file))
+    raise BadInput("a member of the group says neither folder nor store nor service: mend the group's file")
+
+
+def _token(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"can't read {path}, the file with the blob service's secret: {error}") from error
+
+
+def asked(member: BlobMember, obstacle: str | None) -> AskedMember:
+    """Return what sends requests to a member: one after the other to a disk, many at once to a store."""
+    is_concurrent = getattr(member, "is_concurrent", False)
+    return MemberPool(member, obstacle) if is_concurrent else MemberThread(member, obstacle)
+
+
+def close_member(member: BlobMember) -> None:
+    """End what a member has: open files, threads of a store's, the connection to a service."""
+    close = getattr(member, "close", None)
+    if close is not None:
+        close()

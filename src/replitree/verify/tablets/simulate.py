@@ -1,0 +1,128 @@
+"""Random histories of random models of a tablet: every seed is one, and always the same one.
+
+Seeds share a model, `HISTORIES_OF_ONE` of them, so that what the members answer need not be worked out anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from multiprocessing import get_context
+from random import Random
+
+from replitree.verify.fingerprints import summand_of
+from replitree.verify.tablets.drawing import draw_model
+from replitree.verify.tablets.invariants import Checker
+from replitree.verify.tablets.mutant import mutated
+from replitree.verify.tablets.mutants import MUTANTS
+from replitree.verify.tablets.space import Space
+
+HISTORIES_OF_ONE = 10
+
+
+@dataclass(slots=True)
+class Simulated:
+    """What came of some histories.
+
+    Attributes
+    ----------
+    histories, moves
+        How many.
+    violations
+        Seed, and what is wrong at the end of its history.
+    trace
+        The way to the first of them, for people.
+    probes
+        Rare branches, and in how many histories they were seen.
+    digest
+        The same for the same seeds and the same code.
+    """
+
+    histories: int = 0
+    moves: int = 0
+    violations: list[tuple[int, str]] = field(default_factory=list)
+    trace: tuple[str, ...] = ()
+    probes: Counter[str] = field(default_factory=Counter)
+    digest: int = 0
+
+    def add(self, other: Simulated) -> None:
+        """Take what came of others."""
+        self.histories += other.histories
+        self.moves += other.moves
+        self.violations += other.violations
+        self.trace = self.trace or other.trace
+        self.probes += other.probes
+        self.digest ^= other.digest
+
+
+def simulate(first: int, end: int, mutant: str | None = None, workers: int = 1) -> Simulated:
+    """Go through the histories of the seeds from `first` up to and without `end`.
+
+    Parameters
+    ----------
+    first, end
+        The seeds.
+    mutant
+        What is broken, or None.
+    workers
+        Processes that share the seeds; what is found does not depend on it.
+    """
+    blocks = [list(seeds) for _, seeds in groupby(range(first, end), lambda seed: seed // HISTORIES_OF_ONE)]
+    result, run = Simulated(), partial(_simulate_block, mutant)
+    if workers == 1:
+        _add_all(result, map(run, blocks))
+    else:
+        with get_context("spawn").Pool(workers) as pool:
+            _add_all(result, pool.imap(run, blocks))
+    return result
+
+
+def _add_all(result: Simulated, found: Iterable[Simulated]) -> None:
+    for each in found:
+        result.add(each)
+
+
+def _simulate_block(mutant: str | None, seeds: list[int]) -> Simulated:
+    if mutant is None:
+        return _histories(seeds)
+    with mutated(MUTANTS[mutant]):
+        return _histories(seeds)
+
+
+def _histories(seeds: list[int]) -> Simulated:
+    """Go through the histories of one model."""
+    space = Space(draw_model(seeds[0] // HISTORIES_OF_ONE))
+    checker, result = Checker(space), Simulated()
+    for seed in seeds:
+        result.add(_history(space, checker, seed))
+    return result
+
+
+def _history(space: Space, checker: Checker, seed: int) -> Simulated:
+    draw, world = Random(seed), space.first()  # noqa: S311 - drawn to be drawn again
+    result = Simulated(histories=1)
+    while moves := list(space.successors(world)):
+        after, move = draw.choice(moves)
+        wrong = checker.broken_between(world, after) or checker.broken(after, move)
+        result.moves += 1
+        result.probes |= Counter(dict.fromkeys(move.probes, 1))
+        if wrong is not None:
+            result.violations.append((seed, wrong))
+            result.trace = way_of(seed, result.moves)
+            break
+        world = after
+    result.digest = summand_of(seed, result.moves)
+    return result
+
+
+def way_of(seed: int, moves: int) -> tuple[str, ...]:
+    """Return what happens in the first moves of a seed's history, for people."""
+    space = Space(draw_model(seed // HISTORIES_OF_ONE))
+    draw, world, told = Random(seed), space.first(), list[str]()  # noqa: S311 - as above
+    while len(told) < moves:
+        world, move = draw.choice(list(space.successors(world)))
+        told.append(move.text)
+    return tuple(told)

@@ -1,0 +1,139 @@
+"""Where the group of the rounds lies, and what is done to it: three directories, or a real S3 server behind a proxy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from replitree.errors import ReplitreeError
+from replitree.storage.blob_folders import make_group
+from replitree.storage.blob_places import MemberPlace
+from tests.machines.rounds.candidates import Candidate, ask
+from tests.machines.rounds.disks import KINDS, MemberDisk, mount, unmount
+from tests.shared.s3_proxy import CALM, Ill, Mix, S3Proxy
+from tests.storage.objects.seaweed import KEYS, Seaweed
+from tests.waiting import wait_for
+
+
+class Ground(Protocol):
+    """A group, and faults of it, one at a time."""
+
+    group: Path
+    """The folder of its file."""
+
+    environment: Mapping[str, str]
+    """What candidates need to know."""
+
+    def hurt(self, draw: random.Random) -> tuple[str, str]:
+        """Do something to it; return the kind, and what was done, for people."""
+
+    def heal(self, leader: Candidate) -> None:
+        """Wait until who leads has mended what can be, and undo the rest."""
+
+    def close(self) -> None:
+        """End what was started."""
+
+
+class Directories:
+    """Three directories, of which one is missing, an old copy, rotten or full.
+
+    Parameters
+    ----------
+    folder
+        For all of it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.group = folder / "group"
+        self.environment: Mapping[str, str] = {}
+        self._small = folder / "small"
+        self._is_mounted = mount(self._small)
+        places = [folder / "0", folder / "1", self._small / "2"]
+        make_group(self.group, members=places)
+        self._disks = [MemberDisk(place, folder / f"spare-{place.name}") for place in places]
+        self._hurt: tuple[MemberDisk, str] | None = None
+
+    def hurt(self, draw: random.Random) -> tuple[str, str]:
+        """Let one of them fail."""
+        disk = draw.choice(self._disks)
+        kinds = [kind for kind in KINDS if kind != "full" or disk.can_be_full]
+        kind = draw.choice([kind for kind in kinds if kind != "stale" or disk.has_copy])
+        self._hurt = disk, kind
+        return kind, disk.hurt(kind, draw)
+
+    def heal(self, leader: Candidate) -> None:
+        """Bring back what was there before."""
+        assert self._hurt is not None
+        disk, kind = self._hurt
+        wait_for(lambda: leader.status().get("is_mended"), "the new leader restores what members miss")
+        if kind == "rot":
+            wait_for(lambda: _snapshot(leader), "a snapshot lets the member forget what rotted")
+        disk.heal()
+        for each in self._disks:
+            each.keep_copy()
+
+    def close(self) -> None:
+        """Remove the small file system."""
+        if self._is_mounted:
+            unmount(self._small)
+
+
+class OnS3:
+    """SeaweedFS, and a proxy before it that loses answers and requests, or delivers them late.
+
+    Parameters
+    ----------
+    folder
+        For all of it.
+    seed
+        What the proxy draws comes from this.
+    """
+
+    MIXES: Mapping[str, Mix] = {
+        "lost answers": Mix(((Ill.LOSE_ANSWER, 0.04), (Ill.CUT_ANSWER, 0.02), (Ill.ERROR_AFTER, 0.02))),
+        "late requests": Mix(((Ill.LATE, 0.03), (Ill.LOSE_ANSWER, 0.02))),
+        "a busy store": Mix(((Ill.SLOW_DOWN, 0.05), (Ill.DELAY, 0.2)), delay_s=0.1),
+        "everything": Mix.even(0.01, delay_s=0.1),
+    }
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.environment: Mapping[str, str] = KEYS
+        self.group = folder / "group"
+        (folder / "s3").mkdir()
+        self._server = Seaweed(folder / "s3")
+        self._server.start()
+        self._proxy = S3Proxy(self._server.port, seed)
+        place = MemberPlace(store=self._server.url("rounds", self._proxy.endpoint))
+        make_group(self.group, members=[place])
+
+    def hurt(self, draw: random.Random) -> tuple[str, str]:
+        """Let requests suffer from now on."""
+        kind = draw.choice(sorted(self.MIXES))
+        self._proxy.mix = self.MIXES[kind]
+        return kind, kind
+
+    def heal(self, leader: Candidate) -> None:
+        """Let all requests pass; wait for those that are late."""
+        self._proxy.mix = CALM
+        wait_for(lambda: not self._proxy.late, "late requests arrive")
+        wait_for(lambda: leader.status().get("is_mended") is not None, "the new leader answers")
+
+    def close(self) -> None:
+        """End the proxy and the server."""
+        self._proxy.close()
+        self._server.kill()
+
+
+GROUNDS: Mapping[str, Callable[[Path, int], Ground]] = {
+    "directories": lambda folder, _: Directories(folder),
+    "s3": OnS3,
+}
+
+
+def _snapshot(leader: Candidate) -> bool:
+    try:
+        return bool(ask(leader.url, "POST", "/snapshot", patience_s=30.0)[1]["is_made"])
+    except ReplitreeError:
+        return False

@@ -1,0 +1,207 @@
+"""One directory, several processes: nothing slips by a fence, and nobody misses what another one has changed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from replitree.storage import blob_lock, blob_state, durable
+from replitree.storage.blob_directory import LOCK, BlobDirectory, make_blob_directory
+from replitree.tablet.effects import Overtaken
+from replitree.tablet.ids import BlobId, Generation
+from replitree.tablet.member import Contents, Done, Failed, Raise, Reply, Scan, Write
+from tests.storage.blob_providers import GROUP, TABLET, blob_id, fence
+
+WriteParts = Callable[..., int]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_blob_directory(tmp_path / "0", GROUP, 0, "d0")
+    return tmp_path / "0"
+
+
+def write(directory: BlobDirectory, step: int, generation: int = 1) -> Reply:
+    """Write a small blob."""
+    return directory.answer(Write(((blob_id(generation, step), b"x"),)))
+
+
+def names(directory: BlobDirectory) -> list[BlobId]:
+    """Read everything."""
+    reply = directory.answer(Scan(blob_id(1, 0), blob_id(9, 0)))
+    assert isinstance(reply, Contents), reply
+    return [blob for blob, _ in reply.blobs]
+
+
+class Held:
+    """A writer that stands between the look at the fence and the writing."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.replies: list[Reply] = []
+        self._is_there, self._go_on = threading.Event(), threading.Event()
+        whole: WriteParts = durable.write_parts
+
+        def waiting(*arguments: object) -> int:
+            self._is_there.set()
+            assert self._go_on.wait(30)
+            return whole(*arguments)
+
+        monkeypatch.setattr("replitree.storage.blob_segments.write_parts", waiting)
+        self._thread = threading.Thread(target=lambda: self.replies.append(write(BlobDirectory(folder), 1)))
+        self._thread.start()
+        assert self._is_there.wait(30)
+
+    def finish(self) -> None:
+        """Let it write."""
+        self._go_on.set()
+        self._thread.join()
+
+
+def test_21_no_put_slips_by_a_fence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Held(folder, monkeypatch)
+    with (folder / LOCK).open("rb+") as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    replies: list[Reply] = []
+    raising = threading.Thread(target=lambda: replies.append(BlobDirectory(folder).answer(Raise(TABLET, fence(1)))))
+    raising.start()
+    writer.finish()
+    raising.join()
+    assert (writer.replies, replies) == ([Done()], [Done()])
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1)]
+    assert write(BlobDirectory(folder), 2) == Overtaken(Generation(1))
+
+
+def test_21_without_the_lock_a_put_slips_by(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    writer = Held(folder, monkeypatch)
+    assert BlobDirectory(folder).answer(Raise(TABLET, fence(1))) == Done()
+    assert names(BlobDirectory(folder)) == []  # a recovery declines it
+    writer.finish()
+    assert writer.replies == [Done()]  # and its client hears that it is stored
+
+
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note what is synced, by name."""
+    found, whole = list[str](), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        found.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        whole(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_22_fence_is_confirmed_when_its_file_and_name_are_durable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, found = BlobDirectory(folder), synced(monkeypatch)
+    assert directory.answer(Raise(TABLET, fence(1))) == Done()
+    assert found == [f"{blob_state.NAME}.new", folder.name]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_22_fence_that_could_not_be_synced_is_not_confirmed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    directory, left = BlobDirectory(folder), [None] * number
+
+    def fsync(_: int) -> None:
+        if not left:
+            raise OSError(5, "Input/output error")
+        left.pop()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert isinstance(directory.answer(Raise(TABLET, fence(1))), Failed)
+
+
+# --- who changed it last -----------------------------------------------------------------------------------------------------
+
+
+def test_writers_in_turn_see_what_each_other_wrote_and_fenced(folder: Path) -> None:
+    one, other = BlobDirectory(folder), BlobDirectory(folder)
+    for step in range(1, 9):
+        assert write(one if step % 2 else other, step) == Done()
+    assert names(one) == names(other) == [blob_id(1, step) for step in range(1, 9)]
+    assert other.answer(Raise(TABLET, fence(1))) == Done()
+    assert write(one, 9) == Overtaken(Generation(1))
+    assert write(one, 1, generation=2) == Done()
+    assert write(other, 2, generation=2) == Done()
+    assert names(BlobDirectory(folder))[-2:] == [blob_id(2, 1), blob_id(2, 2)]
+
+
+def test_who_only_fenced_still_reads_what_others_wrote_before_it_writes(folder: Path) -> None:
+    one, other = BlobDirectory(folder), BlobDirectory(folder)
+    write(one, 1)
+    write(other, 2)
+    assert one.answer(Raise(TABLET, fence(0))) == Done()  # now it was the last that changed something
+    write(one, 3)
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(1, 2), blob_id(1, 3)]
+
+
+def test_copy_in_the_directorys_place_is_read_anew(folder: Path, tmp_path: Path) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    shutil.copytree(folder, tmp_path / "copy")
+    write(directory, 2)
+    folder.rename(tmp_path / "aside")
+    (tmp_path / "copy").rename(folder)
+    assert write(directory, 3) == Done()
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(1, 3)]
+
+
+def test_directory_that_is_closed_has_no_open_files_and_opens_them_again(folder: Path) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    assert opened(folder) == {LOCK, "00000001-000000.seg"}
+    directory.close()
+    assert opened(folder) == set()
+    write(BlobDirectory(folder), 2)
+    assert write(directory, 3) == Done()
+    assert names(directory) == [blob_id(1, step) for step in (1, 2, 3)]
+
+
+def opened(folder: Path) -> set[str]:
+    """Return the names of files below a folder that this process has open."""
+    paths = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    return {path.name for path in paths if path.is_relative_to(folder)}
+
+
+def test_marks_that_nobody_looks_at_let_a_writer_spoil_what_others_wrote(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = BlobDirectory(folder), BlobDirectory(folder)
+    write(one, 1)
+    monkeypatch.setattr(blob_lock.DirectoryLock, "acquire", lambda _: True)
+    monkeypatch.setattr(blob_lock.DirectoryLock, "release", lambda _: None)
+    monkeypatch.setattr(blob_lock.DirectoryLock, "mark", lambda _: None)
+    write(other, 1, generation=2)
+    write(one, 2, generation=2)
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(2, 2)]
+
+
+@pytest.mark.parametrize("taken", [1, 3, 700, 5000])
+def test_parts_are_written_whole_however_little_the_system_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    parts = [bytes([number % 251]) * (number % 7) for number in range(1500)]
+    whole = os.pwritev
+
+    def little(descriptor: int, some: list[bytes], offset: int) -> int:
+        return whole(descriptor, [b"".join(some)[:taken]], offset)
+
+    monkeypatch.setattr(os, "pwritev", little)
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        assert durable.write_parts(descriptor, parts, 6) == sum(map(len, parts))
+    finally:
+        os.close(descriptor)
+    assert path.read_bytes() == b"before" + b"".join(parts)
