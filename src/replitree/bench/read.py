@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from replitree.bench.report import Measured
@@ -41,6 +41,18 @@ QUERIES: dict[str, Query] = {
     "filter_s": lambda frame: frame.where("v < 1000 AND s LIKE '1%'").selectExpr("count(*)", "sum(k)"),
     "count_s": lambda frame: frame.selectExpr("count(*)"),
 }
+
+
+def compare(query: Query, ways: Mapping[str, Callable[[], DataFrame]]) -> dict[str, float]:
+    """Return the median time of a query on a frame made in each way, in seconds; measured in turn, warmed."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(WARM_UPS + TIMES):
+        for name, frame in ways.items():
+            begin = time.perf_counter()
+            query(frame()).collect()
+            if number >= WARM_UPS:
+                times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(found) for name, found in times.items()}
 
 
 class ReadBench:
@@ -86,18 +98,11 @@ class ReadBench:
 
     def _compare(self, query: Query, files: list[str]) -> tuple[float, float]:
         """Return the medians of both ways, measured in turn."""
-        ways: tuple[Callable[[], DataFrame], ...] = (
-            lambda: self._table.to_df(self._spark),
-            lambda: self._spark.read.parquet(*files),
+        found = compare(
+            query,
+            {"ours": lambda: self._table.to_df(self._spark), "plain": lambda: self._spark.read.parquet(*files)},
         )
-        times: tuple[list[float], list[float]] = ([], [])
-        for number in range(WARM_UPS + TIMES):
-            for i, frame in enumerate(ways):
-                begin = time.perf_counter()
-                query(frame()).collect()
-                if number >= WARM_UPS:
-                    times[i].append(time.perf_counter() - begin)
-        return statistics.median(times[0]), statistics.median(times[1])
+        return found["ours"], found["plain"]
 
     def _range(self) -> tuple[str, int]:
         """Ask for keys of one part in the middle; return the condition and how many parts Spark would open."""

@@ -4,9 +4,10 @@ Guarantees: a snapshot never changes.  Every insert below `index` is in it, whol
 the same rows, or `SnapshotExpired` when parts of it are gone; never fewer rows.  Parts of older schema versions show the
 columns of its definition.
 
-Part files are opened where they lie when the replica runs on this machine.  Otherwise they are fetched over HTTP into a
-folder that is removed when the process ends, checked against the checksums of their manifests, and kept for the next
-read.
+Part files are opened where they lie when the replica runs on this machine, and when they are objects of a folder that is
+here.  Otherwise they are brought into a folder that is removed when the process ends, checked against the checksums of
+their manifests, and kept for the next read: from the table's object store, if they are there and this process reaches it
+(`replitree.client.stored`), else over HTTP from a replica.
 
 A part that a merge, a mutation or a drop took out of the table stays on the replicas' disks for a while; with a *lease*
 (`replitree.client.lease`) it stays for as long as the snapshot needs it::
@@ -29,7 +30,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +44,7 @@ import xxhash
 from replitree.client.catalog import this_machine
 from replitree.client.http import AnswerLost, HttpClient
 from replitree.client.lease import Lease
+from replitree.client.stored import StoredParts, Through
 from replitree.errors import CorruptPart, ReplicaUnavailable, ReplitreeError, SnapshotExpired, StoreError
 from replitree.protocol.parts import parse_part
 from replitree.storage.definition import TableDefinition
@@ -112,6 +114,9 @@ class PartSource(Protocol):
     def fetch(self, part: SnapshotPart) -> Path:
         """Bring a part's files here; return their folder."""
 
+    def from_replicas(self) -> PartSource:
+        """Return what brings everything from replicas, and nothing from an object store."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -130,6 +135,8 @@ class Snapshot:
         By name.
     lease
         Keeps the parts, when there is one.
+    stored
+        Reads those that are in the table's object store there; None: none are, or they are read through a replica.
     """
 
     definition: TableDefinition
@@ -139,6 +146,7 @@ class Snapshot:
     machine: str
     source: PartSource = field(repr=False, compare=False)
     lease: Lease | None = field(default=None, repr=False, compare=False)
+    stored: StoredParts | None = field(default=None, repr=False, compare=False)
 
     def __enter__(self) -> Self:
         return self
@@ -180,7 +188,46 @@ class Snapshot:
     @property
     def is_local(self) -> bool:
         """Whether the files lie on this machine and can be read."""
-        return self.machine == this_machine() and all(Path(part.path).is_dir() for part in self.parts[:1])
+        if not self.parts:
+            return self.machine == this_machine()
+        try:
+            return self.near(self.parts[:1]) is not None
+        except SnapshotExpired:
+            return False
+
+    def near(self, parts: Sequence[SnapshotPart]) -> list[Path] | None:
+        """Return the folder of each of these parts if all of them lie on this machine, else None.
+
+        Raises
+        ------
+        SnapshotExpired
+            One would lie here, but is gone.
+        """
+        found = [near_folder(part, self.machine, self.definition.name, self.stored) for part in parts]
+        here = [folder for folder in found if folder is not None]
+        return here if len(here) == len(parts) else None
+
+    def through(self, way: Through | None) -> Self:
+        """Return this snapshot with its objects read in one way.
+
+        Parameters
+        ----------
+        way
+            ``"store"``: in the store itself; ``"replica"``: through a replica; None: in whichever way works.
+
+        Raises
+        ------
+        ReplitreeError
+            They shall be read in the store, and that does not work from here: why.
+        """
+        if way == "replica":
+            return replace(self, stored=None, source=self.source.from_replicas())
+        if way == "store" and self.stored is not None:
+            shared = next((part.manifest for part in self.parts if part.manifest.share_id is not None), None)
+            problem = None if shared is None else self.stored.problem(shared)
+            if problem is not None:
+                raise problem
+        return self
 
     def select(self, where: str | None = None) -> tuple[SnapshotPart, ...]:
         """Return the parts that can hold rows which `where` keeps, by the statistics in their manifests.
@@ -204,9 +251,8 @@ class Snapshot:
             A part is gone; `LeaseLost` when the snapshot had a lease and lost it.
         """
         self.check()
-        found = [local_folder(part, self.machine, self.definition.name) for part in parts]
-        here = [folder for folder in found if folder is not None]
-        if len(here) == len(parts):
+        here = self.near(parts)
+        if here is not None:
             return here
         with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="replitree-fetch") as pool:
             return list(pool.map(self.source.fetch, parts))
@@ -265,12 +311,14 @@ class Snapshot:
         where: str | None = None,
         *,
         final: bool = False,
+        through: Through | None = None,
     ) -> DataFrame:
         """Give the rows to Spark: see `Table.to_df`."""
         read: Any = import_module(
             "replitree.spark.final" if final else "replitree.spark.read"
         )  # a layer above the client
-        frame: DataFrame = (read.final_df if final else read.snapshot_df)(self, spark, columns, where)
+        snapshot = self.through(through)
+        frame: DataFrame = (read.final_df if final else read.snapshot_df)(snapshot, spark, columns, where)
         return frame
 
     def schema_of(self, columns: Sequence[str] | None = None) -> pa.Schema:
@@ -308,8 +356,20 @@ def local_folder(part: SnapshotPart, machine: str, table: str) -> Path | None:
     return folder
 
 
+def near_folder(part: SnapshotPart, machine: str, table: str, stored: StoredParts | None) -> Path | None:
+    """Return a part's folder if it lies on this machine, on a replica's disk or in the table's store, or None.
+
+    Raises
+    ------
+    SnapshotExpired
+        It would lie on a replica's disk here, but is gone.
+    """
+    folder = stored.folder(part.manifest) if stored is not None else None
+    return folder if folder is not None else local_folder(part, machine, table)
+
+
 class PartCache:
-    """Parts of one table that were fetched over HTTP, kept for further reads.
+    """Parts of one table that were brought here, kept for further reads.
 
     Parameters
     ----------
@@ -321,9 +381,19 @@ class PartCache:
         Whom to ask, in this order.
     folder
         Where they go; by default a folder that is removed when this process ends.
+    stored
+        Brings what is in the table's object store, if that is reached from here.
     """
 
-    def __init__(self, http: HttpClient, table: str, addresses: Sequence[str], folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        http: HttpClient,
+        table: str,
+        addresses: Sequence[str],
+        folder: Path | None = None,
+        stored: StoredParts | None = None,
+    ) -> None:
+        self._stored = stored
         self._http = http
         self._table = table
         self._addresses = tuple(addresses)
@@ -345,6 +415,10 @@ class PartCache:
         (folder / MANIFEST_FILE).write_bytes(part.manifest.encode())
         return folder
 
+    def from_replicas(self) -> PartCache:
+        """Return what brings everything from replicas, and nothing from an object store."""
+        return PartCache(self._http, self._table, self._addresses, self._folder)
+
     def fetch_file(self, part: SnapshotPart, name: str) -> Path:
         """Bring one data file of a part here; return its path.  Errors as `fetch`."""
         entry = next(file for file in part.manifest.files if file.name == name)
@@ -354,7 +428,8 @@ class PartCache:
         descriptor, draft = tempfile.mkstemp(prefix="draft-", dir=target.parent)
         os.close(descriptor)
         try:
-            self._fetch_file(part, name, entry.checksum, Path(draft))
+            if self._stored is None or not self._stored.bring(part.manifest, entry, Path(draft)):
+                self._fetch_file(part, name, entry.checksum, Path(draft))
             Path(draft).replace(target)
         finally:
             Path(draft).unlink(missing_ok=True)

@@ -30,7 +30,8 @@ import pyarrow as pa
 from replitree.client.final import final_batches_of, final_groups
 from replitree.client.snapshot import Snapshot, SnapshotPart
 from replitree.spark.columns import quoted
-from replitree.spark.read import check_local, filtered, pushed, read_files, snapshot_df
+from replitree.spark.located import check_local
+from replitree.spark.read import filtered, pushed, read_files, snapshot_df
 from replitree.spark.tasks import run_tasks
 from replitree.spark.types import spark_schema
 from replitree.storage.definition import TableDefinition, decode_definition

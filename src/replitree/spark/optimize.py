@@ -36,7 +36,7 @@ from replitree.client.planned import MergePlan, PlannedMerge, planned_merges, pu
 from replitree.client.snapshot import PartCache, SnapshotPart, local_folder
 from replitree.client.upload import Upload, discard_upload, renewed, send_file
 from replitree.errors import BadInput, SnapshotExpired
-from replitree.spark.read import is_local
+from replitree.spark.located import is_local
 from replitree.spark.tasks import run_tasks
 from replitree.spark.write import scratch_folder
 from replitree.storage.definition import decode_definition

@@ -1,5 +1,7 @@
 """Read: a snapshot becomes a Spark DataFrame, through the JVM's own Parquet reader where the executors reach the files.
 
+What is in an object store they read there (`replitree.spark.located`).
+
 Guarantees: the frame is one snapshot, whatever is inserted later and however often it is used.  `where` keeps the rows
 that Spark's own ``WHERE`` keeps; parts are left out only when their statistics prove that they have none of them.
 
@@ -14,7 +16,7 @@ Absent on purpose: catalogs.  A view per table is made by `replitree.spark.views
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -28,6 +30,7 @@ from pyspark.sql.types import StructField, StructType
 from replitree.client.snapshot import Snapshot, SnapshotPart
 from replitree.errors import BadInput
 from replitree.spark.columns import literal, quoted
+from replitree.spark.located import located
 from replitree.spark.nested import reshaped
 from replitree.spark.types import spark_schema, spark_type
 from replitree.storage.definition import TableDefinition
@@ -43,6 +46,9 @@ if TYPE_CHECKING:
 
 DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 PATHS_MAX = "1000000"
+LOCALITY = "spark.sql.sources.ignore.datalocality"
+"""Without it Spark asks for the hosts of each file; at a gateway all are the same."""
+
 TIME_ZONE = "spark.sql.session.timeZone"
 _UTC = ("utc", "etc/utc", "gmt", "z", "+00:00", "gmt+00:00", "utc+00:00")
 
@@ -81,39 +87,18 @@ def snapshot_df(
     SnapshotExpired
         Parts of the snapshot are gone.
     """
-    check_local(spark, snapshot.definition.name)
     schema = spark_schema(snapshot.definition)
     wanted = spark_schema(snapshot.definition, columns).names  # a wrong name is found out before anything is read
     parts, problem = _select(snapshot, spark, where)
-    groups = _files_by_layout(snapshot, parts)
-    frames = [_read_layout(spark, layout, files) for layout, files in groups.items() if files]
+    place = located(snapshot, spark, parts)
+    groups = _parts_by_layout(snapshot, parts)
+    frames = [_read_layout(spark, layout, place.paths(some), place.options) for layout, some in groups.items()]
     frame = reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
     if where is not None:
         frame = filtered(frame, where, problem)
     if columns is not None or wanted != frame.columns:
         frame = frame.select(*[quoted(name) for name in wanted])
     return frame
-
-
-def check_local(spark: SparkSession, table: str) -> None:
-    """Do nothing when Spark's executors see the files of this machine.
-
-    Raises
-    ------
-    BadInput
-        They may run elsewhere.
-    """
-    if not is_local(spark):
-        raise BadInput(
-            "Spark's executors may run on other machines and not see these files; each task finds or fetches its own with"
-            f' spark.read.format("replitree").load("{table}")'
-        )
-
-
-def is_local(spark: SparkSession) -> bool:
-    """Tell whether Spark's executors run on this machine, so that they see its files."""
-    master = spark.conf.get("spark.master", None) or ""
-    return master.startswith(("local", "spark://127.0.0.1", "spark://localhost"))
 
 
 def _select(
@@ -159,19 +144,18 @@ def _is_utc(spark: SparkSession) -> bool:
     return (spark.conf.get(TIME_ZONE) or "").lower() in _UTC
 
 
-def _files_by_layout(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> dict[Layout, list[str]]:
+def _parts_by_layout(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> dict[Layout, list[SnapshotPart]]:
     layouts = layouts_of(snapshot.definition, (part.manifest.schema_version for part in parts))
-    found: dict[Layout, list[str]] = {}
-    for part, folder in zip(parts, snapshot.folders(parts), strict=True):
-        files = found.setdefault(layouts[part.manifest.schema_version], [])
-        files += [str(folder / file.name) for file in part.manifest.files]
+    found: dict[Layout, list[SnapshotPart]] = {}
+    for part in parts:
+        found.setdefault(layouts[part.manifest.schema_version], []).append(part)
     return found
 
 
-def _read_layout(spark: SparkSession, layout: Layout, files: Sequence[str]) -> DataFrame:
+def _read_layout(spark: SparkSession, layout: Layout, files: Sequence[str], options: Mapping[str, str]) -> DataFrame:
     """Read files of one layout with the columns that they have, and give these the names and types of the table's."""
     schema = StructType([StructField(f.name, spark_type(f.type)) for f in stored_schema(layout)])
-    frame = read_files(spark, schema, files)
+    frame = read_files(spark, schema, files, options)
     return frame if is_plain(layout) else frame.select(*[_column(origin) for origin in layout])
 
 
@@ -187,24 +171,30 @@ def _column(origin: Origin) -> Column:
     return values.alias(column.name)
 
 
-def read_files(spark: SparkSession, schema: StructType, files: Sequence[str]) -> DataFrame:
-    """Read Parquet files of this machine; one that is missing or damaged fails the query.
+def read_files(
+    spark: SparkSession, schema: StructType, files: Sequence[str], options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """Read Parquet files; one that is missing or damaged fails the query.
 
     Parameters
     ----------
     schema
         Of the files.
     files
-        Their paths, at least one.
+        Their paths or URLs, at least one.
+    options
+        What the JVM must know to open them.
     """
     reader = (
         spark.read.schema(schema)
+        .options(**(options or {}))
         .option("mergeSchema", "false")
         .option("ignoreMissingFiles", "false")
         .option("ignoreCorruptFiles", "false")
         .option("datetimeRebaseMode", "CORRECTED")
     )
-    with session_conf(spark, {DISCOVERY: PATHS_MAX}):
+    settings = {DISCOVERY: PATHS_MAX} | ({LOCALITY: "true"} if options else {})
+    with session_conf(spark, settings):
         return reader.parquet(*[escaped(path) for path in files])
 
 

@@ -21,6 +21,8 @@ Options (any case; all are text):
 ``partitions``              read: how many tasks to pack the files into
 ``lease``                   read: for how many seconds the parts are kept after a task of the read last said that it
                             needs them; by default 600, at most 3600
+``through``                 read: how parts in an object store are read: ``store``, there, with credentials from the
+                            executors' environment; ``replica``; by default there if that works, else through a replica
 ``inserttoken``             write: names the insert; a job that is run again with the same token inserts nothing twice
 ``partitionoverwritemode``  write with ``mode("overwrite")``: ``static`` replaces the whole table, ``dynamic`` the
                             partitions that the rows belong to; by default what the session has in
@@ -80,6 +82,7 @@ KNOWN_OPTIONS = frozenset(
         "final",
         "partitions",
         "lease",
+        "through",
         "inserttoken",
         "partitionoverwritemode",
         "quorum",

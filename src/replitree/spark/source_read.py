@@ -1,8 +1,8 @@
 """Reading through the data source: plan on the driver, read on the executors.
 
 One snapshot is taken when Spark asks for the partitions.  Its files, not its parts, are packed into about as many tasks
-as there are cores, the largest first into the emptiest task.  A task opens files that lie on its machine, and fetches
-the others over HTTP.
+as there are cores, the largest first into the emptiest task.  A task opens files that lie on its machine, reads what is in an
+object store there, with the credentials of its own environment, and fetches the others over HTTP.
 
 The snapshot has a lease, which the planning process can't renew: it ends long before the job does.  So every task renews it
 when it begins, and while it runs; after the last task it ends by itself.  A task that finds it lost fails: the frame is
@@ -32,8 +32,9 @@ from pyspark.sql.types import StructType
 from replitree.client.final import final_groups
 from replitree.client.http import HttpClient
 from replitree.client.lease import LeaseHandle, hold
-from replitree.client.snapshot import PartCache, Snapshot, SnapshotPart, local_folder
-from replitree.errors import BadInput, LeaseLost, ReplitreeError
+from replitree.client.snapshot import PartCache, Snapshot, SnapshotPart, near_folder
+from replitree.client.stored import StoredParts, stored_parts, through_of
+from replitree.errors import BadInput, LeaseLost, ReplitreeError, SnapshotExpired
 from replitree.spark.final import FinalUnit, cut_group, pack, read_units
 from replitree.spark.options import flag, number, open_connection, open_table, read_level, seconds, table_name
 from replitree.spark.types import columns_of, exchange_schema, spark_schema
@@ -41,7 +42,7 @@ from replitree.storage.definition import TableDefinition, decode_definition
 from replitree.storage.key_range import KeyRange
 from replitree.storage.merge_policy import PLAIN
 from replitree.storage.predicate_parser import parse_predicate
-from replitree.storage.read import scan_files
+from replitree.storage.read import StoredFile, scan_files
 
 TASK_BYTES = 128 << 20
 """Bytes of data files that one task reads, when there are more than the cores can take at once."""
@@ -127,6 +128,7 @@ def plan_read(options: Mapping[str, str], schema: StructType) -> ReadPlan:
         parse_predicate(options["where"], definition)
     flag(options, "final")
     read_level(options)
+    through_of(options.get("through"))
     return ReadPlan(dict(options), (definition.encode_metadata(), definition.encode_columns()), tuple(names), schema)
 
 
@@ -142,6 +144,10 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
             lease_s=LEASE_S if (asked := number(options, "lease")) is None else asked,
             timeout_s=seconds(options),
         )
+        if (
+            through_of(options.get("through")) == "replica"
+        ):  # tasks that shall read in the store find out for themselves
+            snapshot = snapshot.through("replica")
         lease = snapshot.lease.hand_over() if snapshot.lease is not None else None
         addresses = tuple(replica.address for replica in table.replicas() if replica.address)
         token = connection.access.token
@@ -170,7 +176,7 @@ def _units(snapshot: Snapshot, options: Mapping[str, str]) -> tuple[list[FileUni
     units: list[FileUnit | GroupUnit] = []
     sizes: list[int] = []
     for group in final_groups(snapshot.parts, definition, predicate):
-        here = [Path(part.path) for part in group] if snapshot.is_local else None  # who fetches, fetches all anyway
+        here = snapshot.near(group)  # who fetches, fetches all anyway
         size = sum(part.manifest.bytes for part in group)
         ranges = [unit.key_range for unit in cut_group(group, here, definition)] if here is not None else [None]
         units += [GroupUnit(group, machine, key_range) for key_range in ranges]
@@ -204,35 +210,64 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if task is None:  # Spark makes a partition of nothing for an empty table
         return
     plan, units = task.plan, task.units
-    definition = decode_definition(*plan.definition)
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:  # also when a LIMIT ends the task early
         http = HttpClient(plan.token)
-        cache = PartCache(http, table_name(plan.options), plan.addresses, Path(folder))
+        files = _Files(plan, http, Path(folder))
         with _leased(plan.lease, http) as check:
-            for batch in _read(plan, units, definition, cache):
+            for batch in _read(plan, units, files):
                 check()
                 yield batch
 
 
-def _read(
-    plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], definition: TableDefinition, cache: PartCache
-) -> Iterator[pa.RecordBatch]:
+class _Files:
+    """Where one task finds its files."""
+
+    def __init__(self, plan: ReadPlan, http: HttpClient, folder: Path) -> None:
+        self.definition = definition = decode_definition(*plan.definition)
+        self._way = through_of(plan.options.get("through"))
+        self._stored = stored_parts(definition) if self._way != "replica" else None
+        self._cache = PartCache(http, table_name(plan.options), plan.addresses, folder, self._stored)
+
+    def file(self, unit: FileUnit) -> str | StoredFile:
+        """Return where a data file is opened; it is brought when it can be opened nowhere.
+
+        Raises
+        ------
+        ReplitreeError
+            It shall be read in the store, which does not work here, or can't be had any more.
+        """
+        folder = self._folder(unit.part, unit.machine)
+        if folder is not None:
+            return str(folder / unit.file)
+        if self._stored is not None and self._is_in_reach(self._stored, unit.part):
+            return self._stored.arrow_file(unit.part.manifest, unit.file)
+        return str(self._cache.fetch_file(unit.part, unit.file))
+
+    def group(self, unit: GroupUnit) -> FinalUnit:
+        """Return the parts of a final read, here.  Raises as `file`."""
+        folders = [self._folder(part, unit.machine) or self._cache.fetch(part) for part in unit.parts]
+        return FinalUnit(tuple(map(str, folders)), unit.key_range, 0)
+
+    def _folder(self, part: SnapshotPart, machine: str) -> Path | None:
+        return near_folder(part, machine, self.definition.name, self._stored)
+
+    def _is_in_reach(self, stored: StoredParts, part: SnapshotPart) -> bool:
+        if part.manifest.share_id is None:
+            return False
+        problem = stored.problem(part.manifest)
+        if problem is not None and self._way == "store":
+            raise problem
+        return problem is None
+
+
+def _read(plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], files: _Files) -> Iterator[pa.RecordBatch]:
     """Read units of one kind."""
     groups = [unit for unit in units if isinstance(unit, GroupUnit)]
-    files = [
-        (unit.part.manifest.schema_version, str(_file(unit, definition, cache)))
-        for unit in units
-        if isinstance(unit, FileUnit)
-    ]
-    if files:
-        yield from _scan(plan, definition, files)
-    found = (_fetched(unit, definition, cache) for unit in groups)
-    yield from _exactly(read_units(found, definition, plan.columns, plan.options.get("where")), plan)
-
-
-def _fetched(unit: GroupUnit, definition: TableDefinition, cache: PartCache) -> FinalUnit:
-    folders = [local_folder(part, unit.machine, definition.name) or cache.fetch(part) for part in unit.parts]
-    return FinalUnit(tuple(map(str, folders)), unit.key_range, 0)
+    found = [(unit.part.manifest.schema_version, files.file(unit)) for unit in units if isinstance(unit, FileUnit)]
+    if found:
+        yield from _scan(plan, files.definition, found)
+    brought = (files.group(unit) for unit in groups)
+    yield from _exactly(read_units(brought, files.definition, plan.columns, plan.options.get("where")), plan)
 
 
 @contextmanager
@@ -258,14 +293,19 @@ def _leased(handle: LeaseHandle | None, http: HttpClient) -> Iterator[Callable[[
         lease.hand_over()
 
 
-def _scan(plan: ReadPlan, definition: TableDefinition, files: Sequence[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
+def _scan(
+    plan: ReadPlan, definition: TableDefinition, files: Sequence[tuple[int, str | StoredFile]]
+) -> Iterator[pa.RecordBatch]:
     where = plan.options.get("where")
     predicate = parse_predicate(where, definition) if where else None
     ordered = sorted(files, key=lambda file: file[0])  # those of one schema version are scanned together
-    for scan in scan_files(
-        ordered, definition, plan.columns, predicate, batch_rows=BATCH_ROWS, batches_ahead=2, files_ahead=1
-    ):
-        yield from _exactly(scan.to_batches(), plan)
+    try:
+        for scan in scan_files(
+            ordered, definition, plan.columns, predicate, batch_rows=BATCH_ROWS, batches_ahead=2, files_ahead=1
+        ):
+            yield from _exactly(scan.to_batches(), plan)
+    except FileNotFoundError as error:
+        raise SnapshotExpired(f"a file of {definition.name} is gone ({error}); make the frame again") from error
 
 
 def _exactly(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
@@ -276,11 +316,6 @@ def _exactly(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.R
             rows = batch.slice(first, BATCH_ROWS)
             columns = [column.cast(wanted.type) for column, wanted in zip(rows.columns, target, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=target)
-
-
-def _file(unit: FileUnit, definition: TableDefinition, cache: PartCache) -> Path:
-    folder = local_folder(unit.part, unit.machine, definition.name)
-    return folder / unit.file if folder is not None else cache.fetch_file(unit.part, unit.file)
 
 
 def _columns_option(options: Mapping[str, str]) -> list[str] | None:

@@ -31,8 +31,9 @@ from replitree.client.quorum import Quorum
 from replitree.client.upload import Overwrite, Upload, discard_upload
 from replitree.errors import BadInput
 from replitree.spark.columns import conformed, partition_columns, quoted
+from replitree.spark.located import is_local
 from replitree.spark.nested import with_stored_names
-from replitree.spark.read import is_local, session_conf
+from replitree.spark.read import session_conf
 from replitree.storage.adopt import adopt_files
 from replitree.storage.definition import TableDefinition
 from replitree.storage.manifest import PartManifest

@@ -1,0 +1,248 @@
+"""Spark on a table's object store: a folder, and a bucket of a real S3 server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from replitree.client.cluster import LocalCluster
+from replitree.client.table import Table
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.protocol import layout
+from replitree.protocol.effects import Children
+from replitree.protocol.layout import Table as Place
+from replitree.spark.gateway import this_gateway
+from replitree.spark.located import jvm_opens
+from replitree.spark.session import spark_session
+from replitree.storage.objects import open_store
+from tests.storage.objects.seaweed import KEYS, Seaweed
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+SETTINGS = {"old_parts_lifetime_s": 0.2, "shared_cache_bytes": 0}
+SCHEMA = "d date, k bigint not null, v double, s string"
+
+
+@pytest.fixture(scope="module")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
+    with pytest.MonkeyPatch.context() as environment, Seaweed(tmp_path_factory.mktemp("seaweed")) as server:
+        for name, value in KEYS.items():
+            environment.setenv(name, value)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def stored_cluster(tmp_path_factory: pytest.TempPathFactory, seaweed: Seaweed) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), 2, durable=False, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark writes what it did."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def session(seaweed: Seaweed, events: Path) -> Iterator[SparkSession]:
+    """Spark whose tasks have the store's credentials in their environment."""
+    made = spark_session(
+        master="local[2,2]",
+        conf={
+            "spark.sql.shuffle.partitions": 2,
+            "spark.driver.memory": "1g",
+            "spark.eventLog.enabled": True,
+            "spark.eventLog.dir": f"file://{events}",
+        },
+    )
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def table(
+    request: pytest.FixtureRequest, stored_cluster: LocalCluster, seaweed: Seaweed, tmp_path: Path
+) -> Iterator[Table]:
+    """1,000 rows in three parts of two partitions; k from 0 to 999."""
+    url = f"file://{tmp_path}/a [b] {{c}} *" if request.param == "folder" else seaweed.url("spark")
+    name = f"t_{request.param}_{len(stored_cluster.tables())}"
+    made = stored_cluster.create_table(
+        name, SCHEMA, order_by="k", partition_by="month(d)", storage=url, wait_replicas=2
+    )
+    for start, count in ((0, 400), (400, 300), (700, 300)):
+        keys = range(start, start + count)
+        days = pa.array([17_532 + 31 * (k % 2) for k in keys], pa.int32()).cast(pa.date32())
+        made.insert({"d": days, "k": keys, "v": [k / 4 for k in keys], "s": [f"s{k % 7}" for k in keys]})
+    yield made
+    stored_cluster.drop_table(name)
+
+
+def load(session: SparkSession, cluster: LocalCluster, table: Table, **options: str) -> DataFrame:
+    return session.read.format("replitree").option("url", str(cluster.folder)).options(**options).load(table.name)
+
+
+def keys(frame: DataFrame) -> list[int]:
+    return sorted(row["k"] for row in frame.select("k").collect())
+
+
+def copies(cluster: LocalCluster, table: Table) -> int:
+    """How many data files the replicas have of a table."""
+    folders = [cluster.folder / name / "data" / "tables" / table.definition.folder_name for name in cluster.names]
+    return sum(1 for folder in folders for _ in folder.rglob("parts/*/data-*.parquet"))
+
+
+def test_both_ways_read_in_the_store(session: SparkSession, stored_cluster: LocalCluster, table: Table) -> None:
+    direct, source = table.to_df(session, through="store"), load(session, stored_cluster, table, through="store")
+    assert keys(direct) == keys(source) == list(range(1000))
+    assert sorted(direct.collect()) == sorted(source.collect())
+    begin = "webhdfs://127.0.0.1:" if "bucket" in table.name else "file:/"
+    shares = {part.manifest.share_id for part in table.snapshot().parts}
+    assert all(name.startswith(begin) for name in direct.inputFiles())
+    in_path = [next(share for share in shares if str(share) in name) for name in direct.inputFiles()]
+    assert set(in_path) == shares
+
+
+def test_conditions_and_columns_are_pushed_down_to_objects(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table
+) -> None:
+    where = "k >= 690 and d < date'2018-02-01' and s like 's1%'"
+    expected = keys(table.to_df(session, through="replica").where(where))
+    assert expected
+    direct = table.to_df(session, columns=["s", "k"], where=where)
+    assert direct.columns == ["s", "k"]
+    assert keys(direct) == keys(load(session, stored_cluster, table, columns="k, s", where=where)) == expected
+    assert len(direct.inputFiles()) == 2, "one for each insert that can have such keys"
+
+
+def test_parts_of_older_columns_are_read_in_the_store(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table
+) -> None:
+    table.alter("ADD COLUMN n int DEFAULT 7")
+    table.insert({"k": [1000], "n": [8]})
+    for frame in (table.to_df(session), load(session, stored_cluster, table)):
+        assert {row["n"]: row["count"] for row in frame.groupBy("n").count().collect()} == {7: 1000, 8: 1}
+
+
+def test_a_final_read_merges_what_is_in_the_store(
+    session: SparkSession, stored_cluster: LocalCluster, seaweed: Seaweed, tmp_path: Path
+) -> None:
+    for name, url in (("final_folder", f"file://{tmp_path}/objects"), ("final_bucket", seaweed.url("final"))):
+        table = stored_cluster.create_table(
+            name, "k bigint not null, v int", order_by="k", policy="replacing", storage=url, wait_replicas=2
+        )
+        for number in range(3):
+            table.insert({"k": range(10), "v": [number] * 10})
+        for frame in (table.to_df(session, final=True), load(session, stored_cluster, table, final="true")):
+            assert sorted(map(tuple, frame.collect())) == [(k, 2) for k in range(10)]
+        stored_cluster.drop_table(name)
+
+
+def test_no_plan_and_no_log_has_a_secret(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, events: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    direct, source = table.to_df(session), load(session, stored_cluster, table)
+    for frame in (direct, source):
+        assert frame.count() == 1000
+        frame.explain("extended")
+        frame.explain("formatted")
+        frame.createOrReplaceTempView("shown")
+        session.sql("explain extended select * from shown where k > 5").show(truncate=False)
+    (log,) = [path for path in events.rglob("*") if path.is_file() and not path.name.startswith((".", "appstatus"))]
+    printed = capfd.readouterr()
+    told = "\n".join([printed.out, printed.err, log.read_text(errors="replace")])
+    assert table.to_df(session).inputFiles()[0].split("/")[2] in told, "what is looked through has the frame's files"
+    secrets = [
+        *KEYS.values(),
+        stored_cluster.access.token,
+        this_gateway().options["dfs.webhdfs.rest-csrf.custom-header"],
+    ]
+    assert [secret for secret in secrets if secret in told] == []
+
+
+def test_jvm_without_s3a_is_noticed(session: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    assert jvm_opens(session, f"file://{tmp_path}/file", 5)
+    assert not jvm_opens(session, f"file://{tmp_path}/file", 6)
+    assert not jvm_opens(session, "s3a://lake/file", 5)
+
+
+def test_a_part_that_is_gone_from_the_store_is_an_error_not_fewer_rows(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table
+) -> None:
+    frames = (table.to_df(session), load(session, stored_cluster, table))
+    for frame in frames:
+        assert frame.count() == 1000
+    store = open_store(table.definition.storage)
+    files = [found.key for found in store.list(f"tables/{table.definition.table_id}") if found.key.endswith("parquet")]
+    store.delete(files[:1])
+    this_gateway().forget()
+    for frame in frames:
+        with pytest.raises(Exception, match=r"FileNotFound|does not exist|is gone|is missing"):
+            frame.select("v").collect()
+
+
+class Owners:
+    """Who owns the shares of a table."""
+
+    def __init__(self, cluster: LocalCluster, table: Table) -> None:
+        self._session = ZooKeeperCoordination(cluster.access.url)
+        self._place = Place(layout.table_path(self._session.url.root, table.name))
+
+    def of(self, share: str) -> set[str]:
+        """The replicas that own a share."""
+        marks: tuple[str, ...] = self._session.perform(Children(layout.share(self._place, share))) or ()
+        return {mark.split("~")[0] for mark in marks}
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def test_a_running_query_reads_on_while_its_parts_leave_everywhere(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table
+) -> None:
+    shares = {str(part.manifest.share_id) for part in table.snapshot().parts}
+    owners = Owners(stored_cluster, table)
+    with table.snapshot(lease_s=60) as snapshot:
+        frame = snapshot.to_df(session)
+        assert frame.rdd.getNumPartitions() > 1, "the first row does not need all files"
+        source = load(session, stored_cluster, table, partitions="3", lease="120", replica=snapshot.replica)
+        running = [each.select("k").toLocalIterator() for each in (source, frame)]
+        found = [[next(rows)["k"]] for rows in running]
+        table.truncate()
+        wait_for(lambda: {name for share in shares for name in owners.of(share)} == {snapshot.replica}, "one owner")
+        for rows, some in zip(running, found, strict=True):
+            some += [row["k"] for row in rows]
+            assert sorted(some) == list(range(1000))
+        assert table.to_df(session).count() == 0
+        assert keys(snapshot.to_df(session)) == list(range(1000))
+    owners.close()
+
+
+def test_nothing_is_left_when_the_last_reader_lets_go(stored_cluster: LocalCluster, table: Table) -> None:
+    store = open_store(table.definition.storage)
+    with table.snapshot(lease_s=60) as snapshot:
+        table.truncate()
+        assert sorted(snapshot.to_arrow()["k"].to_pylist()) == list(range(1000))
+    wait_for(lambda: not list(store.list(f"tables/{table.definition.table_id}")), "the objects are gone")
+
+
+def test_frames_read_on_without_any_replica(session: SparkSession, stored_cluster: LocalCluster, table: Table) -> None:
+    frame, source = table.to_df(session), load(session, stored_cluster, table)
+    assert source.count() == 1000
+    for name in stored_cluster.names:
+        stored_cluster.kill(name)
+    try:
+        assert keys(frame) == list(range(1000))
+        assert keys(source) == list(range(1000))
+    finally:
+        for name in stored_cluster.names:
+            stored_cluster.start(name)
