@@ -13,6 +13,7 @@ from replitree.protocol.parts import inserted_part, parse_part
 from replitree.verify.ample import Ample
 from replitree.verify.disk import Disk
 from replitree.verify.explore import explore
+from replitree.verify.futures import Futures
 from replitree.verify.history import Log
 from replitree.verify.initial import first_world
 from replitree.verify.local import MAKING
@@ -23,6 +24,7 @@ from replitree.verify.mutants import MUTANTS
 from replitree.verify.registry import compared, counterexample
 from replitree.verify.resources import Resources
 from replitree.verify.space import Space
+from replitree.verify.surroundings import Surroundings
 from tests.verify.test_reduction import ends
 
 TIMES_FEWER_MIN = 10
@@ -37,7 +39,10 @@ LARGE = (
 )
 """Those whose plain search takes longest: for the night."""
 
-COMPARED = [name for name, mutant in MUTANTS.items() if mutant.model.startswith(("quorum", "read_"))]
+COMPARED = [
+    *(name for name, mutant in MUTANTS.items() if mutant.model.startswith(("quorum", "read_"))),
+    "staging-listed-after-activation",
+]
 COMPARED_QUICKLY = ("read-without-sync", "counted-unversioned", "read-shows-open", "fail-without-delete")
 """The other ones are slow, all of them together."""
 
@@ -119,6 +124,17 @@ def test_mutant_breaks_the_same_invariant(name: str) -> None:
     assert ample.violation is not None
     assert ample.violation.startswith(f"{mutant.breaks}:")
     assert counterexample(ample)[0].startswith("  1 ")
+
+
+TOGETHER = {"settle-without-delete": ("QUORUM", 5), "merge-of-open-parts": ("I1", 6)}
+"""The invariant that each breaks where a merge, two inserts, two reads and all three faults meet, and in how many steps."""
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_mutant_is_caught_where_everything_meets(name: str) -> None:
+    found = explore(MODELS["together_merge_faults"], MUTANTS[name].stages)
+    assert found.violation is not None
+    assert (found.violation.partition(":")[0], len(found.trace)) == TOGETHER[name]
 
 
 Visible: TypeAlias = tuple[Any, ...]
@@ -205,3 +221,16 @@ def test_a_search_that_overlooks_disks_does_not_see_rare_branches(blind: str, mo
     assert {"fetch failed", "executed later"} <= explore(model, ample=True).probes
     monkeypatch.setattr(Resources, blind, lambda *_: 0)
     assert not {"fetch failed", "executed later"} & explore(model, ample=True).probes
+
+
+@pytest.mark.parametrize(
+    ("whose", "blind", "told"),
+    [(Ample, "is_outdated", False), (Futures, "_before", ()), (Surroundings, "forget", None)],
+)
+def test_a_search_that_does_not_reckon_with_what_it_has_met_overlooks_states(
+    whose: type[object], blind: str, told: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search begins with no ways: who never begins again, finds nothing grown, or goes by old futures, is too bold."""
+    whole = explore(MODELS["quorum_stale"], ample=True).states
+    monkeypatch.setattr(whose, blind, lambda *_, **__: told)
+    assert explore(MODELS["quorum_stale"], ample=True).states < whole

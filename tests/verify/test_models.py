@@ -88,6 +88,7 @@ NIGHTLY = {
     "drop_overtakes": (132245, 444165, 83, 14),
     "together_crash_lag": (48721, 135911, 32, 648),
     "together_faults": (171877, 551214, 94, 419),
+    "together_merge_faults": (388742, 1428727, 110, 616),
 }
 
 SLOW = (

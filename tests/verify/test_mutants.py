@@ -29,10 +29,10 @@ STEPS = {
     "group-staged-whole-again": 11,
     "replaced-takes-back": 13,
     "activation-at-any-version": 12,
-    "staging-listed-after-activation": 28,
+    "staging-listed-after-activation": 31,
     "sweep-without-looking": 10,
     "unpulled-parts-set-aside": 25,
-    "new-session-with-old-epoch": 34,
+    "new-session-with-old-epoch": 37,
     "older-reload-wins": 25,
     "executed-unnoticed": 27,
     "merge-of-what-is-left": 24,
@@ -83,7 +83,7 @@ LONG = (
     *pins_quorum.LONG,
     *pins_upkeep.LONG,
     *("drop-before-covered-insert", "drop-of-named-parts", "drop-leaves-covered-parts", "change-of-later-blocks"),
-    *("executed-unnoticed", "forgets-too-early"),
+    *("executed-unnoticed", "forgets-too-early", "staging-listed-after-activation", "new-session-with-old-epoch"),
 )
 """Caught only after seconds of exploring."""
 

@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 from replitree.protocol import layout
 from replitree.protocol.effects import Commit, Sync
-from replitree.verify.futures import Future, Futures
+from replitree.verify.futures import Futures
 from replitree.verify.hidden import Hidden
 from replitree.verify.kernel import END
 from replitree.verify.life import AwaitTrouble, AwaitWork, GiveBack
@@ -47,12 +47,16 @@ from replitree.verify.model import GUARDS, TABLE, Fault
 from replitree.verify.moves import FLIGHT, LEFT, PRESENT, TREE, Found, Move, Thread, World
 from replitree.verify.resources import HIDDEN, Resources
 from replitree.verify.space import Space
+from replitree.verify.surroundings import Around, Surroundings
 from replitree.verify.working import UNTAKEN, begins_again
 
 JOINED_MAX = 300
 """Steps joined to a move at most."""
 
-_CRASH, _EXPIRY, _UNKNOWN = (15 * fault.cost for fault in (Fault.CRASH, Fault.EXPIRY, Fault.UNKNOWN))
+RECKONED_FIRST = 1000
+"""States after which a search asks for the first time whether it has met ways that it had not reckoned with."""
+
+_CRASH, _EXPIRY = 15 * Fault.CRASH.cost, 15 * Fault.EXPIRY.cost
 """What is left of each of these faults, in a budget."""
 
 
@@ -78,6 +82,7 @@ class Ample:
         self._space = space
         self._resources = Resources(space.model)
         self._futures = Futures(space, self._resources)
+        self._surroundings = Surroundings(space, self._futures)
         self._hidden = Hidden(space.model, self._resources)
         self._touched: dict[tuple[int, int], Touched | None] = {}
         self._moves: list[Move] = []
@@ -86,17 +91,40 @@ class Ample:
         self._is_reduced = model.window is None and not model.candidates
         self._is_calm = model.is_still and not model.has_rivals and Fault.CLOSED not in model.faults
         seats = [name for name, _ in model.seats]
+        self._trouble = [self._resources.fields(seat, ("trouble",)) for seat in range(len(seats))]
         self._mortal = [model.can_strike(Fault.CRASH, seat) for seat in seats]
         self._may_expire = [model.can_strike(Fault.EXPIRY, seat) for seat in seats]
         self._late: dict[int, int] = {}
+        self._deaths: dict[tuple[int, ...], int] = {}
+        self._reckoned = RECKONED_FIRST
         self._at_the_end_of_a_session = self._ends_of_sessions()
         lags = bool(model.reads) and model.faults.get(Fault.STALE, 0) > 0
         self._may_begin_late = [lags and expires for expires in self._may_expire]
         self._next_places = [self._places_of_next(seat) for seat in range(len(model.seats))]
 
+    def is_outdated(self, states: int, *, is_over: bool) -> bool:
+        """Whether a search has to begin again: it has met ways that may not allow a choice that was made.
+
+        Parameters
+        ----------
+        states
+            So many were found so far.  It is looked at whenever there are twice as many.
+        is_over
+            Whether these are all.
+        """
+        if states < self._reckoned and not is_over:
+            return False
+        has_changed = self.reckon()
+        self._reckoned = RECKONED_FIRST if has_changed or is_over else 2 * states
+        return has_changed
+
     def reckon(self) -> bool:
         """Take the ways into account that were met meanwhile; return whether they may not allow a choice that was made."""
-        return self._futures.have_changed()
+        if not self._futures.have_changed():
+            return False
+        self._surroundings.forget()
+        self._deaths.clear()
+        return True
 
     def _places_of_next(self, seat: int) -> tuple[int, ...]:
         """Return where the threads of later processes of a seat begin."""
@@ -111,18 +139,23 @@ class Ample:
     def settle(self, world: World) -> tuple[World, list[Found]]:
         """Take the steps that are ample one after the other; return the state after them, and the steps."""
         taken: list[Found] = []
+        around: list[Around] = []
         while self._is_reduced and len(taken) < JOINED_MAX:
-            found = self._next(world)
+            found = self._next(world, around)
             if found is None:
                 break
             taken.append(found)
-            world = found[0]
+            world, seat = found[0], found[1].seat
+            around[seat] = self._surroundings.of_seat(seat, world)  # nothing changes for the others
         return world, taken
 
-    def _next(self, world: World) -> Found | None:
-        """Return the step that is taken at once, if there is one: the first in the order of threads."""
+    def _next(self, world: World, around: list[Around]) -> Found | None:
+        """Return the step that is taken at once, if there is one: the first in the order of threads.
+
+        `around` is what is around in this state; nothing where that was not worked out yet.
+        """
         space = self._space
-        moves_of, around = space.moves, None
+        moves_of = space.moves
         for thread in space.threads:
             if world[thread.position] == END:
                 continue
@@ -132,8 +165,8 @@ class Ample:
             touched = self._touched_by(thread, moves[0], world)
             if touched is None:
                 continue
-            if around is None:
-                around = self._around(world)
+            if not around:
+                around += self._surroundings.of(world)
             if self._is_ample(thread, world, touched, around):
                 return space.after(world, moves[0]), moves[0], -1
         return None
@@ -168,57 +201,26 @@ class Ample:
                 lasts = True
         return None if reads < 0 or writes < 0 else Touched(reads, writes, looks, lasts)
 
-    def _is_ample(self, thread: Thread, world: World, step: Touched, around: list[tuple[Thread, Future]]) -> bool:
+    def _is_ample(self, thread: Thread, world: World, step: Touched, around: list[Around]) -> bool:
         """Whether nothing that others can do before this thread moves depends on its step."""
         outside = self._from_outside(world, thread.seat) if world[LEFT] or world[FLIGHT] else 0
         if outside & (step.reads | step.writes):
             return False
         meeting = _meeting(thread, step, around)
-        if meeting and thread.kind == "puller" and self._is_left_alone(thread, world):
-            around = self._in_its_process(thread, world, around, pulls=False)
+        if meeting and thread.kind == "puller" and self._is_left_alone(thread, world, around[thread.seat]):
+            around = self._surroundings.in_its_process(thread.seat, world, around, pulls=False)
             meeting = _meeting(thread, step, around)
         if meeting and (runs := self._given_back(thread, world)) is not None:
-            around = self._in_its_process(thread, world, around, runs=runs)
+            around = self._surroundings.in_its_process(thread.seat, world, around, runs=runs)
             meeting = _meeting(thread, step, around)
         if not meeting:
             return True
         if any(self._space.moves(other, world) for other in meeting):
             return False
-        others = [(other, future.writes) for other, future in around if other is not thread]
+        others = [(other, future.writes) for each in around for other, future in each.threads if other is not thread]
         return not self._wakes(world, meeting, others, outside)
 
     # --- what others can do -----------------------------------------------------------------------------------------------
-
-    def _around(self, world: World) -> list[tuple[Thread, Future]]:
-        """Return the threads that may go on, each with what it can do."""
-        tree, doubts, future = world[TREE], bool(world[LEFT] & _UNKNOWN), self._futures.of
-        return [
-            (thread, future(thread.seat, place, tree, world[thread.memory], doubts=doubts))
-            for thread in self._space.threads
-            if (place := world[thread.position]) != END
-        ]
-
-    def _in_its_process(
-        self,
-        thread: Thread,
-        world: World,
-        around: list[tuple[Thread, Future]],
-        *,
-        pulls: bool = True,
-        runs: int | None = None,
-    ) -> list[tuple[Thread, Future]]:
-        """Return the same as long as this thread brings its process nothing new (`pulls`), or runs an entry."""
-        tree, memory, doubts, seat = world[TREE], world[thread.memory], bool(world[LEFT] & _UNKNOWN), thread.seat
-        of = self._futures.of
-        return [
-            (
-                other,
-                of(seat, world[other.position], tree, memory, pulls=pulls, doubts=doubts, runs=runs)
-                if other.seat == seat
-                else future,
-            )
-            for other, future in around
-        ]
 
     def _given_back(self, thread: Thread, world: World) -> int | None:
         """Return an entry that a thread gives back next, and that is in its process's queue until then."""
@@ -228,21 +230,20 @@ class Ample:
         queue = self._space.memories[world[thread.memory]].queue
         return next((item.index for item in queue if item.index in effect.batch), None)
 
-    def _is_left_alone(self, puller: Thread, world: World) -> bool:
+    def _is_left_alone(self, puller: Thread, world: World, around: Around) -> bool:
         """Whether a process gets no other place in the log than its puller brings."""
         space, seat = self._space, puller.seat
-        life, *others = space.threads[space.threads_of[seat]]
+        life = space.threads[space.threads_of[seat].start]
         memory = space.memories[world[puller.memory]]
         waits = isinstance(space.kernel.effect(world[life.position]), AwaitTrouble)
         works = waits and memory.state is State.ACTIVE and not memory.trouble
         if not self._is_calm or not works or (world[LEFT] & _EXPIRY and self._may_expire[seat]):
             return False
-        trouble, doubts = self._resources.fields(seat, ("trouble",)), bool(world[LEFT] & _UNKNOWN)
-        places = (world[other.position] for other in others if other is not puller)
-        futures = (
-            self._futures.of(seat, at, world[TREE], world[puller.memory], doubts=doubts) for at in places if at != END
+        return not any(
+            future.writes & self._trouble[seat]
+            for other, future in around.threads
+            if other is not puller and other is not life
         )
-        return not any(future.writes & trouble for future in futures)
 
     def _wakes(self, world: World, meeting: list[Thread], others: list[tuple[Thread, int]], around: int) -> bool:
         """Whether somebody may let one of those who wait go on."""
@@ -304,12 +305,15 @@ class Ample:
 
     def _after_death(self, seat: int, world: World) -> int:
         """Return what the threads of a seat may write after its process has died."""
-        space, tree, written = self._space, world[TREE], 0
-        for place in self._next_places[seat]:
-            written |= self._futures.of(seat, place, tree).writes
-        for place in world[space.thread_at[seat]]:
-            if isinstance(space.kernel.effect(place), UNTAKEN):
+        space, tree, places = self._space, world[TREE], world[self._space.thread_at[seat]]
+        key = (seat, tree, *places)
+        written = self._deaths.get(key)
+        if written is None:
+            untaken = (place for place in places if isinstance(space.kernel.effect(place), UNTAKEN))
+            written = 0
+            for place in (*self._next_places[seat], *untaken):
                 written |= self._futures.of(seat, place, tree).writes
+            self._deaths[key] = written
         return written
 
 
@@ -319,9 +323,13 @@ def _has_one_end(moves: tuple[Move, ...], left: int) -> bool:
     return not moves[0].cost and all(cost and ((left | GUARDS) - cost) & GUARDS != GUARDS for cost in costs)
 
 
-def _meeting(thread: Thread, step: Touched, around: list[tuple[Thread, Future]]) -> list[Thread]:
+def _meeting(thread: Thread, step: Touched, around: list[Around]) -> list[Thread]:
     """Return the threads that may do something which depends on a step, sooner or later."""
     reads, writes = step.reads | step.writes, step.writes
     return [
-        other for other, future in around if (reads & future.writes or writes & future.reads) and other is not thread
+        other
+        for each in around
+        if reads & each.writes or writes & each.reads
+        for other, future in each.threads
+        if (reads & future.writes or writes & future.reads) and other is not thread
     ]

@@ -5,15 +5,18 @@ Breadth-first, so the first violation has a shortest way to it.  A state that wa
 again by walking forward along the fingerprints.
 
 With *ample sets* (`ample`) a search is repeated until it has met no way of a thread that it had not reckoned with; the last
-one counts.
+one counts: what an earlier one has found wrong is wrong, and maybe not what is nearest.  It asks for that whenever it has found
+twice as many states, so that it does not go on in vain.
 
 Only the states of the present depth and of the next one are kept in memory.
 """
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -107,13 +110,28 @@ def explore(
     """
     begun, begun_cpu = time.perf_counter(), time.process_time()
     is_ample = reduce and model.ample if ample is None else ample
-    try:
-        result = _explored(Space(model, replaced, reduce=reduce), states_max, is_ample=is_ample, symmetric=symmetric)
-    except NotSymmetric as difference:
-        result = _explored(Space(model, replaced, reduce=reduce), states_max, is_ample=is_ample, symmetric=False)
-        result.asymmetry = str(difference)
+    with _without_collector():
+        try:
+            result = _explored(
+                Space(model, replaced, reduce=reduce), states_max, is_ample=is_ample, symmetric=symmetric
+            )
+        except NotSymmetric as difference:
+            result = _explored(Space(model, replaced, reduce=reduce), states_max, is_ample=is_ample, symmetric=False)
+            result.asymmetry = str(difference)
     result.seconds, result.cpu_seconds = time.perf_counter() - begun, time.process_time() - begun_cpu
     return result
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Leave the collector of cycles off: a search makes none, and all that it keeps would be gone through again and again."""
+    is_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_on:
+            gc.enable()
 
 
 def _explored(space: Space, states_max: int, *, is_ample: bool, symmetric: bool) -> Explored:
@@ -128,8 +146,7 @@ def _explored(space: Space, states_max: int, *, is_ample: bool, symmetric: bool)
     checker = Checker(space)
     while True:
         result = Explored(space, permutations=1 if names is None else len(names.permutations) + 1)
-        _Search(result, checker, choice, names, states_max).run()
-        if choice is None or result.violation is not None or not choice.reckon():
+        if _Search(result, checker, choice, names, states_max).run():
             return result
 
 
@@ -165,8 +182,8 @@ class _Search:
         self._passed: set[int] = set()
         self._begins_well = True
 
-    def run(self) -> None:
-        """Go through all of them, or until the first violation."""
+    def run(self) -> bool:
+        """Go through all of them, or until the first violation; return whether no way was met that was not reckoned with."""
         result = self._result
         first = self._after(first_world(self._space))
         self._visited[self._fingerprint(first)] = 0
@@ -181,12 +198,16 @@ class _Search:
             result.states = len(self._visited)
             if self._names is not None:
                 self._names.prove()
+            is_over = not next_level or result.violation is not None
+            if self._choice is not None and self._choice.is_outdated(len(self._visited), is_over=is_over):
+                return False
             if result.violation is not None:
-                return
+                return True
             if len(self._visited) > self._states_max:
                 raise RuntimeError(f"more than {self._states_max} states")
             result.depth += bool(next_level)
             level = next_level
+        return True
 
     def _expand(self, marked: Known, next_level: list[Known]) -> None:
         """Visit the successors of a state; the first that is bad ends it."""
@@ -229,7 +250,7 @@ class _Search:
                 continue
             self._passed.add(fingerprint)
             way = self._whole_step(each)
-            wrong, bad = self._first_wrong(way)
+            wrong, bad = self._first_wrong(way, begins_well=self._begins_well)
             if wrong is not None:
                 self._stop(wrong, step.fingerprint, bad)
                 return
@@ -241,11 +262,12 @@ class _Search:
             self._visited[fingerprint] = step.fingerprint
             next_level.append((after, fingerprint))
 
-    def _first_wrong(self, way: list[Found]) -> tuple[str | None, list[Found]]:
-        """Return what is wrong first on a way, and the way up to there."""
+    def _first_wrong(self, way: list[Found], *, begins_well: bool = False) -> tuple[str | None, list[Found]]:
+        """Return what is wrong first on a way, and the way up to there; `begins_well`: nothing is wrong before it."""
         for number, (world, move, _) in enumerate(way, 1):
-            self._result.probes.update(move.probes)
-            wrong = move.breach or self._checker.broken(world)
+            if move.probes:
+                self._result.probes.update(move.probes)
+            wrong = move.breach or self._checker.broken(world, move if begins_well or number > 1 else None)
             if wrong is not None:
                 return wrong, way[:number]
         return None, way
@@ -266,7 +288,7 @@ class _Search:
         self._result.violation, self._result.trace = wrong, (*way, *last)
 
     def _whole_step(self, found: Found) -> list[Found]:
-        return _whole_step(found, self._choice)
+        return whole_step(found, self._choice)
 
     def _after(self, world: World) -> World:
         """Return the state after the steps that are taken at once."""
@@ -294,13 +316,13 @@ def way_to(
     assert fingerprints.pop() == fingerprint_of(world)
     while fingerprints:
         fingerprint = fingerprints.pop()
-        steps = (_whole_step(each, choice) for each in space.successors(world)[0])
+        steps = (whole_step(each, choice) for each in space.successors(world)[0])
         step = next(step for step in steps if fingerprint_of(step[-1][0]) == fingerprint)
         way += step
         world = step[-1][0]
     return tuple(way)
 
 
-def _whole_step(found: Found, choice: Ample | None) -> list[Found]:
+def whole_step(found: Found, choice: Ample | None) -> list[Found]:
     """Return a move with the steps that are taken at once after it."""
     return [found] if choice is None else [found, *choice.settle(found[0])[1]]

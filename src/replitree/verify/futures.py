@@ -95,14 +95,14 @@ class Futures:
         """
         if not self._is_monotone:
             tree, memory, pulls = ANYTHING, ANYTHING, True
-        key = (seat, place, tree, self._stand(memory), pulls, doubts, runs)
+        key = (seat, place, tree, self.stand(memory), pulls, doubts, runs)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._work_out(*key)
         return found
 
-    def _stand(self, memory: int) -> int:
-        """Return the number of what a memory says about where its process stands."""
+    def stand(self, memory: int) -> int:
+        """Return the number of what a memory says about where its process stands: all that is looked at of it here."""
         found = self._stands.get(memory)
         if found is None:
             value = self._space.memories[memory]
@@ -114,10 +114,28 @@ class Futures:
 
     def have_changed(self) -> bool:
         """Look at the ways that are known by now; return whether anything that was told before would be told otherwise."""
-        before, self._known = self._known, {}
-        self._own.clear()
-        self._known = {key: self._work_out(*key) for key in before}
-        return self._known != before
+        grown, self._space.grown = self._space.grown, set()
+        for place in grown:
+            for seat in range(len(self._space.model.seats)):
+                self._own.pop((seat, place), None)
+        before = self._before(grown)
+        if any(self._work_out(*key) != told for key, told in self._known.items() if key[1] in before):
+            self._known.clear()
+            return True
+        return False
+
+    def _before(self, places: set[int]) -> set[int]:
+        """Return the places from which there is a way to one of some places, and these."""
+        back: dict[int, list[int]] = {}
+        for place, ways in self._space.ways.items():
+            for _, after in ways:
+                back.setdefault(after, []).append(place)
+        met, left = {*places}, [*places]
+        while left:
+            new = [place for place in back.get(left.pop(), ()) if place not in met]
+            met.update(new)
+            left += new
+        return met
 
     def own(self, seat: int, place: int) -> Future:
         """Return what the step at a place, with those joined to it, reads and writes."""

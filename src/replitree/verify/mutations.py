@@ -48,7 +48,7 @@ from replitree.protocol.pull import load
 from replitree.protocol.start import list_idle_staging, sweep_staging
 from replitree.verify import life
 from replitree.verify.kernel import Stage as StageFunction
-from replitree.verify.life import BeginLoad, Quieten, Stop, TakeOver, Then
+from replitree.verify.life import BeginLoad, Quieten, TakeOver, Then
 
 Asked: TypeAlias = Generator[Any, Any, Any]
 """What is asked instead of one effect; returns the outcome that the procedure hears."""
@@ -162,10 +162,9 @@ def listing_last(replica: Replica, me: bytes) -> life.Stage:
     known: Epoch | None = yield CurrentEpoch()
     outcome = yield from (activate(replica, me) if known is None else renew_epoch(replica, me, None))
     if not isinstance(outcome, Activated):
-        yield Stop()
-        return None
+        return Then(life.become_active, (replica, me))
     idle = yield from list_idle_staging()
-    return Then(life.catch_up_with_log, (replica, me, outcome.epoch, idle))
+    return Then(life.take_stand, (replica, me, outcome.epoch, idle))
 
 
 def content_with_known(replica: Replica, me: bytes) -> life.Stage:
@@ -175,9 +174,8 @@ def content_with_known(replica: Replica, me: bytes) -> life.Stage:
     known: Epoch | None = yield CurrentEpoch()
     outcome = yield from (activate(replica, me) if known is None else renew_epoch(replica, me, known))
     if not isinstance(outcome, Activated):
-        yield Stop()
-        return None
-    return Then(life.catch_up_with_log, (replica, me, outcome.epoch, idle))
+        return Then(life.become_active, (replica, me))
+    return Then(life.take_stand, (replica, me, outcome.epoch, idle))
 
 
 # --- insert -----------------------------------------------------------------------------------------------------------------

@@ -76,6 +76,9 @@ class Space:
 
     Attributes
     ----------
+    ways, joined, grown
+        The ways from place to place that were met, each with its outcome; what was joined to the step at a place; the places of
+        which more is known since somebody has looked.
     met
         The footprints that were met since somebody has looked; None: nobody looks.
     """
@@ -96,6 +99,8 @@ class Space:
         self.replies.number(None)
         self._steps = Steps(self.kernel, reduce)
         self._faults = [faults_of(model, name) for name, _ in model.seats]
+        self._is_losing, self._is_still = model.is_losing, model.is_still
+        self._is_apart = not (model.is_dropping or model.is_hopeless or model.is_losing)
         self._stale = Fault.STALE.cost if model.faults.get(Fault.STALE) else 0
         self._crashes = [
             Move(name, "crash", seat, Fault.CRASH.cost, probes=("crash",)) for seat, (name, _) in enumerate(model.seats)
@@ -111,6 +116,7 @@ class Space:
         self._deaths: dict[tuple[int, ...], tuple[tuple[tuple[int, int], ...], int]] = {}
         self.ways: dict[int, dict[tuple[Any, int], None]] = {}
         self.joined: dict[int, dict[Any, None]] = {}
+        self.grown: set[int] = set()
         self.met: list[Met] | None = None
         self._lay_out()
         self.fingerprints = Fingerprints(Summands(position) for position in range(self.size))
@@ -138,6 +144,7 @@ class Space:
                 position += 1
             self.thread_at.append(slice(begin, position))
             self.threads_of.append(slice(first_thread, len(self.threads)))
+        self._rows = [(each.position, each.memory, each.parts, each.known, each.alone, each) for each in self.threads]
         self.size = position
 
     def beginning(self, thread: Thread, incarnation: int, *, is_there: bool = True) -> int:
@@ -159,17 +166,18 @@ class Space:
         world = step.world
         left, in_flight = world[LEFT], world[FLIGHT]
         quiet = True
-        for thread in self.threads:
-            place = world[thread.position]
+        alone_of, footprints, alone_footprints = self._alone, self._footprints, self._alone_footprints
+        for position, memory, parts, known, alone, thread in self._rows:
+            place = world[position]
             if place == END:
                 continue
             try:  # as in `moves`, without a call
-                if in_flight or not self._alone[world[thread.memory]]:
-                    moves = thread.known[thread.parts[self._footprints[place]](world)]
+                if in_flight or not alone_of[world[memory]]:
+                    moves = known[parts[footprints[place]](world)]
                 else:
-                    moves = thread.alone[thread.parts[self._alone_footprints[place]](world)]
+                    moves = alone[parts[alone_footprints[place]](world)]
             except (IndexError, KeyError):
-                moves = self._new_moves(thread, world, place, world[thread.memory])
+                moves = self._new_moves(thread, world, place, world[memory])
             if moves and self._follow(step, moves):
                 quiet = False
         if left:
@@ -426,7 +434,7 @@ class Space:
     def _new_moves(self, thread: Thread, world: World, place: int, memory: int) -> tuple[Move, ...]:
         while place >= len(self._footprints):
             effect = self.kernel.effect(len(self._footprints))
-            self._footprints.append(footprint_of(effect, loses=self.model.is_losing))
+            self._footprints.append(footprint_of(effect, loses=self._is_losing))
             self._alone_footprints.append(WHEN_ALONE.get(self._footprints[-1], ALONE))
         while memory >= len(self._alone):
             self._alone.append(self._is_alone(len(self._alone)))
@@ -469,18 +477,26 @@ class Space:
         memory, view = memories[seat], world[self.view_at[thread.seat]]
         here = Here(
             model.replica(replica), me_of(seat, memory.incarnation), memory, disks[replica], self.trees[world[TREE]], disks,
-            model.partitions, replica not in model.fetchers, bool(model.candidates), model.is_losing,
+            model.partitions, replica not in model.fetchers, bool(model.candidates), self._is_losing,
         )  # fmt: skip
         scene = Scene(
-            here, None if view == PRESENT else self.trees[view], memories, self._faults[thread.seat], model.is_still,
-            not (model.is_dropping or model.is_hopeless or model.is_losing),
+            here, None if view == PRESENT else self.trees[view], memories, self._faults[thread.seat], self._is_still,
+            self._is_apart,
             {request: self.replies[world[at]] for request, at in self.answer_at.items()},
         )  # fmt: skip
         place = world[thread.position]
         for ending in self._steps.endings(thread.kind, place, scene, alone=alone):
-            self.ways.setdefault(place, {})[ending.turns[0].outcome, ending.place] = None
-            self.joined.setdefault(place, {}).update(dict.fromkeys(turn.effect for turn in ending.turns[1:]))
+            self._note(place, ending)
             yield self._move(thread, scene, ending, world)
+
+    def _note(self, place: int, ending: Ending) -> None:
+        """Note a way from a place."""
+        ways, joined = self.ways.setdefault(place, {}), self.joined.setdefault(place, {})
+        known = len(ways) + len(joined)
+        ways[ending.turns[0].outcome, ending.place] = None
+        joined.update(dict.fromkeys(turn.effect for turn in ending.turns[1:]))
+        if len(ways) + len(joined) > known:
+            self.grown.add(place)
 
     def _move(self, thread: Thread, scene: Scene, ending: Ending, world: World) -> Move:
         """Write a step down as changes of a state."""

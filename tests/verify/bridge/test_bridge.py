@@ -60,6 +60,10 @@ ACTIONS = {
 REPLICATED = {"Insert", "Mutate", "Drop", "Bring", "LetGo", "Execute", "Mark", "Recover"}
 """Of one insert by itself a merge has one source, like a mutation; no part breaks in a simulation."""
 
+QUORUMS = {"Insert", "Execute", "Count", "Settle", "Acknowledge"}
+GIVEN_UP = {"Fail", "Refuse"}
+"""Of inserts with a quorum, each by itself: none is followed beyond its end."""
+
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_every_step_of_a_model_has_a_way(name: str) -> None:
@@ -94,7 +98,19 @@ def test_a_mutant_takes_a_step_that_has_no_way_after_many_states(name: str, muta
 def test_simulated_runs_take_every_action() -> None:
     found = bridge_seeds(0, 5)
     assert (found.violations, found.undecided) == ([], "")
-    assert set(found.taken) == ACTIONS | {f"replication {action}" for action in REPLICATED}
+    of_inserts = {f"replication {action}" for action in REPLICATED} | {f"quorum {action}" for action in QUORUMS}
+    assert set(found.taken) == ACTIONS | of_inserts
+
+
+def test_a_replica_that_counts_before_it_has_the_part_has_no_way_in_a_simulated_run() -> None:
+    (violation,) = bridge_seeds(3, 4, "counted-at-pull").violations
+    assert "mended/quorum-queues has no way from [insert 0 of 3; " in violation["what"]
+
+
+def test_a_simulated_insert_that_is_given_up_is_refused() -> None:
+    found = bridge_seeds(7, 8)
+    assert (found.violations, found.undecided) == ([], "")
+    assert {f"quorum {action}" for action in GIVEN_UP} <= set(found.taken)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,7 @@ MUTANTS_SLOWLY = {
 LARGE = 30_000
 """Models with more states are followed at night; most mutants of what they are about, and smaller models, more often."""
 
-FOLLOWED = [name for name, model in MODELS.items() if not (why_not_followed(model, "replication") or model.ample)]
-"""Where steps are left out that nothing else can meet (`Model.ample`), a run is followed that the others have, too."""
+FOLLOWED = [name for name, model in MODELS.items() if not why_not_followed(model, "replication")]
 
 
 def _by_size(name: str) -> object:

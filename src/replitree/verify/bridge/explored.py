@@ -9,12 +9,13 @@ from collections.abc import Mapping as Named
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from replitree.verify.ample import Ample
 from replitree.verify.bridge.mapping import Follower, Mapping, NoState
-from replitree.verify.explore import way_to
+from replitree.verify.explore import way_to, whole_step
 from replitree.verify.initial import first_world
 from replitree.verify.kernel import Stage
 from replitree.verify.model import TABLE, Model
-from replitree.verify.moves import TREE, Found, World
+from replitree.verify.moves import TREE, Expansion, Found, World
 from replitree.verify.reading import Shown, ShowRows, Told
 from replitree.verify.space import Space
 
@@ -101,6 +102,9 @@ def wrong_step(follower: Follower, before: Any, after: Any) -> str | None:
 def follow_model(model: Model, mapping: Mapping, stages: Named[str, Stage] | None = None) -> Followed:
     """Explore a model up to the first change of coordination that the mapping has no way for.
 
+    Where steps are taken at once that nothing else can meet (`Model.ample`), coordination changes as without: such a step
+    does not change it, and those that do keep their order.  A client is told earlier, which asks for more.
+
     Parameters
     ----------
     stages
@@ -112,29 +116,79 @@ def follow_model(model: Model, mapping: Mapping, stages: Named[str, Stage] | Non
         A search for a way has reached its limit.
     """
     space = Space(model, stages)
-    result = Followed(space, Follower(mapping, len(model.replicas)))
-    first = first_world(space)
-    broken = result.follower.broken(result.outline(result.seen(first)))
-    assert not broken, f"{model.name} begins where {broken} does not hold"
-    visited, level = {space.fingerprints.of(first): 0}, [first]
-    while level and result.wrong is None:
-        level = _next_level(result, level, visited)
-    result.states = len(visited)
-    return result
+    choice, follower = Ample(space) if model.ample else None, Follower(mapping, len(model.replicas))
+    while True:
+        result = Followed(space, follower)
+        if _Walk(result, choice).is_whole():
+            return result
 
 
-def _next_level(result: Followed, level: list[World], visited: dict[int, int]) -> list[World]:
-    found: list[World] = []
-    for world in level:
-        fingerprint = result.space.fingerprints.of(world)
-        for each in result.space.successors(world)[0]:
-            after, move, _ = each
-            result.wrong = result.judge(world, each)
-            if result.wrong is not None:
-                result.trace = (*way_to(result.space, visited, fingerprint), each)
-                return []
-            after_fingerprint = result.space.fingerprints.of(after)
-            if after_fingerprint not in visited and move.breach is None:
-                visited[after_fingerprint] = fingerprint
-                found.append(after)
-    return found
+class _Walk:
+    """One walk through all states of a model.
+
+    Parameters
+    ----------
+    result
+        What it finds.
+    choice
+        Which steps are taken at once; None: every state is visited.
+    """
+
+    def __init__(self, result: Followed, choice: Ample | None) -> None:
+        self._result = result
+        self._space = result.space
+        self._choice = choice
+        self._fingerprint = result.space.fingerprints.of
+        self._visited: dict[int, int] = {}
+        self._passed: set[int] = set()
+
+    def is_whole(self) -> bool:
+        """Go through all of them, or until the first step that is wrong; return whether that counts (`Ample.is_outdated`)."""
+        result, first = self._result, first_world(self._space)
+        broken = result.follower.broken(result.outline(result.seen(first)))
+        assert not broken, f"{self._space.model.name} begins where {broken} does not hold"
+        begun, taken = (first, []) if self._choice is None else self._choice.settle(first)
+        result.wrong, result.trace = self._first_wrong(first, taken)
+        self._visited[self._fingerprint(begun)] = 0
+        level = [begun]
+        while level and result.wrong is None:
+            level = self._next_level(level)
+            if self._is_outdated(is_over=not level):
+                return False
+        result.states = len(self._visited)
+        return True
+
+    def _is_outdated(self, *, is_over: bool) -> bool:
+        return self._choice is not None and self._choice.is_outdated(len(self._visited), is_over=is_over)
+
+    def _next_level(self, level: list[World]) -> list[World]:
+        """Return the states after these that are new; none when a step is wrong."""
+        result, found = self._result, list[World]()
+        for world in level:
+            step = Expansion(world, self._fingerprint(world), (), set())
+            self._space.expand(step)
+            for each, passed in zip(step.found, step.fingerprints, strict=True):
+                way = [each] if passed in self._passed else whole_step(each, self._choice)
+                result.wrong, bad = self._first_wrong(world, way)
+                if result.wrong is not None:
+                    result.trace = (*way_to(self._space, self._visited, step.fingerprint, self._choice), *bad)
+                    return []
+                if passed not in self._passed and each[1].breach is None:
+                    self._passed.add(passed)
+                    self._visit(way[-1][0], step.fingerprint, found)
+        return found
+
+    def _visit(self, world: World, before: int, found: list[World]) -> None:
+        fingerprint = self._fingerprint(world)
+        if fingerprint not in self._visited:
+            self._visited[fingerprint] = before
+            found.append(world)
+
+    def _first_wrong(self, world: World, way: list[Found]) -> tuple[str | None, tuple[Found, ...]]:
+        """Return what is wrong first on a way from a state, and the way up to there."""
+        for number, each in enumerate(way, 1):
+            wrong = self._result.judge(world, each)
+            if wrong is not None:
+                return wrong, tuple(way[:number])
+            world = each[0]
+        return None, ()

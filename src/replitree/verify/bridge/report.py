@@ -33,13 +33,13 @@ from replitree.verify.mutants import MUTANTS
 from replitree.verify.packed.quorum_queues import RECORDS_MAX
 from replitree.verify.trace import trace_of
 
-NOT_FOLLOWED = "a replica is declared good by hand, the table is restored, or its log goes on below a second parent"
+NOT_FOLLOWED = "the table is restored, a replica is declared good by hand, or its log goes on below a second parent"
 NOT_QUORUM = "the mapping onto quorums is for up to 3 inserts and replicas, and nothing is dropped or declared lost"
 
 MAPPINGS = {mapping.name: mapping for mapping in (CLEANING, REPLICATION, QUORUM)}
 """What a model can be mapped onto.
 
-Simulated runs are followed on cleaning and replication, traces of a cluster on all three, recorded runs on cleaning alone.
+Simulated runs and traces of a cluster are followed on all three, recorded runs on cleaning alone.
 """
 
 
@@ -93,8 +93,8 @@ def _stages(mutant: str | None) -> Mapping[str, Stage] | None:
 
 def why_not_followed(model: Model, onto: str) -> str:
     """Return why a model can't be followed by a mapping, "" if it can."""
-    rolls = any(duty.name == "roll" for duty in model.duties) and onto != REPLICATION.name
-    if model.is_hopeless or model.forgiven or rolls:
+    rolls = any(duty.name == "roll" for duty in model.duties)
+    if model.is_hopeless or ((model.forgiven or rolls) and onto != REPLICATION.name):
         return NOT_FOLLOWED
     return "" if onto != QUORUM.name or _has_only_quorums(model) else NOT_QUORUM
 
@@ -156,7 +156,7 @@ def bridge_seeds(
     """
     if record is not None and end - first != 1:
         raise BadInput("--record takes one run, such as --seeds 7:8")
-    onto = f"{CLEANING.model.name} and {REPLICATION.model.name}"
+    onto = f"{CLEANING.model.name}, {REPLICATION.model.name} and {QUORUM.model.name}"
     result, begun = Bridged("simulation", onto, mutant), time.perf_counter()
     try:
         with nullcontext() if record is None else record.open("wb") as file:

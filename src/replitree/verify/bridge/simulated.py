@@ -1,6 +1,7 @@
 """Follow simulated runs: every change of coordination, from the first one to the last.
 
-The whole run is followed on log cleaning, and each insert by itself on replication (`lives`).
+The whole run is followed on log cleaning, and each insert by itself on replication (`lives`) and on quorum inserts (`single`),
+with what clients hear of it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from collections.abc import Mapping as Named
 from dataclasses import dataclass
 from typing import Any
 
+from replitree.coordination.trace import Told as ToldOfInsert
 from replitree.coordination.tree import Tree
+from replitree.protocol.effects import Duplicate, Failed, Inserted
 from replitree.verify.bridge.explored import wrong_step
 from replitree.verify.bridge.lives import Lives
 from replitree.verify.bridge.mapping import Follower, Mapping
+from replitree.verify.bridge.single import Inserts
 from replitree.verify.kernel import Stage
 from replitree.verify.model import TABLE
+from replitree.verify.reading import Told
 from replitree.verify.simulate import Run, Simulation
-from replitree.verify.simulation.observer import Violated
+from replitree.verify.simulation.observer import Observer, Violated
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,13 @@ def follow_seed(
     simulation = Simulation(seed, stages, hours)
     names = simulation.names_at_most
     follower, outlines, on_outline = Follower(mapping, len(names)), 0, watch(names)
-    lives = Lives.of(TABLE, names)
+    lives, inserts = Lives.of(TABLE, names), Inserts.of(TABLE, names)
     last: Any = None
 
     def changed(tree: Tree) -> None:
         nonlocal last, outlines
-        outline, wrong = mapping.outline_of(tree, TABLE, names), lives.look(tree)
+        inserts.read_log(tree)
+        outline, wrong = mapping.outline_of(tree, TABLE, names), lives.look(tree) or inserts.look(tree)
         if outline != last:
             wrong = wrong if last is None else wrong_step(follower, last, outline) or wrong
             last, outlines = outline, outlines + 1
@@ -81,4 +87,22 @@ def follow_seed(
 
     changed(simulation.observer.tree)
     simulation.observer.on_change = changed
-    return FollowedRun(simulation.run(), (follower, lives.follower), outlines)
+    _let_hear(simulation.observer, inserts)
+    return FollowedRun(simulation.run(), (follower, lives.follower, inserts.follower), outlines)
+
+
+def _let_hear(observer: Observer, inserts: Inserts) -> None:
+    """Let the inserts be followed with what their clients hear."""
+    pass_on = observer.on_answer
+
+    def heard(request: int, told: Told) -> None:
+        wrong, index = None, observer.index_of(request)
+        if isinstance(told, Inserted | Duplicate) and told.index is not None and request in observer.tokens:
+            wrong = inserts.hear(ToldOfInsert(TABLE.path, 0, told.index, told.settled))
+        elif isinstance(told, Failed) and request in observer.tokens and index is not None:
+            wrong = inserts.refuse(index)
+        if wrong is not None:
+            raise Violated(wrong)
+        pass_on(request, told)
+
+    observer.on_answer = heard

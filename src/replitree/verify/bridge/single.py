@@ -1,4 +1,4 @@
-"""Follow each insert of a replayed run by itself, on the packed model of quorum inserts.
+"""Follow each insert of a long run by itself, on the packed model of quorum inserts.
 
 An insert is looked at after each commit as long as it is open, when it ends, and when a client hears of it.
 """
@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from replitree.coordination.trace import Told
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
 from replitree.protocol import layout
-from replitree.protocol.entries import GetEntry, SettleEntry, Verdict, quorum_of
+from replitree.protocol.effects import LogIndex
+from replitree.protocol.entries import FailEntry, GetEntry, SettleEntry, Verdict, decode_entry, quorum_of
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.log import next_index
 from replitree.protocol.quorum import decode_quorum
 from replitree.verify.bridge.explored import wrong_step
 from replitree.verify.bridge.mapping import Follower
 from replitree.verify.bridge.quorum import QUORUM, Quorum, Quorums, held
 from replitree.verify.history import Log
-
-NEEDED_MAX = 3
+from replitree.verify.packed.quorum_queues import NEEDED_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Inserts:
     table: Table
     names: tuple[str, ...]
     follower: Follower
+    _end: LogIndex = LogIndex(0)  # noqa: RUF009 - a number
     _all: dict[int, One] = field(default_factory=dict)
     _due: set[int] = field(default_factory=set)
     _before: dict[int, One | None] = field(default_factory=dict)
@@ -101,6 +105,16 @@ class Inserts:
             self._put(verdict.index, replace(one, end=verdict, ended_at=index))
             self._due.add(verdict.index)
 
+    def read_log(self, tree: Tree) -> None:
+        """Take note of what the log has more than at the last time."""
+        while (node := tree.get(path := layout.log_entry(self.table, self._end))) is not None:
+            entry = decode_entry(node.value, path)
+            if isinstance(entry, GetEntry):
+                self.begin(self._end, entry)
+            elif isinstance(entry, SettleEntry | FailEntry):
+                self.end(self._end, entry)
+            self._end = next_index(self._end, entry)
+
     def look(self, tree: Tree) -> str | None:
         """Look at the inserts that are open or have just ended; return what is wrong with one."""
         for index in sorted(self._due):
@@ -121,17 +135,24 @@ class Inserts:
             return f"TRACE: a client heard that its insert is at {told.index}, and no trace has an insert there"
         if told.settled is not None and told.settled != one.ended_at:
             return f"TRACE: a client heard that {told.index} was settled at {told.settled}; no trace has that there"
-        insert = one.seen.inserts[0]
-        here = _with(one.seen, Quorum(insert.index, (), insert.needed, insert.is_settled, 0, is_acked=True))
+        return self._tell(told.index, one, is_acked=True)
+
+    def refuse(self, index: int) -> str | None:
+        """Look at an insert of which a client hears that it has failed; return what is wrong with that."""
+        return self._tell(index, self._all[index], is_refused=True)
+
+    def _tell(self, index: int, one: One, **heard: bool) -> str | None:
+        (insert,) = one.seen.inserts
+        here = Quorums((msgspec.structs.replace(insert, **heard),), one.seen.has, one.seen.counts)
         wrong = wrong_step(self.follower, one.seen, here)
-        self._put(told.index, replace(one, seen=here))
+        self._put(index, replace(one, seen=here))
         return wrong
 
     def _outline(self, tree: Tree, index: int, one: One) -> Quorums:
         log, entry = Log(tree, self.table), one.entry
         is_settled = None if one.is_open else not (one.end is not None and not isinstance(one.end, SettleEntry))
-        is_acked = bool(one.seen.inserts and one.seen.inserts[0].is_acked)
-        insert = Quorum(index, (), quorum_of(entry) or 1, is_settled, 0, is_acked)
+        heard = [(insert.is_acked, insert.is_refused) for insert in one.seen.inserts] or [(False, False)]
+        insert = Quorum(index, (), quorum_of(entry) or 1, is_settled, 0, *heard[0])
         has = tuple(held(log, Replica(self.table, name), [(index, entry)]) for name in self.names)
         if one.is_open:  # what a drop takes away meanwhile, its holders had
             has = tuple(here | before for here, before in zip(has, one.seen.has, strict=True))
@@ -146,7 +167,3 @@ class Inserts:
         if node is not None:
             return decode_quorum(node.value, one.entry.insert).replicas
         return () if quorum_of(one.entry) else (one.entry.replica,)
-
-
-def _with(quorums: Quorums, insert: Quorum) -> Quorums:
-    return Quorums((insert,), quorums.has, quorums.counts)

@@ -1,9 +1,10 @@
 """Everything at once, as large as the budget allows.
 
 The models `together…` have three replicas, an insert with a quorum of two, another insert, a merge of both, a linearizable
-and a sequential read, and one fault each.  In `together_faults` a crash, an end of a session and a lagging view meet at one
-replica, the one that executes and reads, whose client reads sequentially and then linearizably; in `together_crash_lag` the
-merge meets two of them.  The merge with all three is too large, also with ample steps.
+and a sequential read, and one fault each.  In `together_merge_faults` everything is in one model: the merge, a crash, an end of
+a session and a lagging view at one replica, the one that executes and reads, whose client reads sequentially and then
+linearizably.  Nobody gives the open insert up there; that he may, with all three faults, is in `together_faults`, without the
+merge, and in `together_crash_lag`, without the end of the session.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ STRICT_AFTER = Read("r2", 12, "linearizable", (11,))
 MERGE = (Proposal("r1", ("all_0_0_0", "all_1_1_0")),)
 READ = ("linearizable read", "sequential read")
 ENDS = ("quorum reached", "quorum given up")
+ALL_AT_R2 = ((Fault.CRASH, "r2"), (Fault.EXPIRY, "r2"), (Fault.STALE, "r2"))
 
 
 def _together(name: str, what: str, faults: dict[Fault, int], *probes: str, **more: Any) -> Model:
     """Return a model of three replicas in which r1 has taken both inserts, and r2 has still to execute the open one."""
-    asked: dict[str, Any] = {"merges": MERGE, "reads": (SEQUENTIAL, STRICT), **more}
+    asked: dict[str, Any] = {"merges": MERGE, "reads": (SEQUENTIAL, STRICT), "resting": ("r1",), **more}
+    ends = ENDS if "r1 ins 1" not in asked["resting"] else ENDS[:1]
     return Model(
         name,
         f"an insert that needs two of three replicas, another one, {what}",
@@ -37,8 +40,7 @@ def _together(name: str, what: str, faults: dict[Fault, int], *probes: str, **mo
         workers=BOTH,
         started=("r1", "r2", "r3"),
         prelude=("r1 ins 3", *BOTH, "open r1 ins 1", "r1", "r2 pull"),
-        resting=("r1",),
-        probes=(*ENDS, *probes),
+        probes=(*ends, *probes),
         ample=True,
         **asked,
     )
@@ -130,7 +132,17 @@ MODELS = (
         *(*READ, "crash", "stale read", "session changed under a read"),
         merges=(),
         reads=(SEQUENTIAL, STRICT_AFTER),
-        struck=((Fault.CRASH, "r2"), (Fault.EXPIRY, "r2"), (Fault.STALE, "r2")),
+        struck=ALL_AT_R2,
+        nightly=True,
+    ),
+    _together(
+        "together_merge_faults",
+        "a merge, a sequential and then a linearizable read; nobody waits for the insert; all faults at the replica that reads",
+        {Fault.CRASH: 1, Fault.EXPIRY: 1, Fault.STALE: 1},
+        *(*READ, "merged", "crash", "stale read", "session changed under a read"),
+        reads=(SEQUENTIAL, STRICT_AFTER),
+        resting=("r1", "r1 ins 1"),
+        struck=ALL_AT_R2,
         nightly=True,
     ),
 )

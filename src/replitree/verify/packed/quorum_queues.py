@@ -9,8 +9,8 @@ that.  Who asks for a read wants what was acknowledged by then.
 
 Sessions are not here: whoever is away does nothing, and nobody goes by who is there.
 
-Fields: of each insert how many replicas it needs (2 bits, 0: there is none), whether it was settled or has failed, its place
-in the line of the ends (2), whether its client has heard that it is in the table or that it failed (8 bits of each of three);
+Fields: of each insert how many replicas it needs (3 bits, 0: there is none), whether it was settled or has failed, its place
+in the line of the ends (2), whether its client has heard that it is in the table or that it failed (9 bits of each of three);
 what reads have shown (3), what the client of the last read had asked for (3), what that showed (3), whether it is done; then 6
 bits of each replica: the inserts that it has (3), those for which it counts (3).
 """
@@ -48,9 +48,9 @@ ACTIONS = (
 )  # fmt: skip
 INSERT, EXECUTE, COUNT, SETTLE, FAIL, DROP, ACKNOWLEDGE, REFUSE, ASK, READ, TERMINATE = range(11)
 
-RECORDS_MAX, RECORD = 3, 8
-NEED, SETTLED, FAILED, RANK, ACKED, REFUSED = 0, 2, 3, 4, 6, 7
-SHOWN, ASKED, LAST, DONE, LOW, BLOCK = 24, 27, 30, 1 << 33, 34, 6
+RECORDS_MAX, RECORD, NEEDED_MAX = 3, 9, 7
+NEED, SETTLED, FAILED, RANK, ACKED, REFUSED = 0, 3, 4, 5, 7, 8
+SHOWN, ASKED, LAST, DONE, LOW, BLOCK = 27, 30, 33, 1 << 36, 37, 6
 HAS, COUNTS = 0, 3
 
 
@@ -66,7 +66,7 @@ def with_block(state: int, replica: int, block: int) -> int:
 
 def need(state: int, record: int) -> int:
     """Return how many replicas an insert needs; 0: there is none."""
-    return get(state, record * RECORD + NEED, 2)
+    return get(state, record * RECORD + NEED, 3)
 
 
 def is_(state: int, record: int, bit: int) -> int:
@@ -141,7 +141,7 @@ def inserted(state: int, limits: QuorumQueueLimits, record: int, out: Words, by:
     """Write an insert by each replica; one that needs its writer only is settled by itself."""
     for replica in range(limits.replicas):
         for needed in range(1, limits.quorum + 1):
-            new = put(state, record * RECORD + NEED, 2, needed)
+            new = put(state, record * RECORD + NEED, 3, needed)
             if needed == 1:
                 new = ended(new, record, SETTLED)
             bits = 1 << (HAS + record) | 1 << (COUNTS + record)

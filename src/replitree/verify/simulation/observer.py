@@ -233,6 +233,10 @@ class Observer:
         if quorum:
             self.quorums[request] = quorum
 
+    def index_of(self, request: int) -> int | None:
+        """Return where the log has what was asked for; None where it does not."""
+        return self._at.get(request)
+
     def not_taken(self, request: int) -> None:
         """Forget a request that no replica takes: in a long run there are a great many."""
         del self.tokens[request], self._inserts[request]
