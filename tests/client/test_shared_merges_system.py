@@ -1,0 +1,149 @@
+"""Merges on an object store with real processes, of which the one that merges is paused or killed in the middle of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from replitree.client import Table
+from replitree.client.cluster import LocalCluster
+from replitree.errors import ReplitreeError
+from replitree.protocol import layout
+from replitree.protocol.effects import Get
+from replitree.storage.objects import open_store
+from tests.client.test_shared_system import Shares
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.system
+
+SETTINGS = {
+    "old_parts_lifetime_s": 0.5,
+    "shared_cache_bytes": 0,
+    "session_timeout_s": 4.0,
+    "merge_memory_bytes": 8 << 20,
+    "fetch_wait_s": 600.0,
+    "part_bytes_max": 1,
+}
+"""Small windows make merges slow; who waits would wait for ten minutes without the mark; nothing is merged unasked."""
+
+ROWS, PARTS, TRIES = 300_000, 4, 5
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), 3, durable=False, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+def batch(number: int) -> pa.Table:
+    """Rows whose keys lie between those of all other batches."""
+    keys = np.arange(ROWS, dtype=np.int64) * 64 + number
+    noise = np.random.default_rng(number).integers(0, 1 << 62, (2, ROWS))
+    return pa.table({"k": keys, "a": noise[0], "b": pa.array(noise[1].astype(str))})
+
+
+class Merging:
+    """A table that is merged on request, and who does it."""
+
+    def __init__(self, cluster: LocalCluster, table: Table, shares: Shares) -> None:
+        self.cluster, self.table, self.shares = cluster, table, shares
+        self.inserted = 0
+
+    def fill(self) -> None:
+        for _ in range(PARTS):
+            self.table.insert(batch(self.inserted))
+            self.inserted += 1
+
+    def begin(self) -> threading.Thread:
+        """Ask for a merge of everything."""
+
+        def ask() -> None:
+            with suppress(ReplitreeError):
+                self.table.optimize(final=True)
+
+        asked = threading.Thread(target=ask)
+        asked.start()
+        return asked
+
+    def mark(self) -> tuple[str, str] | None:
+        """The result that is being made, and who makes it."""
+        place = self.shares._place  # noqa: SLF001
+        for result in self.shares.children(layout.all_merged(place)):
+            node = self.shares._session.perform(Get(layout.merged(place, result)))  # noqa: SLF001
+            if node is not None:
+                return result, node.value.decode().partition("~")[0]
+        return None
+
+    def catch(self, signal_number: int) -> tuple[str, str]:
+        """Send who merges a signal in the middle of it; return the result and the replica."""
+        for _ in range(TRIES):
+            self.fill()
+            asked = self.begin()
+            wait_for(lambda: self.mark() is not None, "somebody merges", 60.0)
+            found = self.mark()
+            if found is not None:
+                pid = next(each.pid for each in self.cluster.processes if each.name == found[1])
+                os.kill(pid, signal_number)
+                if self.mark() == found:
+                    return found
+                os.kill(pid, signal.SIGCONT)
+            asked.join(120.0)
+        raise AssertionError(f"all of {TRIES} merges were too fast")
+
+    def holders(self, result: str) -> set[str]:
+        """Who has registered a result, or what has become of it since."""
+        place = self.shares._place  # noqa: SLF001
+        return {
+            name
+            for name in self.cluster.names
+            if result in self.shares.children(f"{layout.replicas(place)}/{name}/parts")
+        }
+
+    def check(self) -> None:
+        """Everybody has every row once, and the store has exactly what is referred to."""
+        self.shares.wait_settled()
+        for name in self.cluster.names:
+            keys = self.table.replica(name).to_arrow(level="linearizable", columns=["k"])["k"].to_numpy()
+            assert len(keys) == self.inserted * ROWS
+            assert len(np.unique(keys)) == len(keys)
+
+
+@pytest.fixture
+def merging(running: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Merging]:
+    name, url = f"merging_{abs(hash(request.node.name)) % 1000}", f"file://{tmp_path}/objects"
+    table = running.create_table(name, "k bigint, a bigint, b string", order_by="k", storage=url, wait_replicas=3)
+    shares = Shares(running, table, open_store(url))
+    yield Merging(running, table, shares)
+    running.drop_table(name)
+    shares.close()
+
+
+def test_who_merges_is_paused_for_longer_than_its_session(merging: Merging) -> None:
+    result, slow = merging.catch(signal.SIGSTOP)
+    pid = next(each.pid for each in merging.cluster.processes if each.name == slow)
+    try:
+        wait_for(lambda: len(merging.holders(result)) == 2, "the others have merged it", 90.0)
+        assert slow not in merging.holders(result)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: merging.holders(result) == set(merging.cluster.names), "the slow one has it, too", 60.0)
+    merging.check()
+    assert len(merging.shares.stored()) == 1
+
+
+def test_who_merges_is_killed(merging: Merging) -> None:
+    result, killed = merging.catch(signal.SIGKILL)
+    wait_for(lambda: len(merging.holders(result)) == 2, "the others have merged it", 90.0)
+    merging.cluster.kill(killed)
+    merging.cluster.start(killed)
+    wait_for(lambda: merging.holders(result) == set(merging.cluster.names), "the killed one has it, too", 60.0)
+    merging.check()
+    assert len(merging.shares.stored()) == 1
