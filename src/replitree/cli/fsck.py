@@ -1,5 +1,7 @@
 """`replitree fsck`: compare a table's object store with coordination and the replicas' disks; repair what can be repaired.
 
+With ``--dropped`` it looks at what dropped tables have left in stores that were away.
+
 The exit status is 0 only when everything could be judged and nothing is wrong any more.
 """
 
@@ -9,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.options import Cluster, Name, check_name, on_cluster
+from replitree.cli.options import Cluster, check_name, on_cluster
 from replitree.cli.output import byte_size, counted
+from replitree.errors import BadInput
 from replitree.protocol.fsck import GRACE_S
 
 if TYPE_CHECKING:
     from replitree.client.fsck import FsckFinding, FsckReport
+    from replitree.client.left_objects import LeftObjects
 
 EXIT_NOT_CLEAN = 1
 
@@ -26,20 +30,65 @@ Grace = Annotated[
     typer.Option("--grace", metavar="SECONDS", min=0.0, help="How old something must be to count as left over."),
 ]
 
+EverybodyIsBack = Annotated[
+    bool,
+    typer.Option(
+        "--everybody-is-back",
+        help="After a restore: every server that had the table was started again, or never will be.",
+    ),
+]
+
+
+OneName = Annotated[str | None, typer.Argument(metavar="TABLE", help="Name of the table.")]
+Dropped = Annotated[
+    bool, typer.Option("--dropped", help="What dropped tables have left in stores that were away, of all tables.")
+]
+
 
 @on_cluster
-def fsck(table: Name, at: Cluster, repair: WithRepair = False, grace: Grace = GRACE_S) -> None:
+def fsck(
+    at: Cluster,
+    table: OneName = None,
+    dropped: Dropped = False,
+    repair: WithRepair = False,
+    grace: Grace = GRACE_S,
+    everybody_is_back: EverybodyIsBack = False,
+) -> None:
     """Compare a table's object store with who owns what in it; status 0: nothing is wrong (any more)."""
     import msgspec
 
+    if dropped:
+        _dropped(at, with_repair=repair)
+        return
+    if table is None:
+        raise BadInput("say which table, or --dropped")
     check_name(table)
     with at.connect() as connection:
-        report = connection.fsck(table, with_repair=repair, grace_s=grace)
+        report = connection.fsck(table, with_repair=repair, grace_s=grace, everybody_is_back=everybody_is_back)
     at.out.result(
         msgspec.to_builtins(report), "\n".join((_summary(report), *_silent(report), *map(_text, report.findings)))
     )
     if not report.clean:
         raise typer.Exit(EXIT_NOT_CLEAN)
+
+
+def _dropped(at: Cluster, *, with_repair: bool) -> None:
+    import msgspec
+
+    with at.connect() as connection:
+        found = connection.left_objects(with_repair=with_repair)
+    at.out.result([msgspec.to_builtins(each) for each in found], "\n".join(map(_left, found)) or "nothing is left")
+    if not all(each.gone for each in found):
+        raise typer.Exit(EXIT_NOT_CLEAN)
+
+
+def _left(found: LeftObjects) -> str:
+    what = (
+        f"dropped table {found.table_id} on {found.store}: {counted(found.objects, 'object')}, {byte_size(found.bytes)}"
+    )
+    if found.problem:
+        return f"{what}; {found.problem}"
+    return f"{what}; {'deleted' if found.gone else 'replitree fsck --dropped --repair deletes them'}"
 
 
 def _summary(report: FsckReport) -> str:

@@ -6,6 +6,7 @@ be run again, and several may run at once.
 
 from __future__ import annotations
 
+import os
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -46,8 +47,9 @@ from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt,
 from replitree.replica.identity import decode_identity
 from replitree.storage.manifest import MANIFEST_FILE
 from replitree.storage.objects.inventory import Inventory
-from replitree.storage.objects.location import StoreLocation, open_store
+from replitree.storage.objects.location import StoreLocation, find_keys, open_store
 from replitree.storage.objects.probe import store_id
+from replitree.storage.objects.s3_uploads import Uploads
 from replitree.storage.objects.shares import ShareObjects
 
 ASK_S = 60.0
@@ -71,7 +73,7 @@ class FsckFinding(msgspec.Struct, frozen=True):
     evidence
         What was seen.
     repair
-        What became of it: done, changed, unknown, none, not asked.
+        What became of it: done, changed, unknown, none, kept, not asked.
     text, advice
         For people.
     """
@@ -121,7 +123,13 @@ class FsckReport(msgspec.Struct, frozen=True):
 
 
 def fsck(
-    catalog: Catalog, http: HttpClient, table: str, *, with_repair: bool = False, grace_s: float = GRACE_S
+    catalog: Catalog,
+    http: HttpClient,
+    table: str,
+    *,
+    with_repair: bool = False,
+    grace_s: float = GRACE_S,
+    everybody_is_back: bool = False,
 ) -> FsckReport:
     """Compare a table's object store with coordination and the replicas' disks.
 
@@ -131,6 +139,8 @@ def fsck(
         Repair what can be repaired without losing anything.
     grace_s
         How old something must be to count as left over, in seconds: longer than any write of a part takes.
+    everybody_is_back
+        Of a table that was restored: every server that had it before was started since, or never will be.
 
     Raises
     ------
@@ -146,9 +156,10 @@ def fsck(
     definition = catalog.definition(table)
     if not definition.is_shared:
         raise BadInput(f"the rows of {table} are on local disks; `replitree check {table}` looks at them")
-    performer = _Performer(catalog, http, table, definition.storage, definition.table_id)
+    performer = _Performer(catalog, http, table, definition.store_url, definition.table_id)
     performer.check_store()
-    checking = fsck_procedure(catalog.place(table), int(grace_s * 1000), with_repair=with_repair)
+    keep = performer.keeps_orphans(forget=everybody_is_back and with_repair)
+    checking = fsck_procedure(catalog.place(table), int(grace_s * 1000), with_repair=with_repair, keep_orphans=keep)
     report: Report | ObjectsInDoubt = run(cast("Any", checking), performer.perform)
     if isinstance(report, ObjectsInDoubt):
         raise Unavailable(f"the object store did not answer, so nothing is known: {report.problem}")
@@ -165,14 +176,23 @@ class _Performer:
         self._place = catalog.place(table)
         location = StoreLocation.parse(url)
         self._store = open_store(location)
-        self._inventory = Inventory(self._store, location, table_id)
+        uploads = Uploads(location, find_keys(os.environ)) if location.scheme == "s3" else None
+        self._inventory = Inventory(self._store, location, table_id, uploads)
         self._objects = ShareObjects(lambda: self._store, table_id)
 
     def check_store(self) -> None:
         """Make sure that the same store is reached from here as from the replicas."""
-        node = self._catalog.perform(Get(layout.sharing(self._place)))
-        if node is not None and node.value and node.value.decode() != store_id(self._store):
+        node, here = self._catalog.perform(Get(layout.sharing(self._place))), store_id(self._store)
+        if node is not None and node.value and node.value.decode() != here:
             raise BadInput(f"{self.url} is another store here than for the replicas; run fsck where they run")
+        self._objects.store_id = here
+
+    def keeps_orphans(self, *, forget: bool) -> bool:
+        """Whether the table was restored and not everybody may be back; `forget` that."""
+        path = layout.restored(self._place)
+        if forget:
+            self._catalog.perform(Commit(Delete(path, ANY_VERSION)))
+        return bool(self._catalog.perform(Exists(path)))
 
     def perform(self, effect: Any) -> Any:
         """Perform one effect."""
@@ -319,6 +339,8 @@ _ADVICE = {
     Repair.CHANGED: "it has changed meanwhile: run fsck again",
     Repair.UNKNOWN: "an answer did not come: run fsck again",
     Repair.NONE: "",
+    Repair.KEPT: "the table was restored: when every server that had it was started again, or never will be,"
+    " replitree fsck {table} --repair --everybody-is-back",
 }
 
 

@@ -24,7 +24,7 @@ Source: ``spec/zero_copy.md`` 4; yandex/ch-tools ``chadmin object-storage clean`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -201,6 +201,7 @@ def _orphans(seen: Look, grace_ms: int) -> Iterator[Finding]:
 
 def _stale_marks(seen: Look) -> Iterator[Finding]:
     replicas = {each.name: each for each in seen.replicas}
+    shares = {each.name: _shares_of(each) for each in seen.replicas}
     for share, marks in seen.owners.items():
         for name in marks:
             mark = MarkName.parse(name)
@@ -208,7 +209,7 @@ def _stale_marks(seen: Look) -> Iterator[Finding]:
                 continue
             replica = replicas.get(mark.replica)
             is_gone = replica is None or replica.incarnation != mark.incarnation
-            if is_gone or (replica is not None and is_unused(replica, mark.part, share)):
+            if is_gone or (replica is not None and _is_unused(replica, shares[replica.name], mark.part, share)):
                 yield Finding(Kind.STALE_MARK, share, mark.replica, mark.part, name, is_gone)
 
 
@@ -217,10 +218,22 @@ def is_unused(replica: SeenReplica, part: str, share: ShareId) -> bool:
 
     A part that is registered and not on its disk was lost there, or is about to be fetched: its mark is left alone.
     """
+    return _is_unused(replica, _shares_of(replica), part, share)
+
+
+def _is_unused(replica: SeenReplica, known: Mapping[str, set[ShareId]], part: str, share: ShareId) -> bool:
     if replica.references is None:
         return False
-    shares = {each.share for each in replica.references if each.part == part}
+    shares = known.get(part, ())
     return share not in shares and (bool(shares) or part not in replica.registered)
+
+
+def _shares_of(replica: SeenReplica) -> dict[str, set[ShareId]]:
+    """Return the shares that a replica has said each part has."""
+    found: dict[str, set[ShareId]] = {}
+    for each in replica.references or ():
+        found.setdefault(each.part, set()).add(each.share)
+    return found
 
 
 def may_use(replica: SeenReplica, share: ShareId) -> bool:

@@ -15,7 +15,8 @@ finding         done                                                            
 `LEFT_UPLOAD`   abort it                                                        what is registered was stored whole before
 ==============  ==============================================================  ==============================================
 
-Parts that are dangling or unmarked are reported, never made again here.
+Parts that are dangling or unmarked are reported, never made again here.  Of a table that was restored orphans are kept, until
+somebody says that everybody is back: they may be of parts that only an absent disk knows of (`protocol.restore_shared`).
 
 A repair is refused when something has changed since the looks; that is no failure, the next run looks anew.  It may be cut off
 anywhere and be done twice, or by two at once.
@@ -59,6 +60,8 @@ class Repair(Enum):
     """An answer did not come, from coordination, the store or the replica: it may be done, or not."""
     NONE = "none"
     """There is no repair that loses nothing."""
+    KEPT = "kept"
+    """The table was restored, and it may be of a part that only the disk of somebody knows of who is not back yet."""
     NOT_ASKED = "not asked"
 
 
@@ -88,7 +91,9 @@ class Report:
         return not self.silent and all(repair is Repair.DONE for _, repair in self.findings)
 
 
-def fsck(table: Table, grace_ms: int, *, with_repair: bool) -> Checking[Report | ObjectsInDoubt]:
+def fsck(
+    table: Table, grace_ms: int, *, with_repair: bool, keep_orphans: bool = False
+) -> Checking[Report | ObjectsInDoubt]:
     """Look twice, judge, and repair what can be repaired.
 
     Parameters
@@ -99,6 +104,8 @@ def fsck(table: Table, grace_ms: int, *, with_repair: bool) -> Checking[Report |
         How old something must be to count as left over, in milliseconds.
     with_repair
         Whether to change anything.
+    keep_orphans
+        Whether orphans are left as they are.
     """
     first = yield from look(table)
     if isinstance(first, ObjectsInDoubt):
@@ -108,7 +115,9 @@ def fsck(table: Table, grace_ms: int, *, with_repair: bool) -> Checking[Report |
         return second
     done: list[tuple[Finding, Repair]] = []
     for finding in confirmed(first, second, grace_ms):
-        outcome = (yield from repair(table, finding)) if with_repair else Repair.NOT_ASKED
+        outcome = Repair.KEPT if keep_orphans and finding.kind is Kind.ORPHAN else Repair.NOT_ASKED
+        if with_repair and outcome is Repair.NOT_ASKED:
+            outcome = yield from repair(table, finding)
         done += ((finding, outcome),)
     return _report(second, tuple(done))
 

@@ -23,12 +23,14 @@ and who attaches what was kept would have its rows twice.
 What can't be restored: the ids of earlier inserts (a repeated one is inserted again), entries that this replica had not
 executed, and drops that were executed and whose files were not marked old before a crash.
 
+Of a table on an object store the parts get their marks back with their registrations: `protocol.restore_shared`.
+
 (ClickHouse's `SYSTEM RESTORE REPLICA` detaches all parts and attaches them one by one; cut off, it can't be repeated.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -60,11 +62,15 @@ from replitree.protocol.fold import maximal
 from replitree.protocol.layout import PARENT_ENTRIES, Replica, Table
 from replitree.protocol.log import LogValue, encode_log
 from replitree.protocol.parts import Part
+from replitree.protocol.restore_shared import Marks, RestoredShares, marks
 from replitree.protocol.roll_over import NUMBERS_LEFT
 from replitree.protocol.table import LOST, NOT_LOST, table_nodes
 
 BATCH = 100
 """Parts registered in one commit."""
+
+NO_MARKS = Marks({}, {})
+"""Of parts on local disks."""
 
 ATTEMPTS_MAX = 8
 """How often a step whose outcome is unknown is looked at again before the caller is asked to repeat everything."""
@@ -147,7 +153,12 @@ def detached_parts(parts: Mapping[Part, str], kept: Mapping[Part, str]) -> froze
 
 
 def restore(
-    replica: Replica, me: bytes, metadata: bytes, columns: bytes, parts: Mapping[Part, str]
+    replica: Replica,
+    me: bytes,
+    metadata: bytes,
+    columns: bytes,
+    parts: Mapping[Part, str],
+    shared: RestoredShares | None = None,
 ) -> Procedure[RestoreOutcome]:
     """Make the parts on a replica's disk the table.
 
@@ -161,12 +172,14 @@ def restore(
         The table's definition, as the disk keeps it.
     parts
         Parts that do not overlap, whole, with their content hashes.
+    shared
+        Of a table on an object store: what its parts have there.
     """
-    begun = yield from _begin(replica, me, metadata, columns, first_parent(parts))
+    begun = yield from _begin(replica, me, (metadata, columns), first_parent(parts), shared)
     if not isinstance(begun, _Run):
         return begun
     for _ in range(ATTEMPTS_MAX):
-        registered = yield from _register(begun, parts)
+        registered = yield from _register(begun, parts, shared)
         if registered is None:
             return (yield from _end(begun, len(parts)))
         if not registered:
@@ -183,13 +196,17 @@ _TAKEN_OVER = "something else has changed the replica meanwhile: is its process 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run: `epoch` is that of `host`, `mark` the version of `restoring`, `lost` that of `is_lost`."""
+    """One run: `epoch` is that of `host`, `mark` the version of `restoring`, `lost` that of `is_lost`.
+
+    `incarnation` is which replica of its name it is: the first run has said so.
+    """
 
     replica: Replica
     epoch: Epoch
     mark: Version
     lost: Version
     first: LogIndex
+    incarnation: str
 
     @property
     def proof(self) -> tuple[Operation, ...]:
@@ -197,39 +214,46 @@ class _Run:
         return Check(layout.host(self.replica), self.epoch), Check(layout.restoring(self.replica.table), self.mark)
 
 
-def _begin(replica: Replica, me: bytes, metadata: bytes, columns: bytes, parent: int) -> Procedure[_Run | NotRestored]:
+def _begin(
+    replica: Replica, me: bytes, definition: tuple[bytes, bytes], parent: int, shared: RestoredShares | None
+) -> Procedure[_Run | NotRestored]:
     """Go through steps 1 and 2."""
-    table = Table(replica.table.path, parent)
+    table, metadata = Table(replica.table.path, parent), definition[0]
     for _ in range(ATTEMPTS_MAX):
         yield Sync(table.path)
         paths = (layout.metadata(table), layout.restoring(table), layout.host(replica), layout.is_lost(replica))
-        many: Many = yield GetMany(paths)
-        there, mark, host, lost = many.nodes
+        named = () if shared is None else (layout.replica_path(replica),)
+        many: Many = yield GetMany((*paths, *named))
+        there, mark, host, lost, *own = many.nodes
         if there is None:
-            created = yield Commit(*_creation(replica, table, metadata, columns))
+            created = yield Commit(*_creation(replica, table, definition, shared))
             if isinstance(created, Refused) and created.operation.path != table.path:
                 return NotRestored(f"{created.operation.path} can't be created: {created.reason.value}")
             continue
         problem = _problem(replica, metadata, there, mark)
-        if problem is not None or mark is None or host is None or lost is None:
+        if problem is not None or mark is None or host is None or lost is None or None in own:
             return NotRestored(problem or "a node of the replica is missing; drop the table and restore it again")
         if (yield Get(layout.is_active(replica))) is not None:
             return NotRestored(f"replica {replica.name} is active: stop its process first")
         if host.value == me:
             first = msgspec.json.decode(mark.value, type=RestoringValue).first
-            return _Run(replica, Epoch(host.version), mark.version, lost.version, LogIndex(first))
+            incarnation = "".join(node.value.decode() for node in own if node is not None)
+            return _Run(replica, Epoch(host.version), mark.version, lost.version, LogIndex(first), incarnation)
         fence = Set(layout.host(replica), me, host.version)
         yield Commit(Check(layout.restoring(table), mark.version), fence)
     return NotRestored(_NOT_HEARD, again=True)
 
 
-def _creation(replica: Replica, table: Table, metadata: bytes, columns: bytes) -> tuple[Operation, ...]:
+def _creation(
+    replica: Replica, table: Table, definition: tuple[bytes, bytes], shared: RestoredShares | None
+) -> tuple[Operation, ...]:
     first = table.parent * PARENT_ENTRIES
     return (
-        *table_nodes(table, metadata, columns, encode_log(LogValue(first))),
+        *table_nodes(table, *definition, encode_log(LogValue(first))),
+        *(() if shared is None else shared.nodes(table)),
         Create(layout.log_parent(table, table.parent)),
         Create(layout.restoring(table), _encode(RestoringValue(replica.name, first))),
-        Create(layout.replica_path(replica)),
+        Create(layout.replica_path(replica), b"" if shared is None else shared.incarnation.encode()),
         Create(layout.host(replica)),
         Create(layout.is_lost(replica), LOST),
         Create(layout.log_pointer(replica), str(first).encode()),
@@ -254,24 +278,37 @@ def _problem(replica: Replica, metadata: bytes, there: Node, mark: Node | None) 
 # --- register and end -------------------------------------------------------------------------------------------------------
 
 
-def _register(run: _Run, parts: Mapping[Part, str]) -> Procedure[bool | None]:
+def _register(run: _Run, parts: Mapping[Part, str], shared: RestoredShares | None) -> Procedure[bool | None]:
     """Make the registered parts what they should be.  None: they are; True: look again; False: it is not ours any more."""
     replica = run.replica
     names: tuple[str, ...] = (yield Children(layout.parts(replica))) or ()
     values: Many = (yield GetMany(tuple(layout.part(replica, name) for name in names))) if names else Many(())
     own = {name: node.value for name, node in zip(names, values.nodes, strict=True) if node is not None}
     wanted = {part.name: content.encode() for part, content in sorted(parts.items())}
-    operations: list[Operation] = [
-        Delete(layout.part(replica, name), ANY_VERSION) for name, value in own.items() if wanted.get(name) != value
-    ]
-    operations += [
-        Create(layout.part(replica, name), value) for name, value in wanted.items() if own.get(name) != value
-    ]
-    for first in range(0, len(operations), BATCH):
-        committed = yield Commit(*run.proof, *operations[first : first + BATCH])
+    wrong = tuple(name for name, value in own.items() if wanted.get(name) != value)
+    marked = NO_MARKS if shared is None else (yield from marks(replica, run.incarnation, shared.shares, wrong))
+    steps = tuple(_steps(replica, own, wanted, marked))
+    for first in range(0, len(steps), BATCH):
+        operations = (each for step in steps[first : first + BATCH] for each in step)
+        committed = yield Commit(*run.proof, *operations)
         if not isinstance(committed, Applied):  # a part that is there, or gone: an own commit that was thought lost
             return not (isinstance(committed, Refused) and committed.operation in run.proof)
-    return True if operations else None
+    return True if steps else None
+
+
+def _steps(
+    replica: Replica, own: Mapping[str, bytes], wanted: Mapping[str, bytes], marked: Marks
+) -> Iterator[tuple[Operation, ...]]:
+    """Yield what takes a part back, with its marks, or registers it, with its marks: never one without the other."""
+    for name, value in own.items():
+        if wanted.get(name) != value:
+            yield Delete(layout.part(replica, name), ANY_VERSION), *marked.delete.get(name, ())
+    for name, value in wanted.items():
+        if own.get(name, value) != value:
+            continue  # it was just taken back: the next look registers it
+        register = () if name in own else (Create(layout.part(replica, name), value),)
+        if step := (*register, *marked.create.get(name, ())):
+            yield step
 
 
 def _end(run: _Run, parts: int) -> Procedure[RestoreOutcome]:

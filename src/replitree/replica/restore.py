@@ -2,14 +2,20 @@
 
 The lock of the data folder is held all the time, so no process acts for the replica.  Every byte of every part is read first;
 what is broken is set aside, and the table is made of the rest (`protocol.restore`).  Cut off anywhere, it is done again.
+
+Of a table on an object store the bytes are read there.  When the store does not answer, nothing is called broken: the restore
+ends, and nothing was changed.
 """
 
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,6 +27,8 @@ from replitree.protocol.effects import ClientAnswer, RequestId, StoreEffect
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.restore import NotRestored, choose_parts, detached_parts, restore
+from replitree.protocol.restore_shared import RestoredShares
+from replitree.protocol.share import ShareId
 from replitree.replica.config import ServerConfig
 from replitree.replica.identity import own_identity
 from replitree.replica.old_parts import RETIRED
@@ -30,6 +38,9 @@ from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
 from replitree.storage.kept_definition import FILE, read_definition
 from replitree.storage.manifest import PartManifest
+
+if TYPE_CHECKING:
+    from replitree.storage.objects.shares import ShareObjects
 
 
 class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,19 +101,17 @@ def restore_table(
     ReplicaBusy
         The server runs: stop it first.
     BadInput
-        The disk has no such table, or more than one; or coordination has the table.
+        The disk has no such table, or more than one; or coordination has the table; or its object store is another one.
+    StoreError, NotAuthorized
+        Its object store gives no answer, or refuses.
     Unavailable
         It was not finished; do it again.
     """
     layout.check_table_name(name)
     with _locked(Path(config.data)):
         folder, definition = find_table(Path(config.data) / "tables", name, table_id)
-        if definition.is_shared:
-            raise BadInput(
-                f"table {name} is on {definition.storage}: who owns its objects stood in coordination alone, and can't be"
-                " restored yet; create a table and insert the files of `tables/<table id>` in that store"
-            )
         store = PartStore(folder)
+        store.objects = objects_of(definition) if definition.is_shared else None
         whole, broken = _verify(store, folder, definition, told)
         detached = _detached(store, whole)
         chosen, overlapping = choose_parts(part for part in whole if part not in detached)
@@ -118,8 +127,40 @@ def restore_table(
             store.quarantine(part, problem)
         for part in (*report.overlapping, *report.detached):
             store.detach(part)
-        first = _write(config, definition, {part: whole[part].content_hash for part in chosen})
+        shared = (
+            None if store.objects is None else restored_shares(store.objects, {part: whole[part] for part in chosen})
+        )
+        first = _write(config, definition, {part: whole[part].content_hash for part in chosen}, shared)
         return msgspec.structs.replace(report, first=first)
+
+
+def objects_of(definition: TableDefinition) -> ShareObjects:
+    """Open the store of a table, and make sure that it is one that was used before: coordination can't say which one it was.
+
+    Raises
+    ------
+    BadInput
+        It was not.
+    StoreError, NotAuthorized
+        It gives no answer, or refuses.
+    """
+    from replitree.storage.objects.location import open_store
+    from replitree.storage.objects.probe import STORE_ID_KEY, store_id
+    from replitree.storage.objects.shares import ShareObjects
+
+    objects = ShareObjects(partial(open_store, definition.store_url), definition.table_id)
+    if objects.store.get(STORE_ID_KEY) is None:
+        raise BadInput(f"{objects.store.name} was never used by a table: is its disk mounted, and its bucket the same?")
+    objects.store_id = store_id(objects.store)
+    return objects
+
+
+def restored_shares(objects: ShareObjects, parts: dict[Part, PartManifest]) -> RestoredShares:
+    """Return what the parts have in the store; one that has all its rows on this disk has nothing there."""
+    shares = {
+        part.name: (ShareId(manifest.share_id),) for part, manifest in parts.items() if manifest.share_id is not None
+    }
+    return RestoredShares(objects.store_id, uuid.uuid4().hex, shares)
 
 
 def find_table(tables: Path, name: str, table_id: str | None) -> tuple[Path, TableDefinition]:
@@ -196,7 +237,9 @@ def _report(
     )
 
 
-def _write(config: ServerConfig, definition: TableDefinition, parts: dict[Part, str]) -> int:
+def _write(
+    config: ServerConfig, definition: TableDefinition, parts: dict[Part, str], shared: RestoredShares | None
+) -> int:
     """Run the procedure; return where the log goes on."""
     with _session(config) as coordination:
         root = coordination.url.root
@@ -204,7 +247,8 @@ def _write(config: ServerConfig, definition: TableDefinition, parts: dict[Part, 
         place = Replica(Table(layout.table_path(root, definition.name)), config.name)
         performer = Performer(lambda: coordination, _no_store, _no_answer)
         me = own_identity("").encode()
-        outcome = performer.run(restore(place, me, definition.encode_metadata(), definition.encode_columns(), parts))
+        encoded = definition.encode_metadata(), definition.encode_columns()
+        outcome = performer.run(restore(place, me, *encoded, parts, shared))
     if isinstance(outcome, NotRestored):
         raise (Unavailable if outcome.again else BadInput)(f"table {definition.name} is not restored: {outcome.reason}")
     return outcome.first

@@ -50,6 +50,9 @@ class State:
 
     objects: dict[str, bytes] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    upload_keys: dict[str, str] = field(default_factory=dict)
+    """Of all uploads that there ever were."""
+
     faults: deque[tuple[str, Fault]] = field(default_factory=deque)
     """Methods and faults: the next request with the first one's method suffers it."""
 
@@ -150,11 +153,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _answer(self, body: bytes) -> tuple[int, bytes, dict[str, str]]:
-        state, query, key = self.server_state, self._query, self._key
+        state, key = self.server_state, self._key
+        if "uploads" in self._query or "uploadId" in self._query:
+            return self._answer_upload(body)
         match self.command:
-            case "PUT" if "uploadId" in query:
-                state.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = body
-                return 200, b"", {"ETag": f'"{query["partNumber"][0]}"'}
             case "PUT":
                 if self.headers.get("If-None-Match") == "*" and state.honours_conditions and key in state.objects:
                     return _error(412, "PreconditionFailed")
@@ -163,16 +165,6 @@ class _Handler(BaseHTTPRequestHandler):
                     return _error(412, "PreconditionFailed")
                 state.objects[key] = body
                 return 200, b"", {"ETag": _tag(body)}
-            case "POST" if "uploads" in query:
-                name = f"upload-{len(state.uploads)}"
-                state.uploads[name] = {}
-                return _xml(
-                    f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
-                )
-            case "POST" if "uploadId" in query:
-                pieces = state.uploads.pop(query["uploadId"][0])
-                state.objects[key] = b"".join(piece for _, piece in sorted(pieces.items()))
-                return _xml('<CompleteMultipartUploadResult><ETag>"m"</ETag></CompleteMultipartUploadResult>')
             case "POST":
                 return self._delete([unquote(found) for found in re.findall(r"<Key>(.*?)</Key>", body.decode())])
             case "DELETE":
@@ -183,6 +175,29 @@ class _Handler(BaseHTTPRequestHandler):
         if key not in state.objects:
             return _error(404, "NoSuchKey")
         return self._read(state.objects[key])
+
+    def _answer_upload(self, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+        state, key, upload = self.server_state, self._key, self._query.get("uploadId", [""])[0]
+        if not upload:
+            return self._list_uploads() if self.command == "GET" else self._begin_upload()
+        if upload not in state.uploads:
+            return _error(404, "NoSuchUpload")
+        match self.command:
+            case "PUT":
+                number = self._query["partNumber"][0]
+                state.uploads[upload][int(number)] = body
+                return 200, b"", {"ETag": f'"{number}"'}
+            case "POST":
+                pieces = state.uploads.pop(upload)
+                state.objects[key] = b"".join(piece for _, piece in sorted(pieces.items()))
+                return _xml('<CompleteMultipartUploadResult><ETag>"m"</ETag></CompleteMultipartUploadResult>')
+        del state.uploads[upload]
+        return 204, b"", {}
+
+    def _begin_upload(self) -> tuple[int, bytes, dict[str, str]]:
+        state, name = self.server_state, f"upload-{len(self.server_state.upload_keys)}"
+        state.uploads[name], state.upload_keys[name] = {}, self._key
+        return _xml(f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>")
 
     def _delete(self, keys: list[str]) -> tuple[int, bytes, dict[str, str]]:
         for key in keys:
@@ -205,6 +220,23 @@ class _Handler(BaseHTTPRequestHandler):
         )
         token = f"<NextContinuationToken>{page[-1]}</NextContinuationToken>" if more else ""
         return _xml(f"<ListBucketResult>{token}{listed}</ListBucketResult>")
+
+    def _list_uploads(self) -> tuple[int, bytes, dict[str, str]]:
+        state, query = self.server_state, {name: values[0] for name, values in self._query.items()}
+        after = (query.get("key-marker", ""), query.get("upload-id-marker", ""))
+        begun = sorted((state.upload_keys[name], name) for name in state.uploads)
+        found = [each for each in begun if each[0].startswith(query.get("prefix", "")) and each > after]
+        page = found[:PAGE_OBJECTS]
+        listed = "".join(
+            f"<Upload><Key>{escape(key)}</Key><UploadId>{name}</UploadId><Initiated>{_MODIFIED}</Initiated></Upload>"
+            for key, name in page
+        )
+        more = f"<IsTruncated>{str(len(found) > len(page)).lower()}</IsTruncated>"
+        if page:
+            more += (
+                f"<NextKeyMarker>{page[-1][0]}</NextKeyMarker><NextUploadIdMarker>{page[-1][1]}</NextUploadIdMarker>"
+            )
+        return _xml(f"<ListMultipartUploadsResult>{more}{listed}</ListMultipartUploadsResult>")
 
     def _read(self, data: bytes) -> tuple[int, bytes, dict[str, str]]:
         headers = {"ETag": _tag(data), "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}

@@ -42,11 +42,12 @@ class Seaweed:
         (folder / "data").mkdir(exist_ok=True)
         self._server: Supervised | None = None
         self._has_bucket = False
-        self.endpoint = f"http://127.0.0.1:{self._ports['s3.port']}"
+        self.port = self._ports["s3.port"]
+        self.endpoint = f"http://127.0.0.1:{self.port}"
 
-    def url(self, prefix: str) -> str:
-        """Return the URL of a place in the bucket."""
-        return f"s3://{BUCKET}/{prefix}?endpoint={self.endpoint}"
+    def url(self, prefix: str, endpoint: str = "") -> str:
+        """Return the URL of a place in the bucket; through a proxy, if its endpoint is given."""
+        return f"s3://{BUCKET}/{prefix}?endpoint={endpoint or self.endpoint}"
 
     def start(self) -> None:
         """Start the server and wait until it takes requests."""
@@ -58,7 +59,7 @@ class Seaweed:
             "master.heartbeatInterval": "100ms",
             "master.telemetry": "false",
             "master.volumeSizeLimitMB": 64,
-            "volume.max": 50,
+            "volume.max": 200,  # of 64 MB each; made when they are needed
             "filer": "true",
             "s3": "true",
             "s3.port.iceberg": 0,

@@ -240,3 +240,37 @@ def test_places_in_one_bucket_do_not_see_each_other(server: S3Server) -> None:
     assert (other.get("a"), list(other.list())) == (None, [])
     assert store_id(one) != store_id(other)
     assert sorted(server.state.objects) == sorted([f"one/{STORE_ID_KEY}", f"other/{STORE_ID_KEY}", "one/a"])
+
+
+# --- large objects ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of three pieces."""
+    monkeypatch.setattr(module, "PIECES_BYTES", 1000)
+    monkeypatch.setattr(module, "PIECE_BYTES", 5 << 20)
+    file = tmp_path / "rows"
+    file.write_bytes(bytes(range(256)) * 50_000)
+    return file
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.ERROR_AFTER, Fault.SLOW_DOWN])
+def test_of_a_large_object_only_the_piece_without_an_answer_is_sent_again(
+    bucket: ObjectStore, server: S3Server, pauses: Pauses, large: Path, fault: Fault
+) -> None:
+    server.state.faults += [("PUT", fault)]
+    bucket.create("large", large)
+    assert bucket.get("large") == large.read_bytes()
+    assert sum(request.startswith("PUT") for request in server.state.requests) == 4
+    assert pauses == []
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.ERROR_AFTER])
+def test_a_large_object_whose_completion_was_not_answered_is_ours(
+    bucket: ObjectStore, server: S3Server, large: Path, fault: Fault
+) -> None:
+    server.state.faults += [("PUT", Fault.SLOW_DOWN), ("POST", fault)]  # so the upload begins undisturbed
+    bucket.create("large", large)
+    assert bucket.get("large") == large.read_bytes()
+    assert sum(request.startswith("PUT") for request in server.state.requests) == 4

@@ -1,7 +1,6 @@
-"""What a store has of one table's shares: every object, what was begun and left in a folder, and what time it is there.
+"""What a store has of one table's shares: every object, what was begun and not ended, and what time it is there.
 
-Absent on purpose: uploads in pieces that were begun in a bucket and not ended.  The client library does not list them; a rule
-of the bucket ends them.
+What was begun is in a folder a file with another name, and in a bucket an upload in pieces.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from replitree.errors import StoreError
 from replitree.protocol.fsck_look import Listing, StoredObject, Upload
 from replitree.protocol.share import ShareId
 from replitree.storage.objects.location import StoreLocation
+from replitree.storage.objects.s3_uploads import Uploads
 from replitree.storage.objects.store import ObjectStore
 
 _CLOCKS = "replitree-clock"
@@ -31,12 +31,17 @@ class Inventory:
         The store, and where it is.
     table_id
         The table's id.
+    uploads
+        The uploads of a bucket; None of other stores.
     """
 
-    def __init__(self, store: ObjectStore, location: StoreLocation, table_id: str) -> None:
+    def __init__(
+        self, store: ObjectStore, location: StoreLocation, table_id: str, uploads: Uploads | None = None
+    ) -> None:
         self._store = store
         self._root = f"tables/{table_id}"
         self._folder = Path(location.place) if location.scheme == "file" else None
+        self._uploads = uploads
 
     def listing(self) -> Listing:
         """List everything.
@@ -57,7 +62,10 @@ class Inventory:
         StoreError
             It could not be removed.
         """
-        assert self._folder is not None, "uploads are found in folders only"
+        if self._folder is None:
+            assert self._uploads is not None, "it was found in a folder or a bucket"
+            self._uploads.abort(f"{self._root}/{upload.share}/{upload.file}", upload.upload)
+            return
         path = self._folder / self._root / upload.share / upload.upload
         try:
             path.unlink(missing_ok=True)
@@ -83,9 +91,14 @@ class Inventory:
                 yield StoredObject(ShareId(share), file, info.bytes, _ms(info.modified))
 
     def _begun(self) -> Iterator[Upload]:
-        if self._folder is None:
-            return
-        root = self._folder / self._root
+        if self._folder is not None:
+            yield from self._begun_in_folder(self._folder)
+        for each in self._uploads.begun(f"{self._root}/") if self._uploads is not None else ():
+            share, _, file = each.key.removeprefix(f"{self._root}/").partition("/")
+            yield Upload(ShareId(share), file, each.upload, _ms(each.begun))
+
+    def _begun_in_folder(self, folder: Path) -> Iterator[Upload]:
+        root = folder / self._root
         for path in sorted(root.glob(f"*/*{_BEGUN}*")):
             try:
                 begun = path.stat().st_mtime

@@ -19,13 +19,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from obstore.store import LocalStore, MemoryStore, S3Store
 
 from replitree.errors import BadInput, NotAuthorized, StoreError
-from replitree.storage.objects.store import ObjectStore
+from replitree.storage.objects.store import PIECE_PATIENCE_S, PIECE_TRIES, ObjectStore
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
 
 REGION_DEFAULT = "us-east-1"
 CREDENTIALS_FILE_VARIABLE = "REPLITREE_STORE_CREDENTIALS"
@@ -33,6 +36,15 @@ PROFILE = "default"
 
 CONNECT_S_MAX = 5
 REQUEST_S_MAX = 60
+
+ONCE: RetryConfig = {"max_retries": 0}
+"""Of all requests but pieces of uploads: `ObjectStore` must know when an answer did not come."""
+
+PIECE_RETRIES: RetryConfig = {
+    "max_retries": PIECE_TRIES,
+    "retry_timeout": timedelta(seconds=PIECE_PATIENCE_S),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2},
+}
 
 _FORMS = "s3://bucket/prefix[?endpoint=https://host:port&region=name], file:///folder or memory:///"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -169,7 +181,8 @@ def open_store(
             raise StoreError(f"can't make the folder {folder} for objects: {error.strerror}") from error
         return ObjectStore(LocalStore(folder), str(location), folder=folder, **settings)
     keys = find_keys(os.environ if environment is None else environment)
-    return ObjectStore(_s3(location, keys), str(location), **settings)
+    pieces = _s3(location, keys, PIECE_RETRIES)
+    return ObjectStore(_s3(location, keys, ONCE), str(location), pieces=pieces, **settings)
 
 
 def find_keys(environment: Mapping[str, str]) -> Keys:
@@ -206,8 +219,7 @@ def find_keys(environment: Mapping[str, str]) -> Keys:
         ) from None
 
 
-def _s3(location: StoreLocation, keys: Keys) -> S3Store:
-    # Every request is tried once only: `ObjectStore` must know when an answer did not come.
+def _s3(location: StoreLocation, keys: Keys, retries: RetryConfig) -> S3Store:
     server: dict[str, Any] = {"endpoint": location.endpoint} if location.endpoint else {}
     if keys.session:
         server["session_token"] = keys.session
@@ -222,7 +234,7 @@ def _s3(location: StoreLocation, keys: Keys) -> S3Store:
             "connect_timeout": timedelta(seconds=CONNECT_S_MAX),
             "timeout": timedelta(seconds=REQUEST_S_MAX),
         },
-        retry_config={"max_retries": 0},
+        retry_config=retries,
         **server,
     )
 

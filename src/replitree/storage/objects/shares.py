@@ -8,6 +8,9 @@
 Nobody overwrites anything: a share's name is made anew by every attempt to write a part, and objects are created only where
 there is none.
 
+What is not found is missing only if the store itself is there: a disk that is not mounted, or another bucket under the same
+name, has nothing either.  So the store's id is read again before that is said, and before a folder is written to.
+
 Absent on purpose: who owns a share and when it may be deleted (`replitree.protocol.sharing`).
 """
 
@@ -24,6 +27,7 @@ import xxhash
 from replitree.errors import CorruptPart, StoreError
 from replitree.storage.durable import file_bytes
 from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest
+from replitree.storage.objects.probe import STORE_ID_KEY
 from replitree.storage.objects.store import ObjectStore
 
 PIECE_BYTES = 16 << 20
@@ -46,11 +50,14 @@ class ShareObjects:
     ----------
     root
         What all their keys begin with.
+    store_id
+        Id that the store has while it is the table's; empty as long as that is not known.
     """
 
     def __init__(self, open_store: Callable[[], ObjectStore], table_id: str) -> None:
         self._open = open_store
         self.root = f"tables/{table_id}"
+        self.store_id = ""
         self._opened: ObjectStore | None = None
 
     @property
@@ -64,6 +71,19 @@ class ShareObjects:
         """Key of one object of a share."""
         return f"{self.root}/{share}/{file}"
 
+    def check_store(self) -> None:
+        """Make sure that the store is there, and the one that it was.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            It is not, or gives no answer.
+        """
+        if self.store_id and self.store.get(STORE_ID_KEY) != self.store_id.encode():
+            raise StoreError(
+                f"{self.store.name} is not there, or another store than it was: is its disk mounted, and its bucket the same?"
+            )
+
     def put(self, share: str, folder: Path, manifest: PartManifest) -> None:
         """Put the data files in a folder, and then the manifest, as the objects of a new share; durable on return.
 
@@ -73,6 +93,8 @@ class ShareObjects:
             It may be there in part, or come to be there later.
         """
         store = self.store
+        if store.is_folder:
+            self.check_store()
         with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put") as pool:
             puts = [
                 pool.submit(store.create, self.key(share, file.name), folder / file.name) for file in manifest.files
@@ -128,18 +150,23 @@ class ShareObjects:
             Something of it may be left.
         """
         keys = [found.key for found in self.store.list(f"{self.root}/{share}")]
+        if not keys:
+            self.check_store()
         self.store.delete(sorted(keys))
 
     def _read(self, share: str, file: FileEntry, take: Callable[[bytes], object]) -> None:
         """Read one object piece by piece; compare size and checksum."""
         key, store, hasher = self.key(share, file.name), self.store, xxhash.xxh3_128()
         found = store.head(key)
+        if found is None:
+            self.check_store()
         if found is None or found.bytes != file.bytes:
             what = "is missing" if found is None else f"has {found.bytes} bytes"
             raise CorruptPart(f"the object {key} of {store.name} {what}, its manifest says {file.bytes} bytes")
         for first in range(0, file.bytes, PIECE_BYTES):
             piece = store.get_range(key, first, min(PIECE_BYTES, file.bytes - first))
             if piece is None:
+                self.check_store()
                 raise CorruptPart(f"the object {key} of {store.name} has just been deleted")
             hasher.update(piece)
             take(piece)

@@ -12,7 +12,8 @@ Guarantees:
 * Refused credentials (`NotAuthorized`) and a full disk are not tried again.
 
 Keys are unique by agreement: whoever creates an object puts an unguessable id into its key.  So a large object, which stores
-take in pieces and without a condition, replaces nobody's.
+take in pieces and without a condition, replaces nobody's.  A piece whose answer did not come is sent again by itself, and not
+all of the object; and what is there in the end under the key, as large as it must be, is ours.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from replitree.storage.durable import sync_files, sync_folder
 from replitree.storage.objects.folder import NotAsItWas, read_file, replace_file
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore as RawStore
 
 _T = TypeVar("_T")
@@ -53,6 +55,9 @@ PIECES_BYTES = 64 << 20
 
 PIECE_BYTES = 16 << 20
 PIECES_AT_ONCE = 4
+PIECE_TRIES = 20
+PIECE_PATIENCE_S = 180.0
+"""How often, and for how long, one piece is sent again."""
 
 LIST_OBJECTS = 1000
 """Objects that are asked for at once: what one answer of a bucket can hold."""
@@ -102,6 +107,8 @@ class ObjectStore:
     ----------
     raw
         The client, which tries every request once.
+    pieces
+        The client for uploads in pieces, which tries each of them again; by default the same.
     name
         URL for messages, without secrets.
     folder
@@ -117,12 +124,14 @@ class ObjectStore:
         raw: RawStore,
         name: str,
         *,
+        pieces: RawStore | None = None,
         folder: Path | None = None,
         patience_s: float = PATIENCE_S,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
         self.name = name
         self._raw = raw
+        self._pieces = pieces or raw
         self._folder = folder
         self._patience_s = patience_s
         self._wait = wait
@@ -162,7 +171,7 @@ class ObjectStore:
             except FileNotFoundError as error:
                 raise StoreError(f"{self.name} is not there: {_first_line(error)}; make the bucket first") from error
             except (AlreadyExistsError, PreconditionError) as error:
-                if not self._is_there(key):
+                if self._meta(key) is None:
                     raise  # somebody else is about to create it, and may fail
                 if not (in_doubt and self._has(key, data)):
                     raise ObjectExists(f"{self.name} has another object {key}") from error
@@ -293,6 +302,11 @@ class ObjectStore:
                 return
 
     @property
+    def is_folder(self) -> bool:
+        """Whether the objects are files of a local folder."""
+        return self._folder is not None
+
+    @property
     def is_ordered(self) -> bool:
         """Whether a listing comes in the order of keys."""
         return self.name.startswith("s3:")
@@ -316,7 +330,14 @@ class ObjectStore:
         if size <= PIECES_BYTES:
             obstore.put(self._raw, key, data, mode="create", use_multipart=False)
             return
-        obstore.put(self._raw, key, data, use_multipart=True, chunk_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE)
+        try:
+            obstore.put(
+                self._pieces, key, data, use_multipart=True, chunk_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE
+            )
+        except (BaseError, FileNotFoundError):  # also: an upload is not there any more, because it was completed
+            found = self._meta(key)
+            if found is None or found["size"] != size:
+                raise
 
     def _put_over(self, key: str, data: bytes, tag: str) -> None:
         if self._folder is None:
@@ -336,12 +357,12 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    def _is_there(self, key: str) -> bool:
+    def _meta(self, key: str) -> ObjectMeta | None:
+        """Ask once what the store says of an object."""
         try:
-            obstore.head(self._raw, key)
+            return obstore.head(self._raw, key)
         except FileNotFoundError:
-            return False
-        return True
+            return None
 
     def _has(self, key: str, data: bytes | Path) -> bool:
         """Tell whether an object has exactly these bytes."""

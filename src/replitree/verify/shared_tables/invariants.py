@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from replitree.protocol import layout
 from replitree.protocol.share import ShareId
+from replitree.protocol.table import DROPPED_HOST
 from replitree.verify.shared_tables.tasks import INCARNATION, TABLE, replica_of
 from replitree.verify.shared_tables.world import World
 
@@ -51,7 +52,7 @@ def _of_replicas(world: World, names: tuple[str, ...], marks: set[tuple[str, str
     """Yield what does not hold of marks and disks, of replicas that are not being dropped."""
     for name, seat in zip(names, world.seats, strict=True):
         host = world.tree.get(layout.host(replica_of(name)))
-        if host is None or host.value != b"here":
+        if host is None or host.value == DROPPED_HOST:
             continue
         registered = world.tree.children(layout.parts(replica_of(name))) or ()
         for part, share in seat.disk.parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replitree.verify.shared_tables.restoring import rejoin, restore_table
 from replitree.verify.shared_tables.tasks import churn, drop, leave, lose, mend, settle, take, write
 from replitree.verify.shared_tables.world import Fault, Model, Task
 
@@ -104,6 +105,33 @@ MODELS = (
         "a replica is dropped for good while it writes",
         {"r1": (_write("r1"),), "r2": (), "operator": ((drop, ("r1",)),)},
         {},
+    ),
+    Model(
+        "shared_table_restore",
+        "coordination has lost the table, and it is made anew from one disk; the other replica joins, the first one leaves",
+        {
+            "r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")),
+            "r2": ((rejoin, ("r2", PART, "r1")), _leave("r2"), _settle("r2")),
+        },
+        {},
+        wiped=PART,
+    ),
+    Model(
+        "shared_table_restore_crash",
+        "the same while the restore is cut off anywhere and begun again, and what it had on its way comes late",
+        {
+            "r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")),
+            "r2": ((rejoin, ("r2", PART, "r1")), _settle("r2")),
+        },
+        {Fault.CRASH: 1},
+        wiped=PART,
+    ),
+    Model(
+        "shared_table_restore_doubt",
+        "the same while the answer to a commit is lost",
+        {"r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")), "r2": ()},
+        {Fault.UNKNOWN: 1},
+        wiped=PART,
     ),
 )
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from replitree.protocol import layout, sharing, table
+from typing_extensions import override
+
+from replitree.protocol import layout, restore, restore_shared, sharing, table
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
@@ -103,6 +105,23 @@ def _resurrects(sharer: Sharer, part: SharedPart) -> Any:
 def _owns_nothing_again(_sharer: Sharer, _parts: tuple[str, ...]) -> Any:
     yield from ()
     return ()
+
+
+# --- restoring ----------------------------------------------------------------------------------------------------------------
+
+
+def _finds_all_there(paths: list[str]) -> Any:
+    yield from ()
+    return tuple(paths)
+
+
+class _Unfenced(restore._Run):  # noqa: SLF001
+    __slots__ = ()
+
+    @property
+    @override
+    def proof(self) -> Operations:
+        return ()
 
 
 # --- letting go ---------------------------------------------------------------------------------------------------------------
@@ -205,7 +224,7 @@ MUTANTS = (
         "what comes in the place of a lost folder is not owned",
         "shared_table_lost",
         "MARKED",
-        {(sharing, "own_held"): _owns_nothing_again},
+        {(sharing, "own_again"): _owns_nothing_again},
     ),
     Mutant(
         "let-go-unproved",
@@ -248,6 +267,20 @@ MUTANTS = (
         "shared_table_drop",
         "SETTLES",
         {(table, "release_attempts"): _releases_nothing},
+    ),
+    Mutant(
+        "restored-without-marks",
+        "a restore registers the parts of a disk, and leaves their marks to the next start",
+        "shared_table_restore",
+        "MARKED",
+        {(restore_shared, "_there"): _finds_all_there},
+    ),
+    Mutant(
+        "shared-restore-unfenced",
+        "what an earlier run of a restore has on its way is not refused: a part is registered again that has left",
+        "shared_table_restore_crash",
+        "ONCE",
+        {(restore, "_Run"): _Unfenced},
     ),
 )
 

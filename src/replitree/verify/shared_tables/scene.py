@@ -49,6 +49,7 @@ from replitree.protocol.share import (
 )
 from replitree.protocol.sharing import (
     ForgetParts,
+    HasPart,
     NameShares,
     PutShares,
     SharedPart,
@@ -56,8 +57,9 @@ from replitree.protocol.sharing import (
     SharesOf,
     SharesSettled,
 )
-from replitree.protocol.table import NOT_LOST
+from replitree.protocol.table import DROPPED_HOST, NOT_LOST
 from replitree.verify.kernel import END, Kernel, ProcedureFailed
+from replitree.verify.shared_tables.restoring import wiped
 from replitree.verify.shared_tables.tasks import (
     CONTENT,
     INCARNATION,
@@ -97,6 +99,8 @@ class Scene:
         world = World(Tree.of(paths), frozenset(), (Seat(),) * len(self.names), budget=budget)
         if self.model.written:
             world = _written(world, self.names[0], self.model.written, paths)
+        if self.model.wiped:
+            world = wiped(world, self.model.wiped, len(self.model.replicas))
         for number, seat in enumerate(world.seats):
             world = self._begun(world, number, seat)
         return world
@@ -235,17 +239,25 @@ def _told_at_once(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat]:
         case SharesHere():
             here = {share for _, share in (*disk.parts, *disk.leaving)} | {share for share in disk.staged if share}
             return tuple(sorted(here | seat.new)), seat
-        case FindPart(part):
-            return (CONTENT if disk.share_of(part) is not None else None), seat
-        case ListStaging():
-            return (STAGING,) if disk.staged else (), seat
-        case ListLeaving():
-            return disk.leaving, seat
         case Reveal(parts, gone):
             return None, replace(seat, shown=(seat.shown | set(parts)) - set(gone))
+    return _seen_on(disk, effect), seat
+
+
+def _seen_on(disk: Disk, effect: Any) -> Any:
+    """Return the outcome of an effect that only looks at a disk."""
+    match effect:
+        case HasPart(part):
+            return disk.share_of(part) is not None
+        case FindPart(part):
+            return CONTENT if disk.share_of(part) is not None else None
+        case ListStaging():
+            return (STAGING,) if disk.staged else ()
+        case ListLeaving():
+            return disk.leaving
         case ListParts():
-            return tuple(part for part, _ in disk.parts), seat
-    return _SILENT, seat
+            return tuple(part for part, _ in disk.parts)
+    return _SILENT
 
 
 def _on_disk(world: World, number: int, effect: Any) -> tuple[str, World, Any]:
@@ -306,7 +318,7 @@ def _commit(world: World, number: int, effect: Commit) -> Outcomes:
 
 def _is_dropped(world: World, name: str) -> bool:
     host = world.tree.get(layout.host(replica_of(name)))
-    return host is None or host.value != b"here"
+    return host is None or host.value == DROPPED_HOST
 
 
 def _put(world: World, number: int, *, is_dropped: bool) -> Outcomes:

@@ -105,7 +105,7 @@ def _new_epoch(replica: Replica) -> Procedure[Epoch | None]:
     while True:
         yield Sync(layout.host(replica))
         host = yield Get(layout.host(replica))
-        if host is None or host.value != b"here":
+        if host is None or host.value == table.DROPPED_HOST:
             return None
         outcome = yield Commit(Set(layout.host(replica), b"here", host.version))
         if isinstance(outcome, Applied):
@@ -234,7 +234,7 @@ def mend(name: str, part: str, source: str) -> Task:
         return
     fetched = yield FetchPart(part, CONTENT, (source,))
     if isinstance(fetched, Fetched):
-        gone = yield from sharing.own_held(sharer_of(name), (part,))
+        gone = yield from sharing.own_again(sharer_of(name), (part,))
         yield Reveal(() if gone else (part,))
 
 

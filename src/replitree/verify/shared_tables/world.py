@@ -53,6 +53,8 @@ class Model:
         Those that exist at the beginning.
     written
         The part that the first replica has registered by then, alone; empty: nothing is written.
+    wiped
+        The part that all replicas have on their disks, of which coordination knows nothing, nor of the table.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Model:
     faults: dict[Fault, int]
     replicas: tuple[str, ...] = ("r1", "r2")
     written: str = ""
+    wiped: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,161 @@
+"""Uploads in pieces that were begun in a bucket and not ended: they are found, and aborted.
+
+The client library can do neither, so these two requests are made here: signed as Amazon describes it (Signature Version 4), and
+sent by the standard library.  Of a server that does not offer them nothing is found: there a rule of the bucket ends uploads.
+
+Source: Amazon S3 API Reference, ``ListMultipartUploads``, ``AbortMultipartUpload``; "Authenticating Requests: Using the
+Authorization Header".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import unescape
+from urllib.parse import quote, urlsplit
+
+from replitree.errors import NotAuthorized, StoreError
+from replitree.storage.objects.location import REQUEST_S_MAX, Keys, StoreLocation
+
+_EMPTY = hashlib.sha256(b"").hexdigest()
+_UPLOAD = re.compile(r"<Upload>(.*?)</Upload>", re.DOTALL)
+_REFUSED = (http.client.UNAUTHORIZED, http.client.FORBIDDEN)
+_NOTHING = (http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED, http.client.NOT_IMPLEMENTED)
+TRIES = 6
+PAUSE_S = 0.05
+_AMAZON = "s3.{region}.amazonaws.com"
+
+
+@dataclass(frozen=True, slots=True)
+class BegunUpload:
+    """An upload that was begun: the object's key, the upload's id, and when, by the store's clock."""
+
+    key: str
+    upload: str
+    begun: datetime
+
+
+class Uploads:
+    """The uploads below one prefix of a bucket.
+
+    Parameters
+    ----------
+    location
+        The bucket, and the prefix of all keys.
+    keys
+        What signs requests.
+    wait
+        Waits so many seconds.
+    """
+
+    def __init__(self, location: StoreLocation, keys: Keys, *, wait: Callable[[float], object] = time.sleep) -> None:
+        server = urlsplit(location.endpoint or f"https://{_AMAZON.format(region=location.region)}")
+        self._is_plain = server.scheme == "http"
+        self._host = server.netloc
+        self._location, self._keys = location, keys
+        self._wait = wait
+
+    def begun(self, prefix: str) -> Iterator[BegunUpload]:
+        """Yield the uploads whose keys begin with a prefix, which is below that of the location.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            The store gives no answer, or refuses.
+        """
+        query = {"prefix": self._key(prefix), "uploads": ""}
+        while True:
+            text = self._ask("GET", "", query)
+            for found in _UPLOAD.findall(text):
+                yield self._upload(found)
+            if _value(text, "IsTruncated") != "true":
+                return
+            query["key-marker"] = _value(text, "NextKeyMarker")
+            query["upload-id-marker"] = _value(text, "NextUploadIdMarker")
+
+    def abort(self, key: str, upload: str) -> None:
+        """End an upload without an object; one that has ended is no error.  Raises as `begun`."""
+        self._ask("DELETE", self._key(key), {"uploadId": upload})
+
+    def _upload(self, text: str) -> BegunUpload:
+        prefix = f"{self._location.prefix}/" if self._location.prefix else ""
+        begun = datetime.fromisoformat(_value(text, "Initiated"))
+        return BegunUpload(_value(text, "Key").removeprefix(prefix), _value(text, "UploadId"), begun)
+
+    def _key(self, key: str) -> str:
+        return f"{self._location.prefix}/{key}" if self._location.prefix else key
+
+    # --- one request ----------------------------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, key: str, query: Mapping[str, str]) -> str:
+        """Send a request until an answer comes, and return its text; of "not there" and "not offered" nothing."""
+        path = f"/{self._location.place}/{quote(key)}".removesuffix("/")
+        asked = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(query.items()))
+        problem = ""
+        for number in range(TRIES):
+            if number:
+                self._wait(PAUSE_S * 2**number)
+            try:
+                status, text = self._send(method, path, asked)
+            except (OSError, http.client.HTTPException) as error:
+                problem = str(error)
+                continue
+            if status < http.client.BAD_REQUEST:
+                return text
+            if status in _NOTHING:
+                return ""
+            problem = f"{status} {_value(text, 'Code')}"
+            if status in _REFUSED:
+                raise NotAuthorized(f"{self._location} refuses to list or abort uploads: {problem}")
+        raise StoreError(f"{self._location} did not list or abort uploads: {problem}; try again")
+
+    def _send(self, method: str, path: str, query: str) -> tuple[int, str]:
+        """Send a request once; return the status and the text of its answer."""
+        kind = http.client.HTTPConnection if self._is_plain else http.client.HTTPSConnection
+        connection = kind(self._host, timeout=REQUEST_S_MAX)
+        try:
+            connection.request(method, f"{path}?{query}", headers=self.signed(method, path, query))
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        finally:
+            connection.close()
+
+    def signed(self, method: str, path: str, query: str) -> dict[str, str]:
+        """Return the headers of a request without a body.
+
+        Parameters
+        ----------
+        method, path, query
+            As they are sent; the query in the order of its names.
+        """
+        now = datetime.now(UTC)
+        moment, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
+        headers = {"host": self._host, "x-amz-content-sha256": _EMPTY, "x-amz-date": moment}
+        if self._keys.session:
+            headers["x-amz-security-token"] = self._keys.session
+        names = ";".join(sorted(headers))
+        lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
+        request = f"{method}\n{path}\n{query}\n{lines}\n{names}\n{_EMPTY}"
+        scope = f"{day}/{self._location.region}/s3/aws4_request"
+        digest = hashlib.sha256(request.encode()).hexdigest()
+        key = f"AWS4{self._keys.secret}".encode()
+        for word in scope.split("/"):
+            key = hmac.digest(key, word.encode(), "sha256")
+        signature = hmac.new(key, f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{digest}".encode(), "sha256").hexdigest()
+        proof = f"AWS4-HMAC-SHA256 Credential={self._keys.access}/{scope}, SignedHeaders={names}, Signature={signature}"
+        return {**headers, "authorization": proof}
+
+
+def _value(text: str, name: str) -> str:
+    """Return the text of the first element of this name; empty when there is none."""
+    found = re.search(rf"<{name}>(.*?)</{name}>", text, re.DOTALL)
+    return "" if found is None else unescape(found[1].strip())
+
+
+__all__ = ["BegunUpload", "Uploads"]

@@ -1,0 +1,65 @@
+"""The reckoning sees each thing that must not be, by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replitree.coordination.memory import MemoryCoordination, SharedTree
+from replitree.coordination.port import make_root
+from replitree.protocol import layout
+from replitree.protocol.effects import Applied, Commit, Create, Delete, Operation
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.sharing import sharing_nodes
+from replitree.storage.objects import open_store
+from tests.shared.checks import Shares
+
+TABLE = Table("/replitree/tables/t")
+ONE = Replica(TABLE, "r1")
+SHARE, MARK, PART = layout.share(TABLE, "s"), f"{layout.share(TABLE, 's')}/r1~i~p", layout.part(ONE, "p")
+
+
+@pytest.fixture
+def session() -> MemoryCoordination:
+    """Coordination with a table in which one part owns one share."""
+    made = MemoryCoordination(SharedTree())
+    make_root(made, layout.parts(ONE))
+    nodes = [each.path for each in sharing_nodes(TABLE)]
+    assert isinstance(made.perform(Commit(*map(Create, [*nodes, SHARE, MARK, PART]))), Applied)
+    return made
+
+
+@pytest.fixture
+def shares(session: MemoryCoordination, tmp_path: Path) -> Shares:
+    store = open_store(f"file://{tmp_path}/objects")
+    for file in ("manifest.json", "data-0.parquet"):
+        store.create(f"tables/t1/s/{file}", b"x")
+    return Shares(session, TABLE, "t1", ("r1",), store)
+
+
+def test_what_is_well_is_not_wrong(shares: Shares) -> None:
+    assert shares.wrong() == []
+    assert shares.objects() == {"s": {"manifest.json", "data-0.parquet"}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "wrong"),
+    [
+        (Create(layout.writing(TABLE, "w")), "begun: w"),
+        (Create(layout.garbage(TABLE, "g")), "garbage: g"),
+        (Delete(MARK, -1), "unowned: s"),
+        (Delete(PART, -1), "mark without a part: r1 p"),
+        (Create(f"{SHARE}/r9~i~p"), "mark without a part: r9 p"),
+    ],
+)
+def test_each_node_that_must_not_be_is_told(
+    session: MemoryCoordination, shares: Shares, operation: Operation, wrong: str
+) -> None:
+    session.perform(Commit(operation))
+    assert shares.wrong() == [wrong]
+
+
+def test_a_share_that_lacks_its_last_object_is_told(shares: Shares, tmp_path: Path) -> None:
+    (tmp_path / "objects/tables/t1/s/manifest.json").unlink()
+    assert shares.wrong() == ["no manifest: s"]

@@ -1,0 +1,21 @@
+"""Real replicas, a real S3 server, real signals; `tests.shared.rounds` runs the same for as long as you like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.shared.harness import Plan, run
+from tests.shared.places import KINDS
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(500)]
+
+
+@pytest.mark.parametrize("store", KINDS)
+def test_replicas_and_their_store_are_killed_and_nothing_is_lost_or_left(tmp_path: Path, store: str) -> None:
+    report = run(Plan(seed=1, rounds=4, store=store), tmp_path)
+    assert report.rounds == 4
+    assert report.looks > 0
+    assert report.acknowledged_rows > 100
+    assert report.objects > 0

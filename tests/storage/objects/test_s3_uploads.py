@@ -1,0 +1,99 @@
+"""Uploads that were begun in a bucket and not ended are found and aborted: on a server of ours, and on a real one."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from replitree.errors import NotAuthorized, StoreError
+from replitree.protocol.fsck_look import Upload
+from replitree.protocol.share import ShareId
+from replitree.storage.objects import StoreLocation, open_store
+from replitree.storage.objects.inventory import Inventory
+from replitree.storage.objects.location import Keys
+from replitree.storage.objects.s3_uploads import Uploads
+from tests.storage.objects.s3_server import BUCKET, Fault, S3Server
+from tests.storage.objects.seaweed import KEYS, Seaweed
+
+OURS = Keys(KEYS["AWS_ACCESS_KEY_ID"], KEYS["AWS_SECRET_ACCESS_KEY"])
+NAMES = [f"tables/t1/{number:032x}/data-{number}.parquet" for number in range(5)]
+
+
+@pytest.fixture(params=["ours", pytest.param("seaweed", marks=pytest.mark.system)])
+def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A server of each kind, empty."""
+    if request.param == "ours":
+        with S3Server() as server:
+            yield server.endpoint
+    else:
+        with Seaweed(tmp_path) as seaweed:
+            yield seaweed.endpoint
+
+
+def place(endpoint: str, prefix: str = "a/b") -> StoreLocation:
+    return StoreLocation.parse(f"s3://{BUCKET}/{prefix}?endpoint={endpoint}")
+
+
+def begin(endpoint: str, *keys: str) -> None:
+    """Begin uploads, as a process that is killed in the middle of them does."""
+    for key in keys:
+        path, query = f"/{BUCKET}/a/b/{key}", "uploads="
+        connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=30)
+        connection.request(
+            "POST", f"{path}?{query}", headers=Uploads(place(endpoint), OURS).signed("POST", path, query)
+        )
+        assert connection.getresponse().status == http.client.OK
+        connection.close()
+
+
+def test_what_was_begun_is_listed_and_aborted(endpoint: str) -> None:
+    begin(endpoint, *NAMES, "tables/t2/x/data-0.parquet")
+    uploads = Uploads(place(endpoint), OURS)
+    begun = sorted(uploads.begun("tables/t1/"), key=lambda each: each.key)
+    assert [each.key for each in begun] == NAMES
+    assert all(each.begun.tzinfo is not None for each in begun)
+    for each in begun[:3]:
+        uploads.abort(each.key, each.upload)
+        uploads.abort(each.key, each.upload)
+    assert sorted(each.key for each in uploads.begun("tables/t1/")) == NAMES[3:]
+    assert list(Uploads(place(endpoint, "a/c"), OURS).begun("tables/")) == []
+
+
+def test_an_inventory_tells_what_was_begun_and_aborts_it(endpoint: str) -> None:
+    begin(endpoint, NAMES[0])
+    location = place(endpoint)
+    store = open_store(location, environment=KEYS)
+    inventory = Inventory(store, location, "t1", Uploads(location, OURS))
+    (found,) = inventory.listing().uploads
+    assert (found.share, found.file) == (ShareId("0" * 32), "data-0.parquet")
+    assert isinstance(found, Upload)
+    inventory.abort(found)
+    assert inventory.listing().uploads == ()
+
+
+@pytest.mark.system
+def test_a_wrong_secret_is_refused(tmp_path: Path) -> None:
+    with Seaweed(tmp_path) as seaweed:
+        wrong = Uploads(place(seaweed.endpoint), Keys(OURS.access, "wrong"))
+        with pytest.raises(NotAuthorized, match="refuses"):
+            list(wrong.begun("tables/"))
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    with pytest.raises(StoreError, match="refused; try again"):
+        list(Uploads(place("http://127.0.0.1:1"), OURS, wait=lambda _: None).begun("tables/"))
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.ERROR_AFTER, Fault.SLOW_DOWN])
+def test_a_lost_answer_is_asked_for_again(fault: Fault) -> None:
+    with S3Server() as server:
+        begin(server.endpoint, *NAMES)
+        server.state.faults += [("GET", fault), ("DELETE", fault)]
+        uploads = Uploads(place(server.endpoint), OURS, wait=lambda _: None)
+        for each in list(uploads.begun("tables/")):
+            uploads.abort(each.key, each.upload)
+        assert server.state.uploads == {}

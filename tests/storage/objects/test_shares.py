@@ -1,0 +1,70 @@
+"""The objects of shares, and a store that is not there: what is not found there is not missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from replitree.errors import CorruptPart, StoreError
+from replitree.storage.manifest import FileEntry, PartManifest
+from replitree.storage.objects import open_store, store_id
+from replitree.storage.objects.shares import ShareObjects
+
+SHARE, DATA = "5" * 32, b"rows"
+FILE = FileEntry("data-0.parquet", 1, len(DATA), xxhash.xxh3_128_hexdigest(DATA))
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> ShareObjects:
+    made = ShareObjects(lambda: open_store(f"file://{tmp_path}/objects"), "t1")
+    made.store_id = store_id(made.store)
+    made.store.create(made.key(SHARE, FILE.name), DATA)
+    return made
+
+
+def unmount(folder: Path, *, leaving: bool) -> None:
+    """Take the store's folder away, as when its disk is not mounted; the empty folder may be there."""
+    (folder / "objects").rename(folder / "away")
+    if leaving:
+        (folder / "objects").mkdir()
+
+
+def test_an_object_that_is_not_there_is_missing(objects: ShareObjects, tmp_path: Path) -> None:
+    objects.bring(SHARE, FILE, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == DATA
+    objects.delete(SHARE)
+    with pytest.raises(CorruptPart, match="is missing"):
+        objects.bring(SHARE, FILE, tmp_path / "copy")
+    objects.delete(SHARE)
+
+
+@pytest.mark.parametrize("leaving", [False, True], ids=["gone", "empty"])
+def test_of_a_store_that_is_not_there_nothing_is_missing_or_deleted(
+    objects: ShareObjects, tmp_path: Path, leaving: bool
+) -> None:
+    unmount(tmp_path, leaving=leaving)
+    with pytest.raises(StoreError, match="is its disk mounted"):
+        objects.bring(SHARE, FILE, tmp_path / "copy")
+    with pytest.raises(StoreError, match="is its disk mounted"):
+        objects.delete(SHARE)
+
+
+def test_nothing_is_put_where_the_store_is_not(objects: ShareObjects, tmp_path: Path) -> None:
+    (tmp_path / FILE.name).write_bytes(DATA)
+    manifest = PartManifest(
+        partition="all", rows=1, bytes=len(DATA), schema_version=0, files=(FILE,), content_hash="0" * 32, share=SHARE
+    )
+    unmount(tmp_path, leaving=True)
+    with pytest.raises(StoreError, match="is its disk mounted"):
+        objects.put(SHARE, tmp_path, manifest)
+    assert list((tmp_path / "objects").iterdir()) == []
+
+
+def test_another_store_in_its_place_is_not_it(objects: ShareObjects, tmp_path: Path) -> None:
+    unmount(tmp_path, leaving=True)
+    other = open_store(f"file://{tmp_path}/objects")
+    assert store_id(other) != objects.store_id
+    with pytest.raises(StoreError, match="another store"):
+        objects.delete(SHARE)
