@@ -86,6 +86,7 @@ nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS
 	$(BIN)/replitree verify simulate --seeds 1:$(SEEDS) --workers $(WORKERS)
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.shared.rounds --seed $(SEED)
 
 # --- upkeep -------------------------------------------------------------------------------------------------------------------
 

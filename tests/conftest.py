@@ -30,6 +30,7 @@ LONG = (
     "cli/test_up_system.py",
     "faults/test_nemesis.py",
     "spark/test_overwrite.py",
+    "spark/test_store.py",
     "spark/test_read.py",
     "spark/test_write.py",
     "faults/test_full_disk.py",

@@ -37,6 +37,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClu
 def r1(cluster: FakeCluster) -> FakeReplica:
     replica = cluster.add_replica("t", "r1")
     replica.answers = {"POST mutations": DONE, "POST drop": DONE, "POST alter": {**DONE, "schema_version": 1}}
+    replica.answers["POST storage"] = DONE
     return replica
 
 
@@ -52,6 +53,12 @@ CHANGES: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
     (("sql", "ALTER TABLE t DROP COLUMN v"), "alter", {"sql": "ALTER TABLE t DROP COLUMN v"}, "now version 1"),
     (("sql", "truncate table t;"), "drop", {"all": True}, "emptied: 2 parts"),
     (("table", "alter", "t", "DROP COLUMN v"), "alter", {"sql": "DROP COLUMN v"}, "now version 1"),
+    (
+        ("table", "storage", "t", "tiered(s3://lake/t,older=7d)"),
+        "storage",
+        {"storage": "tiered(s3://lake/t, older=7d)"},
+        "storage of t changed",
+    ),
     (("table", "drop-partition", "t", "all", "--yes"), "drop", {"partition": "all"}, "partition all dropped: 2 parts"),
     (("table", "drop-blocks", "t", "3", "5", "--yes"), "drop", {"blocks": [3, 5]}, "blocks 3 to 5 dropped: 2 parts"),
     (
@@ -91,6 +98,28 @@ def test_change_that_is_not_finished_ends_with_3(
     ran = run(*arguments, *URL, "--json")
     assert ran.status == 3
     assert (ran.json["finished"], ran.json["applied"]) == (False, None)
+
+
+def test_storage_is_shown_with_what_has_still_to_move(run: Run, r1: FakeReplica) -> None:
+    waiting = [{"part": "all_0_0_0", "reason": "the bucket is full", "tries": 3}]
+    moving = {"storage": "s3://lake/t", "parts_left": 2, "bytes_left": 2048, "waiting": waiting}
+    r1.answers["GET status"] = {"state": "active", "moving": moving}
+    ran = run("table", "storage", "t", *URL)
+    assert (ran.status, ran.err) == (0, "")
+    for word in ("storage of t: local", "r1", "2", "2.0 KiB", "the bucket is full"):
+        assert word in ran.out
+    as_json = run("table", "storage", "t", *URL, "--json").json
+    assert as_json["storage"] == "local"
+    assert as_json["replicas"]["r1"]["waiting"] == waiting
+    r1.answers["GET status"] = {"state": "active"}
+    assert run("table", "storage", "t", *URL, "--json").json["replicas"] == {"r1": None}
+
+
+def test_storage_that_is_no_policy_is_not_asked_for(run: Run, r1: FakeReplica) -> None:
+    ran = run("table", "storage", "t", "tiered(s3://lake/t)", *URL)
+    assert ran.status == 2
+    assert "does not say when" in ran.err
+    assert r1.routes() == []
 
 
 def test_change_that_finds_nothing_says_so(run: Run, r1: FakeReplica) -> None:
@@ -218,6 +247,7 @@ def test_detached_part_is_attached_where_it_lies(run: Run, r1: FakeReplica, clus
         ("sql", "TRUNCATE TABLE t"),
         ("sql", "ALTER TABLE t DROP COLUMN v"),
         ("table", "alter", "t", "DROP COLUMN v"),
+        ("table", "storage", "t", "local"),
         ("table", "drop-partition", "t", "all", "--yes"),
         ("table", "drop-blocks", "t", "3", "5", "--yes"),
         ("table", "truncate", "t", "--yes"),
@@ -352,3 +382,15 @@ def test_storage_is_made_and_shown(run: Run, r1: FakeReplica) -> None:
     assert ran.status == 2
     assert "credentials" in ran.err
     assert "secret@" not in ran.err
+
+
+def test_status_says_what_has_to_move_and_why_it_waits(run: Run, r1: FakeReplica) -> None:
+    waiting = [{"part": "all_0_0_0", "reason": "r2 moves it", "tries": 1}]
+    moving = {"storage": "s3://lake/t", "problem": "", "parts_left": 2, "bytes_left": 2048, "waiting": waiting}
+    r1.answers["GET status"] = {"state": "active", "moving": moving}
+    told = "r1 has 2 parts (2.0 KiB) to move to where s3://lake/t has them; all_0_0_0 waits: r2 moves it"
+    assert told in run("status", "t", *URL).out
+    r1.answers["GET status"] = {"state": "active", "moving": {**moving, "parts_left": 0, "problem": "no route to it"}}
+    ran = run("status", "t", *URL)
+    assert "r1 can't use the table's object store: no route to it" in ran.out
+    assert "to move" not in ran.out

@@ -37,7 +37,7 @@ def fsck(run: Run, monkeypatch: pytest.MonkeyPatch, found: FsckReport, *argument
 def test_a_clean_table_ends_with_0(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ran, asked = fsck(run, monkeypatch, report(clean=True))
     assert (ran.status, ran.out) == (0, f"t on {STORE}: 2 shares, 3 objects, 4.0 KiB; nothing is wrong\n")
-    assert asked == {"table": "t", "with_repair": False, "grace_s": 24 * 3600.0}
+    assert asked == {"table": "t", "with_repair": False, "grace_s": 24 * 3600.0, "everybody_is_back": False}
 
 
 def test_what_is_wrong_is_told_with_what_to_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,9 +53,9 @@ def test_what_is_wrong_is_told_with_what_to_do(run: Run, monkeypatch: pytest.Mon
 
 def test_what_was_repaired_is_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     done = FsckFinding("orphan", "5a", "", "", 0, (), "done", "5a is nobody's", "")
-    ran, asked = fsck(run, monkeypatch, report(done, clean=True), "--repair", "--grace", "60")
+    ran, asked = fsck(run, monkeypatch, report(done, clean=True), "--repair", "--grace", "60", "--everybody-is-back")
     assert (ran.status, ran.out.splitlines()[1:]) == (0, ["repaired      5a is nobody's"])
-    assert asked == {"table": "t", "with_repair": True, "grace_s": 60.0}
+    assert asked == {"table": "t", "with_repair": True, "grace_s": 60.0, "everybody_is_back": True}
 
 
 def test_json_has_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

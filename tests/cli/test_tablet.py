@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from replitree.cli.main import main
-from replitree.storage.blob_folders import open_group
+from replitree.storage.blob_folders import make_group, open_group
+from replitree.storage.blob_frames import OVERHEAD_BYTES, frame_of
 from replitree.tablet import open as open_tablet
 from replitree.tablet.channels import in_one_group
-from replitree.tablet.ids import TabletId
+from replitree.tablet.ids import Generation, Step, TabletId, log_entry
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET
 
@@ -57,6 +58,70 @@ def test_verify_is_0_when_sound_1_when_damaged_3_when_not_known(
     path.write_bytes(path.read_bytes()[:-20] + bytes(20)[:19] + b"x")
     assert main(["tablet", "verify", str(folder)]) == 1
     assert "DAMAGED  tablet 1: member 1" in capsys.readouterr().out
+
+
+def lose(folder: Path, step: int) -> None:
+    """Damage an entry of the first generation on every member."""
+    name = frame_of(log_entry(TabletId(1), Generation(1), Step(step)), b"")[:24]
+    for path in folder.glob("*/blobs/*/00/*.seg"):
+        data = bytearray(path.read_bytes())
+        if (position := data.find(name)) >= 0:
+            data[position + OVERHEAD_BYTES] ^= 1
+            path.write_bytes(data)
+
+
+def test_accepted_loss_is_said_agreed_on_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_group(tmp_path)
+    group = open_group(tmp_path)
+    with open_tablet(group.groups, Words(), in_one_group(TabletId(1), group.group), settings=QUIET) as tablet:
+        for word in (b"a", b"b", b"c", b"d"):
+            tablet.execute(word)
+    group.close()
+    words = ["tablet", "accept-loss", str(tmp_path), "--why", "two disks died", "--who", "ann"]
+    assert main([*words, "--yes"]) == 2
+    assert "no loss to accept" in capsys.readouterr().err
+    lose(tmp_path, 3)
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert "entry 1:3 was confirmed and is not there" in said.out
+    assert "everything up to entry 1:2" in said.out
+    assert "--yes" in said.err
+    (tmp_path / "2").rename(tmp_path / "away")
+    assert main([*words, "--yes"]) == 2
+    assert "members [2] are away and [] were named" in capsys.readouterr().err
+    (tmp_path / "away").rename(tmp_path / "2")
+    assert main([*words, "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"] == "1:2"
+    assert main(["tablet", "inspect", str(tmp_path)]) == 0
+    said_of_it = capsys.readouterr().out
+    assert "LOSS ACCEPTED  tablet 1, generation 2, by ann" in said_of_it
+    assert "two disks died" in said_of_it
+    group = open_group(tmp_path)
+    with open_tablet(group.groups, Words(), in_one_group(TabletId(1), group.group), settings=QUIET) as tablet:
+        assert tablet.read() == ("a", "b")
+        tablet.execute(b"e")
+        tablet.snapshot()
+    group.close()
+    assert main(["tablet", "inspect", str(tmp_path), "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)["tablets"]
+    ((generation, record),) = [(each["generation"], each["record"]) for each in report["losses"]]
+    assert (generation, record["who"], record["why"], record["kept"]) == (2, "ann", "two disks died", "1:2")
+
+
+def test_group_on_a_store_is_made_inspected_and_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tablet", "make", str(tmp_path / "g"), "--store", f"file://{tmp_path}/objects"]) == 0
+    assert "1 members" in capsys.readouterr().out
+    group = open_group(tmp_path / "g")
+    with open_tablet(group.groups, Words(), in_one_group(TabletId(1), group.group), settings=QUIET) as tablet:
+        tablet.execute(b"a")
+        tablet.snapshot()
+    group.close()
+    assert main(["tablet", "inspect", str(tmp_path / "g")]) == 0
+    assert "snapshots at 2" in capsys.readouterr().out
+    assert main(["tablet", "verify", str(tmp_path / "g")]) == 0
+    (found,) = tmp_path.glob("objects/blobs/*/00/*/00000002.000000")
+    found.write_bytes(found.read_bytes()[:-1] + b"?")
+    assert main(["tablet", "verify", str(tmp_path / "g")]) == 1
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,12 @@ class FakeCluster:
         order_by: str | tuple[str, ...] = (),
         partition_by: str | tuple[str, ...] = (),
         policy: str = "plain",
+        storage: str = "local",
     ) -> None:
-        self.catalog.create(define_table(name, schema, order_by=order_by, partition_by=partition_by, policy=policy))
+        definition = define_table(
+            name, schema, order_by=order_by, partition_by=partition_by, policy=policy, storage=storage
+        )
+        self.catalog.create(definition)
 
     def add_replica(self, table: str, name: str, machine: str | None = None, *, active: bool = True) -> FakeReplica:
         if name not in self.replicas:

@@ -405,13 +405,20 @@ def test_lag_counts_what_is_to_pull_and_what_is_queued(behind: int, severity: Se
     assert codes(a_cluster(table)) == ({} if severity is None else {"lag": severity})
 
 
-@pytest.mark.parametrize(
-    ("since_s", "severity"), [(None, None), (9.0, None), (10.0, Severity.NOTICE), (300.0, Severity.WARNING)]
-)
-def test_entries_that_wait(since_s: float | None, severity: Severity | None) -> None:
-    waits = (Postponed(index=7, reason="nobody has it", tries=4, since_s=since_s), Postponed(index=8, since_s=1.0))
-    table = a_table(a_replica("r1"), a_replica("r2", postponed=waits))
-    assert codes(a_cluster(table)) == ({} if severity is None else {"postponed": severity})
+WAITS = [
+    (None, False, None),
+    (9.0, False, None),
+    (10.0, False, "notice"),
+    (300.0, False, "warning"),
+    (900.0, True, "notice"),
+]
+
+
+@pytest.mark.parametrize(("since_s", "is_told", "severity"), WAITS)
+def test_entries_that_wait(since_s: float | None, is_told: bool, severity: str | None) -> None:
+    waiting = Postponed(index=7, reason="nobody has it", tries=4, since_s=since_s, is_told=is_told)
+    table = a_table(a_replica("r1"), a_replica("r2", postponed=(waiting, Postponed(index=8, since_s=1.0))))
+    assert codes(a_cluster(table)) == ({} if severity is None else {"postponed": Severity(severity)})
 
 
 def test_the_entry_that_waits_longest_is_told_with_its_reason() -> None:

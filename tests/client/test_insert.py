@@ -210,6 +210,19 @@ def test_commit_that_can_not_be_settled_here_is_done_again_elsewhere(
     assert sum(len(replica.blocks) for replica in (r1, r2)) == 1
 
 
+@pytest.mark.parametrize(("storage", "again"), [("local", True), ("file:///objects", False)])
+def test_commit_into_a_store_is_given_the_time_that_its_rows_may_take(
+    cluster: FakeCluster, large: pa.Table, monkeypatch: pytest.MonkeyPatch, storage: str, *, again: bool
+) -> None:
+    cluster.create("large", "k bigint not null, s string", order_by="k", storage=storage)
+    r1 = cluster.add_replica("large", "r1")
+    monkeypatch.setattr(insert_module, "ELSEWHERE_S", 0.1)
+    monkeypatch.setattr(insert_module, "STORED_BYTES_PER_S", 100)
+    r1.script.extend(["serve", *[READ_ONLY] * 4])
+    assert cluster.connect().table("large").insert(large, token="a").outcome == "inserted"
+    assert (r1.routes().count("POST uploads") > 1) == again
+
+
 def test_stream_can_not_be_done_again(table: Table, r1: FakeReplica, large: pa.Table) -> None:
     r1.script.extend(["serve", DROP_SERVED, *[READ_ONLY] * 1000])
     reader = pa.RecordBatchReader.from_batches(large.schema, iter(large.to_batches()))

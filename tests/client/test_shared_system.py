@@ -18,6 +18,7 @@ from replitree.protocol.effects import Applied, Children, Commit, Exists, Get, S
 from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as Place
 from replitree.storage.objects import ObjectStore, open_store
+from tests.shared.s3_proxy import Mix, S3Proxy
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -43,13 +44,25 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
         yield server
 
 
-@pytest.fixture(params=["folder", "seaweed"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An object store of each kind, empty."""
+FAULTY = Mix.even(0.02)
+"""Of each ill so many requests to a store with faults."""
+
+
+@pytest.fixture(params=["folder", "seaweed", "faulty"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An object store of each kind, empty; the last one loses requests and answers, and is slow."""
     if request.param == "folder":
-        return f"file://{tmp_path}/objects"
+        yield f"file://{tmp_path}/objects"
+        return
     server: Seaweed = request.getfixturevalue("seaweed")
-    return server.url("shared")
+    if request.param == "seaweed":
+        yield server.url("shared")
+        return
+    proxy = S3Proxy(server.port)
+    proxy.mix = FAULTY
+    yield server.url("faulty", proxy.endpoint)
+    assert sum(count for ill, count in proxy.done.items() if ill is not None) > 0
+    proxy.close()
 
 
 def numbers(first: int, count: int) -> pa.Table:

@@ -244,11 +244,12 @@ def rounds(seed: int, scene: Scene, kinds: Sequence[str] = USUAL) -> Iterator[Ro
     while True:
         number += 1
         count = chance.choice(STRIKES)
-        strikes = tuple(_strike(chance, scene, chance.choice(kinds)) for _ in range(count))
+        strikes = tuple(draw_strike(chance, scene, chance.choice(kinds)) for _ in range(count))
         yield Round(number, chance.uniform(0, QUIET_S_MAX), strikes, chance.random() < CALM_SHARE)
 
 
-def _strike(chance: random.Random, scene: Scene, kind: str) -> Strike:
-    drawn = KINDS[kind](chance, scene)
+def draw_strike(chance: random.Random, scene: Scene, kind: str, draws: Mapping[str, Draw] = KINDS) -> Strike:
+    """Draw one strike of a kind; `draws` says how its particulars are drawn."""
+    drawn = draws[kind](chance, scene)
     common: Fields = {"after_s": chance.uniform(0, QUIET_S_MAX), "seed": chance.getrandbits(32)}
     return Strike(kind, **{**common, **drawn})  # type: ignore[arg-type]  # each kind draws fields of the right types

@@ -40,6 +40,7 @@ from replitree.protocol.entries import (
     MutateEntry,
     RollEntry,
     SettleEntry,
+    StorageEntry,
     decode_block,
     decode_entry,
     dropped_partitions,
@@ -76,6 +77,9 @@ ENTRIES: dict[str, Entry] = {
     "drop-1-blocks": DropEntry("r1", COMMAND, EVERY_PARTITION, 3, 2**40),
     "drop-1-detach": DropEntry("r1", COMMAND, "2024-02", detach=True),
     "alter-1": AlterEntry("r1", COMMAND, '{"changes":[{"do":"drop column","name":"v"}],"format":1}', 4),
+    "storage-1": StorageEntry(
+        "r1", COMMAND, "tiered(s3://lake/tables?endpoint=https://store:8333, older=7d, free=100GB)"
+    ),
     "lost-1": LostEntry("r1", "2024-01_1_4_2_3", HASH, 2),
     "roll-1": RollEntry("r1"),
 }
@@ -176,7 +180,7 @@ def test_queue_nodes_are_the_entries_of_the_log_and_the_pointer_is_a_number(name
     queued = Create("/replitree/tables/t/replicas/r1/queue/queue-0000000041", raw)
     applies = not apply(parts, LogIndex(41), ENTRIES[name])[1].is_empty
     assert operations[1:] == ((moved, queued) if applies else (moved,))
-    assert applies == (name not in {"alter-1", "drop-1-blocks", "settle-1", "fail-1"})
+    assert applies == (name not in {"alter-1", "storage-1", "drop-1-blocks", "settle-1", "fail-1"})
 
 
 def test_pointer_is_read() -> None:

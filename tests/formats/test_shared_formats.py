@@ -21,6 +21,21 @@ def test_definition_of_a_table_on_an_object_store_has_format_2() -> None:
     assert SHARED.encode_metadata() == metadata
 
 
+@pytest.mark.parametrize(
+    ("name", "storage"),
+    [
+        ("tiered", f"tiered({SHARED.storage}, older=7d, free=100GB)"),
+        ("leaving", f"local({SHARED.storage})"),
+    ],
+)
+def test_definition_of_a_table_whose_rows_move_has_format_3(name: str, storage: str) -> None:
+    metadata, columns = (FROZEN / f"metadata-3-{name}.json").read_bytes(), (FROZEN / "columns-1.json").read_bytes()
+    moving = replace(DEFINITION, storage=storage)
+    assert decode_definition(metadata, columns) == moving
+    assert moving.encode_metadata() == metadata
+    assert moving.store_url == SHARED.storage
+
+
 def test_manifest_of_a_part_in_a_share_has_format_2() -> None:
     manifest = read_manifest(FROZEN / "part-2")
     assert manifest.share_id == SHARE

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from replitree.errors import StoreError, UnsupportedFormat
+from replitree.storage.blob_folders import GroupFile
 from replitree.storage.blob_frames import frame_of, scan
-from replitree.storage.blob_member import Standing
+from replitree.storage.blob_member import Standing, Streams
+from replitree.storage.blob_places import MemberPlace
 from replitree.storage.blob_state import DirectoryState, decode_state, encode_state
-from replitree.storage.blob_wire import Admit, Answer, AskStanding, Question, Remember, decode_message, encode_message
+from replitree.storage.blob_wire import (
+    Admit,
+    Answer,
+    AskStanding,
+    AskStreams,
+    Question,
+    Remember,
+    decode_message,
+    encode_message,
+)
 from replitree.tablet.effects import Collection, Fence, Overtaken
 from replitree.tablet.entries import Entry, LogEntry, ZeroEntry, decode, encode
 from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, Step
+from replitree.tablet.losses import LossRecord, decode_record, encode_record
 from replitree.tablet.member import (
     AskFence,
     Barrier,
@@ -30,7 +43,7 @@ from replitree.tablet.member import (
     Swept,
     Write,
 )
-from tests.tablet.building import TABLET, at, data_id, entry_id
+from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
 
 FROZEN = Path(__file__).parent / "tablet"
 
@@ -75,6 +88,38 @@ def test_log_entry_is_frozen(name: str) -> None:
     assert decode(blob, frozen(name)) == entry
 
 
+LOSS = LossRecord(
+    1,
+    "ann",
+    "2026-02-01T10:00:00+00:00",
+    "two disks died",
+    at(2, 7),
+    ("entry 2:8 is damaged",),
+    (at(2, 8), at(2, 9)),
+    (2,),
+)
+
+
+def test_record_of_an_accepted_loss_is_frozen() -> None:
+    blob = data_id(3, 0, channel=2)
+    assert encode_record(blob, LOSS) == frozen("loss")
+    assert decode_record(blob, frozen("loss")) == LOSS
+
+
+def test_file_of_a_group_is_frozen() -> None:
+    places = (
+        MemberPlace(folder="0", incarnation="a0"),
+        MemberPlace(store="s3://bucket/one", incarnation="a1"),
+        MemberPlace(service="host:7070", token_file="/etc/token", incarnation="a2"),
+    )
+    file = GroupFile(2, GROUP, 2, places)
+    data = (FROZEN / "group.json").read_bytes()
+    assert msgspec.json.format(msgspec.json.encode(file)) == data
+    assert msgspec.json.decode(data, type=GroupFile) == file
+    of_directories = b'{"format": 1, "group": "g", "write": 1, "members": [{"folder": "0", "incarnation": "a0"}]}'
+    assert msgspec.json.decode(of_directories, type=GroupFile) == GroupFile(1, GROUP, 1, places[:1])
+
+
 def test_segment_is_frozen() -> None:
     frames = [(entry_id(2, 5), b"payload"), (data_id(2, 5), b"")]
     assert b"".join(frame_of(*each) for each in frames) == frozen("segment")
@@ -115,6 +160,8 @@ MESSAGES: tuple[Question | Answer, ...] = (
     Contents(((entry_id(2, 7), b"x"),), (entry_id(2, 8),), ((entry_id(1, 0), entry_id(1, 9)),)),
     Failed("it is full"),
     Standing("6d65", 5, (5, 5, 4)),
+    AskStreams(),
+    Streams(((TABLET, Channel(0)), (TABLET, Channel(2)))),
 )
 
 

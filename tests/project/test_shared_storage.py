@@ -7,6 +7,10 @@ import re
 
 import pytest
 
+from replitree.verify.merging import models as merging_models
+from replitree.verify.merging import mutants as merging_mutants
+from replitree.verify.moving import models as moving_models
+from replitree.verify.moving import mutants as moving_mutants
 from replitree.verify.shared_tables import models as shared_models
 from replitree.verify.shared_tables import mutants as shared_mutants
 from replitree.verify.sharing import models, mutants
@@ -19,6 +23,14 @@ CASES = {
     "tests/verify/sharing/test_sharing.py": {
         *(model.name for model in models.MODELS),
         *(mutant.name for mutant in mutants.MUTANTS),
+    },
+    "tests/verify/merging/test_merging.py": {
+        *(model.name for model in merging_models.MODELS),
+        *(mutant.name for mutant in merging_mutants.MUTANTS),
+    },
+    "tests/verify/moving/test_moving.py": {
+        *(model.name for model in moving_models.MODELS),
+        *(mutant.name for mutant in moving_mutants.MUTANTS),
     },
     "tests/verify/shared_tables/test_shared_tables.py": {
         *(model.name for model in shared_models.MODELS),

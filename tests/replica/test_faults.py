@@ -202,7 +202,7 @@ def test_large_parts_are_fetched_in_ranges_and_resumed(
     monkeypatch.setattr("replitree.replica.http_exchange.BUNDLE_INLINE_BYTES", 1000)
     monkeypatch.setattr("replitree.replica.exchange.RANGE_BYTES", 4096)
     first, second = cluster.nodes
-    exchange = second.table()._exchange  # noqa: SLF001 - the second range is made to fail
+    exchange = second.table().exchange
     ranges: list[int] = []
     fetch_range = exchange._fetch_range  # noqa: SLF001
 

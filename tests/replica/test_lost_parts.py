@@ -72,7 +72,7 @@ def no_fetches(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(fetches: Sequence[FetchPart]) -> tuple[NotFetched, ...]:
         return tuple(NotFetched(fetch.part, "fetches are stopped") for fetch in fetches)
 
-    monkeypatch.setattr(node.table()._exchange, "fetch", none)  # noqa: SLF001 - there is no such command
+    monkeypatch.setattr(node.table().exchange, "fetch", none)
 
 
 def remove_files(node: Node, part: str) -> None:

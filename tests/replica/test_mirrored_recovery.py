@@ -41,7 +41,7 @@ def no_fetches(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(fetches: Any) -> Any:
         return tuple(NotFetched(fetch.part, "fetches are stopped") for fetch in fetches)
 
-    monkeypatch.setattr(node.table()._exchange, "fetch", none)  # noqa: SLF001 - there is no such command
+    monkeypatch.setattr(node.table().exchange, "fetch", none)
 
 
 def test_recovery_replica_recovery(cluster: InProcessCluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -104,6 +104,32 @@ def test_what_waits_for_others_is_tried_again_when_one_is_done() -> None:
     assert puller.take(Lane.SMALL) == [1]
 
 
+def test_what_is_told_when_is_not_tried_before_and_misses_nothing_that_it_is_told_meanwhile() -> None:
+    puller = Puller()
+    puller.execute(puller.pull(get(), get()))
+    (joined,) = puller.pull(merge("all_0_0_0", "all_1_1_0"))
+
+    def waits() -> None:
+        puller.progress.release((joined,), (), {joined.index: "r1 makes it"}, {joined.index})
+
+    assert puller.take(Lane.MAKING) == [joined.index]
+    waits()
+    assert puller.take(Lane.MAKING) == []
+    assert [row["is_told"] for row in puller.progress.postponed()] == [True]
+    puller.progress.tell()
+    assert puller.take(Lane.MAKING) == [joined.index]
+    puller.progress.tell()
+    waits()
+    assert puller.take(Lane.MAKING) == [joined.index]
+    waits()
+    puller.progress.tell("all_7_9_1")
+    assert puller.take(Lane.MAKING) == []
+    puller.progress.tell("all_0_1_1")
+    assert puller.take(Lane.MAKING) == [joined.index]
+    puller.progress.release((joined,), (), {joined.index: "nobody has sent it"})
+    assert [row["is_told"] for row in puller.progress.postponed()] == [False]
+
+
 def test_merges_and_mutations_do_not_hold_the_index_back() -> None:
     puller = Puller()
     inserts = puller.pull(get(), get())

@@ -153,7 +153,7 @@ def test_an_insert_that_only_the_lost_replica_has_stays_and_reaches_the_others(
         return tuple(NotFetched(fetch.part, "the cable is cut") for fetch in fetches)
 
     with monkeypatch.context() as cut:
-        cut.setattr(first.table()._exchange, "fetch", none)  # noqa: SLF001 - there is no command for that
+        cut.setattr(first.table().exchange, "fetch", none)
         insert(second, 500, 1)
         wait_for(lambda: first.table().progress.queue_length() == 1, "r1 has pulled it")
         second.stop()
@@ -296,7 +296,7 @@ def test_a_source_that_becomes_lost_meanwhile_is_left_for_another_one(
     fetch = Exchange.fetch
 
     def marked(self: Exchange, fetches: Any) -> Any:
-        if not seen and self is third.table()._exchange:  # noqa: SLF001 - only the recovering replica's
+        if not seen and self is third.table().exchange:  # only the recovering replica's
             seen.append(str(third.table().status()["reason"]))
             cluster.admin.perform(Commit(Set(layout.is_lost(Replica(TABLE, "r1")), LOST, ANY_VERSION)))
         return fetch(self, fetches)

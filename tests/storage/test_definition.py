@@ -101,7 +101,8 @@ def _nodes(definition: TableDefinition) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (b'"format":1', b'"format":3'),
+        (b'"format":1', b'"format":4'),
+        (b'"settings":{', b'"storage":"tiered(file:///x)","settings":{'),
         (b'"order_by":["k"]', b'"order_by":["gone"]'),
         (b'"month(d)"', b'"week(d)"'),
         (b'"settings":{', b'"settings":{"later":1,'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 
 import pytest
 from typing_extensions import override
@@ -17,25 +18,32 @@ from tests.tablet.building import GROUP, TABLET, entry_id
 from tests.tablet.runtime.group import Gated
 
 
+def asked(thread: MemberThread, request: Request) -> Future[Reply]:
+    """Ask, and wait for the reply later."""
+    future: Future[Reply] = Future()
+    thread.ask(request, future.set_result)
+    return future
+
+
 def test_member_that_is_far_behind_gets_no_more_blobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blob_group, "BACKLOG_BYTES", 2 << 20)
     member = Gated("slow")
     thread = MemberThread(member)
     member.gate.clear()
-    first, second = (thread.ask(Write(((entry_id(1, step), bytes(1 << 20)),))) for step in (1, 2))
-    assert thread.ask(Write(((entry_id(1, 3), b"x"),))).result(0) == Failed("it is 2 MiB behind")
-    asked = thread.ask(AskFence(TABLET))
+    first, second = (asked(thread, Write(((entry_id(1, step), bytes(1 << 20)),))) for step in (1, 2))
+    assert asked(thread, Write(((entry_id(1, 3), b"x"),))).result(0) == Failed("it is 2 MiB behind")
+    other = asked(thread, AskFence(TABLET))
     member.gate.set()
-    assert (first.result(10), second.result(10), asked.result(10)) == (Done(), Done(), FenceIs(None))
-    assert thread.ask(Write(((entry_id(1, 3), b"x"),))).result(10) == Done()
+    assert (first.result(10), second.result(10), other.result(10)) == (Done(), Done(), FenceIs(None))
+    assert asked(thread, Write(((entry_id(1, 3), b"x"),))).result(10) == Done()
     thread.close()
 
 
 def test_obstacle_comes_and_goes() -> None:
     thread = MemberThread(Gated("away"), "it is away")
-    assert thread.ask(AskFence(TABLET)).result(10) == Failed("it is away")
+    assert asked(thread, AskFence(TABLET)).result(10) == Failed("it is away")
     thread.set_obstacle(None)
-    assert thread.ask(AskFence(TABLET)).result(10) == FenceIs(None)
+    assert asked(thread, AskFence(TABLET)).result(10) == FenceIs(None)
     thread.close()
 
 

@@ -104,6 +104,23 @@ def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     return Report("read", ours, plain, rounds, f"spark.read.parquet {version} on the same files", _NOTES["read"])
 
 
+def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: Path | None = None) -> Report:
+    """Measure reading in an object store, a folder by default: see `replitree.bench.read_store`."""
+    from replitree.bench.read_store import StoreReadBench
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say("filling two tables")
+        bench = StoreReadBench(spark, cluster, store or f"file://{place}/objects")
+        found = []
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            found.append(bench.measure(number))
+        version = spark.version
+    ours, local = medians([pair[0] for pair in found]), medians([pair[1] for pair in found])
+    notes = {"store": store or "a folder", **_NOTES["read_store"]}
+    return Report("read_store", ours, local, rounds, f"the same rows on a local disk, Spark {version}", notes)
+
+
 def run_levels(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure read levels: see `replitree.bench.levels`."""
     from replitree.bench.levels import LevelBench
@@ -261,6 +278,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "durability": "parts and merges are synced to disk",
         "parts": "looked at twice a second on each replica; what was there for a shorter time may have been missed",
     },
+    "read_store": {"kept": "nothing between two reads", "source": 'format("replitree"): tasks read with Arrow'},
     "read": {"peer": "plain Spark on the table's own files"},
     "quorum": {
         "durability": "both replicas of ours have synced the part before it counts; the peer syncs nothing",

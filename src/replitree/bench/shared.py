@@ -5,6 +5,7 @@ Keys::
     fetch_bytes        what one fetch of the part reads: from the other replica, and as proof from the store
     fetch_p50_ms       … and how long it takes, until the part has its name on the receiver's disk, synced
     storage_copies     bytes of the store and of all replicas' table folders, over the bytes of the part
+    merged_copies      the same after inserts were merged with it, over the bytes of the merged part
     part_bytes         size of the part's data files
     insert_s           the insert of the part, with the way into the store
     visible_s          from its answer until both other replicas show the part
@@ -45,6 +46,8 @@ ROW_BYTES = 8 * COLUMNS
 """Of the files: the keys hardly count, they compress."""
 SETTLED_S_MAX = 300.0
 LOOK_S = 0.2
+ADDED, ADDED_SHARE = 3, 16
+"""Parts that are merged with the large one, each with one of so many of its rows."""
 INSERT_S_MAX = 600.0
 SETTINGS: dict[str, object] = {
     "shared_cache_bytes": 0,
@@ -87,6 +90,9 @@ def run_shared(
                 found.append(bench.measure())
             say("waiting until copies for readers are gone")
             found[-1]["storage_copies"] = bench.copies()
+            say(f"merging it with {ADDED} smaller ones")
+            bench.merge()
+            found[-1]["merged_copies"] = bench.copies()
     finally:
         shutil.rmtree(place, ignore_errors=True)
     notes = {"store": store or "a folder", "fetches": f"{FETCHES} in each round"}
@@ -152,6 +158,18 @@ class SharedBench:
             shutil.rmtree(folder)
         return {"fetch_bytes": float(moved), "fetch_p50_ms": quantile(times, 0.5) * 1000}
 
+    def merge(self) -> None:
+        """Insert smaller parts, and let everything be merged into one, which all replicas show."""
+        count = max(1, self._rows // ADDED_SHARE)
+        for number in range(ADDED):
+            self._table.insert(_rows(count, self._rows + number * count), timeout_s=INSERT_S_MAX)
+        self._table.optimize(final=True)
+        deadline = time.monotonic() + SETTLED_S_MAX
+        while time.monotonic() < deadline and any(
+            len(self._table.replica(name).snapshot().parts) > 1 for name in ("r1", "r2", "r3")
+        ):
+            time.sleep(LOOK_S)
+
     def copies(self) -> float:
         """Wait until copies for readers are gone, and count what is kept."""
         size = self._part().manifest.bytes
@@ -177,14 +195,14 @@ class SharedBench:
         return parts[0]
 
 
-def _rows(count: int) -> pa.Table:
-    """Rows that do not compress."""
+def _rows(count: int, first: int = 0) -> pa.Table:
+    """Rows that do not compress, with the keys from `first` on."""
     import numpy as np
     import pyarrow as pa
 
     draw = np.random.default_rng(7)
     columns = {f"c{number}": pa.array(draw.integers(-(2**62), 2**62, count)) for number in range(COLUMNS)}
-    return pa.table({"k": pa.array(np.arange(count)), **columns})
+    return pa.table({"k": pa.array(np.arange(first, first + count)), **columns})
 
 
 __all__ = ["SharedBench", "run_shared"]

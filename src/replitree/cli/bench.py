@@ -64,12 +64,25 @@ def bulk(
 def read(
     peer: Peer = None,  # noqa: ARG001 - accepted as by the others; plain Spark is the peer of reading
     rounds: Rounds = 3,
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Read a table on an object store, beside the same rows on a local disk.")
+    ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="URL", help="That object store.", show_default="a folder below --dir"),
+    ] = None,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Measure reading through Spark against plain Spark on the same files, which is always the peer here."""
+    """Measure reading through Spark against plain Spark on the same files, which is the peer here.
+
+    Of a table on an object store the peer is the same table on local disks.
+    """
     from replitree.bench import run
 
+    if stored or store is not None:
+        _print(run.run_read_store(rounds=rounds, say=_say, store=store, folder=_made(folder)), as_json=as_json)
+        return
     _print(run.run_read(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
@@ -134,8 +147,24 @@ def longlife(
 
 
 @app.command("tablet")
-def tablet(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
-    """Measure commits, recovery and restart of a tablet beside a plain loop that writes and syncs."""
+def tablet(
+    rounds: Rounds = 3,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="URL", help="An object store instead of directories; 'folder' is one below --dir."
+        ),
+    ] = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure commits and recovery of a tablet beside a plain loop: of writes and syncs, or of PUT and GET."""
+    if store is not None:
+        from replitree.bench.tablet_store import run_tablet_store
+
+        url = None if store == "folder" else store
+        _print(run_tablet_store(rounds=rounds, say=_say, store=url, folder=_made(folder)), as_json=as_json)
+        return
     from replitree.bench.tablet import run_tablet
 
     _print(run_tablet(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`replitree table alter|partitions|drop-partition|drop-blocks|truncate|mutations|kill-mutation|…`: what changes.
+"""`replitree table alter|storage|partitions|drop-partition|drop-blocks|truncate|mutations|kill-mutation|…`: what changes.
 
 A change is one entry of the log.  The exit status is 0 when it was finished, and 3 when it is in the log and was not finished
 in time: it goes on, and `replitree table mutations` shows how far it is.
@@ -24,6 +24,10 @@ Partition = Annotated[
 Statement = Annotated[
     str, typer.Argument(metavar="STATEMENT", help='As in "ADD COLUMN x int DEFAULT 0" or "RENAME COLUMN a TO b".')
 ]
+Storage = Annotated[
+    str | None,
+    typer.Argument(metavar="STORAGE", help="local, the URL of an object store, or tiered(URL, older=7d, free=100GB)."),
+]
 Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Of the mutation, as `table mutations` shows it.")]
 First = Annotated[int, typer.Argument(metavar="FIRST", min=0, help="Log index of the first insert.")]
 Last = Annotated[int, typer.Argument(metavar="LAST", min=0, help="Log index of the last insert, itself included.")]
@@ -41,6 +45,33 @@ def alter(table: Name, statement: Statement, how: Change) -> None:
     with how.connect() as connection:
         result = connection.table(table).alter(statement, command_id=how.command_id, timeout_s=how.wait)
     show(how.out, table, result, f"columns changed, now version {result.schema_version}")
+
+
+@on_cluster
+def storage(table: Name, how: Change, policy: Storage = None) -> None:
+    """Change where the rows lie, or show it, and what each replica has still to move."""
+    import msgspec
+
+    check_name(table)
+    with how.connect() as connection:
+        if policy is not None:
+            result = connection.table(table).set_storage(policy, command_id=how.command_id, timeout_s=how.wait)
+            show(how.out, table, result, f"storage of {table} changed; its parts move there one by one")
+            return
+        replicas = connection.status(table).tables[0].replicas
+        now = connection.table(table).definition.storage
+    moves = [(replica.name, replica.moving) for replica in replicas]
+    value = {
+        "table": table,
+        "storage": now,
+        "replicas": {name: None if each is None else msgspec.to_builtins(each) for name, each in moves},
+    }
+    rows = [
+        (name, each.parts_left, byte_size(each.bytes_left), each.problem or next((w.reason for w in each.waiting), ""))
+        for name, each in moves
+        if each is not None
+    ]
+    how.out.listing(value, f"storage of {table}: {now}", ("replica", "to move", "bytes", "why it waits"), rows)
 
 
 @on_cluster
@@ -164,6 +195,7 @@ def resume_merges(table: Name, at: Cluster) -> None:
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "alter": alter,
+    "storage": storage,
     "partitions": partitions,
     "drop-partition": drop_partition,
     "drop-blocks": drop_blocks,

@@ -88,12 +88,24 @@ def _work(replica: ReplicaStatus) -> Iterator[str]:
     for making in replica.running:
         done = f"{making.rows_done:,} of {making.rows_total:,} rows"
         yield f"makes {making.result} ({making.kind} at {making.index}): {done}"
+    yield from _moves(replica)
     if replica.merges_paused:
         yield "merges nothing by itself: `replitree table resume-merges` lets it go on"
     if replica.old_parts:
         size = byte_size(replica.old_bytes or 0)
         left = f"{counted(replica.old_parts, 'part')} that left the table ({size})"
         yield f"keeps {left}, under {counted(replica.leases, 'lease')}"
+
+
+def _moves(replica: ReplicaStatus) -> Iterator[str]:
+    """Say what has still to move between the disk and the object store, and why the first part of it waits."""
+    moves = replica.moving
+    if moves is not None and moves.problem:
+        yield f"can't use the table's object store: {moves.problem}"
+    if moves is not None and moves.parts_left:
+        waits = f"; {moves.waiting[0].part} waits: {moves.waiting[0].reason}" if moves.waiting else ""
+        left = f"{counted(moves.parts_left, 'part')} ({byte_size(moves.bytes_left)})"
+        yield f"has {left} to move to where {moves.storage} has them{waits}"
 
 
 def _title(table: TableStatus) -> str:

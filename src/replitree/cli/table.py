@@ -68,13 +68,15 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     storage: Storage = "local",
 ) -> None:
     """Create a table."""
+    from replitree.client.named_stores import is_named
     from replitree.storage.definition import define_table
 
     if (schema is None) == (like is None):
         raise BadInput("say what the columns are: either --schema or --like")
     columns: Any = schema if schema is not None else open_rows(find_source(like or "", None)).schema
     order, partition, chosen = _split(order_by), _split(partition_by), parse_settings(settings or [])
-    define_table(name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy, storage=storage)
+    known = "local" if is_named(storage) else storage
+    define_table(name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy, storage=known)
     with at.connect() as connection:
         made = connection.create_table(
             name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy, storage=storage

@@ -42,6 +42,9 @@ Reduction = Annotated[
     typer.Option("--reduction", metavar="NAME", help="Leave out fewer or more states: plain, joined, or ample."),
 ]
 Models = Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...", help="Names of models.")]
+Tablets = Annotated[
+    bool, typer.Option("--tablets", help="Not clusters, but random histories of random models of a tablet.")
+]
 Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch each run to so many virtual hours.")]
 
 
@@ -114,13 +117,25 @@ def reductions(models: Models = None, as_json: Json = False) -> int:
 
 @app.command("simulate")
 def simulate(
-    seeds: Seeds = "0:100", mutant: Mutant = None, workers: Workers = 1, hours: Hours = 0, as_json: Json = False
+    seeds: Seeds = "0:100",
+    mutant: Mutant = None,
+    workers: Workers = 1,
+    hours: Hours = 0,
+    tablets: Tablets = False,
+    as_json: Json = False,
 ) -> int:
     """Run clusters with faults drawn from seeds; exit 0 when nothing is violated, or when the mutant is caught."""
     first, end = parse_seeds(seeds)
-    from replitree.verify import registry
+    if tablets and hours:
+        raise BadInput("--hours is for clusters; a history of a tablet ends when nothing is left to happen")
+    if tablets:
+        from replitree.verify.beside import simulate_tablets
 
-    result = _plain(registry.simulate(first, end, mutant, workers, hours))
+        result = _plain(simulate_tablets(first, end, mutant, workers))
+    else:
+        from replitree.verify import registry
+
+        result = _plain(registry.simulate(first, end, mutant, workers, hours))
     if as_json:
         Output(as_json).json(result)
     else:
@@ -208,6 +223,10 @@ def _print_simulated(seeds: int, mutant: str | None, result: Mapping[str, Any]) 
     print("rare branches, and in how many seeds they were seen:")
     for branch, count in sorted(result["probes"].items(), key=lambda item: (-item[1], item[0])):
         print(f"  {count:>7,}  {branch}")
+    if result["trace"]:
+        print("\nthe first violation:\n")
+        print("\n".join(result["trace"]))
+        print()
     _print_verdict(mutant, result)
 
 

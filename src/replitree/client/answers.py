@@ -21,12 +21,46 @@ class Postponed(msgspec.Struct, frozen=True, kw_only=True):
         Which, and why.
     tries, since_s
         How often it was tried, and for how many seconds.
+    is_told
+        It waits for another replica, and is tried again as soon as that one is done.
     """
 
     index: int
     reason: str = ""
     tries: int = 0
     since_s: float | None = None
+    is_told: bool = False
+
+
+class MoveWaiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A part that could not be moved yet: why, and how often it was tried."""
+
+    part: str
+    reason: str = ""
+    tries: int = 0
+
+
+class Moves(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a replica is with moving parts between its disk and an object store.
+
+    Attributes
+    ----------
+    storage
+        The policy that it works by.
+    problem
+        Why it can't; empty: it can.
+    parts_left, bytes_left
+        Parts that are not where they belong.
+    running, waiting
+        What is moved now, and what could not be moved yet.
+    """
+
+    storage: str
+    problem: str = ""
+    parts_left: int = 0
+    bytes_left: int = 0
+    running: tuple[str, ...] = ()
+    waiting: tuple[MoveWaiting, ...] = ()
 
 
 def check_token(heard: Sequence[object]) -> None:
@@ -57,3 +91,11 @@ def piece(value: object, kind: type[T], otherwise: T) -> T:
         return msgspec.convert(value or (), kind)
     except msgspec.ValidationError:
         return otherwise
+
+
+def moves_in(value: object) -> Moves | None:
+    """Return what a replica says of its moves; None when it says nothing, as one whose table has no store."""
+    try:
+        return msgspec.convert(value, Moves | None)
+    except msgspec.ValidationError:
+        return None

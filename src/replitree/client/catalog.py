@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from replitree.client.standing import LogState, read_log_state
 from replitree.coordination.port import Coordination, Event, SessionLost, make_root
@@ -33,6 +33,9 @@ from replitree.protocol.sharing import sharing_nodes
 from replitree.protocol.table import Outcome, create_table, leave_table, mark_dropped, remove_table
 from replitree.replica.identity import decode_identity, machine_id
 from replitree.storage.definition import TableDefinition, decode_definition
+
+if TYPE_CHECKING:
+    from replitree.client.left_objects import LeftObjects
 
 T = TypeVar("T")
 
@@ -240,6 +243,12 @@ class Catalog:
         found = self._session.run(find_insert(place, decode_block(node.value, path)))
         return True, None if found is None else found.index
 
+    def stores(self) -> dict[str, str]:
+        """Return the URLs of the object stores that have a name, by name."""
+        names: tuple[str, ...] = self._session.perform(Children(layout.stores(self._root))) or ()
+        nodes = ((name, self._session.perform(Get(layout.store(self._root, name)))) for name in names)
+        return {name: node.value.decode() for name, node in nodes if node is not None}
+
     # --- creating and dropping ----------------------------------------------------------------------------------------
 
     def create(self, definition: TableDefinition) -> None:
@@ -290,6 +299,8 @@ class Catalog:
             for replica in present:
                 if not replica.active:  # it can't leave by itself; when it comes back it finds the table gone
                     self._session.run(leave_table(Replica(place, replica.name), shared=self.is_shared(place)))
+            if not present:
+                self._note_left(place)
             outcome = self._session.run(remove_table(place))
             if outcome is Outcome.DONE and not self._session.perform(Exists(place.path)):
                 return
@@ -299,6 +310,17 @@ class Catalog:
                     f"table {name!r} is being dropped, but replicas have not left it ({names}); drop it again"
                 )
             time.sleep(LOOK_S)
+
+    def _note_left(self, place: TablePlace) -> None:
+        from replitree.client.left_objects import note_left
+
+        note_left(self._session.coordination(), self._root, place)
+
+    def left_objects(self, *, with_repair: bool) -> tuple[LeftObjects, ...]:
+        """Look what dropped tables have left in object stores, and delete it; see `replitree.client.left_objects`."""
+        from replitree.client.left_objects import delete_left
+
+        return delete_left(self, self._root, with_repair=with_repair)
 
     def is_shared(self, place: TablePlace) -> bool:
         """Whether the parts of a table, also of one that is being dropped, lie in an object store."""

@@ -18,6 +18,7 @@ from replitree.client.change_results import Killed, Mutation, OptimizeResult
 from replitree.client.changing import LOOK_S
 from replitree.client.columns import TableColumns
 from replitree.client.command import COMMAND_S, CommandResult
+from replitree.client.storing import TableStorage
 from replitree.errors import BadInput, ReplicaUnavailable
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class _Paused(msgspec.Struct, frozen=True):
     merges_paused: bool
 
 
-class TableChanges(TableColumns, TableAside):
+class TableChanges(TableColumns, TableStorage, TableAside):
     """The changing half of a `replitree.client.table.Table`."""
 
     # --- merges -------------------------------------------------------------------------------------------------------

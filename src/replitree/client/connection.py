@@ -26,6 +26,7 @@ from replitree.client.doctor_gather import gather
 from replitree.client.doctor_state import ClusterState
 from replitree.client.http import HttpClient
 from replitree.client.insert import Written
+from replitree.client.named_stores import with_url
 from replitree.client.recorded import RecordedTable
 from replitree.client.repair import PartCheck, check_parts, drop_replica, recover_from
 from replitree.client.status import ClusterStatus, ServerStatus, server_statuses, table_status
@@ -35,12 +36,14 @@ from replitree.coordination.url import parse_url
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
 from replitree.protocol.fsck import GRACE_S
 from replitree.protocol.recover import Survivor
-from replitree.storage.definition import LOCAL, TableDefinition, TableSettings, Transform, define_table
+from replitree.storage.definition import TableDefinition, TableSettings, Transform, define_table
 from replitree.storage.merge_policy import PLAIN, MergePolicy
+from replitree.storage.storage_policy import LOCAL
 from replitree.verify.histories.recorder import Recorder
 
 if TYPE_CHECKING:
     from replitree.client.fsck import FsckReport
+    from replitree.client.left_objects import LeftObjects
 
 CREATE_S = 30.0
 """How long to wait for replicas to join a new table, in seconds."""
@@ -173,7 +176,8 @@ class Connection:
         storage
             Where the rows lie: ``"local"``, on each replica's disk, or the URL of an object store that all replicas reach,
             which then has them once: ``"s3://bucket/prefix?endpoint=https://host:port"``, ``"file:///folder"``.  Credentials
-            are no part of it; see `replitree.storage.objects.location`.
+            are no part of it; see `replitree.storage.objects.location`.  Or ``"tiered(URL, older=7d)"``: parts that have
+            lain on the disks for so long go there; see `replitree.storage.storage_policy`.
         wait_replicas
             How many replicas to wait for; by default all of a local cluster's, or one.
         timeout_s
@@ -195,7 +199,7 @@ class Connection:
             partition_by=partition_by,
             settings=_settings_of(settings),
             policy=policy,
-            storage=storage,
+            storage=with_url(self.catalog, storage),
         )
         self._http_client()  # without a token nothing is created
         self.catalog.create(definition)
@@ -270,7 +274,9 @@ class Connection:
         """
         return check_parts(self.catalog, self._http_client(), table, replica)
 
-    def fsck(self, table: str, *, with_repair: bool = False, grace_s: float = GRACE_S) -> FsckReport:
+    def fsck(
+        self, table: str, *, with_repair: bool = False, grace_s: float = GRACE_S, everybody_is_back: bool = False
+    ) -> FsckReport:
         """Compare a table's object store with coordination and the replicas' disks; it may run while the cluster works.
 
         Parameters
@@ -279,6 +285,8 @@ class Connection:
             Repair what can be repaired without losing anything.
         grace_s
             How old something must be to count as left over, in seconds.
+        everybody_is_back
+            Of a table that was restored: every server that had it before was started since, or never will be.
 
         Raises
         ------
@@ -291,7 +299,24 @@ class Connection:
         """
         from replitree.client.fsck import fsck
 
-        return fsck(self.catalog, self._http_client(), table, with_repair=with_repair, grace_s=grace_s)
+        return fsck(
+            self.catalog,
+            self._http_client(),
+            table,
+            with_repair=with_repair,
+            grace_s=grace_s,
+            everybody_is_back=everybody_is_back,
+        )
+
+    def left_objects(self, *, with_repair: bool = False) -> tuple[LeftObjects, ...]:
+        """Look what tables have left in object stores that were away when they were dropped, and delete it.
+
+        Parameters
+        ----------
+        with_repair
+            Delete it; otherwise it is only told.
+        """
+        return self.catalog.left_objects(with_repair=with_repair)
 
     # --- how it is ----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from replitree.client.answers import Postponed, check_token, piece
+from replitree.client.answers import Postponed, check_token, moves_in, piece
 from replitree.client.catalog import Catalog
 from replitree.client.change_results import Mutation
 from replitree.client.doctor_coordination import ask_servers, typical_s
@@ -266,6 +266,7 @@ def _replica(
         old_parts=int(found.get("old_parts") or 0),
         old_bytes=int(found.get("old_bytes") or 0),
         old_since_s=found.get("old_since_s"),
+        moving=moves_in(found.get("moving")),
         leases=int(found.get("leases") or 0),
     )
 

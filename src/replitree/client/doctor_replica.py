@@ -16,6 +16,10 @@ POSTPONED_NOTICE_S = 10.0
 POSTPONED_WARNING_S = 300.0
 """For how long an entry was tried in vain."""
 
+MOVE_TRIES_NOTICE = 5
+MOVE_TRIES_WARNING = 10
+"""How often a part was to be moved in vain: after about half a minute, and a few minutes."""
+
 OLD_NOTICE_S = 3_600.0
 OLD_BYTES_NOTICE = 1 << 30
 """From when on readers who hold old parts are worth a word."""
@@ -42,6 +46,7 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Findin
     yield from _unavailable(table, replica)
     yield from _declared_lost(table, replica)
     yield from _old(table, replica)
+    yield from _moving(table, replica)
 
 
 # --- is it there --------------------------------------------------------------------------------------------------------------
@@ -121,11 +126,11 @@ def _waiting(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
     long = [each for each in replica.postponed if (each.since_s or 0.0) >= POSTPONED_NOTICE_S]
     if not long:
         return
-    oldest = max(long, key=lambda each: each.since_s or 0.0)
+    oldest = max(long, key=lambda each: (not each.is_told, each.since_s or 0.0))
     waits = span(oldest.since_s or 0.0)
     others = f" ({count(len(long) - 1, 'other entry', 'other entries')} wait as well)" if len(long) > 1 else ""
     yield Finding(
-        Severity.WARNING if (oldest.since_s or 0.0) >= POSTPONED_WARNING_S else Severity.NOTICE,
+        Severity.WARNING if (oldest.since_s or 0.0) >= POSTPONED_WARNING_S and not oldest.is_told else Severity.NOTICE,
         "postponed",
         f"{replica.name} could not execute entry {oldest.index} of {table.name} for {waits}, in "
         f"{count(oldest.tries, 'try', 'tries')}: {oldest.reason}{others}",
@@ -206,3 +211,31 @@ def _old(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
         table.name,
         replica.name,
     )
+
+
+def _moving(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+    """Judge parts that are to move between the disk and an object store."""
+    moves = replica.moving
+    if moves is None:
+        return
+    if moves.problem:
+        yield Finding(
+            Severity.WARNING,
+            "store-unusable",
+            f"{replica.name} does not work by the storage of {table.name}, {moves.storage}: {moves.problem}",
+            "let its server reach the store and have its credentials; it goes on by itself",
+            table.name,
+            replica.name,
+        )
+    long = [each for each in moves.waiting if each.tries >= MOVE_TRIES_NOTICE]
+    if long:
+        worst = max(long, key=lambda each: each.tries)
+        yield Finding(
+            Severity.WARNING if worst.tries >= MOVE_TRIES_WARNING else Severity.NOTICE,
+            "not-moved",
+            f"{replica.name} could not move {count(len(long), 'part')} of {table.name} to where {moves.storage} has them; "
+            f"{worst.part} in {count(worst.tries, 'try', 'tries')}: {worst.reason}",
+            "it is tried again and again; mend what it says",
+            table.name,
+            replica.name,
+        )

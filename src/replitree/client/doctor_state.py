@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from replitree.client.answers import Postponed
+from replitree.client.answers import Moves, Postponed
 from replitree.client.standing import Mark
 
 
@@ -138,6 +138,8 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     old_parts, old_bytes, old_since_s, leases
         Parts that left the table and are still on its disk: how many, their bytes, how old the oldest is; and how many
         readers hold some.
+    moving
+        What it has to move between its disk and the table's object store; None: the table has no store.
     """
 
     name: str
@@ -158,6 +160,7 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     old_bytes: int = 0
     old_since_s: float | None = None
     leases: int = 0
+    moving: Moves | None = None
 
     @property
     def answers(self) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -65,9 +65,21 @@ TIMEOUT_S = 60.0
 """How long an insert may take to be answered, in seconds; the writing of files does not count."""
 
 ELSEWHERE_S = 15.0
-"""How long a commit is tried at one replica before everything is done again at another, in seconds."""
+"""How long a commit is tried at one replica before everything is done again at another, in seconds, besides `stored_s`."""
+
+STORED_BYTES_PER_S = 5_000_000
+"""So slowly may an object store take what is committed before a replica is given up for it."""
 
 TOKEN_CHARACTERS_MAX = 1024
+
+
+def stored_s(manifests: Sequence[PartManifest]) -> float:
+    """Return how long a replica may take to store what it commits, in seconds.
+
+    A large part that goes into an object store takes longer than any answer otherwise: who gave it up would begin again, with
+    another upload of the same rows, and again.
+    """
+    return sum(manifest.bytes for manifest in manifests) / STORED_BYTES_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +245,10 @@ class Inserter:
         while True:
             began = time.monotonic()
             upload, manifests = self._fill(slices, asked.timeout_s)
-            deadline += time.monotonic() - began  # writing files is work, not waiting
+            stored = stored_s(manifests) if self._definition.is_shared else 0.0
+            deadline += time.monotonic() - began + stored  # writing files is work, not waiting
             left = max(1.0, deadline - time.monotonic())
-            wait_s = min(left, ELSEWHERE_S) if again and asked.quorum is None else left
+            wait_s = min(left, ELSEWHERE_S + stored) if again and asked.quorum is None else left
             try:
                 return self.commit(
                     upload,

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from replitree.client.answers import Postponed, check_token, piece
+from replitree.client.answers import Moves, Postponed, check_token, moves_in, piece
 from replitree.client.catalog import Catalog, ReplicaInfo
 from replitree.client.http import HttpClient
 from replitree.client.standing import Mark, Standing, entries_between
@@ -86,6 +86,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         Parts that left the table and are still on its disk, their size, and how many readers hold some.
     open_inserts
         The indexes of the inserts whose quorum is open, as far as it has pulled.
+    moving
+        What it has to move between its disk and the table's object store; None: the table has no store.
     """
 
     name: str
@@ -111,6 +113,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     postponed: tuple[Postponed, ...] = ()
     lacking: tuple[str, ...] = ()
     open_inserts: tuple[int, ...] = ()
+    moving: Moves | None = None
 
 
 class TableStatus(msgspec.Struct, frozen=True):
@@ -246,4 +249,5 @@ def _replica_status(replica: ReplicaInfo, answer: _Answer, standing: Standing | 
         postponed=piece(said.get("postponed"), tuple[Postponed, ...], ()),
         lacking=piece(said.get("lacking"), tuple[str, ...], ()),
         open_inserts=piece(said.get("open_inserts"), tuple[int, ...], ()),
+        moving=moves_in(said.get("moving")),
     )

@@ -34,6 +34,7 @@ from replitree.client.routing import Router
 from replitree.client.slices import is_stream
 from replitree.client.snapshot import PartCache, Snapshot, SnapshotBody
 from replitree.client.status import TableStatus, table_status
+from replitree.client.stored import StoredParts, Through, stored_parts
 from replitree.client.upload import Overwrite
 from replitree.errors import BadInput, SchemaMismatch
 from replitree.protocol.read import ReadLevel
@@ -75,6 +76,7 @@ class Table(TableChanges):
         self._router = Router(catalog, definition.name, pinned)
         self._inserter = Inserter(definition, catalog, http, self._router, written)
         self._commander = Commander(definition.name, catalog, http, self._router)
+        self._stored: StoredParts | None = None
 
     @override
     def _known(self, version: int) -> TableDefinition:
@@ -348,9 +350,17 @@ class Table(TableChanges):
             handle = LeaseHandle(replica.address, self.name, body.lease, body.lease_s or lease_s or LEASE_S)
             lease = hold(handle, self._http, asked_at)
         addresses = [known.address for known in self._router.replicas()]
-        source = PartCache(self._http, self.name, addresses)
         definition = self._known(body.newest_version)
-        return Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, lease)
+        stored = self._stored_parts()
+        source = PartCache(self._http, self.name, addresses, stored=stored)
+        return Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, lease, stored)
+
+    def _stored_parts(self) -> StoredParts | None:
+        """Return how parts are read in the table's object store, the same one as long as that is not another one."""
+        known, url = self._stored, self._definition.store_url
+        if url != (known.url if known is not None else ""):
+            known = self._stored = stored_parts(self._definition)
+        return known
 
     def _ask(self, request: ReadRequest, route: str) -> tuple[ReplicaInfo, SnapshotBody, float]:
         """Ask one replica after the other for a snapshot; also return when it was asked for (monotonic seconds)."""
@@ -421,7 +431,7 @@ class Table(TableChanges):
         with self.snapshot(min_index, level=level, as_of=as_of, lease_s=LEASE_S, timeout_s=timeout_s) as snapshot:
             yield from snapshot.batches(columns, where, final=final)
 
-    def to_df(
+    def to_df(  # noqa: PLR0913 - each is an option of one read
         self,
         spark: SparkSession,
         columns: Sequence[str] | None = None,
@@ -432,6 +442,7 @@ class Table(TableChanges):
         as_of: int | None = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
+        through: Through | None = None,
     ) -> DataFrame:
         """Give one snapshot to Spark, through its own Parquet reader where it reaches the files.
 
@@ -453,11 +464,14 @@ class Table(TableChanges):
             process.
         min_index, level, as_of, timeout_s
             As `snapshot`.
+        through
+            How what is in the table's object store is read: ``"store"``, there and with this process's credentials;
+            ``"replica"``; by default there if this process reaches it, else through a replica.
         """
         snapshot = self.snapshot(min_index, level=level, as_of=as_of, lease_s=FRAME_LEASE_S, timeout_s=timeout_s)
         if snapshot.lease is not None:
             keep_for_frame(snapshot.lease, self._http)
-        return snapshot.to_df(spark, columns, where, final=final)
+        return snapshot.to_df(spark, columns, where, final=final, through=through)
 
     def partitions(self) -> tuple[PartitionInfo, ...]:
         """Return what the table has in each of its partitions now."""

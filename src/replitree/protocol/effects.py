@@ -335,12 +335,29 @@ class Mutate:
 
 
 @dataclass(frozen=True, slots=True)
+class Untouched:
+    """Does a mutation certainly leave a published part as it is?  Told from its manifest alone.  Outcome: bool.
+
+    `command` is what the log says.
+    """
+
+    source: str
+    command: str
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """Stage a published part as it is, to get another name.  Outcome: `Made`, `StoreFailed`."""
 
     staging: StagingId
     source: str
     result: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsInWork:
+    """Outcome: the names of the results that this process makes now, or is about to, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +424,13 @@ class ListParts:
 @dataclass(frozen=True, slots=True)
 class FindPart:
     """Is a part of this name published on disk, whole?  Every checksum is verified.  Outcome: its content hash, or None."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Take back that a part was published, which certainly is not registered; nothing is kept aside.  Outcome: None."""
 
     part: str
 
@@ -508,7 +532,9 @@ StoreEffect: TypeAlias = (
     | FetchMany
     | Merge
     | Mutate
+    | Untouched
     | Link
+    | ResultsInWork
     | MakeEmpty
     | Detach
     | Reveal
@@ -516,6 +542,7 @@ StoreEffect: TypeAlias = (
     | RemoveStaging
     | ListParts
     | FindPart
+    | Discard
     | RemovePart
 )
 ProcessEffect: TypeAlias = CurrentEpoch | CurrentSession | AdoptEpoch | ProbeOwner | Answer

@@ -14,6 +14,7 @@ kind       what it does to the parts of the table (`replitree.protocol.fold`)   
 `mutate`   puts a mutated part in the place of every earlier part of the table or a partition     always
 `drop`     removes the earlier parts of the table or a partition, or those of a range of blocks   unless one straddles it
 `alter`    changes the columns; the parts stay                                                    always
+`storage`  changes where the rows belong; the parts stay                                          always
 `lost`     changes no part, but for its content: nobody has its rows, and it is empty             while it, or a cover, is there
 `roll`     changes nothing; the log goes on below its next parent                                 always
 =========  =====================================================================================  ==========================
@@ -42,6 +43,7 @@ FORMATS = {
     "mutate": 1,
     "drop": 1,
     "alter": 1,
+    "storage": 1,
     "lost": 1,
     "roll": 1,
 }
@@ -208,6 +210,19 @@ class AlterEntry(_Commanded, frozen=True, tag="alter", tag_field="kind"):
     format: int = 1
 
 
+class StorageEntry(_Commanded, frozen=True, tag="storage", tag_field="kind"):
+    """A change of the storage policy; it is in one commit with the new value of the `metadata` node.
+
+    Attributes
+    ----------
+    storage
+        The policy from here on, as `replitree.storage.storage_policy` writes it.
+    """
+
+    storage: str
+    format: int = 1
+
+
 class LostEntry(msgspec.Struct, frozen=True, tag="lost", tag_field="kind"):
     """A lost part: no replica has its rows, and it is empty from here on.
 
@@ -244,9 +259,10 @@ class RollEntry(msgspec.Struct, frozen=True, tag="roll", tag_field="kind"):
 Verdict: TypeAlias = SettleEntry | FailEntry
 """Entries that end the quorum of an insert, one of them for each."""
 
-Entry: TypeAlias = GetEntry | Verdict | MergeEntry | MutateEntry | DropEntry | AlterEntry | LostEntry | RollEntry
-Command: TypeAlias = MutateEntry | DropEntry | AlterEntry
+Command: TypeAlias = MutateEntry | DropEntry | AlterEntry | StorageEntry
 """Entries that a user asks for and that are found again by their id."""
+
+Entry: TypeAlias = GetEntry | Verdict | MergeEntry | Command | LostEntry | RollEntry
 
 
 class _Envelope(msgspec.Struct):

@@ -40,6 +40,7 @@ from replitree.protocol.entries import (
     MutateEntry,
     RollEntry,
     SettleEntry,
+    StorageEntry,
     dropped_partitions,
 )
 from replitree.protocol.execute_lost import execute_lost
@@ -97,7 +98,7 @@ def execute(replica: Replica, epoch: Epoch, view: View, batch: tuple[Queued, ...
             return (yield from execute_mutation(replica, epoch, view, item))
         case DropEntry() | FailEntry():
             return (yield from execute_drop(replica, epoch, view, item))
-        case AlterEntry() | RollEntry() | SettleEntry():
+        case AlterEntry() | StorageEntry() | RollEntry() | SettleEntry():
             return (yield from finish(replica, epoch, (item.index,)))
         case LostEntry():
             return (yield from execute_lost(replica, epoch, view, item))

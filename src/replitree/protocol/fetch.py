@@ -27,7 +27,7 @@ def fetch_anywhere(replica: Replica, part: Part) -> Procedure[str | None]:
 
     Whoever published a merge's or a mutation's result first has said what its content is; other content is not taken.
     """
-    others = yield from _others(replica)
+    others = yield from others_of(replica)
     paths = (layout.result(replica.table, part.name), *(layout.part(other, part.name) for other in others))
     many: Many = yield GetMany(paths)
     first, *registered = many.nodes
@@ -45,7 +45,7 @@ def fetch_anywhere(replica: Replica, part: Part) -> Procedure[str | None]:
 
 def sources_of(replica: Replica, fetches: tuple[FetchPart, ...]) -> Procedure[dict[str, FetchPart]]:
     """Find the other replicas that have registered the parts, beyond the sources that are known."""
-    others = yield from _others(replica)
+    others = yield from others_of(replica)
     asked = tuple((fetch, other) for fetch in fetches for other in others if other.name not in fetch.sources)
     many = (yield GetMany(tuple(layout.part(other, fetch.part) for fetch, other in asked))) if asked else Many(())
     sources: dict[str, tuple[str, ...]] = {}
@@ -59,7 +59,8 @@ def sources_of(replica: Replica, fetches: tuple[FetchPart, ...]) -> Procedure[di
     }
 
 
-def _others(replica: Replica) -> Procedure[tuple[Replica, ...]]:
+def others_of(replica: Replica) -> Procedure[tuple[Replica, ...]]:
+    """Return the table's other replicas, by name."""
     names = (yield Children(layout.replicas(replica.table))) or ()
     return tuple(Replica(replica.table, name) for name in names if name != replica.name)
 

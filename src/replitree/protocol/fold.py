@@ -41,6 +41,7 @@ from replitree.protocol.entries import (
     MutateEntry,
     RollEntry,
     SettleEntry,
+    StorageEntry,
     dropped_partitions,
     inserted_parts,
     quorum_of,
@@ -112,7 +113,7 @@ def change_of(
             return Change(earlier, tuple(mutated_part(part, index) for part in earlier))
         case DropEntry():
             return _change_of_drop(parts, index, entry, decided)
-        case AlterEntry() | RollEntry() | SettleEntry():
+        case AlterEntry() | StorageEntry() | RollEntry() | SettleEntry():
             return NOTHING
         case FailEntry():
             return _change_of_fail(parts, entry)

@@ -14,6 +14,8 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <table>/drops/<partition>             blocks below this index were dropped, so their rows may be inserted again
     <table>/zero_copy_s3/shared/<id>/<owner>   who owns a share: objects that several replicas' parts have (`protocol.share`)
     <table>/zero_copy_s3/garbage/<id>     a share without owners, whose objects are still to be deleted
+    <table>/zero_copy_s3/restored         the table was made anew from a disk (`protocol.restore_shared`)
+    <table>/zero_copy_s3/merged/<part>    ephemeral: which replica makes this result for all (`protocol.work_mark`)
     <table>/replicas/<r>/host             its version is the replica's epoch
     <table>/replicas/<r>/is_active        ephemeral
     <table>/replicas/<r>/is_lost
@@ -21,6 +23,11 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <table>/replicas/<r>/queue/queue-N    pulled and not yet executed, named by index
     <table>/replicas/<r>/parts/<part>     registered parts, value: content hash
     <table>/replicas/<r>/dropped          exists from the moment that the replica is taken out of the table
+
+and beside the tables::
+
+    stores/<name>                         URL of an object store that servers have given a name
+    dropped_objects/<table id>            what a dropped table may have left in its store: the store's id and URL
 """
 
 from __future__ import annotations
@@ -98,6 +105,26 @@ def check_replica_name(name: str) -> str:
     return name
 
 
+def all_dropped_objects(root: str) -> str:
+    """Return the parent of the notes about tables that were dropped while their object store was away."""
+    return f"{root.rstrip('/')}/dropped_objects"
+
+
+def dropped_objects(root: str, table_id: str) -> str:
+    """Return the note that a dropped table may have objects left; its value is their store's id and URL."""
+    return f"{all_dropped_objects(root)}/{table_id}"
+
+
+def stores(root: str) -> str:
+    """Return the parent of the object stores that servers have given a name."""
+    return f"{root.rstrip('/')}/stores"
+
+
+def store(root: str, name: str) -> str:
+    """Return the node of an object store by its name; its value is the URL."""
+    return f"{stores(root)}/{name}"
+
+
 def tables(root: str) -> str:
     """Return the folder of all tables of a cluster whose nodes lie below `root`."""
     return f"{root.rstrip('/')}/tables"
@@ -131,6 +158,10 @@ def restoring(table: Table) -> str:
 def log(table: Table) -> str:
     """Return the first parent of the log's entries, whose value says where the log begins."""
     return log_parent(table, 0)
+
+
+MOVING = "moving-"
+"""Begins the names of the claims on parts that move."""
 
 
 def log_parent(table: Table, parent: int) -> str:
@@ -353,6 +384,11 @@ def writing(table: Table, name: str) -> str:
     return f"{all_writing(table)}/{name}"
 
 
+def moving(table: Table, name: str) -> str:
+    """Return the ephemeral node by which a replica claims to move a part into the store."""
+    return f"{table.path}/zero_copy_s3/{MOVING}{name}"
+
+
 def shares(table: Table) -> str:
     """Return the parent of all shares of objects."""
     return f"{table.path}/zero_copy_s3/shared"
@@ -371,3 +407,18 @@ def all_garbage(table: Table) -> str:
 def garbage(table: Table, name: str) -> str:
     """Return the node of a share whose objects are to be deleted."""
     return f"{all_garbage(table)}/{name}"
+
+
+def restored(table: Table) -> str:
+    """Return the node of a table that was restored: objects without a node may be those of parts that only disks know of."""
+    return f"{table.path}/zero_copy_s3/restored"
+
+
+def all_merged(table: Table) -> str:
+    """Return the parent of the work marks."""
+    return f"{table.path}/zero_copy_s3/merged"
+
+
+def merged(table: Table, part: str) -> str:
+    """Return the ephemeral node that says which replica makes a result that goes into an object store."""
+    return f"{all_merged(table)}/{part}"

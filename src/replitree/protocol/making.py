@@ -12,6 +12,8 @@ While it may be, no other content takes the name:
 * What contradicts ``results/<part>`` is removed.  The late commit can't take place then: it creates ``results/<part>``, because
   it would not have been sent if that had been there with other content, and that node is never changed.  The loss of a source
   deletes it, in a commit that fences everything before (`protocol.lost`).
+
+What goes into an object store is made by one replica for all: `protocol.make_once`.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ from typing import TypeAlias
 
 from replitree.protocol import layout
 from replitree.protocol.effects import (
+    ANY_VERSION,
     Applied,
     Cancelled,
     Check,
     Commit,
     Create,
+    Delete,
     Epoch,
     FindPart,
     Get,
@@ -49,6 +53,15 @@ from replitree.protocol.parts import Part
 from replitree.protocol.pull import Fenced
 from replitree.protocol.registration import QueueMoved, View, deregister, failure, leave_queue, register
 
+MAKING = "make-"
+"""How the staging ids of results begin."""
+
+
+def _never(_staging: StagingId) -> Procedure[Made | StoreFailed | None]:
+    """Stage nothing."""
+    yield from ()
+    return None
+
 
 @dataclass(frozen=True, slots=True)
 class Making:
@@ -64,6 +77,8 @@ class Making:
         The queue entry that is done with it, or None.
     make
         The effect that makes it under a staging id.
+    link
+        The effect that stages it without writing rows, where nothing more is needed; otherwise None.
     """
 
     replica: Replica
@@ -72,6 +87,7 @@ class Making:
     sources: tuple[Part, ...]
     index: LogIndex | None
     make: Callable[[StagingId], Procedure[Made | StoreFailed | Cancelled]]
+    link: Callable[[StagingId], Procedure[Made | StoreFailed | None]] = _never
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +97,17 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """It could not be had now, and why."""
+    """It could not be had now, and why; `is_told`: the replica will be told when to try again."""
 
     reason: str
+    is_told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """Somebody else has registered the result; what was made here is still staged, or published, and not registered."""
+
+    is_published: bool
 
 
 MakeOutcome: TypeAlias = Brought | Waits | QueueMoved | Fenced
@@ -91,11 +115,20 @@ MakeOutcome: TypeAlias = Brought | Waits | QueueMoved | Fenced
 
 def staged_result(result: Part) -> StagingId:
     """Return the staging id under which a result is made; one process makes it once at a time."""
-    return StagingId(f"make-{result.name}")
+    return StagingId(f"{MAKING}{result.name}")
 
 
-def bring(making: Making, view: View) -> Procedure[MakeOutcome]:
-    """Get a result: make it when all sources are here and this replica makes results, fetch it otherwise.
+def result_of(staging: str) -> str | None:
+    """Return the name of the result that is made under a staging id; None when it is no result's.
+
+    >>> result_of("make-all_0_3_1"), result_of("i1")
+    ('all_0_3_1', None)
+    """
+    return staging.removeprefix(MAKING) if staging.startswith(MAKING) else None
+
+
+def bring_own(making: Making, view: View) -> Procedure[MakeOutcome]:
+    """Get a result: make it when all sources are here and this replica makes results now, fetch it otherwise.
 
     It is fetched, too, when it can't be made: of a source that is broken there may be no other copy any more.
     """
@@ -108,35 +141,58 @@ def bring(making: Making, view: View) -> Procedure[MakeOutcome]:
         if isinstance(made, Cancelled):
             return Waits(made.reason)
         if isinstance(made, StoreFailed):
-            fetched = yield from _fetch(making, view)
+            fetched = yield from fetch_result(making, view)
             return Waits(made.reason) if isinstance(fetched, Waits) else fetched
-        outcome = yield from _publish(making, staging, made.content_hash, published=found is not None)
+        outcome = yield from publish_result(making, staging, made.content_hash, published=found is not None)
         if outcome is not None:
+            assert not isinstance(outcome, Beaten)
             return outcome
-    return (yield from _fetch(making, view))
+    return (yield from fetch_result(making, view))
 
 
-def _publish(
-    making: Making, staging: StagingId, content_hash: str, *, published: bool
-) -> Procedure[MakeOutcome | None]:
-    """Publish what was made, if its content is what the first publisher had.  None: it is not, and was thrown away."""
-    result = making.result
-    path = layout.result(making.replica.table, result.name)
+def publish_result(
+    making: Making,
+    staging: StagingId,
+    content_hash: str,
+    *,
+    published: bool,
+    marked: bool = False,
+    for_all: bool = False,
+) -> Procedure[MakeOutcome | Beaten | None]:
+    """Publish what was made, if its content is what the first publisher had.  None: it was thrown away.
+
+    Parameters
+    ----------
+    making, staging, content_hash
+        What was made, where it is, and what is in it.
+    published
+        It has its name already.
+    marked
+        It was made under a work mark, which ends with its registration.
+    for_all
+        One copy is enough for all: where somebody else was first this one is not registered, whatever is in it.
+    """
+    result, table = making.result, making.replica.table
+    path = layout.result(table, result.name)
     while True:
         first = yield Get(path)
+        if first is not None and for_all:
+            return Beaten(published)
         if first is not None and first.value != content_hash.encode():
             yield RemovePart(result.name) if published else RemoveStaging(staging)
             return None
         if not published:
-            outcome = yield Publish(staging, ((result.partition, result.name),))
-            if not isinstance(outcome, Published) or outcome.missing:
+            named = yield Publish(staging, ((result.partition, result.name),))
+            if not isinstance(named, Published) or named.missing:
                 return Waits("its files could not be published")
             published = True
         claim = () if first is not None else (Create(path, content_hash.encode()),)
+        ending = (Delete(layout.merged(table, result.name), ANY_VERSION),) if marked else ()
         committed = yield Commit(
-            Check(layout.host(making.replica), making.epoch), *claim, *_replacing(making, content_hash)
+            Check(layout.host(making.replica), making.epoch), *claim, *_replacing(making, content_hash), *ending
         )
-        if isinstance(committed, Refused) and claim and committed.operation == claim[0]:
+        if isinstance(committed, Refused) and committed.operation in (*claim, *ending):
+            marked &= committed.operation not in ending
             continue
         if not isinstance(committed, Applied):
             return failure(committed)
@@ -151,10 +207,11 @@ def _replacing(making: Making, content_hash: str) -> tuple[Operation, ...]:
     return (register(replica, making.result, content_hash), *sources, *done)
 
 
-def _fetch(making: Making, view: View) -> Procedure[MakeOutcome]:
+def fetch_result(making: Making, view: View, *, later: bool = False) -> Procedure[MakeOutcome]:
     """Fetch the result from a replica that has it; whatever of it is held already is replaced.
 
-    Where a source is broken here, what the result has become since is taken too: nobody else need have kept the result itself.
+    Where a source is broken here, or with `later`, what the result has become since is taken too: nobody else need have kept
+    the result itself.
 
     Something of it must be held: only a commit that deregisters what the view holds is refused when the view is out of date.
     One that deregisters nothing could register the result after a drop has removed it.  Where nothing is held, the inserts are
@@ -163,7 +220,8 @@ def _fetch(making: Making, view: View) -> Procedure[MakeOutcome]:
     result = making.result
     if not view.held.between(result.partition, result.block_min, result.block_max):
         return Waits(f"nothing of {result.name} is here yet")
-    for form in (result, *_later_forms(making, view)):
+    later = later or any(source in view.broken for source in making.sources)
+    for form in (result, *(_later_forms(making, view) if later else ())):
         content_hash = yield from fetch_anywhere(making.replica, form)
         if content_hash is not None:
             return (yield from _take(making, view, form, content_hash))
@@ -172,9 +230,7 @@ def _fetch(making: Making, view: View) -> Procedure[MakeOutcome]:
 
 def _later_forms(making: Making, view: View) -> tuple[Part, ...]:
     later = view.parts.covering(making.result)
-    if later is None or later == making.result or view.hides_kept(later):
-        return ()
-    return (later,) if any(source in view.broken for source in making.sources) else ()
+    return () if later is None or later == making.result or view.hides_kept(later) else (later,)
 
 
 def _take(making: Making, view: View, form: Part, content_hash: str) -> Procedure[MakeOutcome]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from replitree.protocol.effects import Cancelled, Epoch, Made, Merge, Procedure, StagingId, StoreFailed
 from replitree.protocol.entries import MergeEntry
 from replitree.protocol.layout import Replica
-from replitree.protocol.making import Brought, Making, Waits, bring
+from replitree.protocol.make_once import bring
+from replitree.protocol.making import Brought, Making, Waits
 from replitree.protocol.pull import Queued
 from replitree.protocol.registration import Executed, ExecuteOutcome, View, finish, postpone
 
@@ -32,6 +33,6 @@ def execute_merge(replica: Replica, epoch: Epoch, view: View, item: Queued) -> P
     match outcome:
         case Brought():
             return Executed((item.index,))
-        case Waits(reason):
-            return postpone(item.index, reason)
+        case Waits(reason, is_told):
+            return postpone(item.index, reason, is_told=is_told)
     return outcome

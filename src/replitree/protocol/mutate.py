@@ -21,6 +21,7 @@ from replitree.protocol.effects import (
     Epoch,
     GetMany,
     Link,
+    LogIndex,
     Made,
     Many,
     Mutate,
@@ -28,10 +29,12 @@ from replitree.protocol.effects import (
     Procedure,
     StagingId,
     StoreFailed,
+    Untouched,
 )
 from replitree.protocol.entries import MutateEntry
 from replitree.protocol.layout import Replica
-from replitree.protocol.making import Brought, Making, Waits, bring
+from replitree.protocol.make_once import bring
+from replitree.protocol.making import Brought, Making, Waits
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
 from replitree.protocol.registration import ExecuteOutcome, View, finish, is_broken, postpone
@@ -42,7 +45,7 @@ KILL_BATCH = 100
 
 def execute_mutation(replica: Replica, epoch: Epoch, view: View, item: Queued) -> Procedure[ExecuteOutcome]:
     """Bring the mutated parts."""
-    trouble: list[str] = []
+    trouble: list[tuple[str, Waits]] = []
     for source, result in zip(item.change.removed, item.change.added, strict=True):
         if not view.wants(result):
             continue
@@ -50,14 +53,20 @@ def execute_mutation(replica: Replica, epoch: Epoch, view: View, item: Queued) -
         match outcome:
             case Brought():
                 continue
-            case Waits(reason):
-                trouble.append(f"{source.name}: {reason}")
+            case Waits():
+                trouble.append((source.name, outcome))
             case _:
                 return outcome
     if trouble:
-        more = f" (and {len(trouble) - 1} other parts)" if len(trouble) > 1 else ""
-        return postpone(item.index, trouble[0] + more)
+        return _postponed(item.index, trouble)
     return (yield from finish(replica, epoch, (item.index,)))
+
+
+def _postponed(index: LogIndex, trouble: list[tuple[str, Waits]]) -> ExecuteOutcome:
+    """Say of the first part that could not be had why, and of how many others.  Of which we are not told is tried by itself."""
+    first, waits = next((each for each in trouble if not each[1].is_told), trouble[0])
+    more = f" (and {len(trouble) - 1} other parts)" if len(trouble) > 1 else ""
+    return postpone(index, f"{first}: {waits.reason}{more}", is_told=waits.is_told)
 
 
 def _making(replica: Replica, epoch: Epoch, item: Queued, source: Part, result: Part) -> Making:
@@ -78,7 +87,13 @@ def _making(replica: Replica, epoch: Epoch, item: Queued, source: Part, result: 
         )
         return made
 
-    return Making(replica, epoch, result, (source,), None, make)
+    def link(staging: StagingId) -> Procedure[Made | StoreFailed | None]:
+        if not (yield Untouched(source.name, entry.command, entry.schema_version)):
+            return None
+        linked: Made | StoreFailed = yield Link(staging, source.name, result.name)
+        return linked
+
+    return Making(replica, epoch, result, (source,), None, make, link)
 
 
 def kill_mutation(replica: Replica, epoch: Epoch, item: Queued) -> Procedure[int]:

@@ -3,10 +3,10 @@
 *Merges* are proposed without looking back: a proposal that was lost is made again, one that was applied unnoticed is seen at
 the next pull, and one that comes too late changes nothing.
 
-*Commands* of users (mutate, drop, alter) must have a certain end, and be done once, also when a client that heard "outcome
-unknown" asks another replica.  Each has an id, and the commit creates ``blocks/command-<id>``, as an insert does for its block
-ids: so of any number of proposals of one id exactly one takes place, and the others answer with its index.  After an unknown
-outcome the replica takes a new epoch, which fences the old request, and then looks for that node.
+*Commands* of users (mutate, drop, alter, storage) must have a certain end, and be done once, also when a client that heard
+"outcome unknown" asks another replica.  Each has an id, and the commit creates ``blocks/command-<id>``, as an insert does for
+its block ids: so of any number of proposals of one id exactly one takes place, and the others answer with its index.  After an
+unknown outcome the replica takes a new epoch, which fences the old request, and then looks for that node.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from replitree.protocol.entries import (
     Entry,
     MergeEntry,
     MutateEntry,
+    StorageEntry,
     decode_block,
     encode_block,
     encode_entry,
@@ -54,6 +55,8 @@ from replitree.protocol.layout import Replica, Table
 from replitree.protocol.log import ROLLED, reaches_back, search_log
 
 EPOCHS_MAX = 8
+
+STORAGE_CHANGED = "the table's storage was changed meanwhile; look at it and try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,11 @@ def propose_merges(replica: Replica, epoch: Epoch, merges: Sequence[MergeEntry])
 
 
 def propose(
-    proposer: Proposer, epoch: Epoch, command: Command, columns: tuple[bytes, int] | None = None
+    proposer: Proposer,
+    epoch: Epoch,
+    command: Command,
+    columns: tuple[bytes, int] | None = None,
+    storage: tuple[Operation, ...] = (),
 ) -> Procedure[ProposeOutcome]:
     """Append a user's command.
 
@@ -132,9 +139,11 @@ def propose(
         The entry.  When a command with its id is in the log already, that one is the answer.
     columns
         Of an alter: the new value of the `columns` node, and the version of the one that it was made from.
+    storage
+        Of a change of storage: what changes the `metadata` node, and makes or deletes the nodes of the store.
     """
     table = proposer.replica.table
-    operations = _operations(proposer, command, columns)
+    operations = _operations(proposer, command, columns, storage)
     for _ in range(EPOCHS_MAX):
         committed: Committed = yield Commit(Check(layout.host(proposer.replica), epoch), *operations)
         fenced: Activated | ProposeOutcome
@@ -149,6 +158,8 @@ def propose(
                 fenced = NotProposed(newer.reason) if isinstance(newer, NoEpoch) else newer
             case Refused(operation=Check(path=path)) if path == layout.open_log(table):
                 return NotProposed(ROLLED)
+            case Refused(operation=operation) if operation in storage:
+                return NotProposed(STORAGE_CHANGED)
             case Refused(operation=Set() | Check()):
                 return NotProposed("the columns were changed meanwhile; look at them and try again")
             case Refused():
@@ -161,7 +172,9 @@ def propose(
     return NotProposed("the replica's epoch changes all the time; try again")
 
 
-def _operations(proposer: Proposer, command: Command, columns: tuple[bytes, int] | None) -> tuple[Operation, ...]:
+def _operations(
+    proposer: Proposer, command: Command, columns: tuple[bytes, int] | None, storage: tuple[Operation, ...]
+) -> tuple[Operation, ...]:
     """Return what a command's commit does after the check of the epoch: first of all it takes the id."""
     table = proposer.replica.table
     block = encode_block(BlockValue(StagingId(command.id), proposer.log_from))
@@ -172,7 +185,7 @@ def _operations(proposer: Proposer, command: Command, columns: tuple[bytes, int]
         return take, open_log, Set(layout.columns(table), *columns), append
     if isinstance(command, MutateEntry):  # no earlier part may have later columns than the mutation knows
         return take, open_log, Check(layout.columns(table), command.schema_version - 1), append
-    return take, open_log, append
+    return take, open_log, *storage, append
 
 
 def _settle(proposer: Proposer, epoch: Epoch, command: Command) -> Procedure[Activated | ProposeOutcome]:
@@ -210,7 +223,7 @@ def _search(table: Table, command: EntryId, log_from: LogIndex) -> Procedure[Pro
     """Search the log for a command, from `log_from` on."""
 
     def is_it(index: LogIndex, entry: Entry) -> Proposed | None:
-        named = isinstance(entry, MutateEntry | DropEntry | AlterEntry) and entry.id == command
+        named = isinstance(entry, MutateEntry | DropEntry | AlterEntry | StorageEntry) and entry.id == command
         return Proposed(index) if named else None
 
     return (yield from search_log(table, log_from, is_it))

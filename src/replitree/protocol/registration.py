@@ -35,6 +35,7 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Fenced, Queued
+from replitree.protocol.sharing import Sharer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,10 @@ class View:
         What is held and not whole on disk: nothing can be made of it.
     opened
         The inserts whose quorum is open at the pointer, ascending.
+    sharer
+        Who the replica is to the others where one makes a result for all (`protocol.make_once`); None: each makes its own.
+    is_overdue
+        It has waited for the others long enough, and makes by itself what it can't have from them.
     """
 
     parts: PartSet
@@ -66,6 +71,8 @@ class View:
     kept: PartSet = PartSet()  # noqa: RUF009 - immutable
     broken: frozenset[Part] = frozenset()
     opened: tuple[LogIndex, ...] = ()
+    sharer: Sharer | None = None
+    is_overdue: bool = False
 
     def wants(self, part: Part) -> bool:
         """Whether the table still has a part's rows, and the replica has them neither as this part nor as a later one."""
@@ -122,10 +129,11 @@ def _is_waited_for(entry: Entry) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """An entry that could not be executed now, and why."""
+    """An entry that could not be executed now, and why; `is_told`: the replica will be told when to try again."""
 
     index: LogIndex
     reason: str
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +229,6 @@ def failure(committed: Committed) -> QueueMoved | Fenced:
     return QueueMoved()
 
 
-def postpone(index: LogIndex, reason: str) -> Executed:
+def postpone(index: LogIndex, reason: str, *, is_told: bool = False) -> Executed:
     """Return the outcome of an execution that has to wait."""
-    return Executed((), (Postponed(index, reason),))
+    return Executed((), (Postponed(index, reason, is_told),))

@@ -250,6 +250,7 @@ def let_go(
     deregister: tuple[Operation, ...],
     *,
     is_gone: bool = False,
+    unless: tuple[Check, ...] = (),
 ) -> Procedure[LetGo | NotOwned | InDoubt]:
     """Take a part's registration and its marks back, in one commit.
 
@@ -263,6 +264,8 @@ def let_go(
         What takes its registration back.
     is_gone
         The replica is not in the table any more, so that there is no epoch to prove, and nobody who could be this owner.
+    unless
+        What must hold before anything is deleted, such as the versions of its own marks.
     """
     proof = () if is_gone else (owner.proof,)
     while True:
@@ -270,6 +273,7 @@ def let_go(
         last = tuple(share for share, other in zip(shares, others, strict=True) if other is None)
         outcome = yield Commit(
             *proof,
+            *unless,
             *(
                 operation
                 for share, other in zip(shares, others, strict=True)

@@ -10,8 +10,9 @@ a commit registers     in the same commit: what it wrote becomes a share (the at
 
 And three duties are its own:
 
-* `let_go_of`: what has left the disk is let go of, by a commit that also proves that the part is not registered.  So a mark
-  lives as long as the part is on its replica's disk: also while it is old, and kept for readers.
+* `let_go_of`: what has left the disk is let go of, by a commit that also proves that the part is not registered, or, where its
+  rows have moved (`protocol.moving`), that the mark was not written since the disk was looked at.  So a mark lives as long as
+  the part is on its replica's disk: also while it is old, and kept for readers.
 * `give_up_attempts`: attempts of which nothing is on the disk, because a crash came in between, become garbage.
 * `share.work_off`: the garbage is worked off, by whoever likes.
 
@@ -63,7 +64,7 @@ from replitree.protocol.effects import (
     Sync,
 )
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.share import FRESH, LetGo, ObjectsThere, Owner, ShareId, let_go
+from replitree.protocol.share import FRESH, InDoubt, LetGo, ObjectsThere, Owner, ShareId, let_go
 
 ATTEMPTS_MAX = 8
 """How often one commit is made anew because its shares were not what they seemed to be."""
@@ -127,7 +128,26 @@ class SharesHere:
     """Outcome: the names of all shares that something on this disk has, or that this process is writing, ascending."""
 
 
-LocalShareEffect: TypeAlias = NameShares | PutShares | SharesOf | SharesSettled | ForgetParts | SharesHere
+@dataclass(frozen=True, slots=True)
+class HasPart:
+    """Outcome: whether a part of this name is published here, wherever its rows are."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharesInDoubt:
+    """An answer about these shares was lost: nobody works off what is noted of them before this replica has a newer epoch.
+
+    Outcome: None; the replica activates again.
+    """
+
+    shares: tuple[ShareId, ...]
+
+
+LocalShareEffect: TypeAlias = (
+    NameShares | PutShares | SharesOf | SharesSettled | ForgetParts | SharesHere | HasPart | SharesInDoubt
+)
 _T = TypeVar("_T")
 _Any: TypeAlias = Generator[Effect | LocalShareEffect, Any, _T]
 
@@ -299,6 +319,26 @@ def _own_held(sharer: Sharer, parts: tuple[str, ...]) -> _Any[tuple[str, ...]]:
     return tuple(left)
 
 
+def own_again(sharer: Sharer, parts: tuple[str, ...]) -> Procedure[tuple[str, ...]]:
+    """Own what registered parts have that have just come again, whether there is a mark or not.
+
+    A mark that is there may be about to be let go of, for the rows that the part had before: so it is written.
+
+    Returns
+    -------
+    The parts whose objects are gone: they have to be fetched again.
+    """
+    return cast("Procedure[tuple[str, ...]]", _own_again(sharer, parts))
+
+
+def _own_again(sharer: Sharer, parts: tuple[str, ...]) -> _Any[tuple[str, ...]]:
+    left: tuple[str, ...] = ()
+    for part in (yield SharesOf(parts)):
+        is_owned = yield from _own_registered(sharer, (part,))
+        left += () if is_owned else (part.part,)
+    return left
+
+
 def _own(sharer: Sharer, operations: tuple[Operation, ...], parts: tuple[SharedPart, ...]) -> _Any[Committed]:
     """Commit operations together with those that own shares; where a share stands otherwise than thought is looked at again."""
     standing = {part: _Standing.WRITTEN if part.is_new else _Standing.OWNED_BY_OTHERS for part in parts}
@@ -336,7 +376,7 @@ def _owning(sharer: Sharer, part: SharedPart, standing: _Standing) -> tuple[Oper
         case _Standing.WRITTEN:
             return Delete(layout.writing(table, part.share), ANY_VERSION), Create(place), Create(mark)
         case _Standing.OWNED:
-            return (Check(mark, ANY_VERSION),)
+            return (Set(mark, b"", ANY_VERSION),)  # another version: who is about to let go of it is refused
     return Check(place, FRESH), Create(mark)
 
 
@@ -383,6 +423,8 @@ def _let_go_of(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> _Any[
     here: tuple[SharedPart, ...] = yield SharesOf((part,))
     if any(each.share == share for each in here):  # the same part has come again: the mark is that one's
         return True
+    if (yield HasPart(part)):
+        return (yield from _let_go_of_moved(proof, sharer, SharedPart(part, share, is_new=False)))
     absent = not_registered(sharer.replica, part)
     outcome = yield from let_go(Owner(sharer.replica, epoch, sharer.incarnation, part), (share,), absent)
     if isinstance(outcome, LetGo):
@@ -391,6 +433,27 @@ def _let_go_of(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> _Any[
     if (yield Get(sharer.mark(SharedPart(part, share, is_new=False)))) is not None:
         return False
     return (yield from _has_given_up(proof, sharer, share))  # who would still register it needs the attempt
+
+
+def _let_go_of_moved(proof: Check, sharer: Sharer, moved: SharedPart) -> _Any[bool]:
+    """Let go of a share whose part is here with other rows: those have moved, or were to be moved.
+
+    Whoever owns the share again for this part, because it has come back with it, writes the mark; so what was seen on the disk
+    after the mark was read holds as long as the mark has its version.
+    """
+    yield Sync(layout.shares(sharer.replica.table))
+    mark = yield Get(sharer.mark(moved))
+    if mark is None:
+        return (yield from _has_given_up(proof, sharer, moved.share))
+    here: tuple[SharedPart, ...] = yield SharesOf((moved.part,))
+    if any(each.share == moved.share for each in here):
+        return True
+    owner = Owner(sharer.replica, Epoch(proof.version), sharer.incarnation, moved.part)
+    as_it_was = Check(sharer.mark(moved), mark.version)
+    outcome = yield from let_go(owner, (moved.share,), (), unless=(as_it_was,))
+    if isinstance(outcome, InDoubt):  # the part may have the share again when the mark is deleted
+        yield SharesInDoubt((moved.share,))
+    return isinstance(outcome, LetGo)
 
 
 def not_registered(replica: Replica, part: str) -> tuple[Operation, ...]:
@@ -414,6 +477,25 @@ def _give_up(proof: Check, sharer: Sharer, share: ShareId) -> Procedure[bool]:
         proof, Delete(layout.writing(table, share), ANY_VERSION), Create(layout.garbage(table, share))
     )
     return isinstance(outcome, Applied)
+
+
+def give_up_published(sharer: Sharer, epoch: Epoch, part: str) -> Procedure[bool]:
+    """Give up the attempt of a part that is published here and was never registered, and never will be then.
+
+    Returns
+    -------
+    False: it is registered, or may be; or it has no share that this replica has written.
+    """
+    return cast("Procedure[bool]", _give_up_published(sharer, epoch, part))
+
+
+def _give_up_published(sharer: Sharer, epoch: Epoch, part: str) -> _Any[bool]:
+    proof = Check(layout.host(sharer.replica), epoch)
+    for shared in (yield SharesOf((part,))):
+        if (yield from _give_up(proof, sharer, shared.share)):
+            yield SharesSettled((shared.share,))
+            return True
+    return False
 
 
 def give_up_attempts(sharer: Sharer, epoch: Epoch) -> Procedure[int]:
@@ -482,6 +564,26 @@ def agree_on_store(replica: Replica, store_id: str) -> Procedure[Store]:
     return Store.UNSETTLED
 
 
+def incarnation_of(replica: Replica, fresh: str) -> Procedure[str | None]:
+    """Find out which replica of its name one is; None: that could not be had.
+
+    Parameters
+    ----------
+    fresh
+        Given to one that has none yet: it joined when the table was on local disks.
+    """
+    path = layout.replica_path(replica)
+    for _ in range(2):
+        yield Sync(path)
+        node = yield Get(path)
+        if node is None:
+            return None
+        if node.value:
+            return cast("str", node.value.decode())
+        yield Commit(Set(path, fresh.encode(), node.version))
+    return None
+
+
 def sharing_nodes(table: Table) -> tuple[Create, ...]:
     """Return what creates the nodes of a table whose parts lie in an object store, beside the others."""
     return (
@@ -489,24 +591,30 @@ def sharing_nodes(table: Table) -> tuple[Create, ...]:
         Create(layout.all_writing(table)),
         Create(layout.shares(table)),
         Create(layout.all_garbage(table)),
+        Create(layout.all_merged(table)),
     )
 
 
 __all__ = [
     "ForgetParts",
+    "HasPart",
     "LocalShareEffect",
     "NameShares",
     "PutShares",
     "SharedPart",
     "Sharer",
     "SharesHere",
+    "SharesInDoubt",
     "SharesOf",
     "SharesSettled",
     "Store",
     "agree_on_store",
     "give_up_attempts",
+    "give_up_published",
+    "incarnation_of",
     "let_go_of",
     "not_registered",
+    "own_again",
     "own_held",
     "own_registered",
     "release_attempts",

@@ -288,7 +288,8 @@ def remove_table(table: Table) -> Procedure[Outcome]:
     logs = tuple(f"{path}/{node}" for node in nodes if node.startswith("log."))
     unfinished = tuple(node for node in (layout.restoring(table),) if node.rpartition("/")[2] in nodes)
     is_shared = layout.sharing(table).rpartition("/")[2] in nodes
-    sharing = (layout.all_garbage(table), layout.all_writing(table), layout.shares(table)) if is_shared else ()
+    kept: tuple[str, ...] = ((yield Children(layout.sharing(table))) or ()) if is_shared else ()
+    sharing = tuple(f"{layout.sharing(table)}/{name}" for name in kept)
     for parent in sharing:
         if not (yield from _delete_children(parent)):
             return Outcome.UNSETTLED

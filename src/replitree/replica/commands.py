@@ -1,4 +1,4 @@
-"""Commands of users: mutate, drop, alter, kill, optimize, attach and freeze.
+"""Commands of users: mutate, drop, alter, set storage, kill, optimize, attach and freeze.
 
 Any replica takes any command: it appends an entry to the log, and what becomes of it is the fold's to decide, for every replica
 alike.  A command has an id.  When it can't be found out whether it got into the log, the client hears "outcome unknown" with
@@ -12,12 +12,23 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, SchemaMismatch, Unavailable
 from replitree.protocol import layout
-from replitree.protocol.effects import EntryId, Epoch, GetMany, LogIndex, Sync
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Delete,
+    EntryId,
+    Epoch,
+    GetMany,
+    LogIndex,
+    Operation,
+    Set,
+    Sync,
+    Version,
+)
 from replitree.protocol.entries import (
     EVERY_PARTITION,
     AlterEntry,
@@ -25,12 +36,22 @@ from replitree.protocol.entries import (
     DropEntry,
     MergeEntry,
     MutateEntry,
+    StorageEntry,
 )
 from replitree.protocol.layout import Replica
 from replitree.protocol.mutate import kill_mutation
 from replitree.protocol.parts import Part, merged_part, parse_part
-from replitree.protocol.propose import Forgotten, NotProposed, Proposed, Proposer, find_command, propose
+from replitree.protocol.propose import (
+    STORAGE_CHANGED,
+    Forgotten,
+    NotProposed,
+    Proposed,
+    Proposer,
+    find_command,
+    propose,
+)
 from replitree.protocol.pull import Queued
+from replitree.protocol.sharing import sharing_nodes
 from replitree.replica.definitions import Definitions
 from replitree.replica.making import Maker
 from replitree.replica.merges import Merges, OptimizeWish
@@ -40,6 +61,7 @@ from replitree.replica.runner import Performer
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
 from replitree.storage.manifest import is_partition_id
+from replitree.storage.storage_policy import LOCAL, Kind, parse_storage, switched
 
 if TYPE_CHECKING:
     from replitree.storage.mutation import Mutation
@@ -177,6 +199,60 @@ class Commands:
             return wanted, index, changed.schema_version
         raise Unavailable("others change the columns all the time; nothing was changed, try again")
 
+    def set_storage(self, storage: str, command_id: str | None) -> tuple[EntryId, LogIndex, str]:
+        """Append a change of the storage policy; return its id, index, and the policy from there on.
+
+        Raises
+        ------
+        BadInput
+            It is no policy, or one that this table can't have now.
+        StoreError, NotAuthorized
+            This replica can't use the store.
+        ReadOnly, Unavailable, OutcomeUnknown
+            As `mutate`.
+        """
+        asked, wanted = parse_storage(storage), _id(command_id)
+        known = self._find(wanted) if command_id is not None else None
+        if known is None and asked.kind is not Kind.LOCAL:
+            check_usable(asked.url)
+        for _ in range(ALTERS_MAX):
+            definition, version, _ = self._host.definitions.read_nodes()
+            if known is not None:
+                return wanted, known, definition.storage
+            text = switched(definition.placement, asked).text
+            try:
+                return wanted, self._append_storage(wanted, definition, text, version), text
+            except SchemaMismatch:
+                continue
+        raise Unavailable("others change the table's storage all the time; nothing was changed, try again")
+
+    def forget_store(self) -> None:
+        """Append the entry by which the table is on local disks alone: nothing is left in its store.
+
+        Raises
+        ------
+        ReadOnly, Unavailable, OutcomeUnknown
+            As `mutate`; also when something has come to be there.
+        """
+        definition, version, _ = self._host.definitions.read_nodes()
+        if definition.placement.kind is Kind.LOCAL and definition.is_shared:
+            try:
+                self._append_storage(_id(None), definition, LOCAL, version)
+            except SchemaMismatch as error:
+                raise Unavailable(str(error)) from error
+
+    def _append_storage(self, command: EntryId, before: TableDefinition, storage: str, version: Version) -> LogIndex:
+        """Append a change of the storage policy; the nodes of a store are made with its first, and go with its last one."""
+        table, after = self._host.replica.table, replace(before, storage=storage)
+        operations: tuple[Operation, ...] = (Set(layout.metadata(table), after.encode_metadata(), version),)
+        if after.is_shared and not before.is_shared:
+            operations += sharing_nodes(table)
+        if before.is_shared and not after.is_shared:
+            operations += tuple(Delete(node.path, ANY_VERSION) for node in reversed(sharing_nodes(table)))
+        index = self._append(StorageEntry(self._host.replica.name, command, storage), storage=operations)
+        self._host.definitions.expect_storage()
+        return index
+
     def kill(self, index: LogIndex) -> int:
         """Let be every part of a mutation that nobody has mutated yet; return how many this replica has let be.
 
@@ -260,10 +336,12 @@ class Commands:
             raise ReadOnly(self._host.why_not_active())
         return epoch
 
-    def _append(self, entry: Command, *, columns: tuple[bytes, int] | None = None) -> LogIndex:
+    def _append(
+        self, entry: Command, *, columns: tuple[bytes, int] | None = None, storage: tuple[Operation, ...] = ()
+    ) -> LogIndex:
         """Append a command, unless one with its id is in the log: then return the index of that."""
         host, epoch = self._host, self._epoch()
-        outcome = host.performer.run(propose(self._proposer(), epoch, entry, columns))
+        outcome = host.performer.run(propose(self._proposer(), epoch, entry, columns, storage))
         host.pull_now()
         match outcome:
             case Proposed(index):
@@ -271,7 +349,7 @@ class Commands:
             case Forgotten():
                 raise _forgotten(entry.id)
             case NotProposed(reason):
-                if columns is not None and "columns were changed" in reason:
+                if reason == STORAGE_CHANGED or (columns is not None and "columns were changed" in reason):
                     raise SchemaMismatch(reason)
                 host.trouble("a command could not be appended")
                 raise ReadOnly(f"nothing was changed: {reason}")
@@ -316,7 +394,7 @@ def outcome_of(progress: Progress, index: LogIndex) -> dict[str, object]:
         reason, _ = progress.why_waiting(index)
     if not pulled:
         reason = "this replica has not pulled it yet"
-    is_alter = known is not None and isinstance(known.entry, AlterEntry)
+    is_alter = known is not None and isinstance(known.entry, AlterEntry | StorageEntry)
     applied = None if change is None else is_alter or not change.is_empty
     return {
         "index": index,
@@ -381,6 +459,24 @@ def _mutation_row(progress: Progress, item: Queued, held: Callable[[Part], bool]
         "tries": tries,
         "finished": finished,
     }
+
+
+def check_usable(url: str) -> None:
+    """Do nothing with an object store that replicas can share and that keeps what it is given.
+
+    Raises
+    ------
+    BadInput
+        It is no URL of such a store, or the store ignores conditions.
+    StoreError, NotAuthorized
+        It can't be reached from here.
+    """
+    from replitree.storage.definition_checks import check_storage
+    from replitree.storage.objects.location import open_store
+    from replitree.storage.objects.probe import probe
+
+    check_storage(url)
+    probe(open_store(url))
 
 
 def _id(given: str | None) -> EntryId:

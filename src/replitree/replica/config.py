@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from replitree.errors import BadInput
 from replitree.protocol.layout import check_replica_name
+from replitree.replica.named_stores import check_stores
 from replitree.storage.limits import MERGE_MEMORY_BYTES
 
 TOKEN_LENGTH_MIN = 16
@@ -59,7 +60,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Largest result that it chooses by itself, in bytes.
     fetch_above_bytes, fetch_wait_s
         Results of sources with more bytes than this are made by who proposed them and fetched by the others, which make them
-        themselves when nobody has sent them for so many seconds.
+        themselves when nobody has sent them for so many seconds.  What goes into an object store is made by one replica,
+        however small (`replitree.protocol.make_once`).
     old_parts_lifetime_s
         Seconds for which the files of parts stay that the table has no more.
     min_replicated_logs_to_keep
@@ -78,8 +80,12 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zero_copy
         Whether parts of tables on an object store are taken over by their metadata, where the store is the same; if not they
         are copied, and this replica has them on its disk.
+    move_threads
+        Parts that are moved at once between the disk and an object store.
     shared_cache_bytes
         How many bytes of copies of such a table's objects stay on the disk for readers, for each table.
+    stores
+        Object stores by name: ``[stores]``, each line a name and a URL.  Who creates a table may say the name.
     trace
         Folder for a trace of all commits of this process (`replitree.coordination.trace`); "" writes none.
     """
@@ -114,8 +120,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     check_interval_s: _Seconds = 60.0
     lost_part_after_s: float = 300.0
     zero_copy: bool = True
+    move_threads: _Positive = 2
     shared_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
     trace: str = ""
+    stores: dict[str, str] = {}
 
     def hosts(self, table: str) -> bool:
         """Whether this server hosts the table."""
@@ -168,6 +176,8 @@ def load_config(path: Path) -> ServerConfig:
     parse_address(config.listen, "listen")
     if config.advertise:
         parse_address(config.advertise, "advertise")
+    if config.stores:
+        check_stores(config.stores, str(path))
     if config.max_replicated_logs_to_keep < config.min_replicated_logs_to_keep:
         raise BadInput(f"{path}: max_replicated_logs_to_keep is less than min_replicated_logs_to_keep")
     return config

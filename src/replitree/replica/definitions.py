@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from replitree.coordination.port import Coordination
@@ -36,6 +37,8 @@ class Definitions:
         self._coordination = coordination
         self._lock = threading.Lock()
         self._wanted = definition.schema_version
+        self._storage_version = Version(-1)
+        self._is_storage_wanted = False
         self._root: Path | None = None
         self.current = definition
 
@@ -63,6 +66,11 @@ class Definitions:
         ReadOnly
             The disk does not keep a newer definition; nothing was changed.
         """
+        found, _, version = self.read_nodes()
+        return found, version
+
+    def read_nodes(self) -> tuple[TableDefinition, Version, Version]:
+        """Read the definition and the versions of the nodes `metadata` and `columns`.  Raises as `read`."""
         paths = (layout.metadata(self._table), layout.columns(self._table))
         metadata, columns = self._coordination().perform(GetMany(paths)).nodes
         if metadata is None or columns is None:
@@ -71,11 +79,20 @@ class Definitions:
         if found != self.current:
             check_decoded(found)
         with self._lock:
-            if found.schema_version > self.current.schema_version:
-                if self._root is not None:
-                    self._keep(self._root, found)
-                self.current = found
-        return found, columns.version
+            self._take(found, metadata.version)
+        return found, metadata.version, columns.version
+
+    def _take(self, found: TableDefinition, version: Version) -> None:
+        """Take over what of a definition is newer: the columns, and where the rows belong."""
+        newer = found if found.schema_version > self.current.schema_version else self.current
+        is_moved = version > self._storage_version
+        newer = replace(newer, storage=found.storage if is_moved else self.current.storage)
+        if newer != self.current:
+            if self._root is not None:
+                self._keep(self._root, newer)
+            self.current = newer
+        if is_moved:
+            self._storage_version = version
 
     @staticmethod
     def _keep(root: Path, found: TableDefinition) -> None:
@@ -94,13 +111,18 @@ class Definitions:
         with self._lock:
             self._wanted = max(self._wanted, version)
 
+    def expect_storage(self) -> None:
+        """Note that the storage policy was changed; `catch_up` reads it."""
+        self._is_storage_wanted = True
+
     def catch_up(self) -> None:
-        """Read the definition again if a newer version is known to be there; what can't be read or kept now is read later."""
-        if self.current.schema_version < self._wanted:
+        """Read the definition again if a newer one is known to be there; what can't be read or kept now is read later."""
+        if self.current.schema_version < self._wanted or self._is_storage_wanted:
             try:
                 self.refresh()
             except (CoordinationUnavailable, ReadOnly):
                 return
+            self._is_storage_wanted = False
 
     def at(self, version: int) -> TableDefinition:
         """Return the table with the columns of a schema version.

@@ -129,7 +129,8 @@ class Exchange:
         self, store: PartStore, peer: Callable[[str, bool], Peer | None], threads: int, *, shares: bool = False
     ) -> None:
         self._store = store
-        self._shares = shares
+        self.takes_shares = shares
+        """Whether parts are taken over by their metadata; it changes with the table's storage."""
         self._peer = peer
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
         self._sources = ThreadPoolExecutor(SOURCES_AT_ONCE, thread_name_prefix="fetch-from")
@@ -154,6 +155,18 @@ class Exchange:
         """
         if self._store.objects is None and not self._store.has_part(fetch.part):
             self._ahead.begin(fetch, lambda: self._sources.submit(self._receive, fetch))
+
+    def manifest_of(self, source: str, part: str) -> PartManifest | None:
+        """Ask a replica for the manifest of a part as it has it; None when it has none, or does not answer."""
+        peer = self._peer(source, False)
+        if peer is None:
+            return None
+        try:
+            with closing(self._request(peer, "GET", f"/parts/{quote(part)}/manifest")) as answer:
+                return decode_manifest(answer.read(), f"the manifest of {part} at {source}")
+        except (OSError, http.client.HTTPException, ReplitreeError) as error:
+            self._give_up(peer.address, error)
+            return None
 
     def fetch(self, fetches: Sequence[FetchPart]) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
         """Fetch parts, several of one source in one request; one outcome for each, in order."""
@@ -257,7 +270,7 @@ class Exchange:
             return {}
         wanted = {fetch.part: fetch for fetch in fetches}
         query = [("part", fetch.part) for fetch in fetches]
-        if self._shares and shares:
+        if self.takes_shares and shares:
             query += [(SHARES, "1"), (SHARES_VERSION, str(SHARES_VERSION_NEWEST))]
         with closing(self._request(peer, "GET", f"/bundle?{urlencode(query)}")) as answer:
             bundle = self._read_bundle(answer, wanted)

@@ -1,4 +1,4 @@
-"""Commands over HTTP: mutate, drop, alter, optimize, detach, freeze.
+"""Commands over HTTP: mutate, drop, alter, set storage, optimize, detach, freeze.
 
 A command is answered when this replica has executed it, or when `wait_s` is over: then the answer says that it is in the log
 and not finished yet.  What went into the log is never called failed.
@@ -57,6 +57,13 @@ class AlterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str | None = None
 
 
+class StorageBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a change of storage."""
+
+    storage: str
+    id: str | None = None
+
+
 class OptimizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of an optimize."""
 
@@ -83,6 +90,7 @@ class CommandHandlers(Handlers):
             web.delete(f"{table}/mutations/{{index}}", self._kill),
             web.post(f"{table}/drop", self._drop),
             web.post(f"{table}/alter", self._alter),
+            web.post(f"{table}/storage", self._set_storage),
             web.post(f"{table}/optimize", self._optimize),
             web.post(f"{table}/merges/pause", self._pause),
             web.post(f"{table}/merges/resume", self._resume),
@@ -122,6 +130,13 @@ class CommandHandlers(Handlers):
         command, index, version = await asyncio.to_thread(table.commands.alter, body.sql, body.id)
         outcome = await _outcome(table, index, wait_s)
         return json_response({"id": command, **outcome, "schema_version": version})
+
+    async def _set_storage(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, StorageBody)
+        command, index, storage = await asyncio.to_thread(table.commands.set_storage, body.storage, body.id)
+        outcome = await _outcome(table, index, wait_s)
+        return json_response({"id": command, **outcome, "storage": storage})
 
     async def _kill(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)

@@ -2,8 +2,8 @@
 
 One round, in this order: is there room on the disk; fetch again what is broken; declare lost what nobody has; take back the
 registration of parts that others cover, and remove old parts whose time is over; let go of shares; remove prepared merges and
-uploads that nobody wants any more; read the columns if they are newer.  A round that fails is trouble: the replica activates
-again.
+uploads that nobody wants any more; read the definition if it is newer, and follow its storage policy.  A round that fails is
+trouble: the replica activates again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.pull import load
 from replitree.protocol.start import forget_covered
 from replitree.replica.definitions import Definitions
+from replitree.replica.followed_storage import FollowedStorage
 from replitree.replica.lost_parts import LostParts
 from replitree.replica.mending import Mending
 from replitree.replica.old_parts import OldParts
@@ -45,6 +46,7 @@ class Host(Protocol):
     uploads: Uploads
     definitions: Definitions
     sharing: Sharing | None
+    followed_storage: FollowedStorage
 
     def active_epoch(self) -> Epoch | None:
         """Return the epoch while the replica is active, else None."""
@@ -75,11 +77,13 @@ class Maintenance:
         if epoch is not None:
             host.lost_parts.look(epoch)
         self._let_go()
-        if host.sharing is not None:
-            host.sharing.work()
+        sharing = host.sharing
+        if sharing is not None:
+            sharing.work()
         host.prepared.sweep()
         host.uploads.sweep()
         host.definitions.catch_up()
+        host.followed_storage.follow()
 
     def _let_go(self) -> None:
         """Take back the registration of parts that others cover, then remove the old parts whose time is over."""

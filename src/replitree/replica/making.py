@@ -26,6 +26,7 @@ from replitree.protocol.effects import (
     Mutate,
     StagingId,
     StoreFailed,
+    Untouched,
 )
 from replitree.protocol.parts import Part, parse_part
 from replitree.replica.config import ServerConfig
@@ -122,6 +123,17 @@ class Maker:
             return StoreFailed(str(error))
         store.note_staged(effect.staging, (made,))
         return Made(made.content_hash)
+
+    def leaves_as_it_is(self, effect: Untouched) -> bool:
+        """Whether a mutation certainly leaves a part as it is, told from its manifest."""
+        from replitree.storage.mutation import cannot_touch, decode_mutation
+
+        try:
+            manifest = self._host.store.manifest(effect.source)
+            definition = self._host.definition_at(effect.schema_version)
+            return cannot_touch(manifest, decode_mutation(effect.command), definition)
+        except (BadInput, ReplitreeError, OSError):
+            return False  # the making of it will say why
 
     def kill(self, index: LogIndex) -> None:
         """Stop what is being made for a mutation."""

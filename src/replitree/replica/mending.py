@@ -57,8 +57,9 @@ class Mending:
         still = host.performer.run(refetch(host.replica, lacking)) if lacking else ()
         with self._setting_aside:
             whole = [name for name, _ in wanted if name not in still and host.store.has_part(name)]
-            if host.sharing is not None and whole:
-                gone = host.sharing.own_held(whole)
+            sharing = host.sharing
+            if sharing is not None and whole:
+                gone = sharing.own_again(whole)
                 whole = [name for name in whole if name not in gone]
             for name in whole:
                 self.lacking.pop(name, None)

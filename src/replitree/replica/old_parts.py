@@ -155,6 +155,12 @@ class OldParts:
             self._expire()
             return lease in self._leases
 
+    def leases_on(self, part: str) -> frozenset[str]:
+        """Return the leases that keep a part."""
+        with self._lock:
+            self._expire()
+            return frozenset(lease for lease, held in self._leases.items() if part in held.parts)
+
     def _expire(self) -> None:
         now = time.monotonic()
         for lease in [lease for lease, held in self._leases.items() if held.until < now]:

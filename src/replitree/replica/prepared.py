@@ -68,6 +68,9 @@ class Host(Protocol):
     def pull_now(self) -> None:
         """Look at the log at once."""
 
+    def make_for_all(self, epoch: Epoch, result: str) -> None:
+        """Let no other replica make a result that all will own, since it is here already."""
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -184,6 +187,7 @@ class Prepared:
                 return known
             if key not in self._kept:
                 self._prepare(wish, sources, key)
+            host.make_for_all(epoch, merged_part(sources).name)
             entry = MergeEntry(host.replica.name, wish.sources, wish.schema_version)
             indexes = host.merges.propose_entries(epoch, [entry])
             host.pull_now()
@@ -198,6 +202,11 @@ class Prepared:
     def has(self, entry: MergeEntry) -> bool:
         """Whether the result of a merge is here."""
         return (entry.sources, entry.schema_version) in self._kept
+
+    def results(self) -> frozenset[str]:
+        """Return the names of the results that are here."""
+        with self._lock:
+            return frozenset(merged_part(tuple(map(parse_part, sources))).name for sources, _ in self._kept)
 
     def take(self, effect: Merge) -> PartManifest | None:
         """Make a prepared part the staged result of a merge.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -30,6 +30,7 @@ from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Loaded, Place, Queued
 from replitree.protocol.read import is_readable, shown_now, shown_partly
 from replitree.protocol.registration import View, blockers, to_be_kept
+from replitree.protocol.sharing import Sharer
 from replitree.replica.history import History
 
 POSTPONE_S_MIN = 0.004
@@ -56,7 +57,8 @@ class Lane(Enum):
 class _Waiting:
     """A queue entry that could not be executed: why, how often, since when, and when it is tried again (monotonic seconds).
 
-    `for_others`: it waits for other entries, and is tried again as soon as one is executed.
+    `for_others`: it waits for other entries, and is tried again as soon as one is executed.  `is_told`: it waits for something
+    that is watched, and is tried again when that has changed (`Progress.tell`).
     """
 
     reason: str
@@ -64,6 +66,7 @@ class _Waiting:
     since: float
     again_at: float
     for_others: bool
+    is_told: bool = False
 
 
 class Progress:
@@ -87,6 +90,8 @@ class Progress:
         self._queue: dict[LogIndex, Queued] = {}
         self._running: set[LogIndex] = set()
         self._waiting: dict[LogIndex, _Waiting] = {}
+        self._told, self._told_before = 0, dict[LogIndex, int]()
+        """How often `tell` was said; and before each entry was taken."""
         self._held = PartSet()
         self._hidden: set[Part] = set()
         self._shown = 0
@@ -177,6 +182,7 @@ class Progress:
                 self._lanes[lane].wait(max(0.0, min(deadline, self._next_try(lane)) - now))
             batch = () if stopping() else self._ready(lane, count)
             self._running.update(item.index for item in batch)
+            self._told_before.update((item.index, self._told) for item in batch)
             return batch
 
     def _ready(self, lane: Lane, count: int) -> tuple[Queued, ...]:
@@ -203,19 +209,29 @@ class Progress:
         due = (entry.again_at for item, entry in waiting if item is not None and self.lane(item) is lane)
         return min(due, default=float("inf"))
 
-    def view(self, batch: tuple[Queued, ...], *, makes: bool) -> View:
-        """Return what an execution of entries that were taken goes by."""
+    def view(
+        self, batch: tuple[Queued, ...], *, makes: bool, sharer: Sharer | None = None, patience_s: float = float("inf")
+    ) -> View:
+        """Return what an execution of entries that were taken goes by; after `patience_s` they are overdue."""
         with self.changed:
             assert self.place is not None
             item, broken = batch[0], frozenset(self._hidden)
             waits = removes(item) or isinstance(item.entry, LostEntry)
             before = blockers(self._queue.values(), self._running, item.index) if waits else ()
             kept = to_be_kept(self._queue.values())
-            return View(self.place.parts, self._held, before, makes, kept, broken, self.place.open)
+            overdue = self.waited_s(item.index) > patience_s
+            return View(self.place.parts, self._held, before, makes, kept, broken, self.place.open, sharer, overdue)
 
-    def release(self, batch: Iterable[Queued], done: Iterable[LogIndex], reasons: dict[LogIndex, str]) -> None:
-        """Give a batch back: `done` entries leave the queue, those with a reason wait."""
+    def release(
+        self,
+        batch: Iterable[Queued],
+        done: Iterable[LogIndex],
+        reasons: dict[LogIndex, str],
+        told: Collection[LogIndex] = (),
+    ) -> None:
+        """Give a batch back: `done` entries leave the queue, those with a reason wait; those of `told` until `tell`."""
         with self.changed:
+            batch = tuple(batch)
             for item in batch:
                 self._running.discard(item.index)
             done = tuple(done)
@@ -227,8 +243,13 @@ class Progress:
                 known = self._waiting.get(index)
                 tries = known.tries + 1 if known is not None else 1
                 pause = min(POSTPONE_S_MAX, POSTPONE_S_MIN * 2 ** min(tries - 1, 20))
-                since = known.since if known is not None else now
-                self._waiting[index] = _Waiting(reason, tries, since, now + pause, self._waits_for_others(index))
+                if is_told := index in told:
+                    pause = POSTPONE_S_MAX if self._told_before.get(index) == self._told else 0.0
+                since = known.since if known is not None and known.is_told == is_told else now
+                for_others = self._waits_for_others(index)
+                self._waiting[index] = _Waiting(reason, tries, since, now + pause, for_others, is_told)
+            for item in batch:
+                self._told_before.pop(item.index, None)
             if done:
                 self._retry(lambda waiting: waiting.for_others)
             self._tell()
@@ -252,7 +273,7 @@ class Progress:
         return removes(item)
 
     def waited_s(self, index: LogIndex) -> float:
-        """Return for how many seconds an entry has been tried in vain."""
+        """Return for how many seconds an entry has been tried in vain, or waits until it is told."""
         with self.changed:
             waiting = self._waiting.get(index)
             return time.monotonic() - waiting.since if waiting is not None else 0.0
@@ -263,11 +284,17 @@ class Progress:
             self._retry(lambda _: True)
             self.wake()
 
-    def _retry(self, which: Callable[[_Waiting], bool]) -> None:
+    def tell(self, result: str = "") -> None:
+        """Let entries be tried that wait for something that is watched: it may have changed; `result`: for this part."""
+        with self.changed:
+            self._told += 1
+            self._retry(lambda waiting: waiting.is_told, result)
+
+    def _retry(self, which: Callable[[_Waiting], bool], result: str = "") -> None:
         for index, waiting in self._waiting.items():
-            if which(waiting):
+            item = self._queue.get(index)
+            if which(waiting) and (not result or item is None or _may_bring(item, result)):
                 waiting.again_at = 0.0
-                item = self._queue.get(index)
                 if item is not None:
                     self._lanes[self.lane(item)].notify()
 
@@ -411,7 +438,7 @@ class Progress:
             return (waiting.reason, waiting.tries) if waiting is not None else ("", 0)
 
     def postponed(self) -> list[dict[str, object]]:
-        """Return the entries that wait: index, reason, number of tries and for how many seconds of each."""
+        """Return the entries that wait: index, reason, number of tries, for how many seconds; whether it is told when."""
         with self.changed:
             now = time.monotonic()
             return [
@@ -420,6 +447,7 @@ class Progress:
                     "reason": waiting.reason,
                     "tries": waiting.tries,
                     "since_s": round(now - waiting.since, 3),
+                    "is_told": waiting.is_told,
                 }
                 for index, waiting in sorted(self._waiting.items())
             ]
@@ -446,3 +474,8 @@ class Progress:
         self.changed.notify_all()
         for listener in self._listeners:
             listener()
+
+
+def _may_bring(item: Queued, part: str) -> bool:
+    """Whether an entry may bring a part; of a mutation with many parts it is not looked up."""
+    return not isinstance(item.entry, MergeEntry) or any(each.name == part for each in item.change.added)

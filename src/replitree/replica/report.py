@@ -40,6 +40,7 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "open_inserts": list(place.open) if place is not None else [],
         "leader": table.leader.leader,
         "running": _making(table),
+        "moving": table.mover.status(),
         "old_since_s": table.old_parts.oldest_s(),
         **table.old_parts.sizes(),
     }

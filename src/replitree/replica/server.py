@@ -45,6 +45,7 @@ from replitree.replica.http_server import HttpServer
 from replitree.replica.identity import decode_identity, own_identity
 from replitree.replica.logs import Log, set_up_logging
 from replitree.replica.metrics import Metrics
+from replitree.replica.named_stores import publish_stores
 from replitree.replica.table_replica import State, TableReplica
 from replitree.replica.vitals import vitals
 from replitree.storage.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
@@ -169,6 +170,7 @@ class Server:
         """
         self._coordination.add_listener(self._on_event)
         make_root(self._coordination, layout.tables(self._root))
+        publish_stores(self._coordination, self._root, self._config.stores)
         self._look_for_tables()
         self._started = True
         self._watcher.start()
@@ -207,6 +209,7 @@ class Server:
                 for table in list(self._tables.values()):
                     table.quorums.replicas.forget()
                     table.puller.wake()
+                    table.progress.tell()
             case SessionLost():
                 self._lost.set()
                 self._wake.set()
@@ -216,7 +219,7 @@ class Server:
                 self.log.warning("coordination suspended")
 
     def _wake_for(self, path: str) -> None:
-        """Tell whoever looks at a node that has changed: a table's log, leader election, replicas, or the tables themselves."""
+        """Tell whoever looks at a node that has changed: a table's log, election, replicas, work marks, or the tables."""
         prefix = layout.tables(self._root) + "/"
         name, _, rest = path.removeprefix(prefix).partition("/")
         table = self._tables.get(name) if path.startswith(prefix) else None
@@ -226,6 +229,8 @@ class Server:
             table.leader.wake()
         elif table is not None and rest.startswith("replicas"):
             table.quorums.replicas.forget()
+        elif table is not None and rest.startswith("zero_copy_s3/merged"):
+            table.progress.tell(rest.rpartition("/")[2])
         else:
             self._wake.set()
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
-from replitree.protocol import layout
-from replitree.protocol.effects import Epoch, Get, Procedure, StagingId, StoreEffect
+from replitree.protocol.effects import Epoch, Procedure, StagingId, StoreEffect
 from replitree.protocol.layout import Replica
+from replitree.protocol.moving import LocalMoveEffect, give_up_claims
 from replitree.protocol.share import (
     DeleteObjects,
     ObjectsGone,
@@ -34,28 +34,37 @@ from replitree.protocol.share import (
 )
 from replitree.protocol.sharing import (
     ForgetParts,
+    HasPart,
     LocalShareEffect,
     NameShares,
     PutShares,
     SharedPart,
     Sharer,
     SharesHere,
+    SharesInDoubt,
     SharesOf,
     SharesSettled,
     Store,
     agree_on_store,
     give_up_attempts,
+    incarnation_of,
     let_go_of,
+    own_again,
     own_held,
     with_shares,
 )
+from replitree.protocol.work_mark import give_up_left
 from replitree.replica.config import ServerConfig
+from replitree.replica.exchange import Exchange
 from replitree.replica.logs import Log
+from replitree.replica.moving import Moves
+from replitree.replica.old_parts import OldParts
 from replitree.replica.runner import Performer
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
-from replitree.storage.disk_shared import share_in
+from replitree.storage.disk_shared import Leaving, share_in
 from replitree.storage.manifest import PartManifest, read_manifest
+from replitree.storage.storage_policy import Kind
 
 if TYPE_CHECKING:
     from replitree.storage.objects.store import ObjectStore
@@ -82,13 +91,26 @@ class Host(Protocol):
     """What sharing needs of the replica."""
 
     replica: Replica
+    incarnation: str
     config: ServerConfig
     performer: Performer
+    exchange: Exchange
     store: PartStore
+    old_parts: OldParts
     log: Log
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition, as new as this replica knows it."""
+
+    def suspect(self, part: str) -> bool:
+        """Verify a part; a broken one is set aside and fetched again."""
 
     def active_epoch(self) -> Epoch | None:
         """Return the epoch while the replica is active, else None."""
+
+    def trouble(self, reason: str) -> None:
+        """Report that the replica must activate again."""
 
     def lacks(self, part: str, content: str) -> None:
         """Note that a part that may be registered is not here."""
@@ -118,8 +140,8 @@ class Sharing:
         from replitree.storage.objects.shares import ShareObjects
 
         self._host = host
-        self.objects = ShareObjects(partial(_open, definition.storage), definition.table_id)
-        host.store.objects = self.objects
+        self.objects = ShareObjects(partial(_open, definition.store_url), definition.table_id)
+        self.moves = Moves(host)
         self._lock = threading.Lock()
         self._sharer: Sharer | None = None
         self._named: dict[StagingId, tuple[_Named, ...]] = {}
@@ -146,7 +168,8 @@ class Sharing:
         if not self._is_probed:
             probe(store)
             self._is_probed = True
-        match host.performer.run(agree_on_store(host.replica, store_id(store))):
+        here = store_id(store)
+        match host.performer.run(agree_on_store(host.replica, here)):
             case Store.OTHER:
                 raise Unavailable(
                     f"{store.name} is another store here than for the table's other replicas: let the server reach the same"
@@ -156,13 +179,16 @@ class Sharing:
                 raise Unavailable(
                     f"whether {store.name} is the table's store could not be found out; it is tried again"
                 )
-        node = host.performer.perform(Get(layout.replica_path(host.replica)))
-        if node is None:
-            raise Unavailable("the replica has just left the table")
-        self._sharer = Sharer(host.replica, node.value.decode())
+        self.objects.store_id = here
+        incarnation = host.performer.run(incarnation_of(host.replica, host.incarnation))
+        if incarnation is None:
+            raise Unavailable("which replica of its name this is could not be found out; it is tried again")
+        self._sharer = Sharer(host.replica, incarnation)
 
     def settle(self, epoch: Epoch) -> None:
         """Give up what earlier processes had begun to write; said in every activation, when staging was swept."""
+        self._host.performer.run_plain(cast("Procedure[None]", give_up_claims(self.sharer)))
+        self.moves.has_new_epoch()
         given_up = self._host.performer.run_plain(give_up_attempts(self.sharer, epoch))
         if given_up:
             self._host.log.info("unfinished writes to the object store given up", shares=given_up)
@@ -174,6 +200,11 @@ class Sharing:
             raise Unavailable("the object store was not opened yet")
         return self._sharer
 
+    @property
+    def is_for_new_parts(self) -> bool:
+        """Whether what is written goes into the store at once: inserts, and the results of merges and mutations."""
+        return self._host.definition.placement.kind is Kind.SHARED
+
     def wrap(self, procedure: Procedure[T]) -> Procedure[T]:
         """Return what runs a procedure of this replica and keeps its shares.
 
@@ -183,13 +214,11 @@ class Sharing:
 
     # --- effects --------------------------------------------------------------------------------------------------------
 
-    def beside(self, perform: Callable[[StoreEffect], object]) -> Callable[[StoreEffect], object]:
-        """Return what performs effects on shares, and all others as `perform`."""
-
-        def perform_here(effect: Any) -> object:
-            return self.perform(effect) if isinstance(effect, LocalShareEffect | DeleteObjects) else perform(effect)
-
-        return perform_here
+    def perform_beside(self, effect: Any, perform: Callable[[StoreEffect], object]) -> object:
+        """Perform an effect on shares, or any other by `perform`."""
+        if isinstance(effect, LocalMoveEffect):
+            return self.moves.perform(effect)
+        return self.perform(effect) if isinstance(effect, LocalShareEffect | DeleteObjects) else perform(effect)
 
     def perform(self, effect: LocalShareEffect | DeleteObjects) -> object:
         """Perform one effect on shares."""
@@ -207,7 +236,13 @@ class Sharing:
                 self._forget(parts)
                 return None
             case SharesHere():
-                return tuple(sorted({*self._new, *self._on_disk()}))
+                return tuple(sorted({*self._new, *self.moves.shares(), *self._on_disk()}))
+            case HasPart(part):
+                return self._host.store.has_part(part)
+            case SharesInDoubt(shares):
+                self.moves.doubt(shares)
+                self._host.trouble("the answer to a commit about an object store was lost")
+                return None
             case DeleteObjects(share):
                 return self._delete(share)
 
@@ -215,7 +250,7 @@ class Sharing:
         named = tuple(
             _Named(folder, manifest, ShareId(uuid.uuid4().hex))
             for folder, manifest in self._host.store.staged(staging)
-            if manifest.share_id is None
+            if manifest.share_id is None and self.is_for_new_parts
         )
         with self._lock:
             self._named[staging] = named
@@ -238,6 +273,7 @@ class Sharing:
         return ObjectsThere()
 
     def _settled(self, shares: Sequence[ShareId]) -> None:
+        self.moves.settled(tuple(shares))
         with self._lock:
             self._new.difference_update(shares)
             self._named = {
@@ -283,24 +319,29 @@ class Sharing:
         """Own what registered parts have, as far as they do not; return those that are not owned now, and so not here."""
         return self._host.performer.run_plain(own_held(self.sharer, tuple(parts)))
 
+    def own_again(self, parts: Iterable[str]) -> tuple[str, ...]:
+        """Own what registered parts have that were fetched again; return those that are not owned, and so not here."""
+        return self._host.performer.run_plain(own_again(self.sharer, tuple(parts)))
+
     def work(self) -> None:
-        """Do one round: let go of what has left the disk, work off garbage, take copies away."""
+        """Do one round: let go of what has left the disk, give up work marks, work off garbage, take copies away."""
         host, epoch = self._host, self._host.active_epoch()
         if epoch is None:
             return
         has_let_go = self.let_go(epoch)
         if has_let_go or time.monotonic() - self._looked_at >= GARBAGE_S:
             self._looked_at = time.monotonic()
+            host.performer.run_plain(give_up_left(self.sharer, epoch))
             self._work_off()
         if time.monotonic() - self._evicted_at >= EVICT_S:
             self._evicted_at = time.monotonic()
-            host.store.evict_copies(host.config.shared_cache_bytes)
+            host.store.evict_copies(host.config.shared_cache_bytes, self.moves.is_read)
 
     def let_go(self, epoch: Epoch) -> int:
         """Let go of what has left this disk; return of how many."""
         host, now, count = self._host, time.monotonic(), 0
         for each in host.store.leaving():
-            if self._stuck.get(each.name, 0.0) > now or count >= LET_GO_AT_ONCE:
+            if self._stuck.get(each.name, 0.0) > now or count >= LET_GO_AT_ONCE or self._is_needed(each):
                 continue
             if host.performer.run_plain(let_go_of(self.sharer, epoch, each.part, ShareId(each.share))):
                 host.store.has_left(each.name)
@@ -310,6 +351,14 @@ class Sharing:
             else:
                 self._stuck[each.name] = now + LET_GO_AGAIN_S
         return count
+
+    def _is_needed(self, left: Leaving) -> bool:
+        """Whether a share is not to be let go of yet: it is about to be owned, or readers may still be at its objects."""
+        if self.moves.is_busy(ShareId(left.share)) or self.moves.is_read(left.part):
+            return True
+        if not left.part or not self._host.store.has_part(left.part):
+            return False
+        return time.time() - self._host.store.left_at(left.name) < self._host.config.old_parts_lifetime_s
 
     def _work_off(self) -> None:
         host = self._host  # which performs more effects than the type says

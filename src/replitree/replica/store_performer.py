@@ -18,6 +18,7 @@ from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.protocol.effects import (
     Cancelled,
     Detach,
+    Discard,
     Fetched,
     FetchMany,
     FetchPart,
@@ -35,6 +36,7 @@ from replitree.protocol.effects import (
     RemovePart,
     RemoveStaging,
     RequestId,
+    ResultsInWork,
     Reveal,
     Stage,
     Staged,
@@ -42,8 +44,9 @@ from replitree.protocol.effects import (
     StagingId,
     StoreEffect,
     StoreFailed,
+    Untouched,
 )
-from replitree.protocol.making import staged_result
+from replitree.protocol.making import result_of, staged_result
 from replitree.protocol.parts import Part
 from replitree.replica.exchange import Exchange
 from replitree.replica.old_parts import OldParts
@@ -62,6 +65,12 @@ class Host(Protocol):
 
     def make(self, effect: Merge | Mutate | Link | MakeEmpty) -> Made | StoreFailed | Cancelled:
         """Make a merged, mutated or linked part under a staging id."""
+
+    def leaves_as_it_is(self, effect: Untouched) -> bool:
+        """Whether a mutation certainly leaves a part as it is."""
+
+    def marked_ahead(self) -> frozenset[str]:
+        """Return the names of results that this replica will make as soon as their entries are executed."""
 
     def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
         """Show parts to reads and no longer show others; return the names of those that nobody needs any more."""
@@ -148,8 +157,8 @@ class StorePerformer:
             case FetchPart() | FetchMany():
                 fetched = self._fetch((effect,) if isinstance(effect, FetchPart) else effect.fetches)
                 return fetched[0] if isinstance(effect, FetchPart) else fetched
-            case Merge() | Mutate() | Link() | MakeEmpty():
-                return self._make(effect)
+            case Merge() | Mutate() | Link() | MakeEmpty() | Untouched() | ResultsInWork():
+                return self._of_results(effect)
             case Detach(parts):
                 self._store.keep_aside([part for part in parts if self._store.has_part(part)])
                 return None
@@ -167,14 +176,22 @@ class StorePerformer:
                 return tuple(part for part in self._store.parts() if part not in old)
             case FindPart(part):
                 return self._find(part)
-            case RemovePart(part):
-                self._store.detach(part)
+            case RemovePart(part) | Discard(part):
+                self._store.detach(part) if isinstance(effect, RemovePart) else self._store.remove_parts((part,))
                 return None
 
     def _fetch(self, fetches: tuple[FetchPart, ...]) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
         """Fetch parts; those that are here already, as old ones, are needed again and must not go."""
         self._old_parts.revive(fetch.part for fetch in fetches)
         return self._exchange.fetch(fetches)
+
+    def _of_results(self, effect: Merge | Mutate | Link | MakeEmpty | Untouched | ResultsInWork) -> object:
+        match effect:
+            case Untouched():
+                return self._host.leaves_as_it_is(effect)
+            case ResultsInWork():
+                return self._results_in_work()
+        return self._make(effect)
 
     def _make(self, effect: Merge | Mutate | Link | MakeEmpty) -> Made | StoreFailed | Cancelled:
         made = self._host.make(effect)
@@ -227,6 +244,11 @@ class StorePerformer:
         missing = tuple(self._store.publish(staging, dict(names)))
         self._store.remove_staging(staging)  # left when the same was published before
         return Published(missing)
+
+    def _results_in_work(self) -> tuple[str, ...]:
+        with self._lock:
+            making = {name for name in map(result_of, self._held) if name is not None}
+        return tuple(sorted(making | self._host.marked_ahead()))
 
     def _is_held(self, name: str) -> bool:
         with self._lock:

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from replitree.coordination.port import Coordination
 from replitree.errors import ReplicaBusy, ReplicaReplaced, ReplitreeError, Unavailable
-from replitree.protocol import layout
+from replitree.protocol import layout, work_mark
 from replitree.protocol.effects import (
     Cancelled,
     ClientAnswer,
@@ -33,12 +33,15 @@ from replitree.protocol.effects import (
     Procedure,
     RequestId,
     StagingId,
+    StoreEffect,
     StoreFailed,
+    Untouched,
 )
 from replitree.protocol.entries import MergeEntry
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
+from replitree.protocol.sharing import Sharer
 from replitree.protocol.table import leave_table
 from replitree.replica.activation import Activation
 from replitree.replica.appends import Appends
@@ -49,6 +52,7 @@ from replitree.replica.config import ServerConfig
 from replitree.replica.definitions import Definitions
 from replitree.replica.end_of_log import EndOfLog
 from replitree.replica.exchange import Exchange, Peer
+from replitree.replica.followed_storage import FollowedStorage
 from replitree.replica.identity import Identity
 from replitree.replica.inserts import Inserts
 from replitree.replica.leader import Leader
@@ -60,6 +64,7 @@ from replitree.replica.making import Maker
 from replitree.replica.mending import Mending
 from replitree.replica.merges import Merges
 from replitree.replica.metrics import Metrics
+from replitree.replica.mover import Mover
 from replitree.replica.old_parts import OldParts
 from replitree.replica.payloads import Payload
 from replitree.replica.prepared import Prepared
@@ -135,11 +140,10 @@ class TableReplica:
         self.progress = Progress(replica.name)
         self.progress.listen(self._follow_log)
         self.appends = Appends()
-        self._exchange = Exchange(
+        self.exchange = Exchange(
             self.store,
             lambda name, fresh: peer(definition.name, name, fresh),
             config.fetch_threads,
-            shares=definition.is_shared and config.zero_copy,
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
         self.maker = Maker(self)
@@ -147,9 +151,11 @@ class TableReplica:
         self.mending = Mending(self)
         self.lacking = self.mending.lacking
         self.recovery = Recovery(self)
-        self.store_performer = StorePerformer(self.store, self._exchange, self.old_parts, self)
-        self.sharing = Sharing(self, definition) if definition.is_shared else None
-        self.performer = self._performer(coordination)
+        self.store_performer = StorePerformer(self.store, self.exchange, self.old_parts, self)
+        self.sharing: Sharing | None = None
+        self.followed_storage = FollowedStorage(self)
+        self.followed_storage.use(None)
+        self.performer = Performer(coordination, self._perform_here, self._answer, self._wrap)
         self._changed = threading.Condition()
         self._state, self._reason = State.STARTING, "it has not activated yet"
         self._trouble: str | None = None
@@ -157,7 +163,7 @@ class TableReplica:
         self.on_answer: Callable[[ClientAnswer], object] = lambda _: None
         self.inserts = Inserts(self, config.group_rows_max, config.group_bytes_max)
         self.quorums = Quorums(self, self.is_stopping, self._answer)
-        self.look_ahead = LookAhead(replica.name, self._exchange.begin, self.quorums.heard)
+        self.look_ahead = LookAhead(replica.name, self.exchange.begin, self.quorums.heard)
         self.puller = Puller(self, self.is_stopping)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
         self._executors = [
@@ -170,16 +176,19 @@ class TableReplica:
         self.checker = Checker(self, self.is_stopping)
         self.commands = Commands(self)
         self.end_of_log = EndOfLog(self)
+        self.mover = Mover(self, self.is_stopping)
         self._maintenance = Maintenance(self)
         self._activation = Activation(self)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
 
-    def _performer(self, coordination: Callable[[], Coordination]) -> Performer:
-        if self.sharing is None:
-            return Performer(coordination, self.store_performer.perform, self._answer)
-        local = self.sharing.beside(self.store_performer.perform)
-        return Performer(coordination, local, self._answer, self.sharing.wrap)
+    def _perform_here(self, effect: StoreEffect) -> object:
+        sharing, perform = self.sharing, self.store_performer.perform
+        return perform(effect) if sharing is None else sharing.perform_beside(effect, perform)
+
+    def _wrap(self, procedure: Procedure[T], /) -> Procedure[T]:
+        sharing = self.sharing
+        return procedure if sharing is None else sharing.wrap(procedure)
 
     # --- what others ask ---
 
@@ -204,12 +213,22 @@ class TableReplica:
         if isinstance(item.entry, MergeEntry) and self.prepared.has(item.entry):
             return True
         is_other = item.entry.replica != self.replica.name
-        takes_over = is_other and self.sharing is not None  # one writes it into the store, all others own it, too
-        waits = config.merge == "fetch" or takes_over
-        if not waits and is_other:
+        waits = config.merge == "fetch"
+        if not waits and is_other and self.maker_for_all() is None:
             held = [manifest_if_there(self, part.name) for part in item.change.removed if part in self.progress.held]
             waits = sum(manifest.bytes for manifest in held if manifest is not None) > config.fetch_above_bytes
         return not waits or self.progress.waited_s(item.index) > config.fetch_wait_s
+
+    def maker_for_all(self) -> Sharer | None:
+        """Return who this replica is where one makes results for all: they go into the store.  None: each makes its own."""
+        sharing = self.sharing
+        return sharing.sharer if sharing is not None and sharing.is_for_new_parts else None
+
+    def make_for_all(self, epoch: Epoch, result: str) -> None:
+        """Let no other replica make a result that all will own, since it is here already."""
+        sharer = self.maker_for_all()
+        if sharer is not None:
+            self.performer.run_plain(work_mark.take(sharer, epoch, result))
 
     def reserved(self) -> frozenset[Part]:
         """Return the parts that somebody else merges."""
@@ -327,6 +346,7 @@ class TableReplica:
         self.leader.start()
         self.cleaner.start()
         self.checker.start()
+        self.mover.start()
 
     def wait_started(self, timeout_s: float) -> State:
         """Wait until the first activation has ended, well or not."""
@@ -349,11 +369,12 @@ class TableReplica:
         self.leader.join(timeout_s)
         self.cleaner.join(timeout_s)
         self.checker.close(timeout_s)
+        self.mover.join(timeout_s)
         self.puller.join(timeout_s)
         for executor in self._executors:
             executor.join(timeout_s)
         self._life.join(timeout_s)
-        self._exchange.close()
+        self.exchange.close()
 
     def drop(self, timeout_s: float) -> None:
         """Stop, take this replica out of the table, and delete its local data."""
@@ -397,6 +418,7 @@ class TableReplica:
         """Activate; on return the replica is active, unless there was trouble meanwhile."""
         self._forget_trouble()
         self.check_disk()
+        self.followed_storage.use(None)
         epoch, place = self._activation.activate()
         self.recovery.finished()
         self.definitions.refresh()
@@ -422,6 +444,14 @@ class TableReplica:
     def make(self, effect: Merge | Mutate | Link | MakeEmpty) -> Made | StoreFailed | Cancelled:
         """Make a merged, mutated, linked or empty part under a staging id."""
         return self.maker.make_empty(effect) if isinstance(effect, MakeEmpty) else self.maker.perform(effect)
+
+    def leaves_as_it_is(self, effect: Untouched) -> bool:
+        """Whether a mutation certainly leaves a part as it is."""
+        return self.maker.leaves_as_it_is(effect)
+
+    def marked_ahead(self) -> frozenset[str]:
+        """Return the names of results that this replica will make as soon as their entries are executed."""
+        return self.prepared.results()
 
     def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
         """Show parts to reads and no longer show others; return the names of those that nobody needs any more."""

@@ -14,7 +14,7 @@ from typing import Protocol
 from replitree.errors import CoordinationUnavailable, ReplitreeError, UnsupportedFormat
 from replitree.protocol import layout
 from replitree.protocol.effects import Effect, Epoch, Exists, GetMany, LogIndex
-from replitree.protocol.entries import AlterEntry, FailEntry, MergeEntry, MutateEntry, SettleEntry
+from replitree.protocol.entries import AlterEntry, FailEntry, MergeEntry, MutateEntry, SettleEntry, StorageEntry
 from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, execute
 from replitree.protocol.layout import Replica
 from replitree.protocol.pull import (
@@ -30,7 +30,9 @@ from replitree.protocol.pull import (
 from replitree.protocol.quorum import rejoin
 from replitree.protocol.registration import Executed, QueueMoved
 from replitree.protocol.run import run
+from replitree.protocol.sharing import Sharer
 from replitree.replica.appends import Appends, Perform
+from replitree.replica.config import ServerConfig
 from replitree.replica.definitions import Definitions
 from replitree.replica.logs import Log
 from replitree.replica.look_ahead import LookAhead
@@ -58,6 +60,7 @@ class Host(Protocol):
     """What the workers need of the replica they work for."""
 
     replica: Replica
+    config: ServerConfig
     performer: Performer
     progress: Progress
     store_performer: StorePerformer
@@ -71,6 +74,9 @@ class Host(Protocol):
 
     def makes(self, item: Queued) -> bool:
         """Whether this replica merges and mutates by itself now."""
+
+    def maker_for_all(self) -> Sharer | None:
+        """Return who this replica is where one makes results for all; None: each makes its own."""
 
     def active_epoch(self) -> Epoch | None:
         """Return the epoch while the replica is active, else None."""
@@ -219,11 +225,13 @@ class Puller:
         return outcome
 
     def _follow_columns(self, entries: tuple[Queued, ...]) -> None:
-        """Read the table's definition again when an entry has changed it."""
+        """Read the table's definition again when an entry has changed its columns or its storage."""
         versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
         if versions:
             self._host.definitions.expect(versions[-1])
             self._host.definitions.catch_up()
+        if any(isinstance(item.entry, StorageEntry) for item in entries):
+            self._host.definitions.expect_storage()  # opening a store may take long: maintenance follows
 
     def _reload(self) -> bool:
         """Take the replica's state from coordination; what was executed unnoticed becomes visible.  False: do it again."""
@@ -275,11 +283,13 @@ class Executor:
         host = self._host
         done: tuple[LogIndex, ...] = ()
         reasons: dict[LogIndex, str] = {}
+        told: frozenset[LogIndex] = frozenset()
         try:
             match self._perform(epoch, batch):
                 case Executed(executed, postponed):
                     done = executed
                     reasons = {item.index: item.reason for item in postponed}
+                    told = frozenset(item.index for item in postponed if item.is_told)
                 case QueueMoved():
                     reasons = {item.index: "the queue is read again" for item in batch}
                     self._reload()
@@ -291,13 +301,14 @@ class Executor:
             host.log.defect("execution failed", indexes=[item.index for item in batch])
             reasons = {item.index: f"defect: {error!r}" for item in batch}
         finally:
-            host.progress.release(batch, done, reasons)
+            host.progress.release(batch, done, reasons, told)
         host.metrics.executed.labels(host.replica.table.name).inc(len(done))
         host.metrics.postponed.labels(host.replica.table.name).inc(len(reasons))
 
     def _perform(self, epoch: Epoch, batch: tuple[Queued, ...]) -> Executed | QueueMoved | Fenced:
         host, item = self._host, batch[0]
-        view = host.progress.view(batch, makes=host.makes(item))
+        patience_s = host.config.fetch_wait_s
+        view = host.progress.view(batch, makes=host.makes(item), sharer=host.maker_for_all(), patience_s=patience_s)
         results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
         with host.store_performer.holding_results(results):
             perform: Perform = host.performer.perform

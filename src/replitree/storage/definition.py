@@ -31,14 +31,15 @@ from replitree.storage.columns import Column, History, Step, columns_before, col
 from replitree.storage.formats import decode_known
 from replitree.storage.merge_policy import PLAIN, MergePolicy, parse_policy
 from replitree.storage.names import format_name
+from replitree.storage.storage_policy import LOCAL, Kind, StoragePolicy, parse_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from replitree.storage.types import SchemaField
 
-FORMATS = (1, 2)
-"""Known formats of the node `metadata`; 2 has a storage policy that is not local."""
+FORMATS = (1, 2, 3)
+"""Known formats of the node `metadata`; 2 has the URL of an object store, 3 a storage policy that is more than that."""
 COLUMNS_FORMATS = (1, 2)
 """Known formats of the node `columns`; 2 has columns whose insides were altered."""
 FIRST_SCHEMA_VERSION = 1
@@ -71,9 +72,6 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 DEFAULT_SETTINGS = TableSettings()
-
-LOCAL = "local"
-"""Storage policy of a table of which every replica has its own copy."""
 
 
 class TransformKind(Enum):
@@ -124,8 +122,18 @@ class TableDefinition:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the data files of its parts lie in an object store, which the replicas share."""
+        """Whether the data files of its parts may lie in an object store, which the replicas share."""
         return self.storage != LOCAL
+
+    @property
+    def placement(self) -> StoragePolicy:
+        """Where the data files of its parts belong."""
+        return parse_storage(self.storage)
+
+    @property
+    def store_url(self) -> str:
+        """URL of the object store in which data files may lie; empty when there is none."""
+        return self.placement.url
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -218,12 +226,16 @@ class TableDefinition:
         """Bytes of the node `metadata`: all but the columns."""
         stored = self.stored
         partition_by = tuple(t.text for t in stored.partition_by)
-        policy, version = stored.policy.text, FORMATS[self.is_shared]
+        policy, version = stored.policy.text, self._metadata_format
         return _encoder.encode(
             _Metadata(
                 version, self.name, self.table_id, stored.order_by, partition_by, self.settings, policy, self.storage
             )
         )
+
+    @property
+    def _metadata_format(self) -> int:
+        return 1 if not self.is_shared else 2 if self.placement.kind is Kind.SHARED else 3
 
     def encode_columns(self) -> bytes:
         """Bytes of the node `columns`."""
@@ -290,7 +302,8 @@ def define_table(
     policy
         What merges make of rows with equal order keys, such as ``"replacing(version)"``; see `replitree.storage.merge_policy`.
     storage
-        ``"local"``, or the URL of the object store that the replicas share; see `replitree.storage.objects.location`.
+        ``"local"``, the URL of the object store that the replicas share, or ``"tiered(URL, older=7d)"``; see
+        `replitree.storage.storage_policy`.
     table_id
         32 hexadecimal digits; a fresh one by default.
 
@@ -307,7 +320,7 @@ def define_table(
         partition_by=_transforms_of(partition_by),
         settings=settings or DEFAULT_SETTINGS,
         policy=parse_policy(policy) if isinstance(policy, str) else policy,
-        storage=storage,
+        storage=parse_storage(storage).text,
     )
     _check(definition)
     return definition
@@ -348,7 +361,7 @@ def decode_unchecked(metadata: bytes, columns: bytes) -> TableDefinition:
             partition_by=tuple(parse_transform(text) for text in head.partition_by),
             settings=head.settings,
             policy=parse_policy(head.policy),
-            storage=head.storage,
+            storage=parse_storage(head.storage).text,
         )
         for name in (*stored.key_columns, *stored.policy.columns):
             stored.column(name)

@@ -42,7 +42,7 @@ def check_definition(definition: TableDefinition) -> None:
     _check_settings(definition.settings)
     _check_history(definition)
     if definition.is_shared:
-        check_storage(definition.storage)
+        check_storage(definition.store_url)
 
 
 def check_storage(url: str) -> None:

@@ -19,7 +19,8 @@ Guarantees:
 * A full or failing disk raises `StoreError`; what was there before is still there.
 
 Where to look: names and folders, and the steps by which a part gets a name or loses it, in `disk_folders`; what is staged and
-published in `disk_staging`; what comes from other replicas in `disk_fetch`; here what leaves, and frozen snapshots.
+published in `disk_staging`; what comes from other replicas in `disk_fetch`; what moves into an object store and out of it in
+`disk_moving`; here what leaves, and frozen snapshots.
 
 Order of a removal (`remove_parts`): rename into ``removing`` → sync ``removing`` and ``parts`` → delete.  A half-deleted part
 is never under a part's name, not even when the power fails.
@@ -30,7 +31,7 @@ locks between processes (a replica's name has one live process; the epoch sees t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from replitree.storage.definition import TableDefinition
 from replitree.storage.disk_detached import DETACHED, REASONS, REMOVED
 from replitree.storage.disk_fetch import FetchedParts
 from replitree.storage.disk_frozen import FrozenFolder, FrozenSnapshot, describe_snapshot
+from replitree.storage.disk_moving import MovedParts
 from replitree.storage.disk_shared import link_as_local
 from replitree.storage.disk_staging import StagedParts
 from replitree.storage.durable import store_errors, sync_folder
@@ -53,7 +55,7 @@ from replitree.storage.part_folder import (
 )
 
 
-class PartStore(StagedParts, FetchedParts):
+class PartStore(StagedParts, FetchedParts, MovedParts):
     """The parts of one table on one local disk.  May be used by several threads.
 
     Parameters
@@ -101,14 +103,20 @@ class PartStore(StagedParts, FetchedParts):
         for part in parts:
             self.bring_files(self.part_path(part), self.manifest(part), files)
 
-    def evict_copies(self, bytes_max: int) -> int:
-        """Take copies of objects away until there are no more bytes of them than wanted; return how many bytes went."""
+    def evict_copies(self, bytes_max: int, is_kept: Callable[[str], bool] = lambda _: False) -> int:
+        """Take copies of objects away until there are no more bytes of them than wanted; return how many bytes went.
+
+        Parameters
+        ----------
+        is_kept
+            Whether the copies of a part stay all the same.
+        """
         if not self._copies_noted:
             self._copies_noted = True
             for part in self.parts():
                 with suppress(CorruptPart):
                     self.manifest(part)
-        return self.evict(self._parts, bytes_max)
+        return self.evict(self._parts, bytes_max, is_kept=is_kept)
 
     # --- what leaves ----------------------------------------------------------------------------------------------------
 
@@ -167,8 +175,12 @@ class PartStore(StagedParts, FetchedParts):
             self._move_out(target, self._detached, f"{DETACHED}_{target.name}")
         self._link(source, manifest, target)
 
-    def _link(self, source: Path, manifest: PartManifest, target: Path) -> None:
-        """Make a folder with the same files that owns them; the files of a share are copies here, brought for it."""
+    def _link(self, source: Path, _seen: PartManifest, target: Path) -> None:
+        """Make a folder with the same files that owns them; the files of a share are copies here, brought for it.
+
+        Said while nothing is swept, so that the rows do not move meanwhile; they may have since they were looked at.
+        """
+        manifest = read_manifest(source)
         if manifest.share_id is None:
             link_part_folder(source, manifest, target)
             return

@@ -18,8 +18,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
-from replitree.errors import BadInput, InvalidName
-from replitree.storage.disk_detached import BROKEN, DetachedPart, attachable_parts, free_name
+from replitree.errors import BadInput, CorruptPart, InvalidName
+from replitree.storage.disk_detached import BROKEN, REMOVED, DetachedPart, attachable_parts, free_name
 from replitree.storage.disk_shared import SharedFolders, link_as_local
 from replitree.storage.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
 from replitree.storage.manifest import PartManifest, is_partition_id, read_manifest
@@ -217,7 +217,9 @@ class PartFolders(SharedFolders):
 
     def _take_out(self, parts: Sequence[str], why: str) -> tuple[Path, ...]:
         sources = [self.part_path(part) for part in parts]
-        copied = [] if why == BROKEN else [self._copy_out(source, why) for source in sources if self._has_share(source)]
+        copied = (
+            [] if why == BROKEN else [self._copied_out(source, why) for source in sources if self._has_share(source)]
+        )
         with self._lock, store_errors(f"take out {', '.join(parts[:5])}"):
             for part in parts:
                 self._manifests.pop(part, None)
@@ -228,7 +230,19 @@ class PartFolders(SharedFolders):
             ]
             sync_folder(self._detached)  # also for what an earlier try has moved already
             sync_folder(self._parts)
-        return (*moved, *copied)
+        return (*moved, *(folder for folder in copied if folder is not None))
+
+    def _copied_out(self, source: Path, why: str) -> Path | None:
+        """Keep the rows of a share's part aside.  None: the table no longer had the part, and its objects are gone already.
+
+        A process may end between the publication of a part and its registration; the other owners may let go meanwhile.
+        """
+        try:
+            return self._copy_out(source, why)
+        except CorruptPart:
+            if why != REMOVED:
+                raise
+            return None
 
     def _copy_out(self, source: Path, why: str) -> Path:
         """Keep the rows of a share's part aside: its share is let go of, and may go."""

@@ -7,6 +7,7 @@
 
 A folder with the manifest of a share never just vanishes: whatever removes it puts it into ``leaving``, durably.  There it
 stays until the share was let go of in coordination, so a crash at any moment leaves no mark without a folder that tells of it.
+A part whose rows move has such a folder beside it, a note, before anything could own the share (`disk_moving`).
 
 Copies are brought when somebody reads, verified, and taken away again, the one that was used longest ago first, as soon as
 there are more bytes of them than wanted; but nothing that is being read, or was a moment ago.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,13 @@ class SharedFolders:
             else:
                 remove_folder(self._leaving / name)  # of a deletion that was cut short
         return tuple(found)
+
+    def left_at(self, name: str) -> float:
+        """Return when a folder came to be in ``leaving``, in seconds since the epoch; now, when it is not there."""
+        try:
+            return (self._leaving / name).stat().st_mtime
+        except OSError:
+            return time.time()
 
     def has_left(self, name: str) -> None:
         """Delete a folder in ``leaving``: its share was let go of."""
@@ -147,7 +155,14 @@ class SharedFolders:
                     if not self._pinned[part]:
                         del self._pinned[part]
 
-    def evict(self, root: Path, bytes_max: int, unused_s: float = UNUSED_S) -> int:
+    def evict(
+        self,
+        root: Path,
+        bytes_max: int,
+        unused_s: float = UNUSED_S,
+        *,
+        is_kept: Callable[[str], bool] = lambda _: False,
+    ) -> int:
         """Take copies away until there are no more bytes of them than wanted; return how many bytes went.
 
         Parameters
@@ -158,6 +173,8 @@ class SharedFolders:
             How many bytes may stay.
         unused_s
             What was used in the last so many seconds stays.
+        is_kept
+            Whether the copies of a part stay for another reason.
         """
         with self._guard:
             used = dict(sorted(self._used.items(), key=lambda item: item[1]))
@@ -169,7 +186,7 @@ class SharedFolders:
         for part, size in sizes.items():
             if total - gone <= bytes_max:
                 break
-            if now - used[part] >= unused_s and self._take_away(root / part):
+            if now - used[part] >= unused_s and not is_kept(part) and self._take_away(root / part):
                 gone += size
         return gone
 
@@ -182,9 +199,10 @@ class SharedFolders:
         if not lock.acquire(blocking=False):
             return False  # something is being brought
         try:
-            if folder.name in self._pinned:
+            manifest = read_manifest(folder)
+            if folder.name in self._pinned or manifest.share_id is None:
                 return False
-            for file in read_manifest(folder).files:
+            for file in manifest.files:
                 (folder / file.name).unlink(missing_ok=True)
         except CorruptPart:
             return False

@@ -21,7 +21,15 @@ import shutil
 from pathlib import Path
 
 from replitree.errors import CorruptPart, InvalidName
-from replitree.storage.durable import file_bytes, file_checksum, is_folder, link_file, store_errors, sync_folder
+from replitree.storage.durable import (
+    file_bytes,
+    file_checksum,
+    is_folder,
+    link_file,
+    store_errors,
+    sync_folder,
+    write_file,
+)
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest, is_data_file, is_partition_id, read_manifest
 
 NAME_CHARACTERS_MAX = 200
@@ -124,6 +132,9 @@ def link_part_folder(source: Path, manifest: PartManifest, target: Path) -> None
         if manifest.share_id is None or file_bytes(source / file.name) == file.bytes:
             link_file(source / file.name, target / file.name)
     link_file(source / MANIFEST_FILE, target / MANIFEST_FILE)
+    if read_manifest(target) != manifest:  # the rows have moved meanwhile: the same files, with another manifest
+        (target / MANIFEST_FILE).unlink()
+        write_file(target / MANIFEST_FILE, manifest.encode())
     sync_folder(target)
 
 

@@ -30,6 +30,7 @@ from replitree.storage.predicate_parser import parse_predicate
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+    import pyarrow.fs as pafs
 
 BATCH_ROWS = 131_072
 """Rows of a batch at most: those of a row group."""
@@ -37,6 +38,25 @@ BATCH_ROWS = 131_072
 BATCHES_AHEAD = 4
 FILES_AHEAD = 2
 """How far a streaming reader reads ahead: its memory does not grow with the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A data file that Arrow opens in an object store.
+
+    Attributes
+    ----------
+    path
+        As the file system has it.
+    bytes
+        Its size, which then need not be asked for.
+    filesystem
+        Arrow's client of the store.
+    """
+
+    path: str
+    bytes: int
+    filesystem: pafs.FileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +176,7 @@ def _scans(
 
 
 def scan_files(
-    files: Sequence[tuple[int, str]],
+    files: Sequence[tuple[int, str | StoredFile]],
     definition: TableDefinition,
     names: Sequence[str],
     where: Predicate | None,
@@ -197,8 +217,17 @@ def scan_files(
         yield Scan(scanner, tuple((place, origin) for place, origin in wanted if origin.is_reshaped))
 
 
-def _dataset(files: Sequence[str], layout: Layout) -> ds.Dataset:
+def _dataset(files: Sequence[str | StoredFile], layout: Layout) -> ds.Dataset:
     import pyarrow.dataset as ds
 
     # What the files promise is checked by the cast to the table's schema; a filter on "not null" would be simplified away.
-    return ds.dataset(list(files), schema=stored_schema(layout), format=ds.ParquetFileFormat())
+    schema, form = stored_schema(layout), ds.ParquetFileFormat()
+    if all(isinstance(file, str) for file in files):
+        return ds.dataset(list(files), schema=schema, format=form)
+    fragments = [
+        form.make_fragment(file.path, file.filesystem, file_size=file.bytes)
+        if isinstance(file, StoredFile)
+        else form.make_fragment(file)
+        for file in files
+    ]
+    return ds.FileSystemDataset(fragments, schema, form)

@@ -1,11 +1,13 @@
 """The models beside those of the table's protocol, by name: shared storage, tablets, leases, each with a search of its own.
 
-Shared storage has two kinds: owners of shares alone, and replicas of tables with their disks.
+Shared storage has several kinds: owners of shares alone, replicas of tables with their disks, and what these make together.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from replitree.errors import BadInput
@@ -13,7 +15,15 @@ from replitree.verify.leases.model import Model as LeaseModel
 from replitree.verify.leases.model import explore as explore_lease
 from replitree.verify.leases.mutants import MUTANTS as LEASE_MUTANTS
 from replitree.verify.leases.mutants import mutated as mutated_lease
-from replitree.verify.registry import Result
+from replitree.verify.merging.invariants import DESCRIPTIONS as OF_MERGES
+from replitree.verify.merging.models import MODELS as MERGES
+from replitree.verify.merging.mutants import MUTANTS as MERGE_MUTANTS
+from replitree.verify.merging.search import search as search_merges
+from replitree.verify.moving.invariants import DESCRIPTIONS as OF_MOVES
+from replitree.verify.moving.models import MODELS as MOVES
+from replitree.verify.moving.mutants import MUTANTS as MOVE_MUTANTS
+from replitree.verify.moving.search import search as search_moves
+from replitree.verify.registry import WORKERS_MAX, Result
 from replitree.verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
 from replitree.verify.shared_tables.models import MODELS as SHARED_TABLES
 from replitree.verify.shared_tables.mutants import MUTANTS as SHARED_TABLE_MUTANTS
@@ -22,13 +32,33 @@ from replitree.verify.sharing.invariants import DESCRIPTIONS
 from replitree.verify.sharing.models import MODELS as SHARING
 from replitree.verify.sharing.mutants import MUTANTS as SHARING_MUTANTS
 from replitree.verify.sharing.search import search
+from replitree.verify.small_search import Mutant, Searched
 from replitree.verify.tablets.explore import explore as explore_tablet
 from replitree.verify.tablets.models import MODELS as TABLETS
 from replitree.verify.tablets.mutants import MUTANTS as TABLET_MUTANTS
 from replitree.verify.tablets.mutants import mutated
+from replitree.verify.tablets.simulate import simulate as simulate_histories
 
 LEASE = "lease"
 """The one model of leases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Models of shared storage that have one search: the models, their mutants, what must hold, and the search."""
+
+    models: Sequence[Any]
+    mutants: Sequence[Mutant]
+    invariants: Mapping[str, str]
+    search: Callable[[Any, Mutant | None], Searched]
+
+
+ROOMS = (
+    Room(SHARING, SHARING_MUTANTS, DESCRIPTIONS, search),
+    Room(SHARED_TABLES, SHARED_TABLE_MUTANTS, OF_TABLES, search_tables),
+    Room(MOVES, MOVE_MUTANTS, OF_MOVES, search_moves),
+    Room(MERGES, MERGE_MUTANTS, OF_MERGES, search_merges),
+)
 
 
 def list_beside() -> list[dict[str, Any]]:
@@ -38,21 +68,12 @@ def list_beside() -> list[dict[str, Any]]:
             {
                 "name": model.name,
                 "description": model.description,
-                "invariants": list(DESCRIPTIONS),
-                "mutants": [mutant.name for mutant in SHARING_MUTANTS if mutant.model == model.name],
+                "invariants": list(room.invariants),
+                "mutants": [mutant.name for mutant in room.mutants if mutant.model == model.name],
                 "nightly": False,
             }
-            for model in SHARING
-        ),
-        *(
-            {
-                "name": table.name,
-                "description": table.description,
-                "invariants": list(OF_TABLES),
-                "mutants": [mutant.name for mutant in SHARED_TABLE_MUTANTS if mutant.model == table.name],
-                "nightly": False,
-            }
-            for table in SHARED_TABLES
+            for room in ROOMS
+            for model in room.models
         ),
         *(
             {
@@ -91,20 +112,13 @@ def explore_beside(name: str, mutant: str | None = None) -> Result:
         return _of_leases(mutant)
     if name in TABLETS:
         return _of_tablets(name, mutant)
-    return _of_sharing(name, mutant) if any(model.name == name for model in SHARING) else _of_tables(name, mutant)
+    return _of_shares(next(room for room in ROOMS if any(model.name == name for model in room.models)), name, mutant)
 
 
-def _of_sharing(name: str, mutant: str | None) -> Result:
+def _of_shares(room: Room, name: str, mutant: str | None) -> Result:
     began, cpu = time.perf_counter(), time.process_time()
-    broken = next((each for each in SHARING_MUTANTS if each.name == mutant), None)
-    found = search(next(model for model in SHARING if model.name == name), broken)
-    return _result(name, mutant, found.states, found.transitions, found.violation, found.trace, began, cpu)
-
-
-def _of_tables(name: str, mutant: str | None) -> Result:
-    began, cpu = time.perf_counter(), time.process_time()
-    broken = next((each for each in SHARED_TABLE_MUTANTS if each.name == mutant), None)
-    found = search_tables(next(model for model in SHARED_TABLES if model.name == name), broken)
+    broken = next((each for each in room.mutants if each.name == mutant), None)
+    found = room.search(next(model for model in room.models if model.name == name), broken)
     return _result(name, mutant, found.states, found.transitions, found.violation, found.trace, began, cpu)
 
 
@@ -117,6 +131,42 @@ def _of_tablets(name: str, mutant: str | None) -> Result:
             found = explore_tablet(TABLETS[name])
     violation = found.violation or ""
     return _result(name, mutant, found.states, found.transitions, violation, found.trace, began, cpu)
+
+
+def simulate_tablets(first: int, end: int, mutant: str | None = None, workers: int = 1) -> Result:
+    """Go through random histories of random models of a tablet, one for each seed from `first` up to and without `end`.
+
+    Parameters
+    ----------
+    first, end
+        The seeds.
+    mutant
+        One of the tablets', or None.
+    workers
+        Processes that share the seeds; what is found does not depend on it.
+
+    Raises
+    ------
+    BadInput
+        There is no such mutant, or `workers` is not from 1 to `WORKERS_MAX`.
+    """
+    if not 1 <= workers <= WORKERS_MAX:
+        raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
+    if mutant is not None and mutant not in TABLET_MUTANTS:
+        raise BadInput(f"tablets have no mutant {mutant!r}; they have {', '.join(TABLET_MUTANTS)}")
+    began = time.perf_counter()
+    found = simulate_histories(first, end, mutant, workers)
+    return Result(
+        "simulation of tablets",
+        mutant,
+        found.moves,
+        found.moves,
+        round(time.perf_counter() - began, 3),
+        tuple({"invariant": what.partition(":")[0], "what": what, "seed": seed} for seed, what in found.violations),
+        probes=dict(sorted(found.probes.items())),
+        trace=found.trace,
+        digest=f"{found.digest:016x}",
+    )
 
 
 def _of_leases(mutant: str | None) -> Result:
@@ -153,4 +203,4 @@ def _result(
     )
 
 
-__all__ = ["explore_beside", "list_beside"]
+__all__ = ["explore_beside", "list_beside", "simulate_tablets"]

@@ -64,8 +64,9 @@ def _first_again(parts: Iterable[Part]) -> int:
     return 0
 
 
-def _keeping(run: Any, parts: Mapping[Part, str]) -> Generator[Any, Any, bool | None]:
+def _keeping(run: Any, parts: Mapping[Part, str], shared: Any) -> Generator[Any, Any, bool | None]:
     """Register what is not registered, and let be what is."""
+    del shared
     own: tuple[str, ...] = (yield Children(layout.parts(run.replica))) or ()
     left = {part: content for part, content in sorted(parts.items()) if part.name not in own}
     for part, content in left.items():

@@ -190,8 +190,9 @@ DROP_BEFORE_DETACH: Patches = {(drop, "must_wait"): _wait_for_all_but_detaches}
 # --- results ------------------------------------------------------------------------------------------------------------------
 
 
-def _fetch_whatever_is_held(making_: Making, view: View) -> Generator[Any, Any, MakeOutcome]:
+def _fetch_whatever_is_held(making_: Making, view: View, *, later: bool = False) -> Generator[Any, Any, MakeOutcome]:
     """Fetch a result also when the commit would deregister nothing."""
+    del later
     content_hash = yield from fetch_anywhere(making_.replica, making_.result)
     if content_hash is None:
         return making.Waits("nobody has it")
@@ -221,7 +222,7 @@ def _fetch_any_cover(replica: Replica, view: View, parts: tuple[str, ...]) -> Ge
     return found
 
 
-RESULT_INTO_NOTHING: Patches = {(making, "_fetch"): _fetch_whatever_is_held}
+RESULT_INTO_NOTHING: Patches = {(making, "fetch_result"): _fetch_whatever_is_held}
 ANY_COVERING_PART: Patches = {(execute, "_fetch_later_forms"): _fetch_any_cover}
 
 

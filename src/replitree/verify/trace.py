@@ -77,6 +77,7 @@ from replitree.protocol.entries import (
     MutateEntry,
     RollEntry,
     SettleEntry,
+    StorageEntry,
     decode_block,
     decode_entry,
     dropped_partitions,
@@ -430,6 +431,8 @@ def entry_text(entry: Entry) -> str:
             return f"drop {partition} from {first} to {last}"
         case AlterEntry(command=command):
             return f"alter {command}"
+        case StorageEntry(storage=storage):
+            return f"storage {storage}"
         case RollEntry():
             return "roll over"
         case LostEntry(part=part):

@@ -17,9 +17,12 @@ PINS = {
     "shared_table_doubt": (1_085, 1_998),
     "shared_table_taken_doubt": (16_488, 45_331),
     "shared_table_store": (760, 1_482),
-    "shared_table_again": (1_010, 1_843),
-    "shared_table_lost": (1_875, 4_539),
+    "shared_table_again": (1_058, 1_915),
+    "shared_table_lost": (1_789, 4_323),
     "shared_table_drop": (1_573, 3_717),
+    "shared_table_restore": (3_380, 8_040),
+    "shared_table_restore_crash": (27_037, 77_132),
+    "shared_table_restore_doubt": (1_051, 1_986),
 }
 """States and transitions."""
 

@@ -28,6 +28,7 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.share import InDoubt, Owned, Owner, PutObjects, ShareId
 from replitree.protocol.sharing import (
     ForgetParts,
+    HasPart,
     NameShares,
     PutShares,
     SharedPart,
@@ -150,6 +151,8 @@ def _with_disk(procedure: Procedure[_T], here: tuple[ShareId, ...] = ()) -> _Any
         match effect:
             case SharesOf():
                 outcome = ()
+            case HasPart():
+                outcome = False
             case SharesHere():
                 outcome = here
             case _:

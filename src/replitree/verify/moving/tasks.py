@@ -1,0 +1,238 @@
+"""What the threads of a replica do: they move a part, they remove it, they let go of what has left, they activate.
+
+A task that a crash cuts off is done again by the next process, as far as it is not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from replitree.protocol import layout, moving, share, sharing
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    AdoptEpoch,
+    Applied,
+    Check,
+    Commit,
+    Delete,
+    Epoch,
+    Get,
+    Procedure,
+    RemovePart,
+    Set,
+    Sync,
+)
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.sharing import Sharer
+from replitree.verify.moving.world import Note
+
+TABLE = Table("/t")
+INCARNATION = "i1"
+CONTENT = "c1"
+TRIES = 2
+
+Task: TypeAlias = Generator[Any, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitActive:
+    """Go on when the replica is active.  Outcome: its epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTrouble:
+    """Go on when the replica has to activate again.  Outcome: None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The replica has to activate again.  Outcome: None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """The replica is active.  Outcome: None."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTurn:
+    """Go on when nobody claims the part.  Outcome: None."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhereIs:
+    """Outcome: (whether a part is here, the share that its manifest names)."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitNote:
+    """Go on when there is a note that may be worked off.  Outcome: that `Note`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove a note: there is nothing left of it.  Outcome: None."""
+
+    note: Note
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Take a part's folder away, as one that is broken, and do not show it; its share is to be let go of.  Outcome: None."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refetch:
+    """Publish a part again, as another replica has it in a share.  Outcome: whether one has."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Show a part to reads.  Outcome: None."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoseRows:
+    """Remove a part's files, all but its manifest.  Outcome: None."""
+
+    part: str
+
+
+def replica_of(name: str) -> Replica:
+    """Return a replica of the models' table."""
+    return Replica(TABLE, name)
+
+
+def sharer_of(name: str) -> Sharer:
+    """Return who a replica is to coordination."""
+    return Sharer(replica_of(name), INCARNATION)
+
+
+# --- moving -------------------------------------------------------------------------------------------------------------------
+
+
+def move(name: str, part: str, tries: int = TRIES) -> Task:
+    """Move a part into the store, until it is there or gone."""
+    for _ in range(tries):
+        yield AwaitActive()
+        is_here, own = yield WhereIs(part)
+        if not is_here or own is not None:
+            return
+        outcome = yield from moving.move_to_store(sharer_of(name), part)
+        if isinstance(outcome, share.InDoubt):
+            yield Trouble()
+        if not isinstance(outcome, moving.Moved):
+            yield AwaitTurn(part)
+
+
+def bring(name: str, part: str) -> Task:
+    """Move a part to the disk, until it is there or gone."""
+    for _ in range(TRIES):
+        yield AwaitActive()
+        is_here, own = yield WhereIs(part)
+        if not is_here or own is None:
+            return
+        yield from moving.move_to_disk(sharer_of(name), part, own)
+
+
+# --- what goes on beside it ---------------------------------------------------------------------------------------------------
+
+
+def leave(name: str, part: str) -> Task:
+    """Take a part's registration back, and remove it from the disk."""
+    replica = replica_of(name)
+    for _ in range(TRIES):
+        epoch = yield AwaitActive()
+        if (yield Get(layout.part(replica, part))) is not None:
+            yield Commit(Check(layout.host(replica), epoch), Delete(layout.part(replica, part), ANY_VERSION))
+        yield Sync(layout.parts(replica))
+        if (yield Get(layout.part(replica, part))) is None:
+            yield RemovePart(part)
+            return
+
+
+def mend(name: str, part: str) -> Task:
+    """Find the part broken, take it away, and take it over again from another replica that has it in the store."""
+    yield AwaitActive()
+    is_here, own = yield WhereIs(part)
+    if not is_here or own is not None:
+        return
+    yield Quarantine(part)
+    if (yield Refetch(part)):
+        gone = yield from sharing.own_again(sharer_of(name), (part,))
+        if not gone:
+            yield Show(part)
+
+
+def work_notes_off(name: str) -> Task:
+    """Let go of one thing that is noted."""
+    note: Note = yield AwaitNote()
+    epoch = yield AwaitActive()
+    if (yield from sharing.let_go_of(sharer_of(name), epoch, note.part, note.share)):
+        yield Forget(note)
+
+
+def live(name: str) -> Task:
+    """Activate again after trouble."""
+    yield AwaitTrouble()
+    epoch = yield from _new_epoch(replica_of(name))
+    yield from moving.give_up_claims(sharer_of(name))
+    yield from sharing.give_up_attempts(sharer_of(name), epoch)
+    yield Activate()
+
+
+def _new_epoch(replica: Replica) -> Procedure[Epoch]:
+    while True:
+        yield Sync(layout.host(replica))
+        host = yield Get(layout.host(replica))
+        assert host is not None
+        outcome = yield Commit(Set(layout.host(replica), b"here", host.version))
+        if isinstance(outcome, Applied):
+            epoch = Epoch(host.version + 1)
+            yield AdoptEpoch(epoch)
+            return epoch
+
+
+def clean() -> Task:
+    """Work the garbage off."""
+    yield from share.work_off(TABLE)
+
+
+__all__ = [
+    "CONTENT",
+    "INCARNATION",
+    "TABLE",
+    "Activate",
+    "AwaitActive",
+    "AwaitNote",
+    "AwaitTrouble",
+    "AwaitTurn",
+    "Forget",
+    "LoseRows",
+    "Quarantine",
+    "Refetch",
+    "Show",
+    "Trouble",
+    "WhereIs",
+    "bring",
+    "clean",
+    "leave",
+    "live",
+    "mend",
+    "move",
+    "replica_of",
+    "sharer_of",
+    "work_notes_off",
+]

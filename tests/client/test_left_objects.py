@@ -1,0 +1,53 @@
+"""A table is dropped while its object store is away: what it has there is noted, found and deleted when the store is back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from replitree.protocol import layout
+from replitree.protocol.effects import Exists
+from tests.client.test_fsck import Shared
+from tests.replica.inprocess import ROOT
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Shared]:
+    made = Shared(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_was_dropped_while_the_store_was_away_is_found_and_deleted(shared: Shared, tmp_path: Path) -> None:
+    objects, away = tmp_path / "objects", tmp_path / "away"
+    table_id = shared.place.name
+    objects.rename(away)
+    shared.connection.drop_table("t")
+    assert shared.connection.tables() == ()
+    if objects.exists():
+        objects.rmdir()
+    away.rename(objects)
+    (told,) = shared.connection.left_objects()
+    assert (told.table_id, told.objects, told.gone, told.problem) == (table_id, 2, False, "")
+    assert len(list(shared.place.rglob("*.*"))) == 2
+    (done,) = shared.connection.left_objects(with_repair=True)
+    assert (done.objects, done.gone) == (2, True)
+    assert not [path for path in shared.place.rglob("*") if path.is_file()]
+    assert shared.connection.left_objects() == ()
+
+
+def test_of_a_store_that_is_still_away_it_is_told_and_the_note_stays(shared: Shared, tmp_path: Path) -> None:
+    (tmp_path / "objects").rename(tmp_path / "away")
+    shared.connection.drop_table("t")
+    for _ in range(2):  # an empty folder is made in its place: it is not the store
+        (told,) = shared.connection.left_objects(with_repair=True)
+        assert (told.objects, told.gone) == (0, False)
+        assert "is its disk mounted" in told.problem
+
+
+def test_a_table_that_was_dropped_with_its_store_there_leaves_no_note(shared: Shared) -> None:
+    shared.connection.drop_table("t")
+    assert not shared.cluster.admin.perform(Exists(layout.all_dropped_objects(ROOT)))
+    assert shared.connection.left_objects(with_repair=True) == ()

@@ -1,0 +1,178 @@
+"""Rows that move between a disk and an object store: what is on the disk after every step."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from replitree.errors import CorruptPart
+from replitree.storage.conform import conform
+from replitree.storage.definition import define_table
+from replitree.storage.disk import PartStore
+from replitree.storage.encode import stage_table
+from replitree.storage.manifest import read_manifest
+from replitree.storage.objects import open_store
+from replitree.storage.objects.shares import ShareObjects
+from replitree.storage.part_folder import link_part_folder, verify_files
+from tests.replica.inprocess import SCHEMA, rows
+
+PART, SHARE = "all_0_0_0", "0123456789abcdef0123456789abcdef"
+DEFINITION = define_table("t", SCHEMA, order_by="k", table_id="f" * 32)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PartStore:
+    """A disk with one part, and a folder of objects."""
+    store = PartStore(tmp_path / "disk")
+    stage_table(conform(rows(0), DEFINITION), DEFINITION, store.staging, prefix=store.staging_prefix("s"))
+    store.publish("s", {"all": PART})
+    store.objects = ShareObjects(lambda: open_store(f"file://{tmp_path}/objects"), DEFINITION.table_id)
+    return store
+
+
+def files(store: PartStore) -> set[str]:
+    return {path.name for path in store.part_path(PART).iterdir()}
+
+
+def take_copies_away(store: PartStore) -> int:
+    return store.evict(store.root / "parts", 0, 0.0)
+
+
+def test_to_the_store_and_back(store: PartStore) -> None:
+    local = store.manifest(PART)
+    store.note_move(PART, SHARE)
+    assert [(each.part, each.share) for each in store.leaving()] == [(PART, SHARE)]
+    shared = store.put_part(PART, SHARE)
+    assert store.manifest(PART) == local
+    assert store.to_share(PART, shared)
+    assert store.manifest(PART) == shared == local.shared_as(SHARE)
+    assert files(store) == {"manifest.json", "data-0.parquet"}
+    assert take_copies_away(store) == local.bytes
+    assert files(store) == {"manifest.json"}
+    with store.pinning((PART,)):
+        store.bring_rows(PART, SHARE)
+        assert store.manifest(PART) == shared
+        assert store.to_disk(PART, SHARE)
+    assert store.manifest(PART) == local
+    assert take_copies_away(store) == 0
+    assert PartStore(store.root).verify(PART) == local
+
+
+def test_what_was_said_is_said_once(store: PartStore) -> None:
+    shared = store.put_part(PART, SHARE)
+    assert not store.to_disk(PART, SHARE)
+    assert store.to_share(PART, shared)
+    assert not store.to_share(PART, shared)
+    assert store.to_disk(PART, SHARE)
+    assert not store.to_disk(PART, SHARE)
+
+
+def test_a_manifest_of_other_files_is_never_put_in_place(store: PartStore) -> None:
+    shared = store.put_part(PART, SHARE)
+    other = shared.shared_as("f" * 32)
+    assert store.to_share(PART, other)
+    assert not store.to_share(PART, shared)
+    assert store.manifest(PART) == other
+
+
+def test_the_manifest_does_not_say_that_rows_are_here_which_are_not(store: PartStore) -> None:
+    store.to_share(PART, store.put_part(PART, SHARE))
+    take_copies_away(store)
+    assert not store.to_disk(PART, SHARE)
+    assert store.manifest(PART).share_id == SHARE
+
+
+def test_a_part_that_has_left_is_not_moved(store: PartStore) -> None:
+    shared = store.put_part(PART, SHARE)
+    store.remove_parts([PART])
+    assert not store.to_share(PART, shared)
+    assert not store.to_disk(PART, SHARE)
+    with pytest.raises(CorruptPart):
+        store.note_move(PART, SHARE)
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:10])
+
+
+@pytest.mark.parametrize("hurt", [damage, remove, cut])
+def test_a_damaged_part_is_not_put(store: PartStore, hurt: Callable[[Path], None]) -> None:
+    hurt(store.part_path(PART) / "data-0.parquet")
+    with pytest.raises(CorruptPart):
+        store.put_part(PART, SHARE)
+    assert store.objects is not None
+    assert list(store.objects.store.list("tables")) == []
+
+
+@pytest.mark.parametrize("hurt", [damage, remove, cut])
+def test_a_copy_that_is_damaged_is_brought_again(store: PartStore, hurt: Callable[[Path], None]) -> None:
+    store.to_share(PART, store.put_part(PART, SHARE))
+    hurt(store.part_path(PART) / "data-0.parquet")
+    store.bring_rows(PART, SHARE)
+    assert store.to_disk(PART, SHARE)
+    assert store.verify(PART).share_id is None
+
+
+def test_an_object_that_is_damaged_is_never_taken_for_rows(store: PartStore, tmp_path: Path) -> None:
+    store.to_share(PART, store.put_part(PART, SHARE))
+    take_copies_away(store)
+    (found,) = (tmp_path / "objects").rglob("*.parquet")
+    damage(found)
+    with pytest.raises(CorruptPart):
+        store.bring_rows(PART, SHARE)
+    assert not store.to_disk(PART, SHARE)
+
+
+def test_another_share_than_the_parts_is_not_brought(store: PartStore) -> None:
+    store.to_share(PART, store.put_part(PART, SHARE))
+    with pytest.raises(CorruptPart, match="does not have the share"):
+        store.bring_rows(PART, "f" * 32)
+
+
+def test_a_note_survives_and_goes_when_it_is_worked_off(store: PartStore) -> None:
+    store.note_move(PART, SHARE)
+    store.note_move(PART, SHARE)
+    again = PartStore(store.root)
+    assert [each.share for each in again.leaving()] == [SHARE, SHARE]
+    assert again.left_at(again.leaving()[0].name) > 0
+    for each in again.leaving():
+        again.has_left(each.name)
+    assert again.leaving() == ()
+    assert again.has_part(PART)
+
+
+def test_a_part_that_moves_while_it_is_linked_has_the_manifest_that_was_seen(store: PartStore, tmp_path: Path) -> None:
+    local = store.manifest(PART)
+    store.to_share(PART, store.put_part(PART, SHARE))
+    link_part_folder(store.part_path(PART), local, tmp_path / "linked")
+    assert read_manifest(tmp_path / "linked") == local
+    verify_files(tmp_path / "linked", local)
+
+
+def test_who_lists_what_leaves_never_finds_half_a_note(store: PartStore) -> None:
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            store.leaving()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for _ in range(50):
+        store.note_move(PART, SHARE)
+    over.set()
+    looking.join()
+    assert len(store.leaving()) == 50
