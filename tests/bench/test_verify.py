@@ -19,6 +19,7 @@ def test_every_model_is_measured() -> None:
     assert report.peer == {}
 
 
+@pytest.mark.slow
 def test_a_peer_that_counts_otherwise_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def other(case: Case, *_: object) -> tuple[Counted, str]:
         ours = count_ours(case)

@@ -16,6 +16,7 @@ def test_packed_models_are_listed_with_their_limits(run: Run) -> None:
     assert NAME in run("verify", "list").out
 
 
+@pytest.mark.slow
 def test_limits_are_set_and_counted(run: Run) -> None:
     ran = run("verify", "explore", NAME, "--set", "replicas=2", "--set", "records=3", "--json")
     assert ran.status == 0
@@ -25,6 +26,7 @@ def test_limits_are_set_and_counted(run: Run) -> None:
     assert fewer["states"] < found["states"]
 
 
+@pytest.mark.slow
 def test_what_proves_little_is_warned_of(run: Run) -> None:
     ran = run("verify", "explore", "published/replication", "--set", "records=2")
     assert ran.status == 0

@@ -8,6 +8,7 @@ Nothing here imports what it looks at: the rules hold for code that does not eve
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,9 +58,33 @@ class Module:
         return self.path.relative_to(ROOT).as_posix()
 
     @property
-    def lines(self) -> int:
-        """Lines without docstrings."""
-        return self.text.count("\n") - docstring_lines(self.tree)
+    def shape(self) -> Shape:
+        """How long everything in it is."""
+        return Shape.of(self.text, self.tree)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Lines without docstrings: of a file, and of each of its functions and methods, the nested ones too."""
+
+    lines: int
+    functions: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, text: str, tree: ast.Module) -> Shape:
+        """Measure a file; `functions` gets names and lines, from `def` to the end."""
+        documented = [node for node in ast.walk(tree) if isinstance(node, Documented)]
+        before = [0] * (text.count("\n") + 2)
+        for node in documented:
+            for line in _docstring(node):
+                before[line] = 1
+        before = list(itertools.accumulate(before))
+        found = []
+        for node in documented:
+            if isinstance(node, Function):
+                end = node.end_lineno or node.lineno
+                found.append((node.name, end - node.lineno + 1 - before[end] + before[node.lineno]))
+        return cls(text.count("\n") - before[-1], tuple(found))
 
 
 @cache
@@ -96,22 +121,13 @@ def functions(tree: ast.AST) -> Iterator[Function]:
     return (node for node in ast.walk(tree) if isinstance(node, Function))
 
 
-def function_lines(function: Function) -> int:
-    """Return the lines of a function without docstrings, from `def` to its end."""
-    return (function.end_lineno or function.lineno) - function.lineno + 1 - docstring_lines(function)
-
-
-def docstring_lines(tree: ast.AST) -> int:
-    """Return how many lines of `tree` are docstrings."""
-    return sum(_docstring_lines(node) for node in ast.walk(tree) if isinstance(node, Documented))
-
-
-def _docstring_lines(node: Documented) -> int:
+def _docstring(node: Documented) -> range:
+    """Return the lines of a docstring."""
     first = node.body[0] if node.body else None
     match first:
         case ast.Expr(value=ast.Constant(value=str())):
-            return (first.end_lineno or first.lineno) - first.lineno + 1
-    return 0
+            return range(first.lineno, (first.end_lineno or first.lineno) + 1)
+    return range(0)
 
 
 def public_functions(tree: ast.Module) -> Iterator[Function]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from tests.project.source import ROOT, SOURCE, function_lines, functions, modules
+from tests.project.source import ROOT, SOURCE, Shape, modules
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
@@ -12,20 +12,17 @@ FUNCTION_LINES_MEDIAN = 12
 FUNCTION_LINES_MOST = 35
 """Nine of ten functions are no longer than this."""
 
-EVERYTHING = modules(SOURCE, ROOT / "tests", ROOT / "tools", ROOT / "bench")
+
+def test_files_and_functions_are_short() -> None:
+    everything = modules(SOURCE, ROOT / "tests", ROOT / "tools", ROOT / "bench")
+    shapes = {module.place: module.shape for module in everything}
+    assert {place: shape.lines for place, shape in shapes.items() if shape.lines > FILE_LINES_MAX} == {}
+    functions = [(place, *each) for place, shape in shapes.items() for each in shape.functions]
+    assert [each for each in functions if each[-1] > FUNCTION_LINES_MAX] == []
+    assert_most_are_short([shape for place, shape in shapes.items() if place.startswith("src/")])
 
 
-def test_files_are_short() -> None:
-    assert {module.place: lines for module in EVERYTHING if (lines := module.lines) > FILE_LINES_MAX} == {}
-
-
-def test_functions_are_short() -> None:
-    everything = ((module, node) for module in EVERYTHING for node in functions(module.tree))
-    long = [f"{module.place}:{node.lineno}" for module, node in everything if function_lines(node) > FUNCTION_LINES_MAX]
-    assert long == []
-
-
-def test_most_functions_are_short() -> None:
-    lines = sorted(function_lines(node) for module in modules(SOURCE) for node in functions(module.tree))
+def assert_most_are_short(shapes: list[Shape]) -> None:
+    lines = sorted(lines for shape in shapes for _, lines in shape.functions)
     assert statistics.median(lines) <= FUNCTION_LINES_MEDIAN
     assert lines[int(len(lines) * 0.9)] <= FUNCTION_LINES_MOST
