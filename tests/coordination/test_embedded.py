@@ -79,7 +79,7 @@ def test_no_server_outlives_an_owner_that_is_killed_and_the_folder_is_free_at_on
 
 def test_data_outlive_a_restart_and_a_kill(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path) as server:
-        zk = ZooKeeperCoordination(server.url)
+        zk = ZooKeeperCoordination(server.url, operation_timeout_s=60.0)
         assert zk.perform(Commit(Create("/a", b"kept"))) == Applied(("/a",))
         server.kill_server(0)
         assert server.pid(0) is None

@@ -17,7 +17,7 @@ from replitree.protocol.effects import Children, Commit, Create, Epoch, Get, Pro
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.run import run
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ShareId, work_off
-from replitree.protocol.sharing import SharedPart, Sharer, SharesOf, let_go_of, sharing_nodes
+from replitree.protocol.sharing import HasPart, SharedPart, Sharer, SharesOf, let_go_of, sharing_nodes
 from replitree.storage.objects import open_store
 from replitree.storage.objects.shares import ShareObjects
 from tests.replica.inprocess import ROOT
@@ -40,6 +40,8 @@ class Owner:
         match effect:
             case SharesOf():
                 return ()
+            case HasPart():
+                return False
             case DeleteObjects(share):
                 self._objects.delete(share)
                 return ObjectsGone()

@@ -19,6 +19,7 @@ from replitree.spark.gateway import this_gateway
 from replitree.spark.located import jvm_opens
 from replitree.spark.session import spark_session
 from replitree.storage.objects import open_store
+from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -52,13 +53,17 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session(seaweed: Seaweed, events: Path) -> Iterator[SparkSession]:
-    """Spark whose tasks have the store's credentials in their environment."""
+def session(seaweed: Seaweed, events: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark whose tasks have the store's credentials, also when Java runs already."""
+    access, secret = (KEYS[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+    credentials = tmp_path_factory.mktemp("keys") / "credentials"
+    credentials.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
     made = spark_session(
         master="local[2,2]",
         conf={
             "spark.sql.shuffle.partitions": 2,
             "spark.driver.memory": "1g",
+            f"spark.executorEnv.{CREDENTIALS_FILE_VARIABLE}": credentials,
             "spark.eventLog.enabled": True,
             "spark.eventLog.dir": f"file://{events}",
         },

@@ -209,22 +209,20 @@ def _stale_marks(seen: Look) -> Iterator[Finding]:
                 continue
             replica = replicas.get(mark.replica)
             is_gone = replica is None or replica.incarnation != mark.incarnation
-            if is_gone or (replica is not None and _is_unused(replica, shares[replica.name], mark.part, share)):
+            if is_gone or (replica is not None and is_unused(replica, mark.part, share, shares[replica.name])):
                 yield Finding(Kind.STALE_MARK, share, mark.replica, mark.part, name, is_gone)
 
 
-def is_unused(replica: SeenReplica, part: str, share: ShareId) -> bool:
+def is_unused(
+    replica: SeenReplica, part: str, share: ShareId, known: Mapping[str, set[ShareId]] | None = None
+) -> bool:
     """Whether a replica has answered, and what it said is that no part of this name has this share.
 
     A part that is registered and not on its disk was lost there, or is about to be fetched: its mark is left alone.
     """
-    return _is_unused(replica, _shares_of(replica), part, share)
-
-
-def _is_unused(replica: SeenReplica, known: Mapping[str, set[ShareId]], part: str, share: ShareId) -> bool:
     if replica.references is None:
         return False
-    shares = known.get(part, ())
+    shares = (_shares_of(replica) if known is None else known).get(part, ())
     return share not in shares and (bool(shares) or part not in replica.registered)
 
 

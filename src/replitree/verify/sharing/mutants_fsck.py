@@ -48,11 +48,11 @@ def _no_grace(first: Look, second: Look, _grace_ms: int) -> tuple[Finding, ...]:
     return _CONFIRMED(first, second, 0)
 
 
-def _not_registered_is_unused(replica: SeenReplica, part: str, _share: ShareId) -> bool:
+def _not_registered_is_unused(replica: SeenReplica, part: str, _share: ShareId, _known: object = None) -> bool:
     return replica.references is not None and part not in replica.registered
 
 
-def _silence_is_no(replica: SeenReplica, part: str, share_id: ShareId) -> bool:
+def _silence_is_no(replica: SeenReplica, part: str, share_id: ShareId, _known: object = None) -> bool:
     said = SeenReplica(replica.name, replica.incarnation, replica.registered, replica.references or ())
     return _IS_UNUSED(said, part, share_id)
 
