@@ -23,6 +23,7 @@ LONG = (
     "verify/test_models.py",
     "verify/test_ample.py",
     "client/test_shared_system.py",
+    "bench/test_shared.py",
     "verify/bridge/test_replication.py",
     "verify/bridge/test_quorum.py",
     "storage/test_blob_member.py",
@@ -71,7 +72,7 @@ class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no t
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return "spark" if "spark" in file else file
+        return "spark" if "spark" in file or file.endswith("test_read_store.py") else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:

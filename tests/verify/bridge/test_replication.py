@@ -19,7 +19,7 @@ from replitree.verify.bridge.replication import RECORDS, REPLICATION, Shared, sh
 from replitree.verify.bridge.report import bridge_model, why_not_followed
 from replitree.verify.models import MODELS
 from replitree.verify.packed.replication_log import DROP, LOSE, PART
-from tests.verify.test_models import NIGHTLY, PINNED
+from tests.verify.test_models import NIGHTLY, NIGHTLY_REDUCED, PINNED
 
 DONE = {"Bring", "Execute"}
 
@@ -84,7 +84,8 @@ FOLLOWED = [name for name, model in MODELS.items() if not why_not_followed(model
 
 def _by_size(name: str) -> object:
     states = (PINNED | NIGHTLY)[name][0]
-    return pytest.param(name, marks=pytest.mark.nightly if states > LARGE else pytest.mark.slow)
+    at_night = states > LARGE or name in NIGHTLY_REDUCED
+    return pytest.param(name, marks=pytest.mark.nightly if at_night else pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name", TAKEN)

@@ -27,11 +27,12 @@ PINS = {
 }
 """States and transitions."""
 
-SLOW_STATES = 2_500
+SLOW_STATES, NIGHTLY_STATES = 2_500, 40_000
 
 
 def by_size(name: str) -> object:
-    return pytest.param(name, marks=[pytest.mark.slow] if PINS[name][0] > SLOW_STATES else [])
+    mark = pytest.mark.nightly if PINS[name][0] > NIGHTLY_STATES else pytest.mark.slow
+    return pytest.param(name, marks=[mark] if PINS[name][0] > SLOW_STATES else [])
 
 
 @pytest.mark.parametrize("name", [by_size(model.name) for model in MODELS])
