@@ -213,9 +213,7 @@ def _stale_marks(seen: Look) -> Iterator[Finding]:
                 yield Finding(Kind.STALE_MARK, share, mark.replica, mark.part, name, is_gone)
 
 
-def is_unused(
-    replica: SeenReplica, part: str, share: ShareId, known: Mapping[str, set[ShareId]] | None = None
-) -> bool:
+def is_unused(replica: SeenReplica, part: str, share: ShareId, known: Mapping[str, set[ShareId]] | None = None) -> bool:
     """Whether a replica has answered, and what it said is that no part of this name has this share.
 
     A part that is registered and not on its disk was lost there, or is about to be fetched: its mark is left alone.
