@@ -215,6 +215,14 @@ def test_changes_of_a_table(cluster: Cluster, table: str) -> None:
     assert "has no column 'nope'" in cluster.run("sql", f"DELETE FROM {table} WHERE nope = 1", status=2)
 
 
+def test_a_table_moves_into_a_store(cluster: Cluster, table: str, tmp_path: Path) -> None:
+    store = f"file://{tmp_path}"
+    assert "units are s, m, h, d" in cluster.run("table", "storage", table, f"tiered({store}, older=abc)", status=2)
+    moved = cluster.json("table", "storage", table, store)
+    assert (moved["applied"], moved["finished"]) == (True, True)
+    assert cluster.json("table", "storage", table)["storage"] == store
+
+
 def test_file_takes_the_place_of_rows_and_brings_its_columns(cluster: Cluster, table: str) -> None:
     cluster.run("insert", table, "-", "--format", "csv", stdin="id,s\n1,a\n2,b\n")
     more = cluster.json("insert", table, "-", "--format", "csv", "--merge-schema", stdin="id,weight\n3,5\n")

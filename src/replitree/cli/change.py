@@ -56,7 +56,7 @@ def storage(table: Name, how: Change, policy: Storage = None) -> None:
     with how.connect() as connection:
         if policy is not None:
             result = connection.table(table).set_storage(policy, command_id=how.command_id, timeout_s=how.wait)
-            show(how.out, table, result, f"storage of {table} changed; its parts move there one by one")
+            show(how.out, table, result, "storage changed; its parts move there one by one")
             return
         replicas = connection.status(table).tables[0].replicas
         now = connection.table(table).definition.storage

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile
 
 from replitree.protocol.effects import EntryId, LogIndex
-from replitree.protocol.entries import AlterEntry, DropEntry, MergeEntry, MutateEntry
+from replitree.protocol.entries import AlterEntry, DropEntry, MergeEntry, MutateEntry, StorageEntry
 from replitree.protocol.fold import Change, open_after
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Place, Queued
@@ -62,7 +62,7 @@ class History:
             self.first = LogIndex(index + 1)
 
     def _remember(self, item: Queued) -> None:
-        if isinstance(item.entry, MergeEntry | MutateEntry | DropEntry | AlterEntry):
+        if isinstance(item.entry, MergeEntry | MutateEntry | DropEntry | AlterEntry | StorageEntry):
             self._commands[item.index] = item
             self._commands.move_to_end(item.index)
         while len(self._commands) > COMMANDS_MAX:

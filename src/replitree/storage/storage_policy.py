@@ -114,7 +114,8 @@ def parse_storage(text: str) -> StoragePolicy:
     kind, older, free = Kind(call["kind"]), call["older"] or "", call["free"] or ""
     if kind is Kind.TIERED and not (older or free):
         raise BadInput(
-            f"{text!r} does not say when parts are moved into the store: add older=7d, or free=100GB, or both"
+            f"{text!r} does not say when parts are moved into the store: add older=7d, or free=100GB, or both;"
+            f" units are {', '.join(_SECONDS)} and {', '.join(_BYTES)}"
         )
     if kind is Kind.LOCAL and (older or free):
         raise BadInput(f"{text!r}: parts of a local table are moved nowhere; leave {'older' if older else 'free'} out")
