@@ -57,7 +57,7 @@ CHANGES: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
         ("table", "storage", "t", "tiered(s3://lake/t,older=7d)"),
         "storage",
         {"storage": "tiered(s3://lake/t, older=7d)"},
-        "storage of t changed",
+        "t: storage changed",
     ),
     (("table", "drop-partition", "t", "all", "--yes"), "drop", {"partition": "all"}, "partition all dropped: 2 parts"),
     (("table", "drop-blocks", "t", "3", "5", "--yes"), "drop", {"blocks": [3, 5]}, "blocks 3 to 5 dropped: 2 parts"),
