@@ -7,8 +7,10 @@ turn a test red; `make nightly` draws new ones (``--hypothesis-profile search``)
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
@@ -106,3 +108,10 @@ def _assert_same(file: Path, text: str) -> None:
         pytest.fail(
             "\n".join(["differs from its golden file; if that is right: make golden", *difference]), pytrace=False
         )
+
+
+@pytest.fixture
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the clock stand still by which a client's patience is counted: what is left of it is all of it."""
+    still = SimpleNamespace(monotonic=lambda: 0.0, sleep=time.sleep)
+    monkeypatch.setattr("replitree.client.routing.time", still)

@@ -86,6 +86,7 @@ def test_change_is_asked_for_and_told(
     assert {"table": "t", "index": 7, "applied": True, "finished": True}.items() <= as_json.items()
 
 
+@pytest.mark.usefixtures("no_time_passes")
 @pytest.mark.parametrize(("arguments", "verb", "body", "says"), CHANGES, ids=[" ".join(a) for a, _, _, _ in CHANGES])
 def test_change_that_is_not_finished_ends_with_3(
     run: Run, r1: FakeReplica, arguments: tuple[str, ...], verb: str, body: dict[str, Any], says: str

@@ -71,6 +71,7 @@ CALLS: list[tuple[Callable[[Table], CommandResult], str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.usefixtures("no_time_passes")
 @pytest.mark.parametrize(("call", "verb", "body"), CALLS, ids=[str(body) for _, _, body in CALLS])
 def test_change_is_one_request_with_an_id(
     table: Table, r1: FakeReplica, call: Callable[[Table], CommandResult], verb: str, body: dict[str, Any]
@@ -105,6 +106,7 @@ def test_finished_change_is_in_every_later_snapshot(table: Table, r1: FakeReplic
     assert (r1.seen[-1].query["min_index"], "mutated" in r1.seen[-1].query) == ("0", False)
 
 
+@pytest.mark.usefixtures("no_time_passes")
 def test_unfinished_change_is_said_to_be_so_and_not_waited_for(table: Table, r1: FakeReplica) -> None:
     r1.answers["POST mutations"] = NOT_YET
     result = table.delete("k = 1", timeout_s=5)
