@@ -23,9 +23,11 @@ from replitree.protocol.fsck_look import (
 )
 from replitree.protocol.fsck_repair import Repair, Report, fsck
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.owning import LOOK_BATCH, own_held
 from replitree.protocol.run import run
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ShareId
-from replitree.protocol.sharing import LOOK_BATCH, SharedPart, Sharer, SharesOf, own_held, sharing_nodes
+from replitree.protocol.share_effects import SharedPart, Sharer, SharesOf
+from replitree.protocol.table_store import sharing_nodes
 
 TABLE = Table("/replitree/tables/t")
 NAMES = ("r1", "r2", "r3")

@@ -22,7 +22,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.pull import Fenced
-from replitree.protocol.sharing import Sharer
+from replitree.protocol.share_effects import Sharer
 from replitree.protocol.work_mark import HeldBy, Registered, Taken, Unsettled, give_up, give_up_left, take
 
 TABLE = Table("/t")

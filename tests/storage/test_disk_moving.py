@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from replitree.errors import CorruptPart
 from replitree.storage.conform import conform
 from replitree.storage.definition import define_table
 from replitree.storage.disk import PartStore
 from replitree.storage.encode import stage_table
-from replitree.storage.manifest import read_manifest
+from replitree.storage.manifest import PartManifest, read_manifest
 from replitree.storage.objects import open_store
 from replitree.storage.objects.shares import ShareObjects
 from replitree.storage.part_folder import link_part_folder, verify_files
@@ -176,3 +177,68 @@ def test_who_lists_what_leaves_never_finds_half_a_note(store: PartStore) -> None
     over.set()
     looking.join()
     assert len(store.leaving()) == 50
+
+
+# --- parts that move while they are taken out ---------------------------------------------------------------------------------
+
+OTHER, OTHER_SHARE = "all_1_1_0", "f" * 32
+BLOCKED_S = 0.1
+"""A move that has not ended by then waits for what goes on; one that has not begun by then does no harm either."""
+
+
+class Interrupted(PartStore):
+    """A disk where somebody moves a part whenever rows were brought."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.move: Callable[[], object] = lambda: None
+        self.moving: list[threading.Thread] = []
+
+    @override
+    def bring_files(self, folder: Path, manifest: PartManifest, names: Sequence[str] | None = None) -> None:
+        super().bring_files(folder, manifest, names)
+        thread = threading.Thread(target=self.move)
+        thread.start()
+        thread.join(BLOCKED_S)
+        self.moving.append(thread)
+
+
+@pytest.fixture
+def interrupted(store: PartStore) -> Interrupted:
+    """A disk with two parts, of which `OTHER` has moved into the store."""
+    stage_table(conform(rows(10), DEFINITION), DEFINITION, store.staging, prefix=store.staging_prefix("o"))
+    store.publish("o", {"all": OTHER})
+    store.to_share(OTHER, store.put_part(OTHER, OTHER_SHARE))
+    made = Interrupted(store.root)
+    made.objects = store.objects
+    return made
+
+
+def taken_out(store: Interrupted, parts: Sequence[str], why: str) -> list[tuple[str, str | None]]:
+    """Take parts out; return what is kept aside then, and where the rows of that are."""
+    names = store.detach_parts(parts, why)
+    for thread in store.moving:
+        thread.join()
+    assert sorted(names) == list(store.detached())
+    return [(name, read_manifest(store.root / "detached" / name).share_id) for name in sorted(names)]
+
+
+@pytest.mark.parametrize("why", ["detached", "removed"])
+def test_rows_that_move_into_the_store_while_they_are_taken_out_are_kept_aside(
+    interrupted: Interrupted, why: str
+) -> None:
+    interrupted.note_move(PART, SHARE)
+    manifest = interrupted.put_part(PART, SHARE)
+    interrupted.move = lambda: interrupted.to_share(PART, manifest)
+    assert taken_out(interrupted, (PART, OTHER), why) == [(f"{why}_{PART}_0", None), (f"{why}_{OTHER}_0", None)]
+    assert {each.share for each in interrupted.leaving()} == {SHARE, OTHER_SHARE}
+
+
+@pytest.mark.parametrize("why", ["detached", "removed"])
+def test_rows_that_move_out_of_the_store_while_they_are_taken_out_are_kept_aside_once(
+    interrupted: Interrupted, why: str
+) -> None:
+    interrupted.note_move(OTHER, OTHER_SHARE)
+    interrupted.move = lambda: interrupted.to_disk(OTHER, OTHER_SHARE)
+    assert taken_out(interrupted, (OTHER,), why) == [(f"{why}_{OTHER}_0", None)]
+    assert {each.share for each in interrupted.leaving()} == {OTHER_SHARE}

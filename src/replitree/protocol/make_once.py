@@ -35,6 +35,7 @@ from replitree.protocol.effects import (
     StoreFailed,
 )
 from replitree.protocol.fetch import others_of
+from replitree.protocol.letting_go import give_up_published
 from replitree.protocol.making import (
     Beaten,
     Brought,
@@ -48,7 +49,7 @@ from replitree.protocol.making import (
 )
 from replitree.protocol.pull import Fenced
 from replitree.protocol.registration import QueueMoved, View, is_broken
-from replitree.protocol.sharing import Sharer, give_up_published
+from replitree.protocol.share_effects import Sharer
 from replitree.protocol.work_mark import HeldBy, Registered, Taken, Unsettled, give_up, other_maker, take
 
 

@@ -51,7 +51,7 @@ from replitree.protocol.effects import (
     Unknown,
 )
 from replitree.protocol.share import FRESH, InDoubt, ObjectsThere, ShareId
-from replitree.protocol.sharing import SharedPart, Sharer, SharesInDoubt, SharesSettled
+from replitree.protocol.share_effects import SharedPart, Sharer, SharesInDoubt, SharesSettled
 
 LEFT = "it has just left the disk, or the disk takes no more"
 

@@ -35,7 +35,7 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Fenced, Queued
-from replitree.protocol.sharing import Sharer
+from replitree.protocol.share_effects import Sharer
 
 
 @dataclass(frozen=True, slots=True)

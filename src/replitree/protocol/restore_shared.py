@@ -31,7 +31,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.share import Owner, ShareId
-from replitree.protocol.sharing import sharing_nodes
+from replitree.protocol.table_store import sharing_nodes
 
 LOOK_BATCH = 500
 """Nodes looked at in one request."""

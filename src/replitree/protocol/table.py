@@ -32,9 +32,9 @@ from replitree.protocol.effects import (
     Sync,
 )
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.letting_go import release_attempts
 from replitree.protocol.log import LogStart, LogValue, encode_log, read_start
 from replitree.protocol.share import LetGo, release
-from replitree.protocol.sharing import release_attempts
 
 DELETE_BATCH = 100
 """Nodes deleted in one commit."""

@@ -45,7 +45,7 @@ from replitree.protocol.effects import (
     Unknown,
 )
 from replitree.protocol.pull import Fenced
-from replitree.protocol.sharing import Sharer
+from replitree.protocol.share_effects import Sharer
 
 ATTEMPTS_MAX = 8
 """How often a mark is asked for again because what was found has just changed."""

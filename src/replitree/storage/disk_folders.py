@@ -16,6 +16,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from replitree.errors import BadInput, CorruptPart, InvalidName
@@ -216,21 +217,21 @@ class PartFolders(SharedFolders):
         return moved[0] if moved else None
 
     def _take_out(self, parts: Sequence[str], why: str) -> tuple[Path, ...]:
+        """Take parts out; where their rows are is looked at while none can move, and what takes long is done before."""
         sources = [self.part_path(part) for part in parts]
-        copied = (
-            [] if why == BROKEN else [self._copied_out(source, why) for source in sources if self._has_share(source)]
-        )
-        with self._lock, store_errors(f"take out {', '.join(parts[:5])}"):
-            for part in parts:
-                self._manifests.pop(part, None)
-            moved = [
-                self._move_out(source, self._detached, f"{why}_{source.name}")
-                for source in sources
-                if is_folder(source) and not self._leave(source, source.name)
-            ]
-            sync_folder(self._detached)  # also for what an earlier try has moved already
-            sync_folder(self._parts)
-        return (*moved, *(folder for folder in copied if folder is not None))
+        is_kept = why != BROKEN
+        with self.pinning([source.name for source in sources]):
+            for source in sources if is_kept else ():
+                self._bring_out(source)
+            with self._sweeping, store_errors(f"take out {', '.join(parts[:5])}"):
+                copied = [self._copied_out(source, why) for source in sources if is_kept and self._has_share(source)]
+                return (*self._moved_out(sources, why), *(folder for folder in copied if folder is not None))
+
+    def _bring_out(self, source: Path) -> None:
+        """Bring the rows of a part that is in a share; what is wrong with it is said when it is copied out."""
+        with suppress(CorruptPart):
+            if self._has_share(source):
+                self.bring_files(source, read_manifest(source))
 
     def _copied_out(self, source: Path, why: str) -> Path | None:
         """Keep the rows of a share's part aside.  None: the table no longer had the part, and its objects are gone already.
@@ -247,12 +248,25 @@ class PartFolders(SharedFolders):
     def _copy_out(self, source: Path, why: str) -> Path:
         """Keep the rows of a share's part aside: its share is let go of, and may go."""
         manifest = read_manifest(source)
-        with self.pinning((source.name,)):
-            self.bring_files(source, manifest)
-            with store_errors(f"keep {source.name} aside"):
-                target = free_name(self._detached, f"{why}_{source.name}")
-                link_as_local(source, manifest, target)
+        self.bring_files(source, manifest)
+        target = free_name(self._detached, f"{why}_{source.name}")
+        link_as_local(source, manifest, target)
+        sync_folder(self._detached)  # before the share can go
         return target
+
+    def _moved_out(self, sources: Sequence[Path], why: str) -> tuple[Path, ...]:
+        """Move folders out, those of shares to where these are let go of; return the others."""
+        with self._lock:
+            for source in sources:
+                self._manifests.pop(source.name, None)
+            moved = [
+                self._move_out(source, self._detached, f"{why}_{source.name}")
+                for source in sources
+                if is_folder(source) and not self._leave(source, source.name)
+            ]
+            sync_folder(self._detached)  # also for what an earlier try has moved already
+            sync_folder(self._parts)
+        return tuple(moved)
 
     def _delete(self, doomed: Sequence[tuple[Path, str]]) -> tuple[str, ...]:
         """Delete folders, each first put where nobody looks for it."""

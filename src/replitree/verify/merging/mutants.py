@@ -10,18 +10,18 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
-from replitree.protocol import layout, make_once, making, merge, sharing, work_mark
+from replitree.protocol import layout, make_once, making, merge, owning, work_mark
 from replitree.protocol.effects import Commit, Create, Epoch, Get, Made, Operation, StagingId
 from replitree.protocol.making import Beaten, Making
 from replitree.protocol.registration import View
 from replitree.protocol.share import DeleteObjects
-from replitree.protocol.sharing import SharedPart, Sharer, SharesOf
+from replitree.protocol.share_effects import SharedPart, Sharer, SharesOf
 from replitree.verify.merging import tasks
 from replitree.verify.merging.tasks import DONE, AwaitThere
 from replitree.verify.small_search import Mutant
 
 _BRING_OWN, _PUBLISH_RESULT, _FETCH_RESULT = making.bring_own, making.publish_result, making.fetch_result
-_TAKE, _OWNING = work_mark.take, sharing._owning  # noqa: SLF001 - what is broken here
+_TAKE, _OWNING = work_mark.take, owning._owning  # noqa: SLF001 - what is broken here
 
 _Any = Generator[Any, Any, Any]
 
@@ -182,7 +182,7 @@ MUTANTS = (
         "a part that a mutation left as it is has no mark: the objects go with its source",
         "borrow_chain",
         "MARKED",
-        {(sharing, "_owning"): _marks_no_borrowed},
+        {(owning, "_owning"): _marks_no_borrowed},
     ),
 )
 

@@ -31,7 +31,7 @@ from replitree.protocol.effects import (
     Unknown,
 )
 from replitree.protocol.share import ShareId
-from replitree.protocol.sharing import NameShares
+from replitree.protocol.share_effects import NameShares
 from replitree.verify.merging.chains import Choose
 from replitree.verify.merging.tasks import (
     ITEM,

@@ -9,7 +9,7 @@ from replitree.protocol import layout
 from replitree.protocol.effects import AdoptEpoch, CurrentEpoch, RemovePart
 from replitree.protocol.moving import BringRows, FindShare, FoundShare, NameMove, NoteMove, ToDisk, ToShare
 from replitree.protocol.share import ObjectsInDoubt, ObjectsThere, ShareId
-from replitree.protocol.sharing import (
+from replitree.protocol.share_effects import (
     ForgetParts,
     HasPart,
     SharedPart,

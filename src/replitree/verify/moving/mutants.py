@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from replitree.protocol import layout, moving, sharing
+from replitree.protocol import layout, letting_go, moving
 from replitree.protocol.effects import ANY_VERSION, Applied, Check, Commit, Create, CurrentEpoch, Delete, Epoch, Get
 from replitree.protocol.moving import BringRows, FindShare, Moved, NameMove, NotMoved, PutPart, ToDisk, ToShare
 from replitree.protocol.share import DeleteObjects, LetGo, Owner, ShareId, let_go
-from replitree.protocol.sharing import SharedPart, Sharer, SharesOf, SharesSettled
+from replitree.protocol.share_effects import SharedPart, Sharer, SharesOf, SharesSettled
 from replitree.verify.moving.tasks import LoseRows
 from replitree.verify.small_search import Mutant
 
@@ -131,7 +131,7 @@ def _lets_go_at_any_version(proof: Check, sharer: Sharer, moved: SharedPart) -> 
 def _lets_go_again_in_doubt(proof: Check, sharer: Sharer, moved: SharedPart) -> Any:
     mark = yield Get(sharer.mark(moved))
     if mark is None:
-        return (yield from sharing._has_given_up(proof, sharer, moved.share))  # noqa: SLF001
+        return (yield from letting_go._has_given_up(proof, sharer, moved.share))  # noqa: SLF001
     if any(each.share == moved.share for each in (yield SharesOf((moved.part,)))):
         return True
     owner = Owner(sharer.replica, Epoch(proof.version), sharer.incarnation, moved.part)
@@ -151,7 +151,7 @@ def _deletes_objects_with_the_note(_proof: Check, _sharer: Sharer, moved: Shared
 
 def _waits_until_it_is_not_registered(proof: Check, sharer: Sharer, moved: SharedPart) -> Any:
     owner = Owner(sharer.replica, Epoch(proof.version), sharer.incarnation, moved.part)
-    absent = sharing.not_registered(sharer.replica, moved.part)
+    absent = letting_go.not_registered(sharer.replica, moved.part)
     return isinstance((yield from let_go(owner, (moved.share,), absent)), LetGo)
 
 
@@ -245,35 +245,35 @@ MUTANTS = (
         "who lets go of a moved part's share does not see that the part has come back with it",
         "home_mend",
         "MARKED",
-        {(sharing, "_let_go_of_moved"): _lets_go_at_any_version},
+        {(letting_go, "_let_go_of_moved"): _lets_go_at_any_version},
     ),
     Mutant(
         "let-go-again-in-doubt",
         "who has lost the answer of letting go lets go again, and owns the share again, before a newer epoch",
         "there_and_back",
         "MARKED",
-        {(sharing, "_let_go_of_moved"): _lets_go_again_in_doubt},
+        {(letting_go, "_let_go_of_moved"): _lets_go_again_in_doubt},
     ),
     Mutant(
         "moved-mark-deleted-alone",
         "the last one to move a part out of the store deletes its mark and nothing else",
         "home_two",
         "OWNED",
-        {(sharing, "_let_go_of_moved"): _deletes_the_mark_only},
+        {(letting_go, "_let_go_of_moved"): _deletes_the_mark_only},
     ),
     Mutant(
         "moved-and-deleted",
         "who has moved a part deletes the objects that others own",
         "home_two",
         "WHOLE",
-        {(sharing, "_let_go_of_moved"): _deletes_objects_with_the_note},
+        {(letting_go, "_let_go_of_moved"): _deletes_objects_with_the_note},
     ),
     Mutant(
         "moved-never-let-go",
         "a share is let go of only when its part is not registered any more, as if its rows had not moved",
         "home_two",
         "SETTLES",
-        {(sharing, "_let_go_of_moved"): _waits_until_it_is_not_registered},
+        {(letting_go, "_let_go_of_moved"): _waits_until_it_is_not_registered},
     ),
 )
 

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from replitree.protocol import layout, moving, share, sharing
+from replitree.protocol import layout, letting_go, moving, owning, share
 from replitree.protocol.effects import (
     ANY_VERSION,
     AdoptEpoch,
@@ -25,7 +25,7 @@ from replitree.protocol.effects import (
     Sync,
 )
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.sharing import Sharer
+from replitree.protocol.share_effects import Sharer
 from replitree.verify.moving.world import Note
 
 TABLE = Table("/t")
@@ -171,7 +171,7 @@ def mend(name: str, part: str) -> Task:
         return
     yield Quarantine(part)
     if (yield Refetch(part)):
-        gone = yield from sharing.own_again(sharer_of(name), (part,))
+        gone = yield from owning.own_again(sharer_of(name), (part,))
         if not gone:
             yield Show(part)
 
@@ -180,7 +180,7 @@ def work_notes_off(name: str) -> Task:
     """Let go of one thing that is noted."""
     note: Note = yield AwaitNote()
     epoch = yield AwaitActive()
-    if (yield from sharing.let_go_of(sharer_of(name), epoch, note.part, note.share)):
+    if (yield from letting_go.let_go_of(sharer_of(name), epoch, note.part, note.share)):
         yield Forget(note)
 
 
@@ -189,7 +189,7 @@ def live(name: str) -> Task:
     yield AwaitTrouble()
     epoch = yield from _new_epoch(replica_of(name))
     yield from moving.give_up_claims(sharer_of(name))
-    yield from sharing.give_up_attempts(sharer_of(name), epoch)
+    yield from letting_go.give_up_attempts(sharer_of(name), epoch)
     yield Activate()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from replitree.protocol import layout, restore, restore_shared, sharing, table
+from replitree.protocol import layout, letting_go, owning, restore, restore_shared, sharing, table
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
@@ -26,13 +26,13 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica
 from replitree.protocol.share import DeleteObjects, ObjectsThere, ShareId
-from replitree.protocol.sharing import NameShares, PutShares, SharedPart, Sharer, SharesOf
+from replitree.protocol.share_effects import NameShares, PutShares, SharedPart, Sharer, SharesOf
 from replitree.verify.shared_tables import tasks
 from replitree.verify.small_search import Mutant
 
-_OWNING, _COMMITTED, _LOOK = sharing._owning, sharing._committed, sharing._look  # noqa: SLF001 - what is broken here
-_Standing = sharing._Standing  # noqa: SLF001
-_LET_GO_OF = sharing.let_go_of
+_OWNING, _COMMITTED, _LOOK = owning._owning, sharing._committed, owning._look  # noqa: SLF001 - what is broken here
+_Standing = owning._Standing  # noqa: SLF001
+_LET_GO_OF = letting_go.let_go_of
 
 Operations = tuple[Operation, ...]
 
@@ -66,7 +66,7 @@ def _gives_up_nothing(_sharer: Sharer, _epoch: Epoch) -> Any:
 def _gives_up_all(sharer: Sharer, epoch: Epoch) -> Any:
     table_, proof = sharer.replica.table, Check(layout.host(sharer.replica), epoch)
     for name in (yield Children(layout.all_writing(table_))) or ():
-        yield from sharing._give_up(proof, sharer, ShareId(name))  # noqa: SLF001
+        yield from letting_go.give_up(proof, sharer, ShareId(name))
     return 0
 
 
@@ -86,7 +86,7 @@ def _marks_afterwards(sharer: Sharer, effect: Commit) -> Any:
     parts = sharing._registered(sharer.replica, effect)  # noqa: SLF001
     outcome = yield effect
     if parts and isinstance(outcome, Applied):
-        yield from sharing.own_registered(sharer, (yield SharesOf(parts)))
+        yield from owning.own_registered(sharer, (yield SharesOf(parts)))
     return outcome
 
 
@@ -134,7 +134,7 @@ def _without_proof(_replica: Replica, _part: str) -> Operations:
 def _forgets_first(name: str, epoch: Epoch) -> Any:
     for part, share in (yield tasks.ListLeaving()):
         yield tasks.HasLeft(part, share)
-        yield from sharing.let_go_of(tasks.sharer_of(name), epoch, part, share)
+        yield from letting_go.let_go_of(tasks.sharer_of(name), epoch, part, share)
 
 
 def _deletes_the_mark_only(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> Any:
@@ -175,28 +175,28 @@ MUTANTS = (
         "a start gives up nothing of what earlier processes had begun",
         "shared_table_crash",
         "SETTLES",
-        {(sharing, "give_up_attempts"): _gives_up_nothing},
+        {(letting_go, "give_up_attempts"): _gives_up_nothing},
     ),
     Mutant(
         "published-given-up",
         "a start gives up what is published and not yet registered",
         "shared_table_crash",
         "KEPT",
-        {(sharing, "give_up_attempts"): _gives_up_all},
+        {(letting_go, "give_up_attempts"): _gives_up_all},
     ),
     Mutant(
         "given-up-twice",
         "an attempt that is given up stays one",
         "shared_table_store",
         "ONCE",
-        {(sharing, "_give_up"): _gives_up_and_keeps},
+        {(letting_go, "give_up"): _gives_up_and_keeps, (sharing, "give_up"): _gives_up_and_keeps},
     ),
     Mutant(
         "taken-over-unmarked",
         "only the writer has a mark",
         "shared_table",
         "MARKED",
-        {(sharing, "_owning"): _marks_its_own_only},
+        {(owning, "_owning"): _marks_its_own_only},
     ),
     Mutant(
         "marked-afterwards",
@@ -210,28 +210,28 @@ MUTANTS = (
         "what is registered stays an attempt",
         "shared_table",
         "ONCE",
-        {(sharing, "_owning"): _keeps_the_attempt},
+        {(owning, "_owning"): _keeps_the_attempt},
     ),
     Mutant(
         "share-resurrected",
         "who comes too late makes the share's node again",
         "shared_table",
         "ONCE",
-        {(sharing, "_look"): _resurrects},
+        {(owning, "_look"): _resurrects},
     ),
     Mutant(
         "fetched-again-unmarked",
         "what comes in the place of a lost folder is not owned",
         "shared_table_lost",
         "MARKED",
-        {(sharing, "own_again"): _owns_nothing_again},
+        {(owning, "own_again"): _owns_nothing_again},
     ),
     Mutant(
         "let-go-unproved",
         "a part is let go of without the proof that it is not registered",
         "shared_table_again",
         "MARKED",
-        {(sharing, "not_registered"): _without_proof},
+        {(letting_go, "not_registered"): _without_proof},
     ),
     Mutant(
         "forgotten-before-let-go",
@@ -245,14 +245,14 @@ MUTANTS = (
         "the last owner deletes its mark and nothing else",
         "shared_table",
         "OWNED",
-        {(sharing, "let_go_of"): _deletes_the_mark_only},
+        {(letting_go, "let_go_of"): _deletes_the_mark_only},
     ),
     Mutant(
         "objects-deleted-first",
         "who sees no other owner deletes the objects, and lets go then",
         "shared_table",
         "WHOLE",
-        {(sharing, "let_go_of"): _deletes_objects_first},
+        {(letting_go, "let_go_of"): _deletes_objects_first},
     ),
     Mutant(
         "dropped-with-marks",

@@ -11,7 +11,7 @@ from replitree.protocol.parts import parse_part
 from replitree.protocol.restore import Restored, restore
 from replitree.protocol.restore_shared import RestoredShares
 from replitree.protocol.share import ShareId
-from replitree.protocol.sharing import NameShares, SharesOf, SharesSettled
+from replitree.protocol.share_effects import NameShares, SharesOf, SharesSettled
 from replitree.protocol.table import NOT_LOST, Outcome, join_table
 from replitree.verify.shared_tables.tasks import CONTENT, INCARNATION, STAGING, Task, replica_of, take
 from replitree.verify.shared_tables.world import PIECES, Disk, World

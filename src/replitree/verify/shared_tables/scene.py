@@ -47,7 +47,7 @@ from replitree.protocol.share import (
     PutObjects,
     ShareId,
 )
-from replitree.protocol.sharing import (
+from replitree.protocol.share_effects import (
     ForgetParts,
     HasPart,
     NameShares,

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from replitree.protocol import layout, registration, share, sharing, table
+from replitree.protocol import layout, letting_go, owning, registration, share, sharing, table
 from replitree.protocol.effects import (
     ANY_VERSION,
     AdoptEpoch,
@@ -42,7 +42,7 @@ from replitree.protocol.effects import (
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import parse_part
 from replitree.protocol.share import ShareId
-from replitree.protocol.sharing import Sharer
+from replitree.protocol.share_effects import Sharer
 
 TABLE = Table("/t")
 INCARNATION = "i1"
@@ -92,11 +92,11 @@ def begin(name: str) -> Procedure[Epoch | None]:
         return None
     for staging in (yield ListStaging()):
         yield RemoveStaging(staging)
-    yield from sharing.give_up_attempts(sharer_of(name), epoch)
+    yield from letting_go.give_up_attempts(sharer_of(name), epoch)
     here: tuple[str, ...] = yield ListParts()
     many: Many = (yield GetMany(tuple(layout.part(replica_of(name), part) for part in here))) if here else Many(())
     registered = tuple(part for part, node in zip(here, many.nodes, strict=True) if node is not None)
-    gone = (yield from sharing.own_held(sharer_of(name), registered)) if registered else ()
+    gone = (yield from owning.own_held(sharer_of(name), registered)) if registered else ()
     yield Reveal(tuple(part for part in registered if part not in gone))
     return epoch
 
@@ -206,7 +206,7 @@ def _is_registered_now(name: str, part: str) -> Procedure[bool]:
 def let_go(name: str, epoch: Epoch) -> Task:
     """Let go of all that has left the disk."""
     for part, share_id in (yield ListLeaving()):
-        if (yield from sharing.let_go_of(sharer_of(name), epoch, part, share_id)):
+        if (yield from letting_go.let_go_of(sharer_of(name), epoch, part, share_id)):
             yield HasLeft(part, share_id)
 
 
@@ -234,7 +234,7 @@ def mend(name: str, part: str, source: str) -> Task:
         return
     fetched = yield FetchPart(part, CONTENT, (source,))
     if isinstance(fetched, Fetched):
-        gone = yield from sharing.own_again(sharer_of(name), (part,))
+        gone = yield from owning.own_again(sharer_of(name), (part,))
         yield Reveal(() if gone else (part,))
 
 

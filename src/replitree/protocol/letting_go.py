@@ -1,0 +1,204 @@
+"""Letting go: what has left a replica's disk loses its mark, and what was begun and is not wanted becomes garbage.
+
+==================  =======================================================================================================
+a part has left     `let_go_of`: a commit that also proves that the part is not registered, or, where its rows have moved
+                    (`protocol.moving`), that the mark was not written since the disk was looked at
+an attempt          becomes garbage: `give_up` when its objects could not be put, `give_up_published` when its part will
+                    not be registered, `give_up_attempts` in an activation, `release_attempts` when its replica is dropped
+==================  =======================================================================================================
+
+Whose share nobody owns any more is garbage from the same commit on (`share.let_go`).
+
+Absent on purpose: when something has left the disk (`replitree.storage.disk_shared`), how a mark comes (`protocol.owning`).
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Epoch,
+    Get,
+    GetMany,
+    Many,
+    Operation,
+    Procedure,
+    Sync,
+)
+from replitree.protocol.layout import Replica
+from replitree.protocol.share import InDoubt, LetGo, Owner, ShareId, let_go
+from replitree.protocol.share_effects import (
+    HasPart,
+    LocalSharing,
+    SharedPart,
+    Sharer,
+    SharesHere,
+    SharesInDoubt,
+    SharesOf,
+    SharesSettled,
+)
+
+# --- of what has left the disk ------------------------------------------------------------------------------------------------
+
+
+def let_go_of(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> Procedure[bool]:
+    """Let go of the share of a part that has left this disk.
+
+    Parameters
+    ----------
+    sharer, epoch
+        Whose part it was.
+    part
+        Its name; empty when it was only staged.
+    share
+        What it had.
+
+    Returns
+    -------
+    Whether nothing of it is left in coordination; if not it is to be tried again, such as when the part is registered.
+    """
+    return cast("Procedure[bool]", _let_go_of(sharer, epoch, part, share))
+
+
+def _let_go_of(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> LocalSharing[bool]:
+    proof = Check(layout.host(sharer.replica), epoch)
+    if not part:
+        return (yield from _has_given_up(proof, sharer, share))
+    here: tuple[SharedPart, ...] = yield SharesOf((part,))
+    if any(each.share == share for each in here):  # the same part has come again: the mark is that one's
+        return True
+    if (yield HasPart(part)):
+        return (yield from _let_go_of_moved(proof, sharer, SharedPart(part, share, is_new=False)))
+    absent = not_registered(sharer.replica, part)
+    outcome = yield from let_go(Owner(sharer.replica, epoch, sharer.incarnation, part), (share,), absent)
+    if isinstance(outcome, LetGo):
+        return True
+    yield Sync(layout.shares(sharer.replica.table))
+    if (yield Get(sharer.mark(SharedPart(part, share, is_new=False)))) is not None:
+        return False
+    return (yield from _has_given_up(proof, sharer, share))  # who would still register it needs the attempt
+
+
+def _let_go_of_moved(proof: Check, sharer: Sharer, moved: SharedPart) -> LocalSharing[bool]:
+    """Let go of a share whose part is here with other rows: those have moved, or were to be moved.
+
+    Whoever owns the share again for this part, because it has come back with it, writes the mark; so what was seen on the disk
+    after the mark was read holds as long as the mark has its version.
+    """
+    yield Sync(layout.shares(sharer.replica.table))
+    mark = yield Get(sharer.mark(moved))
+    if mark is None:
+        return (yield from _has_given_up(proof, sharer, moved.share))
+    here: tuple[SharedPart, ...] = yield SharesOf((moved.part,))
+    if any(each.share == moved.share for each in here):
+        return True
+    owner = Owner(sharer.replica, Epoch(proof.version), sharer.incarnation, moved.part)
+    as_it_was = Check(sharer.mark(moved), mark.version)
+    outcome = yield from let_go(owner, (moved.share,), (), unless=(as_it_was,))
+    if isinstance(outcome, InDoubt):  # the part may have the share again when the mark is deleted
+        yield SharesInDoubt((moved.share,))
+    return isinstance(outcome, LetGo)
+
+
+def not_registered(replica: Replica, part: str) -> tuple[Operation, ...]:
+    """Return what proves in a commit that a part is not registered: it can be, and is not afterwards."""
+    path = layout.part(replica, part)
+    return Create(path), Delete(path, ANY_VERSION)
+
+
+# --- of what was begun --------------------------------------------------------------------------------------------------------
+
+
+def _has_given_up(proof: Check, sharer: Sharer, share: ShareId) -> Procedure[bool]:
+    """Give an attempt up if it is this replica's; True: there is none of it any more."""
+    node = yield Get(layout.writing(sharer.replica.table, share))
+    if node is None or node.value != sharer.signature:
+        return True
+    return (yield from give_up(proof, sharer, share))
+
+
+def give_up(proof: Check, sharer: Sharer, share: ShareId) -> Procedure[bool]:
+    """Make garbage of an attempt; return whether that was applied.  `proof`: of the replica's epoch."""
+    table = sharer.replica.table
+    outcome = yield Commit(
+        proof, Delete(layout.writing(table, share), ANY_VERSION), Create(layout.garbage(table, share))
+    )
+    return isinstance(outcome, Applied)
+
+
+def give_up_published(sharer: Sharer, epoch: Epoch, part: str) -> Procedure[bool]:
+    """Give up the attempt of a part that is published here and was never registered, and never will be then.
+
+    Returns
+    -------
+    False: it is registered, or may be; or it has no share that this replica has written.
+    """
+    return cast("Procedure[bool]", _give_up_published(sharer, epoch, part))
+
+
+def _give_up_published(sharer: Sharer, epoch: Epoch, part: str) -> LocalSharing[bool]:
+    proof = Check(layout.host(sharer.replica), epoch)
+    for shared in (yield SharesOf((part,))):
+        if (yield from give_up(proof, sharer, shared.share)):
+            yield SharesSettled((shared.share,))
+            return True
+    return False
+
+
+def give_up_attempts(sharer: Sharer, epoch: Epoch) -> Procedure[int]:
+    """Make garbage of this replica's attempts of which nothing is on the disk; return how many.
+
+    For an activation: what an earlier process had on its way is refused by then.
+    """
+    return cast("Procedure[int]", _give_up_attempts(sharer, epoch))
+
+
+def _give_up_attempts(sharer: Sharer, epoch: Epoch) -> LocalSharing[int]:
+    table = sharer.replica.table
+    yield Sync(layout.all_writing(table))
+    names: tuple[str, ...] = (yield Children(layout.all_writing(table))) or ()
+    many: Many = (yield GetMany(tuple(layout.writing(table, name) for name in names))) if names else Many(())
+    mine = tuple(
+        name
+        for name, node in zip(names, many.nodes, strict=True)
+        if node is not None and node.value == sharer.signature
+    )
+    here: tuple[str, ...] = (yield SharesHere()) if mine else ()
+    given_up = 0
+    for name in mine:
+        if name not in here:
+            given_up += yield from give_up(Check(layout.host(sharer.replica), epoch), sharer, ShareId(name))
+    return given_up
+
+
+def release_attempts(replica: Replica, proof: Check) -> Procedure[bool]:
+    """Make garbage of all attempts of a replica that is being dropped, of all its incarnations; False: do it again."""
+    table = replica.table
+    for name in (yield Children(layout.all_writing(table))) or ():
+        node = yield Get(layout.writing(table, name))
+        if node is None or node.value.partition(b"~")[0] != replica.name.encode():
+            continue
+        outcome = yield Commit(
+            proof, Delete(layout.writing(table, name), ANY_VERSION), Create(layout.garbage(table, name))
+        )
+        if not isinstance(outcome, Applied):
+            return False
+    return True
+
+
+__all__ = [
+    "give_up",
+    "give_up_attempts",
+    "give_up_published",
+    "let_go_of",
+    "not_registered",
+    "release_attempts",
+]

@@ -1,0 +1,190 @@
+"""Owning: a registered part gets its mark, in the commit that registers it or after its objects have become others.
+
+Where a share stands is thought first (what this process has written is its own attempt, all else has owners), proved by the
+commit, and looked at again where it stood otherwise.  So an ordinary part costs no read.
+
+=====================  ====================================================================================================
+a commit registers     `own`: the same commit makes the shares of what was written here, and creates the marks
+a start                `own_held`: whatever is registered and has no mark gets one, before anything is shown
+fetched again          `own_again`: the mark is written even if it is there, because somebody may be about to let go of it
+=====================  ====================================================================================================
+
+Absent on purpose: which commits register (`protocol.sharing`), how a mark goes (`protocol.letting_go`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from typing import cast
+
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Commit,
+    Committed,
+    Create,
+    CurrentEpoch,
+    Delete,
+    Epoch,
+    GetMany,
+    Many,
+    Operation,
+    Procedure,
+    Reason,
+    Refused,
+    Set,
+    Sync,
+)
+from replitree.protocol.share import FRESH
+from replitree.protocol.share_effects import ForgetParts, LocalSharing, SharedPart, Sharer, SharesOf, SharesSettled
+
+ATTEMPTS_MAX = 8
+"""How often one commit is made anew because its shares were not what they seemed to be."""
+
+LOOK_BATCH = 500
+"""Marks that are looked at in one request."""
+
+
+class _Standing(Enum):
+    """Where a share stands, for a part that is to be registered."""
+
+    WRITTEN = "this replica wrote it, and nobody owns it yet"
+    OWNED_BY_OTHERS = "it has owners; this part is not among them"
+    OWNED = "this part owns it already"
+    GONE = "nobody owns it any more"
+
+
+def own_registered(sharer: Sharer, parts: tuple[SharedPart, ...]) -> Procedure[bool]:
+    """Own the shares of parts that are registered already, and whose objects may be others than they were.
+
+    Returns
+    -------
+    Whether they are owned; if not, what is on the disk is gone, and has to be fetched again.
+    """
+    return cast("Procedure[bool]", _own_registered(sharer, parts))
+
+
+def _own_registered(sharer: Sharer, parts: tuple[SharedPart, ...]) -> LocalSharing[bool]:
+    epoch: Epoch | None = yield CurrentEpoch()
+    if epoch is None or not parts:
+        return not parts
+    proof = Check(layout.host(sharer.replica), epoch)
+    registered = (Check(layout.part(sharer.replica, each.part), ANY_VERSION) for each in parts)
+    outcome = yield from own(sharer, (proof, *registered), parts)
+    return isinstance(outcome, Applied)
+
+
+def own_held(sharer: Sharer, parts: tuple[str, ...]) -> Procedure[tuple[str, ...]]:
+    """Own what registered parts have, wherever there is no mark yet; for a start, before anything is shown.
+
+    A crash may have come after a part was fetched again and before it was owned; or coordination was restored from a copy.
+
+    Returns
+    -------
+    The parts whose objects are gone: they have to be fetched again.
+    """
+    return cast("Procedure[tuple[str, ...]]", _own_held(sharer, parts))
+
+
+def _own_held(sharer: Sharer, parts: tuple[str, ...]) -> LocalSharing[tuple[str, ...]]:
+    left: list[str] = []
+    for first in range(0, len(parts), LOOK_BATCH):
+        shared: tuple[SharedPart, ...] = yield SharesOf(parts[first : first + LOOK_BATCH])
+        many: Many = (yield GetMany(tuple(map(sharer.mark, shared)))) if shared else Many(())
+        for part, mark in zip(shared, many.nodes, strict=True):
+            if mark is None and not (yield from _own_registered(sharer, (part,))):
+                left.append(part.part)
+    return tuple(left)
+
+
+def own_again(sharer: Sharer, parts: tuple[str, ...]) -> Procedure[tuple[str, ...]]:
+    """Own what registered parts have that have just come again, whether there is a mark or not.
+
+    A mark that is there may be about to be let go of, for the rows that the part had before: so it is written.
+
+    Returns
+    -------
+    The parts whose objects are gone: they have to be fetched again.
+    """
+    return cast("Procedure[tuple[str, ...]]", _own_again(sharer, parts))
+
+
+def _own_again(sharer: Sharer, parts: tuple[str, ...]) -> LocalSharing[tuple[str, ...]]:
+    left: tuple[str, ...] = ()
+    for part in (yield SharesOf(parts)):
+        is_owned = yield from _own_registered(sharer, (part,))
+        left += () if is_owned else (part.part,)
+    return left
+
+
+def own(sharer: Sharer, operations: tuple[Operation, ...], parts: tuple[SharedPart, ...]) -> LocalSharing[Committed]:
+    """Commit operations together with those that own shares; where a share stands otherwise than thought is looked at again.
+
+    Parameters
+    ----------
+    sharer, operations
+        Who commits what.
+    parts
+        The shares that are to be owned, each for its part; at least one.
+
+    Returns
+    -------
+    What became of the operations.  Refused at a mark: the share is gone, and so is its part here.
+    """
+    standing = {part: _Standing.WRITTEN if part.is_new else _Standing.OWNED_BY_OTHERS for part in parts}
+    looked_at = parts[0]
+    for _ in range(ATTEMPTS_MAX):
+        added = {part: _owning(sharer, part, standing[part]) for part in parts}
+        outcome: Committed = yield Commit(*operations, *(each for some in added.values() for each in some))
+        if isinstance(outcome, Applied):
+            yield SharesSettled(tuple(part.share for part in parts))
+            created = sum(isinstance(each, Create) for each in operations)
+            return replace(outcome, created=outcome.created[:created])
+        wrong = _wrong(outcome, added)
+        if wrong is None:
+            return outcome
+        looked_at = wrong
+        standing[wrong] = yield from _look(sharer, wrong)
+        if standing[wrong] is _Standing.GONE:
+            yield ForgetParts((wrong.part,))
+            break
+    return Refused(
+        Create(sharer.mark(looked_at)), Reason.NO_NODE
+    )  # a check that fails would say that the replica is fenced
+
+
+def _wrong(outcome: Committed, added: dict[SharedPart, tuple[Operation, ...]]) -> SharedPart | None:
+    if not isinstance(outcome, Refused):
+        return None
+    return next((part for part, operations in added.items() if outcome.operation in operations), None)
+
+
+def _owning(sharer: Sharer, part: SharedPart, standing: _Standing) -> tuple[Operation, ...]:
+    table, mark = sharer.replica.table, sharer.mark(part)
+    place = layout.share(table, part.share)
+    match standing:
+        case _Standing.WRITTEN:
+            return Delete(layout.writing(table, part.share), ANY_VERSION), Create(place), Create(mark)
+        case _Standing.OWNED:
+            return (Set(mark, b"", ANY_VERSION),)  # another version: who is about to let go of it is refused
+    return Check(place, FRESH), Create(mark)
+
+
+def _look(sharer: Sharer, part: SharedPart) -> LocalSharing[_Standing]:
+    """Look where a share stands, not older than now."""
+    table = sharer.replica.table
+    yield Sync(layout.shares(table))
+    paths = (sharer.mark(part), layout.writing(table, part.share), layout.share(table, part.share))
+    many: Many = yield GetMany(paths)
+    mark, writing, place = many.nodes
+    if mark is not None:
+        return _Standing.OWNED
+    if writing is not None and writing.value == sharer.signature:
+        return _Standing.WRITTEN
+    return _Standing.OWNED_BY_OTHERS if place is not None and place.version == FRESH else _Standing.GONE
+
+
+__all__ = ["LOOK_BATCH", "own", "own_again", "own_held", "own_registered"]
