@@ -78,6 +78,8 @@ def test_accepted_loss_is_said_agreed_on_and_written_down(tmp_path: Path, capsys
             tablet.execute(word)
     group.close()
     words = ["tablet", "accept-loss", str(tmp_path), "--why", "two disks died", "--who", "ann"]
+    assert main(["tablet", "accept-loss", str(tmp_path / "elsewhere"), "--why", "lost"]) == 2
+    assert "name the folder that has the group's file" in capsys.readouterr().err
     assert main([*words, "--yes"]) == 2
     assert "no loss to accept" in capsys.readouterr().err
     lose(tmp_path, 3)
@@ -89,6 +91,8 @@ def test_accepted_loss_is_said_agreed_on_and_written_down(tmp_path: Path, capsys
     (tmp_path / "2").rename(tmp_path / "away")
     assert main([*words, "--yes"]) == 2
     assert "members [2] are away and [] were named" in capsys.readouterr().err
+    assert main([*words, "--without", "2"]) == 2
+    assert "one that reaches member 2 may acknowledge" in capsys.readouterr().out
     (tmp_path / "away").rename(tmp_path / "2")
     assert main([*words, "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kept"] == "1:2"

@@ -86,6 +86,30 @@ def sweep(barrier: tuple[int, int], number: int = 1, generation: int = 9) -> Swe
     return Sweep(Collection(TABLET, Channel(0), (Generation(generation), number), at(*barrier)))
 
 
+def test_objects_of_one_read_are_asked_for_together_and_no_more_than_allowed(
+    faults: Faults, objects: ObjectStore
+) -> None:
+    member = BlobStore(objects, at_once=4)
+    for step in range(1, 13):
+        write(member, step)
+    together, lock, now, most = threading.Barrier(4, timeout=30.0), threading.Lock(), 0, 0
+
+    def before(what: str, key: str) -> None:
+        nonlocal now, most
+        if what == "get" and key.startswith("blobs/"):
+            with lock:
+                now += 1
+                most = max(most, now)
+            together.wait()
+            with lock:
+                now -= 1
+
+    faults.before = before
+    assert names(member) == [blob_id(1, step) for step in range(1, 13)]
+    assert most == 4
+    member.close()
+
+
 # --- what lies between two requests -------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from replitree.tablet import commit
 from replitree.tablet.commit import Draft, Ledger, failed, form, stored, sync_entry, synced
 from replitree.tablet.entries import LogEntry, decode
 from replitree.tablet.ids import NOTHING, BlobId, Generation, Step
+from tests.examples import examples
 from tests.tablet.building import TABLET, at, data_id, entry_id
 from tests.tablet.cluster import steps
 
@@ -40,7 +41,7 @@ def heard(ledger: Ledger, *numbers: int) -> tuple[Ledger, list[int]]:
     return ledger, committed
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(24))
 @given(st.permutations(range(1, 7)))
 def test_chain_is_committed_in_order_whatever_is_stored_first(order: list[int]) -> None:
     ledger, committed = sent(EMPTY, *[Draft(b"x")] * 6), list[int]()

@@ -2,13 +2,19 @@
 
 Keys, ours beside a plain loop on the same disk in the same run::
 
-    group_commit            commands of 1 KB per second, as many waiting as may; the loop writes the same batches to one file,
-                            each with one `fdatasync`.  Ours has each byte in three directories, two of them synced before it
-                            answers
-    group_commit_copies     the same; this loop writes three files, and syncs them at once in three threads
-    group_commit_one        in a group of one directory, beside the loop of one file
-    one_client              milliseconds of a commit of 1 KB by one client, median; the loop: of a write of 1 KB and `fdatasync`
-    one_client_p90_ms, …    other quantiles of these
+    group_commit            commands of 1 KB per second of one client that gives 64 at a time (`submit_together`), as many as
+                            may wait, and waits once.  Ours has each byte in three directories, two of them synced before it
+                            answers.  The loop does the same work and nothing else: for each write of a member a write of as
+                            many bytes and an `fdatasync`, three files in three threads that do not wait for each other, until
+                            two are done
+    group_commit_one_file   the same of ours; the loop writes one file, as the first member was written
+    group_commit_each       given one by one, with a future for each (`submit`), beside one file
+    group_commit_one        64 at a time in a group of one directory, beside one file
+    one_client              milliseconds of a commit of 1 KB by one client, median; the loop: of a write of 1 KB and an
+                            `fdatasync`, in turn with ours, when the third directory has been synced, too
+    one_client_copies       the same of ours; the loop writes and syncs three files at once, in three threads, until two are
+                            done
+    one_client_p90_ms, …    other quantiles of `one_client`
     clients_16_per_s, …     commits of 1 KB by 16 threads that each wait for the answer
     recovery_s              until a tablet with 100,000 log entries and no snapshot is led, the group opened included
     restart_s               the same, when there is nothing but a snapshot
@@ -17,22 +23,21 @@ Keys, ours beside a plain loop on the same disk in the same run::
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from replitree.bench.clients import run_clients
 from replitree.bench.report import Measured, Report, medians, quantile
+from replitree.bench.tablet_loops import SmallWrites, synced_loops
 from replitree.storage.blob_folders import make_group, members_of, read_group
 from replitree.storage.blob_group import BlobGroups, MemberThread
 from replitree.storage.blob_member import BlobMember, Standing, Streams, open_members
-from replitree.storage.durable import write_all
 from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
 from replitree.tablet.bodies import encode_commands
@@ -42,8 +47,10 @@ from replitree.tablet.ids import NOTHING, Generation, GroupId, Step, TabletId, l
 from replitree.tablet.member import Done, Failed, Look, Reply, Request, Write
 
 COMMAND = bytes(1024)
-COMMANDS = 20_000
-ONE_CLIENT = 300
+COMMANDS = 50_000
+TOGETHER = 64
+WARM = 2_000
+ONE_CLIENT, PAUSE_S = 300, 0.0001
 CLIENTS, CLIENT_COMMITS = 16, 3_000
 RECOVERED = 100_000
 WRITTEN_AT_ONCE = 5_000
@@ -81,18 +88,35 @@ class Asked:
     ----------
     member
         Who answers.
+
+    Attributes
+    ----------
+    times
+        How often.
+    writes
+        The bytes of each write that it did: what was sent to it meanwhile is written together, and synced once.
+    is_busy
+        Whether it is being asked.
     """
 
     def __init__(self, member: BlobMember) -> None:
         self.times = 0
+        self.writes: list[int] = []
+        self.is_busy = False
         self._member = member
         self._is_counting = True
 
     def answer(self, request: Request) -> Reply:
         """Count, and answer."""
         self.times += self._is_counting and not isinstance(request, Look)
-        self._is_counting &= not isinstance(request, Write)
-        return self._member.answer(request)
+        if isinstance(request, Write):
+            self._is_counting = False
+            self.writes.append(sum(len(data) for _, data in request.blobs))
+        self.is_busy = True
+        try:
+            return self._member.answer(request)
+        finally:
+            self.is_busy = False
 
     def standing(self) -> Standing | Failed:
         """Return what the member says."""
@@ -131,47 +155,56 @@ class TabletBench:
     def measure(self, number: int) -> tuple[Measured, Measured]:
         """Measure one round: ours, and the plain loop."""
         folder = self._folder / f"round-{number}"
+        ours, plain = Measured(), Measured()
         make_group(folder / "load", GROUP)
-        with _leading(folder / "load", 1) as (tablet, _):
-            per_s, batches = self._group_commit(tablet)
-            ours, plain = self._one_client(tablet, folder)
-            ours |= {"group_commit": per_s} | self._clients(tablet)
-        ours["group_commit_copies"] = per_s
-        plain["group_commit"] = self._commands / _synced_loop([folder / "loop"], batches)
-        plain["group_commit_copies"] = self._commands / _synced_loop([folder / f"loop-{n}" for n in range(3)], batches)
+        with _leading(folder / "load", 1) as (tablet, members):
+            per_s, writes = self._group_commit(tablet, members, TOGETHER)
+            ours["group_commit"] = ours["group_commit_one_file"] = per_s
+            plain["group_commit"] = self._commands / synced_loops(folder / "loop", writes, 2)
+            plain["group_commit_one_file"] = self._commands / synced_loops(folder / "loop-file", writes[:1], 1)
+            ours["group_commit_each"], writes = self._group_commit(tablet, members, 1)
+            plain["group_commit_each"] = self._commands / synced_loops(folder / "loop-each", writes[:1], 1)
+            one, loop = self._one_client(tablet, members, folder)
+            ours |= one | self._clients(tablet)
+            plain |= loop
         make_group(folder / "alone", GROUP, count=1)
-        with _leading(folder / "alone", 1) as (tablet, _):
-            ours["group_commit_one"], batches = self._group_commit(tablet)
-        plain["group_commit_one"] = self._commands / _synced_loop([folder / "loop-one"], batches)
+        with _leading(folder / "alone", 1) as (tablet, members):
+            ours["group_commit_one"], writes = self._group_commit(tablet, members, TOGETHER)
+        plain["group_commit_one"] = self._commands / synced_loops(folder / "loop-one", writes, 1)
         return ours | self._recovery(folder / "recovery"), plain
 
-    def _group_commit(self, tablet: Tablet[int]) -> tuple[float, list[int]]:
-        """Return commands per second, and how large the batches were, in bytes."""
-        before, begin = tablet.status().step, time.perf_counter()
-        futures = [tablet.submit(COMMAND) for _ in range(self._commands)]
-        for future in futures:
-            future.result()
+    def _group_commit(
+        self, tablet: Tablet[int], members: Sequence[Asked], together: int
+    ) -> tuple[float, list[list[int]]]:
+        """Return commands per second, and the bytes of each write, for each member."""
+        _submitted(tablet, WARM, together)
+        for member in members:
+            member.writes.clear()
+        begin = time.perf_counter()
+        _submitted(tablet, self._commands, together)
         seconds = time.perf_counter() - begin
-        entries = tablet.status().step - before
-        return self._commands / seconds, [len(COMMAND) * self._commands // entries] * entries
+        return self._commands / seconds, [list(member.writes) for member in members]
 
-    def _one_client(self, tablet: Tablet[int], folder: Path) -> tuple[Measured, Measured]:
-        """Commit and write in turn, so that whatever else the disk does hits both."""
-        ours, plain = list[float](), list[float]()
-        descriptor = os.open(folder / "one", os.O_WRONLY | os.O_CREAT)
+    def _one_client(self, tablet: Tablet[int], members: Sequence[Asked], folder: Path) -> tuple[Measured, Measured]:
+        """Commit and write in turn, so that whatever else the disk does hits all."""
+        ours, one, three = list[float](), list[float](), list[float]()
 
         def client() -> None:
             for _ in range(ONE_CLIENT):
                 ours.append(_timed(lambda: tablet.execute(COMMAND)))
-                plain.append(_timed(lambda: _write_synced(descriptor, COMMAND)))
+                while any(member.is_busy for member in members):
+                    time.sleep(PAUSE_S)
+                one.append(_timed(loop.write_one))
+                three.append(_timed(loop.write_two_of_three))
+                loop.wait()
 
-        try:
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(client).result()
-        finally:
-            os.close(descriptor)
+        with ExitStack() as stack:
+            loop = stack.enter_context(SmallWrites(folder, COMMAND))
+            stack.enter_context(ThreadPoolExecutor(1)).submit(client).result()
         self.latencies_s += ours
-        return _quantiles(ours), _quantiles(plain)
+        copies = {"one_client_copies": quantile(three, 0.5) * 1000}
+        found = _quantiles(ours)
+        return found | {"one_client_copies": found["one_client"]}, _quantiles(one) | copies
 
     def _clients(self, tablet: Tablet[int]) -> Measured:
         def commit(_: int) -> None:
@@ -198,15 +231,15 @@ class TabletBench:
         with _leading(folder, 3):
             pass  # what the snapshot replaced is collected, and no tail is left
         begin = time.perf_counter()
-        with _leading(folder, 4) as (tablet, asked):
-            restart_s, trips = time.perf_counter() - begin, asked
+        with _leading(folder, 4) as (tablet, members):
+            restart_s, trips = time.perf_counter() - begin, max(member.times for member in members)
             assert tablet.read() == self._recovered
         return {"recovery_s": recovery_s, "restart_s": restart_s, "restart_round_trips": float(trips)}
 
 
 @contextmanager
-def _leading(folder: Path, generation: int) -> Iterator[tuple[Tablet[int], int]]:
-    """Open a group and lead its tablet; give it, and how often a member was asked for that."""
+def _leading(folder: Path, generation: int) -> Iterator[tuple[Tablet[int], list[Asked]]]:
+    """Open a group and lead its tablet; give it, and its members."""
     file = read_group(folder)
     members = [Asked(member) for member in members_of(folder, file)]
     obstacles = open_members(file.quorum, members, [each.incarnation for each in file.members])
@@ -214,10 +247,9 @@ def _leading(folder: Path, generation: int) -> Iterator[tuple[Tablet[int], int]]
     groups = BlobGroups({file.group: (file.quorum, [MemberThread(member) for member in members])})
     try:
         tablet = open_tablet(groups, Counting(), in_one_group(TabletId(1), file.group), settings=NO_SNAPSHOTS)
-        asked = max(member.times for member in members)
         assert tablet.generation == generation
         with tablet:
-            yield tablet, asked
+            yield tablet, members
     finally:
         groups.close()
 
@@ -232,27 +264,16 @@ def _fill(member: BlobMember, count: int) -> None:
         assert isinstance(member.answer(Write(blobs)), Done)
 
 
-def _synced_loop(paths: Sequence[Path], batches: Sequence[int]) -> float:
-    """Write batches of these sizes to each file, with one `fdatasync` for each; return the seconds."""
-    descriptors = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) for path in paths]
-    data = bytes(max(batches))
-    try:
-        with ThreadPoolExecutor(len(paths)) as pool:
-            begin = time.perf_counter()
-            for size in batches:
-                if len(paths) == 1:
-                    _write_synced(descriptors[0], data[:size])
-                else:
-                    list(pool.map(_write_synced, descriptors, [data[:size]] * len(paths)))
-            return time.perf_counter() - begin
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-
-def _write_synced(descriptor: int, data: bytes) -> None:
-    write_all(descriptor, data)
-    os.fdatasync(descriptor)
+def _submitted(tablet: Tablet[int], commands: int, together: int) -> None:
+    """Give commands, so many at a time, and wait until all are committed."""
+    futures: list[Future[bytes] | Future[list[bytes]]]
+    if together == 1:
+        futures = [tablet.submit(COMMAND) for _ in range(commands)]
+    else:
+        sizes = (min(together, commands - begin) for begin in range(0, commands, together))
+        futures = [tablet.submit_together([COMMAND] * size) for size in sizes]
+    for future in futures:
+        future.result()
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -296,8 +317,9 @@ def run_tablet(*, rounds: int, say: Callable[[str], None], folder: Path | None =
     finally:
         shutil.rmtree(place, ignore_errors=True)
     notes = {
-        "durability": "ours: three directories on one disk, two synced before a commit is acknowledged; the loop: one file",
-        "batches": "the loop of group_commit writes as many batches as ours sent, with the same number of bytes of commands",
+        "third copy": "the loops of one client begin when the third directory has been synced, too",
+        "durability": "ours: three directories on one disk, two synced before a commit is acknowledged",
+        "loops": "group_commit: three files; others: one; as many writes and syncs as a member did, with as many bytes each",
         "histogram": f"commits of one client, {histogram(bench.latencies_s)}",
     }
     ours, plain = medians([each[0] for each in found]), medians([each[1] for each in found])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +42,7 @@ def accept_loss(
         found = losses.look()
         if not as_json:
             _print_assessment(tablet, found)
+            _warn_of_leaders(without or ())
         if not yes and not _is_agreed(tablet):
             print("nothing was changed", file=sys.stderr)
             return 1
@@ -64,6 +66,15 @@ def _print_assessment(tablet: int, found: Assessment) -> None:
     named = ", ".join(str(place) for place in found.given_up[:NAMED_MAX])
     more = f" and {len(found.given_up) - NAMED_MAX} more" if len(found.given_up) > NAMED_MAX else ""
     print(f"what would never count again: {named or 'no other entry'}{more}")
+
+
+def _warn_of_leaders(without: Sequence[int]) -> None:
+    """Say that a member which is away from here need not be away from everybody."""
+    if without:
+        named = ", ".join(map(str, sorted(set(without))))
+        print(
+            f"stop leaders first: one that reaches member {named} may acknowledge what it has sent, and that is lost, too"
+        )
 
 
 def _is_agreed(tablet: int) -> bool:

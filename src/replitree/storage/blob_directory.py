@@ -18,8 +18,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,6 +94,27 @@ class _Known(NamedTuple):
     held: Holdings
 
 
+class _Hold:
+    """Holds a directory while a request lasts: by hand, for it is done for every request.
+
+    Parameters
+    ----------
+    enter, leave
+        Of the directory.
+    """
+
+    __slots__ = ("_enter", "_leave")
+
+    def __init__(self, enter: Callable[[], DirectoryState], leave: Callable[..., None]) -> None:
+        self._enter, self._leave = enter, leave
+
+    def __enter__(self) -> DirectoryState:
+        return self._enter()
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._leave(is_whole=kind is None)
+
+
 class BlobDirectory:
     """A member in a directory.  Any number of threads and processes of one machine may use it at once.
 
@@ -156,33 +177,51 @@ class BlobDirectory:
 
     # --- how ------------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _locked(self) -> Iterator[DirectoryState]:
+    def _locked(self) -> _Hold:
         """Hold the directory against every other thread and process, and read what it knows now."""
-        with self._mutex:
-            if self._broken is not None:
-                raise StoreError(self._broken)
-            is_unchanged = self._lock.acquire()
-            try:
-                if not is_unchanged:
-                    self._segments.expire()
-                yield self._state(is_unchanged=is_unchanged)
-            except BaseException:
-                self._lock.forget()
-                raise
-            finally:
-                self._segments.forget_bytes()
-                self._lock.release()
+        return _Hold(self._enter, self._leave)
+
+    def _enter(self) -> DirectoryState:
+        self._mutex.acquire()
+        try:
+            is_unchanged = self._acquire()
+        except BaseException:
+            self._mutex.release()
+            raise
+        try:
+            if not is_unchanged:
+                self._segments.expire()
+            return self._state(is_unchanged=is_unchanged)
+        except BaseException:
+            self._leave(is_whole=False)
+            raise
+
+    def _acquire(self) -> bool:
+        if self._broken is not None:
+            raise StoreError(self._broken)
+        return self._lock.acquire()
+
+    def _leave(self, *, is_whole: bool) -> None:
+        if not is_whole:
+            self._lock.forget()
+        self._segments.forget_bytes()
+        try:
+            self._lock.release()
+        finally:
+            self._mutex.release()
 
     def _state(self, *, is_unchanged: bool) -> DirectoryState:
         """Read the state file, unless it is the one that is known."""
+        known = self._known
+        if is_unchanged and known is not None:
+            with suppress(OSError):
+                if known.stamp == _stamp(self._state_file):
+                    return known.state
         with store_errors(f"read {self._state_file}"):
-            found = os.stat(self._state_file)  # noqa: PTH116 - done for every request
-            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
-            if self._known is None or not is_unchanged or self._known.stamp != stamp:
-                state = decode_state(Path(self._state_file).read_bytes(), self._state_file)
-                self._known = _Known(stamp, state, state.holdings())
-        return self._known.state
+            stamp = _stamp(self._state_file)
+            state = decode_state(Path(self._state_file).read_bytes(), self._state_file)
+        self._known = _Known(stamp, state, state.holdings())
+        return state
 
     def _failed(self, error: Exception) -> Failed:
         """Return what to say of an error; when it leaves unclear what is on the disk, the directory is not used again."""
@@ -283,6 +322,12 @@ class BlobDirectory:
                 first[:2] == (collection.tablet, collection.channel) and barrier.has_swept_all(first, last)
             ),
         )
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    """Return what changes with a file."""
+    found = os.stat(path)  # noqa: PTH116 - for every request
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _visible(held: Holdings, names: list[BlobId]) -> list[BlobId]:

@@ -12,6 +12,7 @@ of directories has a file of format 1, any other one of format 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -52,6 +53,8 @@ class OpenGroup:
         Where its file is, and what is in it.
     patience_s
         How long a silent member is waited for, in seconds.
+    read_min
+        As of `Quorum`.
 
     Attributes
     ----------
@@ -63,13 +66,13 @@ class OpenGroup:
         For each member None if it takes part, else why not.
     """
 
-    def __init__(self, folder: Path, file: GroupFile, patience_s: float) -> None:
+    def __init__(self, folder: Path, file: GroupFile, patience_s: float, read_min: int = 0) -> None:
         self._file = file
         self._members = members_of(folder, file, probes=True)
         self.group = file.group
         self.obstacles = self._admitted()
         self._asked = [asked(*each) for each in zip(self._members, self.obstacles, strict=True)]
-        self.groups = BlobGroups({file.group: (file.quorum, self._asked)}, patience_s)
+        self.groups = BlobGroups({file.group: (replace(file.quorum, read_min=read_min), self._asked)}, patience_s)
 
     def _admitted(self) -> tuple[str | None, ...]:
         return open_members(self._file.quorum, self._members, [each.incarnation for each in self._file.members])
@@ -161,7 +164,7 @@ def members_of(folder: Path, file: GroupFile, *, probes: bool = False) -> tuple[
     return tuple(open_place(folder, place, probes=probes) for place in file.members)
 
 
-def open_group(folder: Path, patience_s: float = 5.0) -> OpenGroup:
+def open_group(folder: Path, patience_s: float = 5.0, read_min: int = 0) -> OpenGroup:
     """Open a group.
 
     Parameters
@@ -170,6 +173,8 @@ def open_group(folder: Path, patience_s: float = 5.0) -> OpenGroup:
         Where its file is.
     patience_s
         How long a silent member is waited for, in seconds.
+    read_min
+        How many members must answer a read, although fewer could have told.
 
     Raises
     ------
@@ -178,4 +183,4 @@ def open_group(folder: Path, patience_s: float = 5.0) -> OpenGroup:
     StoreError
         Too few members can take part.
     """
-    return OpenGroup(folder, read_group(folder), patience_s)
+    return OpenGroup(folder, read_group(folder), patience_s, read_min)

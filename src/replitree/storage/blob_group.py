@@ -266,12 +266,12 @@ class BlobGroups:
         for number, (member, request) in enumerate(zip(members, ask.requests, strict=True)):
             if request is not None:
                 member.ask(request, partial(gathering.take, number))
-        is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
         silences = heard = 0
         while asked and not gathering.wait(self._patience_s):
+            is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
             silences += gathering.heard == heard
             heard = gathering.heard
-            if silences and (not is_read or silences == READ_PATIENCE or heard >= self._quorums[ask.group].cover):
+            if silences and (not is_read or silences == READ_PATIENCE or heard >= self._quorums[ask.group].read):
                 break
         return tuple(gathering.replies)
 

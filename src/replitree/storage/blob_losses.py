@@ -1,4 +1,8 @@
-"""Giving up what can't be read of a tablet in a blob group: look first, then do what was agreed on, and nothing else."""
+"""Giving up what can't be read of a tablet in a blob group: look first, then do what was agreed on, and nothing else.
+
+Every member must answer every read but those that were named: one that falls silent after the group was opened may have what is
+missing, as one may that was away before.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from replitree.errors import BadInput, NotLeader, Unavailable
-from replitree.storage.blob_folders import OpenGroup, open_group
+from replitree.storage.blob_folders import NAME, OpenGroup, open_group, read_group
 from replitree.tablet.channels import Channels, in_one_group
-from replitree.tablet.effects import Overtaken
+from replitree.tablet.effects import InDoubt, Overtaken
 from replitree.tablet.election import Elected
 from replitree.tablet.ids import TabletId
 from replitree.tablet.losses import FORMAT, Assessment, LossRecord, accept, assess
+
+PATIENCE_S = 30.0
+"""How long a silent member is waited for, in seconds, and `blob_group.READ_PATIENCE` times as long for what it is read."""
 
 
 class Losses:
@@ -31,16 +38,17 @@ class Losses:
     Raises
     ------
     BadInput
-        A member is away that was not named, or one was named that is there.
+        There is no such group; a member is away that was not named, or one was named that is there.
     StoreError
         Too few members take part.
     """
 
     def __init__(self, folder: Path, tablet: int, without: Sequence[int] = ()) -> None:
-        self._group: OpenGroup = open_group(folder, patience_s=60.0)
+        answers = _members_in(folder) - len(set(without))
+        self._group: OpenGroup = open_group(folder, patience_s=PATIENCE_S, read_min=answers)
         away = {number: why for number, why in enumerate(self._group.obstacles) if why is not None}
         self._channels: Channels = in_one_group(TabletId(tablet), self._group.group)
-        self._without = tuple(sorted(without))
+        self._without = tuple(sorted(set(without)))
         if tuple(away) != self._without:
             self._group.close()
             raise BadInput(
@@ -54,13 +62,21 @@ class Losses:
         Raises
         ------
         BadInput
-            Everything that counts can be read: there is nothing to accept.
+            There is no such tablet, or everything that counts can be read: there is nothing to accept.
         Unavailable
             That can't be found out now.
         """
         found = self._group.groups.run(assess(self._channels))
         if not isinstance(found, Assessment):
-            raise Unavailable(f"the log can't be assessed now, try again: {found}")
+            raise Unavailable(
+                f"what is lost can't be told, and nothing was changed: {_reason(found)}; every member must answer but those"
+                " that are given up: bring back what is silent, or name it with --without"
+            )
+        if not (found.unreadable or found.given_up or found.accepted):
+            raise BadInput(
+                f"tablet {self._channels.tablet} has no entries in this group, so none can be lost:"
+                " `replitree tablet inspect` lists the tablets that are there"
+            )
         if not found.unreadable:
             raise BadInput("everything that counts can be read: there is no loss to accept")
         return found
@@ -82,8 +98,23 @@ class Losses:
             return record
         if isinstance(result.reason, Overtaken):
             raise NotLeader("another candidate was faster; nothing was given up", result.reason.generation)
-        raise Unavailable(f"nothing was given up: {result.reason}")
+        raise Unavailable(f"nothing was given up: {_reason(result.reason)}")
 
     def close(self) -> None:
         """Close the group."""
         self._group.close()
+
+
+def _members_in(folder: Path) -> int:
+    """Return how many members a group has that must be there already."""
+    path = folder / NAME
+    if not path.is_file():
+        raise BadInput(
+            f"there is no {path}, so nothing can be given up: name the folder that has the group's file. If that file is lost,"
+            " bring it back; a group that is made anew knows nothing of this one's members"
+        )
+    return len(read_group(folder).members)
+
+
+def _reason(answer: object) -> str:
+    return answer.reason if isinstance(answer, InDoubt) else str(answer)

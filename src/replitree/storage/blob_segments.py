@@ -218,8 +218,6 @@ class Segments:
     def _append_to(self, segment: Segment, batch: list[tuple[BlobId, bytes]]) -> None:
         parts = [part for blob, data in batch for part in frame_parts(blob, data)]
         descriptor = self._descriptor(segment)
-        if os.fstat(descriptor).st_size != segment.end:
-            os.ftruncate(descriptor, segment.end)  # what was torn goes: it was never synced
         try:
             write_parts(descriptor, parts, segment.end)
         except OSError:
@@ -231,13 +229,15 @@ class Segments:
             segment.end += OVERHEAD_BYTES + len(data)
 
     def _descriptor(self, segment: Segment) -> int:
-        """Return what writes to a segment; it stays open for the next time."""
+        """Return what writes to a segment; it stays open for the next time, if it is as it was left then."""
         path = str(segment.path)
         file = self._open.get(path)
         if file is None:
             if len(self._open) >= OPEN_MAX:
                 self._open.clear()
             file = self._open[path] = Descriptor(path, os.O_WRONLY)
+            if os.fstat(file.number).st_size != segment.end:
+                os.ftruncate(file.number, segment.end)  # what was torn goes: it was never synced
         return file.number
 
     def remove(self, gone: frozenset[BlobId], is_all_gone: Callable[[BlobId, BlobId], bool]) -> None:

@@ -40,7 +40,9 @@ from replitree.tablet.runtime.fresh import FreshReads
 
 STATE_KEY = "state"
 BLOBS_PREFIX = "blobs"
-REQUESTS_AT_ONCE = 16
+REQUESTS_AT_ONCE = 64
+"""Objects of one request that are on their way at once: a store answers late, and a log has an object for each entry."""
+
 BLOB_BYTES_MAX = 32 << 20
 """Largest blob: an object that travels in one piece, for pieces have no conditions."""
 

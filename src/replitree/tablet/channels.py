@@ -46,7 +46,7 @@ class Channels:
 
     def group(self, channel: Channel, generation: Generation) -> GroupId:
         """Return where a generation writes a channel's blobs."""
-        return next(each.group for each in reversed(self.intervals(channel)) if each.first <= generation)
+        return next(group for first, group in reversed(self.histories[channel]) if first <= generation)
 
     def groups(self) -> tuple[GroupId, ...]:
         """Return every group that a generation ever wrote to, in order of appearance.

@@ -11,12 +11,15 @@ for the entries before.  `stored` and `failed` take what became of it.  So entri
 * the first entry that fails ends the ledger: nothing new is formed; what came before it may still be committed, nothing else.
   Clients of the others must hear "outcome unknown".  No step is ever used twice
 
-Limits: `STEPS_MAX` entries and `BYTES_MAX` bytes on their way.
+Limits: `STEPS_MAX` entries and `BYTES_MAX` bytes on their way.  A ledger and its entries are structs, not dataclasses: they are
+replaced several times for each commit, and a struct is replaced ten times quicker.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from replitree.tablet.election import Elected
 from replitree.tablet.entries import LogEntry, encode
@@ -56,8 +59,7 @@ class Draft:
     metadata: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(msgspec.Struct, frozen=True):
     """An entry that is not confirmed.
 
     Attributes
@@ -77,8 +79,7 @@ class Pending:
     is_committed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(msgspec.Struct, frozen=True):
     """The entries of one leader.
 
     Attributes
@@ -150,7 +151,7 @@ def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, byte
     blobs = (*draft.parallel, (blob, encode(blob, entry)))
     size = sum(len(data) for _, data in blobs)
     pending = Pending(step, entry, size, frozenset(each for each, _ in blobs))
-    return replace(ledger, last=step, pending=(*ledger.pending, pending)), blobs
+    return msgspec.structs.replace(ledger, last=step, pending=(*ledger.pending, pending)), blobs
 
 
 def _dependencies(ledger: Ledger, draft: Draft) -> tuple[Step, ...]:
@@ -166,9 +167,10 @@ def _dependencies(ledger: Ledger, draft: Draft) -> tuple[Step, ...]:
 def stored(ledger: Ledger, blob: BlobId) -> tuple[Ledger, tuple[Step, ...]]:
     """Take that a blob is stored; return the steps that are committed by it, whose clients may hear so."""
     pending = tuple(
-        replace(each, missing=each.missing - {blob}) if each.step == blob.step else each for each in ledger.pending
+        msgspec.structs.replace(each, missing=each.missing - {blob}) if each.step == blob.step else each
+        for each in ledger.pending
     )
-    ledger, committed = _commit(replace(ledger, pending=pending))
+    ledger, committed = _commit(msgspec.structs.replace(ledger, pending=pending))
     return _confirm(_note_durable(ledger, blob)), committed
 
 
@@ -182,15 +184,17 @@ def _commit(ledger: Ledger) -> tuple[Ledger, tuple[Step, ...]]:
         if each.is_committed or each.missing or is_held or is_late:
             pending.append(each)
         else:
-            pending.append(replace(each, is_committed=True))
+            pending.append(msgspec.structs.replace(each, is_committed=True))
             committed.append(each.step)
-    return replace(ledger, pending=tuple(pending)), tuple(committed)
+    return msgspec.structs.replace(ledger, pending=tuple(pending)), tuple(committed)
 
 
 def _note_durable(ledger: Ledger, blob: BlobId) -> Ledger:
     """Remember what a stored entry says of others."""
-    said = [each.entry.confirmed for each in ledger.pending if blob == log_entry(ledger.tablet, *_place(ledger, each))]
-    return replace(ledger, confirmed_durable=max(ledger.confirmed_durable, *said)) if said else ledger
+    if blob != log_entry(ledger.tablet, ledger.generation, blob.step):
+        return ledger
+    said = [each.entry.confirmed for each in ledger.pending if each.step == blob.step]
+    return msgspec.structs.replace(ledger, confirmed_durable=max(ledger.confirmed_durable, *said)) if said else ledger
 
 
 def _place(ledger: Ledger, pending: Pending) -> GenStep:
@@ -202,17 +206,17 @@ def _confirm(ledger: Ledger) -> Ledger:
     for each in ledger.pending:
         if not each.is_committed:
             break
-        ledger = replace(ledger, pending=ledger.pending[1:], confirmed=each.step)
+        ledger = msgspec.structs.replace(ledger, pending=ledger.pending[1:], confirmed=each.step)
         if each.entry.is_snapshot:
             barrier = GenStep(ledger.generation, each.entry.confirmed)
-            ledger = replace(ledger, snapshot=_place(ledger, each), barrier=barrier)
+            ledger = msgspec.structs.replace(ledger, snapshot=_place(ledger, each), barrier=barrier)
     return ledger
 
 
 def failed(ledger: Ledger, step: Step) -> Ledger:
     """Take that a blob of a step may not have been stored: the step's outcome is unknown, and so is that of all after it."""
     first = step if ledger.failed_at is None else min(step, ledger.failed_at)
-    return replace(ledger, failed_at=first)
+    return msgspec.structs.replace(ledger, failed_at=first)
 
 
 def sync_entry(ledger: Ledger) -> tuple[BlobId, bytes] | None:
@@ -225,4 +229,4 @@ def sync_entry(ledger: Ledger) -> tuple[BlobId, bytes] | None:
 
 def synced(ledger: Ledger, blob: BlobId) -> Ledger:
     """Take that a sync entry is stored; others may have been committed since it was made."""
-    return replace(ledger, confirmed_durable=max(ledger.confirmed_durable, blob.step))
+    return msgspec.structs.replace(ledger, confirmed_durable=max(ledger.confirmed_durable, blob.step))

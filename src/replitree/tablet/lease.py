@@ -54,7 +54,7 @@ def metadata(tenure: Tenure) -> tuple[tuple[int, bytes], ...]:
 
 def extended(tenure: Tenure, sent_ns: int) -> Tenure:
     """Take that an entry, sent at this time, is confirmed."""
-    return replace(tenure, until_ns=max(tenure.until_ns, sent_ns + tenure.duration_ns))
+    return Tenure(tenure.duration_ns, max(tenure.until_ns, sent_ns + tenure.duration_ns))
 
 
 def may_answer(tenure: Tenure, now_ns: int) -> bool:

@@ -5,11 +5,16 @@ up, also where it can be read, for it depended on what is lost.  If a snapshot's
 generation, so is everything that rests on it.
 
 1. `assess` reads the whole log as it is, and says what would stay.  It changes nothing but the fence, if it is given one.
-2. A record of who accepted what, when and why is stored, in a channel that is never collected (`AUDIT`).
-3. What stays is restored, and the zero entry of a new generation fixes it, as after every election.  Nothing that was given up
-   counts again, should a disk come back that has it.
+2. With a fence it is looked again: when anything differs from what was agreed on, nothing is done.  What stays is restored.
+3. A record of who accepted what, when and why is stored, in a channel that is never collected (`AUDIT`).
+4. The zero entry of a new generation fixes what stays, as after every election.  Nothing that was given up counts again, should
+   a disk come back that has it.
 
-Whoever is interrupted between 2 and 3 has left a record of something that did not take place: its generation was never opened.
+Whoever is interrupted between 3 and 4 has left a record of something that did not take place: its generation was never opened.
+
+Whoever runs this sees to it that every member answers the reads but those that are given up (`Quorum.read_min`): one that is
+silent may have what is missing.  A member that is given up is not fenced.  A leader that still reaches it may acknowledge what
+it had sent before; that was given up with the rest, and the record names it.
 """
 
 from __future__ import annotations
@@ -229,24 +234,51 @@ def accept(channels: Channels, issuer: str, agreed: Assessment, record: LossReco
     if isinstance(generation, InDoubt | Overtaken):
         return NotElected(None, generation)
     fence = Fence(Generation(generation - 1), issuer)
+    for step in (
+        _raise_fences(channels, fence),
+        _compare(channels, fence, agreed),
+        _restore_kept(channels, fence, agreed),
+        _write_down(channels, generation, record),
+    ):
+        refused = yield from step
+        if refused is not None:
+            return NotElected(generation, refused)
+    return (yield from open_generation(channels, generation, Recovered(agreed.accepted)))
+
+
+def _raise_fences(channels: Channels, fence: Fence) -> Procedure[Overtaken | InDoubt | None]:
     for group in channels.groups():
         fenced = yield RaiseFence(group, channels.tablet, fence)
         if not isinstance(fenced, Fenced):
-            return NotElected(generation, fenced)
+            refused: Overtaken | InDoubt = fenced
+            return refused
+    return None
+
+
+def _compare(channels: Channels, fence: Fence, agreed: Assessment) -> Procedure[Overtaken | InDoubt | None]:
+    """Look again, now that nobody writes."""
     found = yield from assess(channels, fence)
     if not isinstance(found, Assessment):
-        return NotElected(generation, found)
-    if found != agreed:
-        return NotElected(generation, InDoubt("what can be read has changed meanwhile: look again"))
-    kept = blobs_of(channels.tablet, generation, found.accepted)
-    doubt = yield from mend(channels, fence, [blob for blob in kept if blob.generation < generation])
-    if doubt is not None:
-        return NotElected(generation, doubt)
+        return found
+    return None if found == agreed else InDoubt("what can be read has changed meanwhile: look again")
+
+
+def _restore_kept(channels: Channels, fence: Fence, agreed: Assessment) -> Procedure[Overtaken | InDoubt | None]:
+    """Store what stays as if it were new: of what was confirmed there may be one copy left."""
+    generation = Generation(fence.generation + 1)
+    kept = blobs_of(channels.tablet, generation, agreed.accepted)
+    return (yield from mend(channels, fence, [blob for blob in kept if blob.generation < generation]))
+
+
+def _write_down(
+    channels: Channels, generation: Generation, record: LossRecord
+) -> Procedure[Overtaken | InDoubt | None]:
     blob = record_id(channels, generation)
     stored = yield Put(channels.group(LOG, generation), blob, encode_record(blob, record))
-    if not isinstance(stored, Stored):
-        return NotElected(generation, stored)
-    return (yield from open_generation(channels, generation, Recovered(found.accepted)))
+    if isinstance(stored, Stored):
+        return None
+    refused: Overtaken | InDoubt = stored
+    return refused
 
 
 def record_id(channels: Channels, generation: Generation) -> BlobId:

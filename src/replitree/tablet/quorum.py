@@ -1,8 +1,8 @@
 """A blob group out of N members that each keep whole copies.
 
 *Write quorum* W: a blob is stored when W members have it.  *Cover* ``N - W + 1``: so many members have, together, every stored
-blob; a read needs the answers of as many.  A fence needs a cover as well, and a majority, so that of two candidates with one
-generation one wins.
+blob; a read needs the answers of as many, or of more where somebody wants that.  A fence needs a cover as well, and a majority,
+so that of two candidates with one generation one wins.
 
 What a read knows of a blob, given the members that have it, say no, or are unknown (silent, damaged):
 
@@ -88,11 +88,14 @@ class Quorum:
         How many there are.
     write
         How many must have a blob.
+    read_min
+        How many must answer a read, although fewer are a cover: whoever gives something up must have asked all who may have it.
     """
 
     group: GroupId
     members: int
     write: int
+    read_min: int = 0
 
     def __post_init__(self) -> None:
         assert 0 < self.write <= self.members
@@ -102,6 +105,11 @@ class Quorum:
     def cover(self) -> int:
         """How many have, together, every stored blob."""
         return self.members - self.write + 1
+
+    @property
+    def read(self) -> int:
+        """How many must answer a read."""
+        return max(self.cover, self.read_min)
 
     @property
     def fence(self) -> int:
@@ -295,7 +303,7 @@ def _agreed(replies: Replies) -> dict[BlobId, bytes]:
 def _unfit(quorum: Quorum, replies: Replies) -> Overtaken | InDoubt | None:
     """Return why a read proves nothing, if so."""
     answered = sum(isinstance(reply, Contents) for reply in replies)
-    too_few = InDoubt(_complaint(replies, answered, quorum.cover)) if answered < quorum.cover else None
+    too_few = InDoubt(_complaint(replies, answered, quorum.read)) if answered < quorum.read else None
     return _overtaken(replies) or too_few
 
 

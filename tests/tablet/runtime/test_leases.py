@@ -71,6 +71,9 @@ def test_successor_waits_for_twice_the_lease() -> None:
     wait_for(lambda: (fence := group.members[0].held.fence(TABLET)) is not None and fence.generation == 1)
     assert first.read() == ("a",)
     assert not opened
+    looks = clock.looks
+    wait_for(lambda: clock.looks >= looks + 2)  # it knows when its fence held, and waits since
+    assert not opened
     clock.advance(20.0)
     thread.join(30)
     assert opened

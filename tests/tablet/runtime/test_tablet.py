@@ -14,7 +14,8 @@ from replitree.tablet.effects import Stored
 from replitree.tablet.ids import NOTHING, STEP_MAX, Generation, Step
 from replitree.tablet.member import with_blobs
 from replitree.tablet.pace import Limits
-from replitree.tablet.runtime.commits import COMMAND_BYTES_MAX, Answer, Commits
+from replitree.tablet.runtime.answers import Answer
+from replitree.tablet.runtime.commits import COMMAND_BYTES_MAX, Commits
 from tests.tablet.building import TABLET, entry_id
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET, Group

@@ -38,8 +38,25 @@ PINNED = {
     "store_collected": (7134, 23806, 27),
     "store_reads": (1628, 4148, 26),
     "store_complete": (170149, 869236, 35),
+    "three_faults_both": (10179502, 80100622, 37),
     "three_faults_pair": (1177752, 7533012, 33),
     "three_faults": (39447, 200004, 28),
+    "damaged_confirmed": (618, 1912, 30),
+    "loss": (370, 945, 39),
+    "loss_thin": (386, 977, 40),
+    "loss_candidate": (7933, 27693, 41),
+    "loss_serving": (10146, 36387, 39),
+    "loss_away": (13136, 44470, 36),
+    "loss_away_serving": (1451, 3659, 24),
+    "loss_twice": (11723, 42320, 45),
+    "loss_again": (10727, 39816, 50),
+    "loss_rot": (53449, 216777, 39),
+    "loss_faults": (35555, 182865, 38),
+    "loss_serving_candidate": (284112, 1294103, 41),
+    "loss_complete": (121450, 504637, 32),
+    "loss_away_candidate": (509200, 2101206, 47),
+    "loss_twice_away": (110443, 365110, 48),
+    "store_loss": (3574, 7696, 36),
 }
 
 STEPS = {
@@ -77,6 +94,17 @@ STEPS = {
     "fence-not-looked-at": 16,
     "silence-is-success": 22,
     "condition-ignored": 6,
+    "loss-not-compared": 21,
+    "less-stays-than-agreed": 21,
+    "damage-spoils-other-copies": 26,
+    "loss-not-recorded": 19,
+    "loss-record-not-awaited": 33,
+    "loss-recorded-last": 31,
+    "loss-accepted-by-a-candidate": 15,
+    "silence-is-loss": 22,
+    "loss-not-mended": 1,
+    "lost-entry-comes-back": 1,
+    "loss-without-fence": 18,
 }
 """How long the shortest way to each mutant's breach is."""
 
@@ -93,6 +121,10 @@ FAST = (
     "store_any_order",
     "store_same_generation",
     "store_reads",
+    "damaged_confirmed",
+    "loss",
+    "loss_away_serving",
+    "store_loss",
 )
 """Models that are quick enough for `make check`."""
 
@@ -117,5 +149,13 @@ QUICK = (
     "collections-in-any-order",
     "window-without-end",
     "condition-ignored",
+    "loss-not-compared",
+    "less-stays-than-agreed",
+    "damage-spoils-other-copies",
+    "loss-not-recorded",
+    "loss-accepted-by-a-candidate",
+    "loss-not-mended",
+    "lost-entry-comes-back",
+    "loss-without-fence",
 )
 """Mutants that are caught as quickly."""

@@ -10,12 +10,13 @@ from replitree.tablet.commit import Ledger
 from replitree.verify.tablets import space as module
 from replitree.verify.tablets.forgetting import is_dead
 from replitree.verify.tablets.models import MODELS
-from replitree.verify.tablets.space import LEADING, Space, World
+from replitree.verify.tablets.space import Space
+from replitree.verify.tablets.state import LEADING, World
 
 Canonical = Callable[[Space, World], World]
 
-SYMMETRIC = ("same_generation_of_two", "failing", "window")
-FORGETFUL = ("same_generation", "any_order", "store_references")
+SYMMETRIC = ("same_generation_of_two", "failing", "window", "loss_thin")
+FORGETFUL = ("same_generation", "any_order", "store_references", "loss")
 """Models without absences: a member comes back for a message that could be forgotten, too, and nobody notices."""
 
 

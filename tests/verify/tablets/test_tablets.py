@@ -17,7 +17,7 @@ AT_NIGHT = ("free_entries", "mask-left-out", "mask-from-the-other-end")
 def marked(name: str, *, is_fast: bool, is_nightly: bool) -> object:
     """Leave what takes longer than the fast gate may to where there is time."""
     if is_nightly or name in AT_NIGHT:
-        return pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])
+        return pytest.param(name, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])
     return name if is_fast else pytest.param(name, marks=pytest.mark.slow)
 
 

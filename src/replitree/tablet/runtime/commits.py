@@ -1,7 +1,8 @@
 """The commits of a running leader: what waits, what is on its way, what is committed, and the state that it makes.
 
-Commands that wait are sent as one entry (`pace`), several entries at once.  When an entry is committed its commands are
-applied, in the order of the log, and whoever gave them hears the answers.  The first entry that may not be stored ends it all:
+Commands that wait are sent as one entry (`pace`), several entries at once; those that were given together stay together.  When
+an entry is committed its commands are applied, in the order of the log, and whoever gave them hears the answers.  The first
+entry that may not be stored ends it all:
 
 * commands that were not sent: `NotLeader`, for certainly nothing was done
 * commands of this entry and of later ones: `CommandUnknown`; earlier ones may still be committed
@@ -14,12 +15,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
-
-from typing_extensions import override
+from typing import Generic, TypeVar
 
 from replitree.errors import BadInput, CommandUnknown, NotLeader, ReplitreeError, Unavailable
 from replitree.tablet import commit, lease, pace
@@ -29,62 +27,16 @@ from replitree.tablet.effects import InDoubt, Overtaken, Stored
 from replitree.tablet.ids import LOG, STEP_MAX, BlobId, GenStep, Step
 from replitree.tablet.lease import Tenure
 from replitree.tablet.machine import Machine
+from replitree.tablet.runtime.answers import Answer, Answers, Telling, Waiting, tell
 from replitree.tablet.runtime.settings import Settings
 
 State = TypeVar("State")
 
 COMMAND_BYTES_MAX = 16 << 20
+"""Of a command, and of all that go together."""
 
-NOTHING = None
-"""In the place of a command: an entry is to be sent, though it says nothing."""
-
-Telling: TypeAlias = "tuple[Future[bytes], bytes | ReplitreeError]"
-"""Who waits, and what to say: without the lock."""
-
-
-class Answer(Future[bytes]):
-    """What a command's client waits for.  It can't be cancelled: the command may be on its way.
-
-    Answers that come together share a condition: objects that live long, and are many, cost more than a needless wake.  So
-    who waits may be woken for another one's answer, and waits on.
-
-    Parameters
-    ----------
-    turn
-        The condition.
-    """
-
-    def __init__(self, turn: threading.Condition) -> None:
-        super().__init__()
-        self._condition = turn
-
-    @override
-    def result(self, timeout: float | None = None) -> bytes:
-        """Return the answer, or raise the error, as soon as there is one; `TimeoutError` after so many seconds."""
-        if not self.done():
-            with self._condition:
-                self._condition.wait_for(self.done, timeout)
-        return super().result(0)
-
-    @override
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error as soon as it is known, None when there is an answer; `TimeoutError` after so many seconds."""
-        if not self.done():
-            with self._condition:
-                self._condition.wait_for(self.done, timeout)
-        return super().exception(0)
-
-    @override
-    def cancel(self) -> bool:
-        """Do nothing."""
-        return False
-
-
-class Waiting(NamedTuple):
-    """A command, and who waits for its answer."""
-
-    command: bytes | None
-    future: Future[bytes]
+TOGETHER_MAX = 65_536
+"""So many commands may go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +107,7 @@ class Commits(Generic[State]):
         self._pace = pace.Pace()
         self._queue: deque[Waiting] = deque()
         self._turn = threading.Condition()
-        self._queue_bytes = 0
+        self._queue_commands = self._queue_bytes = 0
         self._flights: dict[Step, Flight] = {}
         self._sent_ns: dict[Step, int] = {}
         self._last_command = Step(0)
@@ -164,8 +116,8 @@ class Commits(Generic[State]):
 
     # --- taking commands ------------------------------------------------------------------------------------------------
 
-    def submit(self, command: bytes | None) -> Future[bytes]:
-        """Let a command wait to be sent; `NOTHING` sends an entry without one.
+    def submit(self, command: bytes) -> Answer:
+        """Let a command wait to be sent.
 
         Raises
         ------
@@ -177,36 +129,57 @@ class Commits(Generic[State]):
             It is too large.
         """
         with self.changed:
-            future = self._queued(command)
-            self._wake(len(command or b""))
-        return future
+            answer = Answer(self._turn)
+            self._wake(self._queued((command,), len(command), answer))
+        return answer
 
-    def submit_or_fly(self, command: bytes) -> tuple[Future[bytes], Flight | None]:
+    def submit_together(self, commands: Sequence[bytes]) -> Answers:
+        """Let commands wait to be sent in one entry: all are committed, or none; none at all: what comes before is.
+
+        Raises
+        ------
+        NotLeader, Unavailable, BadInput
+            As of `submit`.
+        """
+        if len(commands) > TOGETHER_MAX:
+            raise BadInput(f"{len(commands):,} commands together; {TOGETHER_MAX:,} are allowed")
+        given, size = tuple(commands), sum(map(len, commands))
+        with self.changed:
+            answers = Answers(self._turn)
+            self._wake(self._queued(given, size, answers))
+        return answers
+
+    def submit_or_fly(self, command: bytes) -> tuple[Answer, Flight | None]:
         """Like `submit`; where nothing is on its way or waits, the caller gets the entry, stores it, and says how it landed."""
         with self.changed:
-            future = self._queued(command)
+            answer = Answer(self._turn)
+            waiting = self._queued((command,), len(command), answer)
             if len(self._queue) == 1 and not self._pace.flying:
-                return future, self._send(self._settings.clock())
-            self._wake(len(command))
-        return future, None
+                return answer, self._send(self._settings.clock())
+            self._wake(waiting)
+        return answer, None
 
-    def _queued(self, command: bytes | None) -> Future[bytes]:
-        size, limits = len(command or b""), self._settings.limits
-        if size > COMMAND_BYTES_MAX:
-            raise BadInput(f"a command of {size:,} bytes; {COMMAND_BYTES_MAX:,} are allowed")
-        self.check_leading()
-        if len(self._queue) >= limits.waiting_commands or self._queue_bytes >= limits.waiting_bytes:
-            raise Unavailable(f"{len(self._queue):,} commands wait already; try again later")
-        future = Answer(self._turn)
-        self._queue.append(Waiting(command, future))
-        self._queue_bytes += size
-        return future
-
-    def _wake(self, size: int) -> None:
-        """Let somebody look after what waits, after a command of this size, unless somebody does already."""
+    def _queued(self, commands: Sequence[bytes], size: int, answer: Answer | Answers) -> Waiting:
         limits = self._settings.limits
-        is_full = self._queue_bytes >= limits.batch_bytes > self._queue_bytes - size
-        if is_full or len(self._queue) in (1, limits.batch_commands):
+        if size > COMMAND_BYTES_MAX:
+            raise BadInput(
+                f"a command of {size:,} bytes; {COMMAND_BYTES_MAX:,} are allowed, also for all that go together"
+            )
+        self.check_leading()
+        if self._queue_commands >= limits.waiting_commands or self._queue_bytes >= limits.waiting_bytes:
+            raise Unavailable(f"{self._queue_commands:,} commands wait already; try again later")
+        waiting = Waiting(commands, size, answer)
+        self._queue.append(waiting)
+        self._queue_commands += waiting.weight
+        self._queue_bytes += size
+        return waiting
+
+    def _wake(self, last: Waiting) -> None:
+        """Let somebody look after what waits, of which this is the last, unless somebody does already."""
+        limits = self._settings.limits
+        is_large = self._queue_bytes >= limits.batch_bytes > self._queue_bytes - last.bytes
+        is_many = self._queue_commands >= limits.batch_commands > self._queue_commands - last.weight
+        if is_large or is_many or len(self._queue) == 1:
             self._sends.notify()
 
     def check_leading(self) -> None:
@@ -229,22 +202,26 @@ class Commits(Generic[State]):
         with self.changed:
             while self.ended is None and not (self._is_closing and not self._queue):
                 now = self._settings.clock()
-                patience = pace.patience_ns(self._pace, self._settings.limits, len(self._queue), self._queue_bytes, now)
+                patience = pace.patience_ns(
+                    self._pace, self._settings.limits, self._queue_commands, self._queue_bytes, now
+                )
                 if patience == 0:
                     return self._send(now)
                 self._sends.wait(None if patience is None else patience / 1e9)
             return None
 
     def _send(self, now: int) -> Flight:
-        limits, batch, size = self._settings.limits, list[Waiting](), 0
-        while self._queue and len(batch) < limits.batch_commands and size < limits.batch_bytes:
-            batch.append(self._queue.popleft())
-            size += len(batch[-1].command or b"")
+        limits, batch, commands, size = self._settings.limits, list[Waiting](), list[bytes](), 0
+        while self._queue and len(commands) < limits.batch_commands and size < limits.batch_bytes:
+            waiting = self._queue.popleft()
+            batch.append(waiting)
+            commands += waiting.commands
+            size += waiting.bytes
+            self._queue_commands -= waiting.weight
         self._queue_bytes -= size
         self._turn = threading.Condition()
         if self._queue:
             self._sends.notify()
-        commands = [each.command for each in batch if each.command is not None]
         before = (self._last_command, self.ledger.last)
         draft = Draft(
             encode_commands(commands) if commands else b"",
@@ -277,19 +254,19 @@ class Commits(Generic[State]):
         """Take what became of an entry."""
         with self.changed:
             self._pace = pace.landed(self._pace, self._settings.clock() - flight.sent_ns)
-            tell = self._taken(flight.blobs[0][0], outcome)
-        _tell(tell)
+            told = self._taken(flight.blobs[0][0], outcome)
+        tell(told)
 
     def taken(self, blob: BlobId, outcome: Stored | Overtaken | InDoubt) -> None:
         """Take what became of a blob of a snapshot."""
         with self.changed:
-            tell = self._taken(blob, outcome)
-        _tell(tell)
+            told = self._taken(blob, outcome)
+        tell(told)
 
     def _taken(self, blob: BlobId, outcome: Stored | Overtaken | InDoubt) -> list[Telling]:
-        tell = self._stored(blob) if isinstance(outcome, Stored) else self._failed(blob.step, outcome)
+        told = self._stored(blob) if isinstance(outcome, Stored) else self._failed(blob.step, outcome)
         self.changed.notify_all()
-        return tell
+        return told
 
     def _stored(self, blob: BlobId) -> list[Telling]:
         before = self.ledger
@@ -299,53 +276,56 @@ class Commits(Generic[State]):
             self.durable_snapshot = max(self.durable_snapshot, *named)
         for number in range(before.confirmed + 1, self.ledger.confirmed + 1):
             self.tenure = lease.extended(self.tenure, self._sent_ns.pop(Step(number)))
-        tell = [self._apply(waiting) for step in steps for waiting in self._flights.pop(step).waiting]
-        return [*tell, *self._end(self.ended)] if self.ended is not None else tell
+        told = [self._apply(waiting) for step in steps for waiting in self._flights.pop(step).waiting]
+        return [*told, *self._end(self.ended)] if self.ended is not None else told
 
     def _apply(self, waiting: Waiting) -> Telling:
-        if waiting.command is None:
-            return waiting.future, b""
+        answers = list[bytes]()
         if not self._is_broken:
+            state, apply = self.state, self._machine.apply
             try:
-                self.state, answer = self._machine.apply(self.state, waiting.command)
+                for command in waiting.commands:
+                    state, answer = apply(state, command)
+                    answers.append(answer)
             except Exception as error:  # noqa: BLE001 - whoever waits must hear; there is no state to go on with
-                self._is_broken = True
-                self.ended = ReplitreeError(f"the state machine failed at command {self.commands}: {error!r}; mend it")
-            else:
-                self.commands += 1
-                return waiting.future, answer
+                self._is_broken, failed = True, self.commands + len(answers)
+                self.ended = ReplitreeError(f"the state machine failed at command {failed}: {error!r}; mend it")
+            self.state = state
+            self.commands += len(answers)
+        if len(answers) == len(waiting.commands):
+            return waiting.future, answers
         return waiting.future, CommandUnknown(f"the command is in the log, and {self.ended}")
 
     def _failed(self, step: Step, outcome: Stored | Overtaken | InDoubt) -> list[Telling]:
         self.ledger = commit.failed(self.ledger, step)
-        tell = self._end(end_of(outcome))
+        told = self._end(end_of(outcome))
         assert self.ledger.failed_at is not None
         for number in [each for each in self._flights if each >= self.ledger.failed_at]:
             for waiting in self._flights.pop(number).waiting:
                 error = CommandUnknown(
                     f"the command may have been carried out: {self.ended}; read before you repeat it"
                 )
-                tell.append((waiting.future, error))
-        return tell
+                told.append((waiting.future, error))
+        return told
 
     def failed(self, step: Step, outcome: Overtaken | InDoubt) -> None:
         """Take that something of a step may not be stored."""
         with self.changed:
-            tell = self._failed(step, outcome)
+            told = self._failed(step, outcome)
             self.changed.notify_all()
-        _tell(tell)
+        tell(told)
 
     def end(self, reason: ReplitreeError) -> None:
         """Send nothing more; what is on its way may still be committed."""
         with self.changed:
-            tell = self._end(reason)
+            told = self._end(reason)
             self.changed.notify_all()
-        _tell(tell)
+        tell(told)
 
     def _end(self, reason: ReplitreeError) -> list[Telling]:
         self.ended = self.ended or reason
         self.tenure = lease.released(self.tenure)
-        queue, self._queue, self._queue_bytes = self._queue, deque(), 0
+        queue, self._queue, self._queue_commands, self._queue_bytes = self._queue, deque(), 0, 0
         error = NotLeader(f"certainly not done: {self.ended}", _generation(self.ended))
         self._sends.notify_all()
         return [(waiting.future, error) for waiting in queue]
@@ -357,7 +337,7 @@ class Commits(Generic[State]):
         with self.changed:
             self.check_leading()
             flying = (waiting for step in sorted(self._flights) for waiting in self._flights[step].waiting)
-            self._since = [waiting.command for waiting in flying if waiting.command is not None]
+            self._since = [command for waiting in flying for command in waiting.commands]
             return self.state, self.commands, self.ledger
 
     def send_snapshot(self, draft: Callable[[Ledger, list[bytes]], Draft]) -> tuple[Flight, Draft]:
@@ -390,7 +370,8 @@ class Commits(Generic[State]):
         with self.changed:
             if self.tenure.duration_ns and self.ended is None and not self._is_closing:
                 self.tenure = lease.released(self.tenure)
-                self._queue.append(Waiting(NOTHING, Answer(self._turn)))
+                self._queue.append(Waiting((), 0, Answer(self._turn)))
+                self._queue_commands += 1
             self._is_closing = True
             self._sends.notify_all()
 
@@ -405,11 +386,3 @@ def end_of(outcome: Stored | Overtaken | InDoubt) -> ReplitreeError:
 
 def _generation(error: ReplitreeError) -> int | None:
     return error.generation if isinstance(error, NotLeader) else None
-
-
-def _tell(tell: list[Telling]) -> None:
-    for future, answer in tell:
-        if isinstance(answer, bytes):
-            future.set_result(answer)
-        else:
-            future.set_exception(answer)

@@ -81,13 +81,15 @@ class Undisturbed:
         return tuple(replies)
 
 
+def enough_of(model: Model) -> list[tuple[int, ...]]:
+    """Return every choice of members that is enough to store something."""
+    sizes = range(model.quorum.write, model.members + 1)
+    return [present for size in sizes for present in combinations(range(model.members), size)]
+
+
 def broken_aftermath(model: Model, held: tuple[Holdings, ...]) -> str | None:
     """Return what a successor would run into, or None."""
-    enough = [
-        present
-        for size in range(model.quorum.write, model.members + 1)
-        for present in combinations(range(model.members), size)
-    ]
+    enough = enough_of(model)
     for present in enough:
         broken = _broken_election(model, held, present) or _broken_repetition(model, held, present, enough)
         if broken is not None:

@@ -27,7 +27,7 @@ def draw_model(seed: int) -> Model:
         crashes=draw.randint(0, 2),
         lost=draw.randint(0, 2),
         away=draw.randint(0, 2),
-        rots=not on_store and not is_pair and draw.random() < 0.15,
+        rots=int(not on_store and not is_pair and draw.random() < 0.15),
         members=1 if on_store else 2 if is_pair else 3,
         write=1 if on_store else 2,
         ahead=ahead,

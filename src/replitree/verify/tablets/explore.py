@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from replitree.tablet import commit
 from replitree.verify.tablets.invariants import Checker
 from replitree.verify.tablets.model import Model
-from replitree.verify.tablets.space import Found, Space, World
+from replitree.verify.tablets.space import Space
+from replitree.verify.tablets.state import Found, World
 
 STATES_MAX = 20_000_000
 """Where an exploration gives up."""

@@ -8,12 +8,14 @@ from itertools import pairwise
 from replitree.tablet.effects import InDoubt
 from replitree.tablet.election import Elected, NotElected
 from replitree.tablet.entries import MASK_BITS, LogEntry, ZeroEntry, decode
-from replitree.tablet.ids import LOG, NOTHING, BlobId, GenStep, Step, log_entry
+from replitree.tablet.ids import LOG, NOTHING, BlobId, Generation, GenStep, Step, log_entry
 from replitree.tablet.member import Holdings
 from replitree.tablet.recovery import MissingEntries, own_references
 from replitree.verify.tablets.aftermath import broken_aftermath
+from replitree.verify.tablets.invariants_losses import broken_acceptance, broken_loss, given_up, is_wrongly_missed
 from replitree.verify.tablets.model import TABLET
-from replitree.verify.tablets.space import LEADING, Move, Position, Space, World
+from replitree.verify.tablets.space import Space
+from replitree.verify.tablets.state import LEADING, Move, Position, World
 
 Places = tuple[tuple[int, int], ...]
 
@@ -35,9 +37,13 @@ class Checker:
         if move.read is not None and not set(move.read[0]) <= set(move.read[1]):
             return f"I14: clients had heard {move.read[0]} before this read began, and it shows {move.read[1]}"
         if isinstance(move.election, Elected):
-            return self._broken_election(world, held, move.election) or self._broken_log(world, held)
+            return (
+                self._broken_loss(world, held, move)
+                or self._broken_election(world, held, move.election)
+                or self._broken_log(world, held)
+            )
         if isinstance(move.election, NotElected):
-            return None if self._space.model.rots else _broken_refusal(move.election)
+            return self._broken_refusal(held, move.election)
         if move.committed:
             return self._broken_commit(world, held, move.committed)
         return self._broken_log(world, held)
@@ -60,17 +66,49 @@ class Checker:
             return f"I6: generation {generation} leads before its zero entry is stored"
         if flaw_of_mask(result.zero):
             return f"I10: the zero entry of generation {generation} has {flaw_of_mask(result.zero)}"
-        base = base_of(result)
-        lost = [place for place in world.acked if place[0] < generation and place >= base and place not in own]
-        if lost:
-            return f"I3: {lost[0]} was acknowledged, and generation {generation} does not have it"
-        return _broken_past(world, generation, own, base) or _broken_closure(held, result, write)
+        lost = lost_by(world, result)
+        if lost and not set(lost) <= given_up(held, 0, generation, write):
+            number = "L2" if self._space.model.has_operators else "I3"
+            return f"{number}: {lost[0]} was acknowledged, and generation {generation} does not have it"
+        return self._broken_past(world, held, result, own) or _broken_closure(held, result, write)
+
+    def _broken_loss(self, world: World, held: tuple[Holdings, ...], move: Move) -> str | None:
+        if move.loss is None:
+            return None
+        assert isinstance(move.election, Elected)
+        asked = tuple(self._space.holdings[number] for number in move.loss.asked)
+        lost = lost_by(world, move.election)
+        return broken_loss(move.election, move.loss.agreed, lost, held, asked, self._space.model.write)
+
+    def _broken_past(self, world: World, held: tuple[Holdings, ...], result: Elected, own: Places) -> str | None:
+        """I4: what a leader accepted stays accepted, unless it was given up, and what it declined stays declined."""
+        generation, base, write = int(result.generation), base_of(result), self._space.model.write
+        for other, places in world.elected:
+            older, newer = sorted(((other, places), (generation, own)))
+            since = max(base, min(newer[1], default=(0, 0)) if base != (0, 0) else (0, 0))
+            before = [place for place in older[1] if place >= since]
+            now = [place for place in newer[1] if place[0] < older[0] and place >= since]
+            if other == generation or before == now:
+                continue
+            if not set(now) < set(before) or set(before) - set(now) - given_up(held, older[0], newer[0], write):
+                return f"I4: generation {older[0]} had {before} before it, generation {newer[0]} has {now}"
+        return None
+
+    def _broken_refusal(self, held: tuple[Holdings, ...], result: NotElected) -> str | None:
+        """I15: what is missing was deleted too early, or forgotten, if it can be read on enough members."""
+        model, reason = self._space.model, result.reason
+        if not isinstance(reason, MissingEntries) or result.generation is None:
+            return None if model.has_damage else _broken_answer(reason)
+        if not model.has_damage or is_wrongly_missed(held, reason.places, int(result.generation), model.write):
+            return f"I15: generation {result.generation} misses {reason.places}"
+        return None
 
     def _broken_commit(self, world: World, held: tuple[Holdings, ...], committed: Places) -> str | None:
         for generation, step in committed:
             for other, places in world.elected:
                 covered = min(places, default=(0, 0))
-                if other > generation and (generation, step) not in places and (generation, step) >= covered:
+                is_declined = other > generation and (generation, step) not in places and (generation, step) >= covered
+                if is_declined and (generation, step) not in given_up(held, generation, other, self._space.model.write):
                     return f"I2: {(generation, step)} was acknowledged after generation {other} had declined it"
             broken = self._broken_step(held, generation, step)
             if broken is not None:
@@ -79,8 +117,10 @@ class Checker:
 
     def _broken_step(self, held: tuple[Holdings, ...], generation: int, step: int) -> str | None:
         entries = entries_of(held)
-        place = GenStep(*(next(each for each in entries if each == (generation, step))))
-        entry = entries[place]
+        place = GenStep(Generation(generation), Step(step))
+        entry = entries.get(place)
+        if entry is None:  # damaged on all members since it was stored
+            return None
         blobs = (log_entry(TABLET, *place), *own_references(TABLET, entry))
         if any(copies(held, blob) < self._space.model.write for blob in blobs):
             return f"I6: {place} was acknowledged before all of it was stored"
@@ -94,8 +134,9 @@ class Checker:
         """Look at what the members hold, once for each value."""
         if world.held not in self._stored:
             model = self._space.model
+            after = broken_acceptance if model.has_operators else broken_aftermath
             self._stored[world.held] = broken_log(held, model.write) or (
-                broken_aftermath(model, held) if model.aftermath else None
+                after(model, held) if model.aftermath else None
             )
         return self._stored[world.held]
 
@@ -146,18 +187,10 @@ def base_of(result: Elected) -> tuple[int, int]:
     return (place.generation, place.step)
 
 
-def _broken_past(world: World, generation: int, own: Places, base: tuple[int, int]) -> str | None:
-    """I4: what a leader accepted stays accepted, and what it declined stays declined."""
-    for other, places in world.elected:
-        older, newer = (
-            ((other, places), (generation, own)) if other < generation else ((generation, own), (other, places))
-        )
-        since = max(base, min(newer[1], default=(0, 0)) if base != (0, 0) else (0, 0))
-        before = [place for place in older[1] if place >= since]
-        now = [place for place in newer[1] if place[0] < older[0] and place >= since]
-        if other != generation and before != now:
-            return f"I4: generation {older[0]} had {before} before it, generation {newer[0]} has {now}"
-    return None
+def lost_by(world: World, result: Elected) -> Places:
+    """Return what was acknowledged before a leader's generation, and is neither in what it accepted nor before its snapshot."""
+    own, base = {place for place, _ in result.recovered.accepted}, base_of(result)
+    return tuple(place for place in world.acked if place[0] < result.generation and place >= base and place not in own)
 
 
 def _broken_closure(held: tuple[Holdings, ...], result: Elected, write: int) -> str | None:
@@ -175,13 +208,8 @@ def _broken_closure(held: tuple[Holdings, ...], result: Elected, write: int) -> 
     return None
 
 
-def _broken_refusal(result: NotElected) -> str | None:
-    """I15: nothing here damages disks, so whatever is missing was deleted too early, or forgotten."""
-    if isinstance(result.reason, MissingEntries):
-        return f"I15: generation {result.generation} misses {result.reason.places}"
-    if isinstance(result.reason, InDoubt) and "differ" in result.reason.reason:
-        return f"I11: {result.reason.reason}"
-    return None
+def _broken_answer(reason: object) -> str | None:
+    return f"I11: {reason.reason}" if isinstance(reason, InDoubt) and "differ" in reason.reason else None
 
 
 # --- what is stored -------------------------------------------------------------------------------------------------------

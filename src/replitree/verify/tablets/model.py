@@ -35,12 +35,17 @@ class Kind(Enum):
 class Seat:
     """A candidate: the generation that it stands for, and what it commits when it leads.
 
-    `after`: it commits nothing before this generation has a leader; 0: at once.
+    `after`: it commits nothing before this generation has a leader; 0: at once.  `is_operator`: nobody that leads, but an
+    operator that looks what can't be read, and may accept the loss; it chooses a generation by itself.
     """
 
     generation: int
     commits: tuple[Kind, ...] = ()
     after: int = 0
+    is_operator: bool = False
+
+
+OPERATOR = Seat(0, is_operator=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,9 @@ class Model:
     crashes, lost, away
         How many processes die, answers are lost, and members go away; these return at any moment, or never.
     rots
-        Whether one entry of one member becomes unreadable.
+        How many copies of entries become unreadable.
+    spoiled
+        (member, step) of copies of the first leader's entries that are unreadable from the beginning.
     members, write
         How many members the group has; the write quorum.
     ahead, in_turn
@@ -74,7 +81,8 @@ class Model:
     steps_max
         How many entries may be on their way.
     aftermath
-        Whether at every state a successor is tried out that nothing disturbs (`aftermath`).
+        Whether at every state a successor is tried out that nothing disturbs (`aftermath`); where a loss may be accepted, an
+        operator, and then a successor (`invariants_losses`).
     """
 
     name: str
@@ -83,7 +91,8 @@ class Model:
     crashes: int = 0
     lost: int = 0
     away: int = 0
-    rots: bool = False
+    rots: int = 0
+    spoiled: tuple[tuple[int, int], ...] = ()
     members: int = 3
     write: int = 2
     ahead: bool = True
@@ -95,6 +104,16 @@ class Model:
     on_store: bool = False
     steps_max: int = STEPS_MAX
     aftermath: bool = False
+
+    @property
+    def has_operators(self) -> bool:
+        """Whether a loss may be accepted."""
+        return any(seat.is_operator for seat in self.seats)
+
+    @property
+    def has_damage(self) -> bool:
+        """Whether copies are, or become, unreadable."""
+        return bool(self.rots or self.spoiled)
 
     @property
     def quorum(self) -> Quorum:

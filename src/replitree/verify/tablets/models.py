@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replitree.verify.tablets.model import Kind, Model, Seat
+from replitree.verify.tablets.models_losses import LOSS_MODELS
 from replitree.verify.tablets.models_store import STORE_MODELS
 
 P, R, F, S, T = Kind.PLAIN, Kind.REFERENCE, Kind.FREE, Kind.SNAPSHOT, Kind.TOTAL
@@ -122,8 +123,17 @@ _MODELS = (
         "an entry becomes unreadable on one member",
         (Seat(1, (P,)), Seat(2)),
         away=1,
-        rots=True,
+        rots=1,
         probes=("accepted", "not elected", "rot"),
+    ),
+    Model(
+        "damaged_confirmed",
+        "one copy of an entry that counts becomes unreadable, and the others are read",
+        (Seat(1, (P, P)), Seat(2), Seat(3)),
+        in_turn=True,
+        prelude=2,
+        rots=1,
+        probes=("accepted", "rot"),
     ),
     Model(
         "reads",
@@ -201,6 +211,16 @@ _MODELS = (
         nightly=True,
     ),
     Model(
+        "three_faults_both",
+        "the same, and both candidates have two commits: ten million states",
+        (Seat(1, (P, P)), Seat(2, (P, P))),
+        crashes=1,
+        lost=1,
+        away=1,
+        probes=("accepted", "declined", "deposed", "late arrival", "away"),
+        nightly=True,
+    ),
+    Model(
         "complete_crash",
         "three copies, two candidates with two commits each, and a crash",
         (Seat(1, (P, P)), Seat(2, (P, P))),
@@ -218,4 +238,4 @@ _MODELS = (
     ),
 )
 
-MODELS = {model.name: model for model in (*_MODELS, *STORE_MODELS)}
+MODELS = {model.name: model for model in (*_MODELS, *STORE_MODELS, *LOSS_MODELS)}

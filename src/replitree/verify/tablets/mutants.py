@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from replitree.tablet import commit, election, member, quorum, recovery, zero
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import Fence, InDoubt, Procedure, Put
@@ -19,6 +21,7 @@ from replitree.tablet.member import Look, Scan
 from replitree.tablet.zero import Verdict
 from replitree.verify.tablets.mutant import Mutant, mutated
 from replitree.verify.tablets.mutants_late import LATE_MUTANTS
+from replitree.verify.tablets.mutants_losses import LOSS_MUTANTS
 from replitree.verify.tablets.mutants_store import STORE_MUTANTS
 
 # --- blob groups ----------------------------------------------------------------------------------------------------------
@@ -107,31 +110,35 @@ _form, _confirm = commit.form, commit._confirm  # noqa: SLF001 - as above
 
 def _dependencies_not_awaited(ledger: commit.Ledger) -> tuple[commit.Ledger, tuple[Step, ...]]:
     done = tuple(each.step for each in ledger.pending if not each.missing and not each.is_committed)
-    pending = tuple(replace(each, is_committed=each.is_committed or each.step in done) for each in ledger.pending)
-    return replace(ledger, pending=pending), done
+    pending = tuple(
+        structs.replace(each, is_committed=each.is_committed or each.step in done) for each in ledger.pending
+    )
+    return structs.replace(ledger, pending=pending), done
 
 
 def _references_not_awaited(ledger: commit.Ledger, draft: commit.Draft) -> Any:
     ledger, blobs = _form(ledger, draft)
-    last = replace(ledger.pending[-1], missing=frozenset(blob for blob, _ in blobs if blob.channel == LOG))
-    return replace(ledger, pending=(*ledger.pending[:-1], last)), blobs
+    last = structs.replace(ledger.pending[-1], missing=frozenset(blob for blob, _ in blobs if blob.channel == LOG))
+    return structs.replace(ledger, pending=(*ledger.pending[:-1], last)), blobs
 
 
 def _confirmed_over_holes(ledger: commit.Ledger) -> commit.Ledger:
     steps = [each.step for each in ledger.pending if each.is_committed]
     left = tuple(each for each in ledger.pending if not each.is_committed)
-    return replace(ledger, pending=left, confirmed=max([ledger.confirmed, *steps]))
+    return structs.replace(ledger, pending=left, confirmed=max([ledger.confirmed, *steps]))
 
 
 def _barrier_at_the_snapshot(ledger: commit.Ledger) -> commit.Ledger:
     after = _confirm(ledger)
     if after.barrier is None:
         return after
-    return replace(after, barrier=GenStep(after.snapshot.generation, Step(after.snapshot.step - 1)))
+    return structs.replace(after, barrier=GenStep(after.snapshot.generation, Step(after.snapshot.step - 1)))
 
 
 def _step_used_again(ledger: commit.Ledger, step: Step) -> commit.Ledger:
-    return replace(ledger, last=Step(step - 1), pending=tuple(each for each in ledger.pending if each.step < step))
+    return structs.replace(
+        ledger, last=Step(step - 1), pending=tuple(each for each in ledger.pending if each.step < step)
+    )
 
 
 def _property(value: Callable[[quorum.Quorum], int]) -> property:
@@ -175,6 +182,6 @@ _MUTANTS = (
     Mutant("step-used-again", "failing", "I11", ((commit, "failed", _step_used_again),)),
 )
 
-MUTANTS = {mutant.name: mutant for mutant in (*_MUTANTS, *LATE_MUTANTS, *STORE_MUTANTS)}
+MUTANTS = {mutant.name: mutant for mutant in (*_MUTANTS, *LATE_MUTANTS, *STORE_MUTANTS, *LOSS_MUTANTS)}
 
 __all__ = ["MUTANTS", "Mutant", "mutated"]

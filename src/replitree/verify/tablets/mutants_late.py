@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from replitree.tablet import commit, election, entries, member, probing, quorum, zero
 from replitree.tablet.channels import Channels
 from replitree.tablet.commit import Ledger
@@ -38,14 +40,14 @@ def _fence_ends_with_the_zero_entry(
 def _snapshot_named_at_once(ledger: Ledger, draft: commit.Draft) -> Any:
     ledger, blobs = _form(ledger, draft)
     if draft.is_snapshot:
-        ledger = replace(ledger, snapshot=GenStep(ledger.generation, ledger.last))
+        ledger = structs.replace(ledger, snapshot=GenStep(ledger.generation, ledger.last))
     return ledger, blobs
 
 
 def _snapshot_named_when_idle(ledger: Ledger, draft: commit.Draft) -> Any:
     """Name the snapshot only when nothing is on its way."""
-    formed, blobs = _form(replace(ledger, snapshot=NOTHING) if ledger.pending else ledger, draft)
-    return replace(formed, snapshot=ledger.snapshot), blobs
+    formed, blobs = _form(structs.replace(ledger, snapshot=NOTHING) if ledger.pending else ledger, draft)
+    return structs.replace(formed, snapshot=ledger.snapshot), blobs
 
 
 def _mask_too_long(accepted: Any) -> ZeroEntry:
@@ -58,7 +60,7 @@ def _mask_too_long(accepted: Any) -> ZeroEntry:
 
 def _barrier_takes_the_snapshot(ledger: Ledger) -> Ledger:
     after = _confirm(ledger)
-    return after if after.barrier is None else replace(after, barrier=after.snapshot)
+    return after if after.barrier is None else structs.replace(after, barrier=after.snapshot)
 
 
 def _deposed_may_collect(held: Holdings, collection: Collection) -> tuple[Holdings, Done | Overtaken]:

@@ -4,115 +4,56 @@ A state is a tuple of integers and tuples of them.  A candidate is two places: o
 `carry_out`, which asks the members for it; so ways that end with the same answer of the group meet again.  A leader is its
 ledger and the puts that are on their way.
 
-Moves, always in the same order: each seat begins, hears an answer, gives up waiting, commits, dies; a message that nobody waits
-for any more arrives; a member goes away or comes back.  A message that can't change anything any more is forgotten.
+An operator that accepts a loss asks as a candidate does, and names who is away when it begins.
+
+Moves, always in the same order: each seat begins, hears an answer, gives up waiting, agrees, commits, dies; a message that
+nobody waits for any more arrives; a member goes away or comes back.  A message that can't change anything is forgotten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 from replitree.tablet import commit, member, store
 from replitree.tablet.collection import log_collection
 from replitree.tablet.commit import Ledger
 from replitree.tablet.effects import Collect, Overtaken, Procedure, Put, Stored
 from replitree.tablet.election import Candidate, Elected, NotElected
-from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, Step
+from replitree.tablet.ids import BlobId, Cookie, Generation, Step, log_entry
 from replitree.tablet.member import Done, Holdings, Reply, Request, Sweep, with_blobs
 from replitree.tablet.probing import Leads
-from replitree.tablet.quorum import Ask
-from replitree.verify.kernel import Interner, Kernel
+from replitree.tablet.quorum import Ask, Quorum
+from replitree.verify.kernel import END, Interner, Kernel
 from replitree.verify.tablets.drafts import draft_of
 from replitree.verify.tablets.forgetting import is_dead
 from replitree.verify.tablets.model import CHANNELS, GROUP, TABLET, Kind, Model
-from replitree.verify.tablets.running import Ended, carrying, probing, standing
-
-PENDING, SILENT, UNASKED = -1, -2, -3
-"""What a column says in the place of a reply: it may still come; it is not waited for any more; nothing was asked."""
-
-Position: TypeAlias = tuple[Any, ...]
-"""A seat: `IDLE`, `OVER`, (ASKING, place in `stand`, place in `carry_out`, columns), (LEADING, ledger, commits, puts)."""
-
-IDLE: Position = (0,)
-OVER: Position = (3,)
-ASKING, LEADING = 1, 2
-
-Waiting: TypeAlias = tuple[int, tuple[int, ...]]
-"""A place in `carry_out` and the columns of what it asked."""
-
-
-class World(NamedTuple):
-    """A state.
-
-    Attributes
-    ----------
-    held
-        The number of what each member holds.
-    absent
-        The members that are away.
-    seats
-        Where each candidate is.
-    late
-        (member, request) of messages that nobody waits for.
-    acked
-        (generation, step) that clients have heard to be committed.
-    elected
-        (generation, the places that it accepted), in the order in which zero entries were stored.
-    left
-        Crashes, lost answers, absences and damaged entries that are left.
-    """
-
-    held: tuple[int, ...]
-    absent: tuple[int, ...]
-    seats: tuple[Position, ...]
-    late: tuple[tuple[int, int], ...]
-    acked: tuple[tuple[int, int], ...]
-    elected: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    left: tuple[int, int, int, int]
-
-
-class Work(NamedTuple):
-    """What a leader waits for: a blob that is to be stored, or one of the two things below, which have ids of no blob.
-
-    `carry`, `columns`: as of a seat that asks.  `seen`: what clients had heard when a read began.
-    """
-
-    blob: BlobId
-    carry: int
-    columns: tuple[int, ...]
-    seen: tuple[tuple[int, int], ...] = ()
-
-
-Told: TypeAlias = tuple[object, ...]
-
-COLLECTING, READING = Channel(254), Channel(255)
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """What happened, for people and for the invariants.
-
-    `told`: the parts of the text, which few moves are asked for.  `is_asked`: whether it is a client's wish; `committed`: the
-    steps that clients heard of; `election`: how a candidate ended; `probes`: rare branches that were taken; `read`: what
-    clients had heard when a read began, and what it showed.
-    """
-
-    told: Told
-    committed: tuple[tuple[int, int], ...] = ()
-    election: Elected | NotElected | None = None
-    probes: tuple[str, ...] = ()
-    is_asked: bool = False
-    read: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] | None = None
-
-    @property
-    def text(self) -> str:
-        """Return what happened, for people."""
-        return "".join(str(part) for part in self.told)
-
-
-Found: TypeAlias = tuple[World, Move]
+from replitree.verify.tablets.running import Agreement, Ended, carrying, looking, probing, standing
+from replitree.verify.tablets.state import (
+    ASKING,
+    COLLECTING,
+    IDLE,
+    LEADING,
+    NAMED,
+    OVER,
+    PENDING,
+    READING,
+    SILENT,
+    UNASKED,
+    Found,
+    Loss,
+    Move,
+    Position,
+    Told,
+    Waiting,
+    Work,
+    World,
+    columns_of,
+    questions,
+    replaced,
+    with_seat,
+)
 
 
 class Space:
@@ -131,7 +72,7 @@ class Space:
         self.ledgers: Interner[Ledger] = Interner()
         self._answers: dict[tuple[int, int], tuple[int, int]] = {}
         self._dead: dict[tuple[int, int], bool] = {}
-        self._fresh: set[int] = set()
+        self._fresh = {END}
         self._in_order = list(range(model.members))
         self._asked: dict[tuple[int, int], int] = {}
         self._steps: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -149,7 +90,7 @@ class Space:
             (),
             (),
             (),
-            (model.crashes, model.lost, model.away, int(model.rots)),
+            (model.crashes, model.lost, model.away, model.rots),
         )
         while model.ahead and world.seats[0][0] != LEADING:
             world = self._ahead(world)
@@ -157,6 +98,8 @@ class Space:
             world = next(self._lead(world, 0))[0]
             while world.seats[0][0] == LEADING and world.seats[0][3]:
                 world = next(after for after, move in self._lead(world, 0) if not move.is_asked)
+        for number, step in model.spoiled:
+            world = self._with_damage(world, number, log_entry(TABLET, Generation(1), Step(step)))
         return world._replace(late=())
 
     def _ahead(self, world: World) -> World:
@@ -171,7 +114,7 @@ class Space:
         """
         columns = [world.held, world.absent]
         for position in world.seats:
-            for carry, asked in _questions(position):
+            for carry, asked in questions(position):
                 columns.append(asked)
                 if carry not in self._fresh:
                     columns += self._past_of(carry)
@@ -263,51 +206,90 @@ class Space:
 
     def _begin(self, world: World, seat: int) -> Iterator[Found]:
         generation = self.model.seats[seat].generation
-        candidate = Candidate(CHANNELS, f"c{seat}", Generation(generation))
-        place = self._stands.begin(standing, candidate)
+        if self._is_operator(seat):
+            place = self._stands.begin(looking, f"operator {seat}")
+            named = tuple(NAMED if each else UNASKED for each in world.absent)
+            world = with_seat(world, seat, (ASKING, place, END, named))
+        else:
+            place = self._stands.begin(standing, Candidate(CHANNELS, f"c{seat}", Generation(generation)))
         yield self._ask_group(world, seat, place, (self._name(seat), " begins"))
 
+    def _is_operator(self, seat: int) -> bool:
+        return self.model.seats[seat].is_operator
+
     def _name(self, seat: int) -> str:
-        return f"candidate {seat} ({self.model.seats[seat].generation})"
+        return (
+            f"operator {seat}" if self._is_operator(seat) else f"candidate {seat} ({self.model.seats[seat].generation})"
+        )
+
+    def _named(self, world: World, seat: int) -> tuple[int, ...]:
+        """Return columns that say whom an operator has named; nothing for candidates."""
+        return world.seats[seat][3] if self._is_operator(seat) else ()
+
+    def _numbers_for(self, named: tuple[int, ...]) -> Quorum:
+        """Return the numbers of the group for a seat: an operator must hear everybody whom it has not named."""
+        return replace(self._numbers, read_min=len(named) - named.count(NAMED)) if named else self._numbers
 
     def _ask_group(self, world: World, seat: int, place: int, told: Told) -> Found:
         """Go on at a place of `stand`: ask the members for the group, or end."""
-        effect = self._stands.effect(place)
+        effect, named = self._stands.effect(place), self._named(world, seat)
         if isinstance(effect, Ended):
-            return self._end(world, seat, effect.value, told)
-        carry = self._carries.begin(carrying, self._numbers, effect, self.model.on_store)
+            return self._end(world, seat, effect, told)
+        if isinstance(effect, Agreement):
+            return self._ask_operator(world, seat, place, effect, told)
+        carry = self._carries.begin(carrying, self._numbers_for(named), effect, self.model.on_store)
         self._fresh.add(carry)
         return self._ask_members(world, seat, place, carry, told)
+
+    def _ask_operator(self, world: World, seat: int, place: int, effect: Agreement, told: Told) -> Found:
+        """Let the operator think about it; no member is asked."""
+        columns = tuple(NAMED if each == NAMED else UNASKED for each in self._named(world, seat))
+        told = (*told, "; it would lose ", effect.found.unreadable)
+        return with_seat(world, seat, (ASKING, place, END, columns)), Move(told, probes=("loss seen",))
 
     def _ask_members(self, world: World, seat: int, place: int, carry: int, told: Told) -> Found:
         """Go on at a place of `carry_out`: wait for the members, or hand the outcome to `stand`."""
         effect = self._carries.effect(carry)
         if isinstance(effect, Ended):
             return self._ask_group(world, seat, self._stands.step(place, effect.value), told)
-        position = (ASKING, place, carry, _columns(effect))
-        return _with_seat(world, seat, position), Move(told)
+        position = (ASKING, place, carry, columns_of(effect, self._named(world, seat)))
+        return with_seat(world, seat, position), Move(told)
 
-    def _end(self, world: World, seat: int, result: Elected | NotElected, told: Told) -> Found:
+    def _end(self, world: World, seat: int, ended: Ended, told: Told) -> Found:
+        result: Elected | NotElected = ended.value
         if isinstance(result, NotElected):
             told = (*told, "; it gives up: ", result.reason)
-            return _with_seat(world, seat, OVER), Move(told, election=result, probes=("not elected",))
+            probe = "refused" if self._is_operator(seat) else "not elected"
+            return with_seat(world, seat, OVER), Move(told, election=result, probes=(probe,))
         places = tuple((int(place[0]), int(place[1])) for place, _ in result.recovered.accepted)
+        after = world._replace(elected=(*world.elected, (int(result.generation), places)))
+        if ended.agreed is not None:
+            loss = Loss(ended.agreed, self._asked_of(world, seat))
+            told = (*told, "; the loss is accepted, what stays is ", places)
+            return with_seat(after, seat, OVER), Move(told, election=result, probes=("loss accepted",), loss=loss)
         ledger = self.ledgers.number(commit.open_ledger(TABLET, result))
-        world = _with_seat(world, seat, (LEADING, ledger, 0, ()))
-        world = world._replace(elected=(*world.elected, (int(result.generation), places)))
+        after = with_seat(after, seat, (LEADING, ledger, 0, ()))
         probes = (*(("accepted",) if places else ()), *(("declined",) if result.recovered.declined else ()))
-        return world, Move((*told, "; it leads, with ", places), election=result, probes=probes)
+        return after, Move((*told, "; it leads, with ", places), election=result, probes=probes)
+
+    def _asked_of(self, world: World, seat: int) -> tuple[int, ...]:
+        """Return what each member holds that an operator has not named."""
+        named = self._named(world, seat)
+        return tuple(held for held, column in zip(world.held, named, strict=True) if column != NAMED)
 
     # --- a candidate hears ------------------------------------------------------------------------------------------------
 
     def _hear(self, world: World, seat: int) -> Iterator[Found]:
         _, place, carry, columns = world.seats[seat]
+        if carry == END:
+            yield self._ask_group(world, seat, self._stands.step(place, None), (self._name(seat), " agrees"))
+            return
         for told, after, replies, over in self._listen(world, (carry, columns), (self._name(seat),)):
             if over:
                 carried = self._carried(carry, replies)
                 yield self._ask_members(self._leave_late(after, carry, replies), seat, place, carried, told)
             else:
-                yield _with_seat(after, seat, (ASKING, place, carry, replies)), Move(told)
+                yield with_seat(after, seat, (ASKING, place, carry, replies)), Move(told)
 
     def _listen(self, world: World, waiting: Waiting, who: Told) -> Iterator[tuple[Told, World, tuple[int, ...], bool]]:
         """Yield what may happen to a question: (for people, the state, its columns, whether it is answered)."""
@@ -317,12 +299,12 @@ class Space:
         for number in present:
             request = self._request(carry, number)
             after, reply = self._deliver(world, number, request)
-            heard = _replaced(columns, number, reply)
+            heard = replaced(columns, number, reply)
             asked = type(ask.requests[number]).__name__
             said = (*who, ": member ", number, " answers ", self._replies[reply], " to ", asked)
             yield said, after, heard, self._is_over(ask, heard)
             if world.left[1]:
-                lost = _replaced(columns, number, SILENT)
+                lost = replaced(columns, number, SILENT)
                 after = after._replace(left=(world.left[0], world.left[1] - 1, *world.left[2:]))
                 yield (*said, ", which is lost"), after, lost, self._is_over(ask, lost)
         if not present and PENDING in columns:
@@ -337,7 +319,7 @@ class Space:
             known = self._answers[key] = self.holdings.number(held), self._replies.number(reply)
         if known[0] == key[0]:
             return world, known[1]
-        world = world._replace(held=_replaced(world.held, number, known[0]))
+        world = world._replace(held=replaced(world.held, number, known[0]))
         return self._without_dead(world, number), known[1]
 
     def _is_over(self, ask: Ask, columns: tuple[int, ...]) -> bool:
@@ -366,7 +348,7 @@ class Space:
                     yield self._work_goes_on(after, seat, heard, others, told)
                 else:
                     position = (LEADING, number, done, tuple(sorted((*others, heard))))
-                    yield _with_seat(after, seat, position), Move(told)
+                    yield with_seat(after, seat, position), Move(told)
 
     def _begin_commit(self, world: World, seat: int, kind: Kind) -> Found:
         """Let a leader do the next thing that clients want."""
@@ -379,12 +361,12 @@ class Space:
             ledger, blobs = commit.form(ledger, draft_of(ledger, kind, done))
             works = [self._work(blob, carrying, Put(GROUP, blob, data)) for blob, data in blobs]
         position = (LEADING, self.ledgers.number(ledger), done + 1, tuple(sorted((*puts, *works))))
-        return _with_seat(world, seat, position), Move((self._name(seat), " commits ", kind.value), is_asked=True)
+        return with_seat(world, seat, position), Move((self._name(seat), " commits ", kind.value), is_asked=True)
 
     def _work(self, blob: BlobId, what: Callable[..., Procedure[None]], asked: object) -> Work:
         carry = self._carries.begin(what, self._numbers, asked, self.model.on_store)
         self._fresh.add(carry)
-        return Work(blob, carry, _columns(self._carries.effect(carry)))
+        return Work(blob, carry, columns_of(self._carries.effect(carry)))
 
     def _work_goes_on(self, world: World, seat: int, work: Work, others: tuple[Work, ...], told: Told) -> Found:
         """Take what the members said: ask them again, or end."""
@@ -393,8 +375,8 @@ class Space:
         carry = self._carried(work.carry, work.columns)
         effect = self._carries.effect(carry)
         if not isinstance(effect, Ended):
-            again = work._replace(carry=carry, columns=_columns(effect))
-            return _with_seat(world, seat, (LEADING, number, done, tuple(sorted((*others, again))))), Move(told)
+            again = work._replace(carry=carry, columns=columns_of(effect))
+            return with_seat(world, seat, (LEADING, number, done, tuple(sorted((*others, again))))), Move(told)
         if work.blob.channel == READING:
             return self._read_ended(world, seat, work, others, (effect.value, told))
         if work.blob.channel == COLLECTING:
@@ -412,7 +394,7 @@ class Space:
             is_done = True
             for work in others:
                 world = self._leave_late(world, work.carry, work.columns)
-        return _with_seat(world, seat, OVER if is_done else (LEADING, self.ledgers.number(ledger), done, others))
+        return with_seat(world, seat, OVER if is_done else (LEADING, self.ledgers.number(ledger), done, others))
 
     def _read_ended(
         self, world: World, seat: int, work: Work, others: tuple[Work, ...], ended: tuple[object, Told]
@@ -481,12 +463,12 @@ class Space:
 
     def _crash(self, world: World, seat: int) -> Iterator[Found]:
         """Let a process die that waits for answers; if it waits for none, that is the same as a process that does nothing."""
-        waiting = _questions(world.seats[seat])
+        waiting = questions(world.seats[seat])
         if not world.left[0] or not waiting:
             return
         for carry, columns in waiting:
             world = self._leave_late(world, carry, columns)
-        world = _with_seat(world, seat, OVER)._replace(left=(world.left[0] - 1, *world.left[1:]))
+        world = with_seat(world, seat, OVER)._replace(left=(world.left[0] - 1, *world.left[1:]))
         yield world, Move((self._name(seat), " dies"))
 
     def _arrive(self, world: World) -> Iterator[Found]:
@@ -507,12 +489,12 @@ class Space:
             holdings = self.holdings[held]
             for blob, data in zip(holdings.names, holdings.data, strict=True):
                 if data is not None and blob.step:
-                    damaged = self.holdings.number(with_blobs(holdings, {blob: None}))
-                    after = world._replace(held=_replaced(world.held, number, damaged))
-                    yield (
-                        after._replace(left=(*world.left[:3], 0)),
-                        Move((blob, " rots on member ", number), probes=("rot",)),
-                    )
+                    after = self._with_damage(world, number, blob)._replace(left=(*world.left[:3], world.left[3] - 1))
+                    yield after, Move((blob, " rots on member ", number), probes=("rot",))
+
+    def _with_damage(self, world: World, number: int, blob: BlobId) -> World:
+        damaged = self.holdings.number(with_blobs(self.holdings[world.held[number]], {blob: None}))
+        return world._replace(held=replaced(world.held, number, damaged))
 
     def _without_dead(self, world: World, number: int) -> World:
         """Forget the late messages to a member that can't change anything any more."""
@@ -530,38 +512,22 @@ class Space:
     def _go_and_come(self, world: World) -> Iterator[Found]:
         """Let members go away when somebody waits for nobody else, and come back when there is a message for them.
 
-        At other moments an absence is the same as messages that take their time.
+        At other moments an absence is the same as messages that take their time; but an operator that begins sees who is away.
         """
-        questions = [columns for position in world.seats for _, columns in _questions(position)]
+        asked = [columns for position in world.seats for _, columns in questions(position)]
         awaited, addressed = set[int](), {number for number, _ in world.late}
-        for columns in questions:
+        for columns in asked:
             pending = [number for number, column in enumerate(columns) if column == PENDING]
             present = [number for number in pending if not world.absent[number]]
             addressed.update(pending)
             awaited.update(present if len(present) <= world.left[2] else ())
+        if any(position == IDLE and self._is_operator(seat) for seat, position in enumerate(world.seats)):
+            addressed.update(self._in_order)
+            awaited.update(self._in_order if world.left[2] else ())
         for number, is_absent in enumerate(world.absent):
             if is_absent and number in addressed:
-                yield world._replace(absent=_replaced(world.absent, number, 0)), Move(("member ", number, " is back"))
+                yield world._replace(absent=replaced(world.absent, number, 0)), Move(("member ", number, " is back"))
             elif not is_absent and number in awaited:
                 left = (*world.left[:2], world.left[2] - 1, world.left[3])
-                after = world._replace(absent=_replaced(world.absent, number, 1), left=left)
+                after = world._replace(absent=replaced(world.absent, number, 1), left=left)
                 yield after, Move(("member ", number, " goes away"), probes=("away",))
-
-
-def _questions(position: Position) -> list[Waiting]:
-    """Return what a seat has asked and waits for: place in `carry_out`, columns."""
-    if position[0] == ASKING:
-        return [(position[2], position[3])]
-    return [(work.carry, work.columns) for work in position[3]] if position[0] == LEADING else []
-
-
-def _columns(ask: Ask) -> tuple[int, ...]:
-    return tuple(UNASKED if request is None else PENDING for request in ask.requests)
-
-
-def _replaced(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
-    return (*values[:index], value, *values[index + 1 :])
-
-
-def _with_seat(world: World, seat: int, position: Position) -> World:
-    return world._replace(seats=(*world.seats[:seat], position, *world.seats[seat + 1 :]))

@@ -1,0 +1,91 @@
+"""What waits to be committed, and what its clients wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from typing_extensions import override
+
+from replitree.errors import ReplitreeError
+
+T = TypeVar("T")
+
+
+class Shared(Future[T]):
+    """What somebody waits for.  It can't be cancelled: the command may be on its way.
+
+    Those that come together share a condition: objects that live long, and are many, cost more than a needless wake.  So
+    who waits may be woken for another one's answer, and waits on.
+
+    Parameters
+    ----------
+    turn
+        The condition.
+    """
+
+    def __init__(self, turn: threading.Condition) -> None:
+        super().__init__()
+        self._condition = turn
+
+    @override
+    def result(self, timeout: float | None = None) -> T:
+        """Return the answer, or raise the error, as soon as there is one; `TimeoutError` after so many seconds."""
+        if not self.done():
+            with self._condition:
+                self._condition.wait_for(self.done, timeout)
+        return super().result(0)
+
+    @override
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error as soon as it is known, None when there is an answer; `TimeoutError` after so many seconds."""
+        if not self.done():
+            with self._condition:
+                self._condition.wait_for(self.done, timeout)
+        return super().exception(0)
+
+    @override
+    def cancel(self) -> bool:
+        """Do nothing."""
+        return False
+
+
+class Answer(Shared[bytes]):
+    """The answer to one command; of an entry that is sent without one, no bytes."""
+
+
+class Answers(Shared[list[bytes]]):
+    """The answers to commands that go together, in their order."""
+
+
+class Waiting(NamedTuple):
+    """Commands that go together, and who waits for the answers.
+
+    None means that an entry is to be sent, though it says nothing.
+    """
+
+    commands: Sequence[bytes]
+    bytes: int
+    future: Answer | Answers
+
+    @property
+    def weight(self) -> int:
+        """How many commands it counts for."""
+        return len(self.commands) or 1
+
+
+Telling: TypeAlias = "tuple[Future[Any], list[bytes] | ReplitreeError]"
+"""Who waits, and what to say: without the lock."""
+
+
+def tell(telling: Sequence[Telling]) -> None:
+    """Let clients hear."""
+    for future, answers in telling:
+        if isinstance(answers, ReplitreeError):
+            future.set_exception(answers)
+        elif isinstance(future, Answers):
+            future.set_result(answers)
+        else:
+            future.set_result(answers[0] if answers else b"")

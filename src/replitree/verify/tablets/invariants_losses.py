@@ -1,0 +1,144 @@
+"""What must hold when an operator accepts a loss.
+
+* L1: nothing is given up but what the operator was shown and has agreed on, and what stays is what it was shown
+* L2: whoever does not find what was acknowledged finds a record that says so, stored for good
+* L3: nothing is given up that can be read on members that the operator has not named as away
+* L4: an operator that nothing disturbs can accept what is lost, and every later candidate, whichever members it hears, finds
+  what was agreed on
+
+What was given up counts as declined: I2 and I4 say that nobody acknowledges it any more, and that it never comes back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from replitree.tablet.election import Candidate, Elected, stand
+from replitree.tablet.ids import BlobId, Generation, Step, log_entry
+from replitree.tablet.losses import AUDIT, FORMAT, Assessment, LossRecord, accept, assess, decode_record
+from replitree.tablet.member import Holdings
+from replitree.verify.tablets.aftermath import ISSUER, Undisturbed, enough_of
+from replitree.verify.tablets.model import CHANNELS, TABLET, Model
+
+Place = tuple[int, int]
+
+_PLACE = re.compile(r"(\d+):(\d+)")
+
+
+def named_in(shown: Assessment | LossRecord) -> frozenset[Place]:
+    """Return the places that an operator was shown to be lost, or that a record says are."""
+    words = (found for line in shown.unreadable for found in _PLACE.findall(line))
+    return frozenset((*shown.given_up, *((int(generation), int(step)) for generation, step in words)))
+
+
+def given_up(held: Sequence[Holdings], after: int, last: int, write: int) -> frozenset[Place]:
+    """Return what records say was lost, of generations that were opened: those above `after`, up to `last`."""
+    found = frozenset[Place]()
+    for blob, record in _records(held).items():
+        is_opened = any(each.index(log_entry(TABLET, blob.generation, Step(0))) is not None for each in held)
+        is_stored = sum(each.index(blob) is not None for each in held) >= write
+        if after < blob.generation <= last and is_opened and is_stored:
+            found |= named_in(record)
+    return found
+
+
+def _records(held: Iterable[Holdings]) -> dict[BlobId, LossRecord]:
+    return {
+        blob: decode_record(blob, data)
+        for each in held
+        for blob, data in zip(each.names, each.data, strict=True)
+        if blob.channel == AUDIT and data is not None
+    }
+
+
+def broken_loss(
+    result: Elected,
+    agreed: Assessment,
+    lost: Sequence[Place],
+    held: Sequence[Holdings],
+    asked: Sequence[Holdings],
+    write: int,
+) -> str | None:
+    """Return what is wrong with a loss that was just accepted.
+
+    Parameters
+    ----------
+    result, agreed
+        How it ended; what the operator was shown.
+    lost
+        What was acknowledged and does not stay.
+    held, asked
+        What each member holds; those that were not named.
+    write
+        How many members must have what is stored.
+    """
+    generation = int(result.generation)
+    if result.recovered.accepted != agreed.accepted:
+        own = [place for place, _ in result.recovered.accepted]
+        return f"L1: {own} stays in generation {generation}, and {[p for p, _ in agreed.accepted]} was agreed on"
+    secret = sorted(set(lost) - named_in(agreed))
+    if secret:
+        return f"L1: {secret[0]} was acknowledged and is given up, and the operator was not shown it"
+    if not set(lost) <= given_up(held, generation - 1, generation, write):
+        return f"L2: generation {generation} is opened without {lost[0]}, and no record says why"
+    if all(any(_has(each, blob) for each in asked) for blob in _log_blobs(held, generation)):
+        return (
+            f"L3: all of the log can be read on members that were not named, and {sorted(named_in(agreed))} is given up"
+        )
+    return None
+
+
+def _log_blobs(held: Iterable[Holdings], generation: int) -> frozenset[BlobId]:
+    """Return what any member names of the generations before one: of the log and of the data."""
+    return frozenset(
+        blob for each in held for blob in each.names if blob.channel != AUDIT and blob.generation < generation
+    )
+
+
+def _has(held: Holdings, blob: BlobId) -> bool:
+    index = held.index(blob)
+    return index is not None and held.data[index] is not None
+
+
+def is_wrongly_missed(held: Sequence[Holdings], places: Iterable[Place], generation: int, write: int) -> bool:
+    """Whether a candidate misses an entry that so many members can read that one of them must have told it.
+
+    Somebody later may have restored it since: then it is not known what the candidate has seen.
+    """
+    fences = (fence.generation for each in held if (fence := each.fence(TABLET)) is not None)
+    if max(fences, default=0) >= generation:
+        return False
+    blobs = [log_entry(TABLET, Generation(place[0]), Step(place[1])) for place in places]
+    return any(sum(_has(each, blob) for each in held) >= write for blob in blobs)
+
+
+# --- what an operator would find that nothing disturbs ----------------------------------------------------------------------
+
+
+def broken_acceptance(model: Model, held: tuple[Holdings, ...]) -> str | None:
+    """L4: return what an operator that nothing disturbs would run into, or a candidate after it; None: nothing."""
+    for present in enough_of(model):
+        members = Undisturbed(model, held, present)
+        found = members.run(assess(CHANNELS))
+        if not isinstance(found, Assessment):
+            return f"L4: an operator that hears members {present} can't tell what is lost: {found}"
+        if found.unreadable:
+            broken = _broken_acceptance(model, members, found)
+            if broken is not None:
+                return f"L4: when an operator that hears members {present} has accepted a loss, {broken}"
+    return None
+
+
+def _broken_acceptance(model: Model, members: Undisturbed, found: Assessment) -> str | None:
+    record = LossRecord(FORMAT, ISSUER, "once", "a model", found.kept, found.unreadable, found.given_up)
+    result = members.run(accept(CHANNELS, ISSUER, found, record))
+    if not isinstance(result, Elected):
+        return f"it is not done: {result}"
+    for others in enough_of(model):
+        later = Undisturbed(model, tuple(members.held), others).run(stand(Candidate(CHANNELS, f"after {ISSUER}")))
+        if not isinstance(later, Elected):
+            return f"a candidate that hears members {others} is not elected: {later}"
+        if later.recovered.accepted != found.accepted:
+            return f"a candidate that hears members {others} finds {[place for place, _ in later.recovered.accepted]}"
+    return None
