@@ -247,6 +247,19 @@ def test_commit_that_takes_too_long_is_unknown_and_found_later(tmp_path: Path, m
         cluster.close()
 
 
+def test_commit_with_the_token_of_rows_that_were_dropped_inserts_its_own(
+    cluster: InProcessCluster, tmp_path: Path
+) -> None:
+    node = cluster.nodes[0]
+    assert commit(node, *upload_rows(node, tmp_path / "first", 0))[1]["outcome"] == "inserted"
+    node.post("drop", {"all": True}, wait_s=20)
+    cluster.wait_equal([])
+    assert commit(node, *upload_rows(node, tmp_path / "again", 0))[1]["outcome"] == "inserted"
+    cluster.wait_equal(list(range(10)))
+    assert commit(node, *upload_rows(node, tmp_path / "twice", 0))[1]["outcome"] == "duplicate"
+    assert list(node.table().uploads.root.iterdir()) == []
+
+
 def test_failed_commit_can_be_repeated(cluster: InProcessCluster, tmp_path: Path) -> None:
     node = cluster.nodes[0]
     upload, manifests = upload_rows(node, tmp_path / "up", 0)

@@ -28,6 +28,7 @@ from replitree.storage.evolve import AddColumn, Alter, DropColumn, RenameColumn,
 from replitree.storage.manifest import read_manifest
 from replitree.storage.read import read_parts
 from replitree.storage.types import format_type
+from tests.examples import examples
 from tests.formats.samples import FULL
 from tests.storage.evolving import EXAMPLES, Story, stories, table
 from tests.storage.nesting import NestedStory, nested_stories
@@ -112,7 +113,7 @@ def test_frame_shows_what_the_model_says(spark: SparkSession, story: Story) -> N
 
 @pytest.mark.system
 def test_random_stories_read_alike_with_spark(spark: SparkSession) -> None:
-    @settings(max_examples=12)
+    @settings(max_examples=examples(8))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +125,7 @@ def test_random_stories_read_alike_with_spark(spark: SparkSession) -> None:
 
 @pytest.mark.system
 def test_random_stories_of_nested_columns_read_alike_with_spark(spark: SparkSession) -> None:
-    @settings(max_examples=12)
+    @settings(max_examples=examples(8))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -18,8 +18,10 @@ from replitree.protocol.layout import Table as Place
 from replitree.spark.gateway import this_gateway
 from replitree.spark.located import jvm_opens
 from replitree.spark.session import spark_session
+from replitree.spark.source import register
 from replitree.storage.objects import open_store
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
+from tests.shared.stores import BUCKET, FAULTY, FOLDER, empty_store
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -54,7 +56,11 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def session(seaweed: Seaweed, events: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark whose tasks have the store's credentials, also when Java runs already."""
+    """Spark whose tasks have the store's credentials.
+
+    What the first session of a Java machine finds by itself runs with that machine's environment for ever; a source that a
+    session registers runs with the environment that the session gives to its executors.
+    """
     access, secret = (KEYS[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
     credentials = tmp_path_factory.mktemp("keys") / "credentials"
     credentials.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
@@ -69,26 +75,27 @@ def session(seaweed: Seaweed, events: Path, tmp_path_factory: pytest.TempPathFac
         },
     )
     made.sparkContext.setLogLevel("OFF")
+    register(made)
     yield made
     made.stop()
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=[FOLDER, BUCKET, pytest.param(FAULTY, marks=pytest.mark.nightly)])
 def table(
     request: pytest.FixtureRequest, stored_cluster: LocalCluster, seaweed: Seaweed, tmp_path: Path
 ) -> Iterator[Table]:
     """1,000 rows in three parts of two partitions; k from 0 to 999."""
-    url = f"file://{tmp_path}/a [b] {{c}} *" if request.param == "folder" else seaweed.url("spark")
     name = f"t_{request.param}_{len(stored_cluster.tables())}"
-    made = stored_cluster.create_table(
-        name, SCHEMA, order_by="k", partition_by="month(d)", storage=url, wait_replicas=2
-    )
-    for start, count in ((0, 400), (400, 300), (700, 300)):
-        keys = range(start, start + count)
-        days = pa.array([17_532 + 31 * (k % 2) for k in keys], pa.int32()).cast(pa.date32())
-        made.insert({"d": days, "k": keys, "v": [k / 4 for k in keys], "s": [f"s{k % 7}" for k in keys]})
-    yield made
-    stored_cluster.drop_table(name)
+    with empty_store(request.param, tmp_path / "a [b] {c} *", lambda: seaweed) as url:
+        made = stored_cluster.create_table(
+            name, SCHEMA, order_by="k", partition_by="month(d)", storage=url, wait_replicas=2
+        )
+        for start, count in ((0, 400), (400, 300), (700, 300)):
+            keys = range(start, start + count)
+            days = pa.array([17_532 + 31 * (k % 2) for k in keys], pa.int32()).cast(pa.date32())
+            made.insert({"d": days, "k": keys, "v": [k / 4 for k in keys], "s": [f"s{k % 7}" for k in keys]})
+        yield made
+        stored_cluster.drop_table(name)
 
 
 def load(session: SparkSession, cluster: LocalCluster, table: Table, **options: str) -> DataFrame:
@@ -109,7 +116,7 @@ def test_both_ways_read_in_the_store(session: SparkSession, stored_cluster: Loca
     direct, source = table.to_df(session, through="store"), load(session, stored_cluster, table, through="store")
     assert keys(direct) == keys(source) == list(range(1000))
     assert sorted(direct.collect()) == sorted(source.collect())
-    begin = "webhdfs://127.0.0.1:" if "bucket" in table.name else "file:/"
+    begin = "file:/" if FOLDER in table.name else "webhdfs://127.0.0.1:"
     shares = {part.manifest.share_id for part in table.snapshot().parts}
     assert all(name.startswith(begin) for name in direct.inputFiles())
     in_path = [next(share for share in shares if str(share) in name) for name in direct.inputFiles()]

@@ -121,6 +121,23 @@ def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: P
     return Report("read_store", ours, local, rounds, f"the same rows on a local disk, Spark {version}", notes)
 
 
+def run_write_store(*, rounds: int, say: Say, store: str | None = None, folder: Path | None = None) -> Report:
+    """Measure writing into an object store, a folder by default: see `replitree.bench.write_store`."""
+    from replitree.bench.write_store import StoreWriteBench
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say("making the rows")
+        bench = StoreWriteBench(spark, cluster, store or f"file://{place}/objects")
+        found = []
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            found.append(bench.measure(number))
+        version = spark.version
+    ours, theirs = medians([pair[0] for pair in found]), medians([pair[1] for pair in found])
+    notes = {"store": store or "a folder", **_NOTES["write_store"]}
+    return Report("write_store", ours, theirs, rounds, f"through a replica, Spark {version}", notes)
+
+
 def run_levels(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure read levels: see `replitree.bench.levels`."""
     from replitree.bench.levels import LevelBench
@@ -279,6 +296,10 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "parts": "looked at twice a second on each replica; what was there for a shorter time may have been missed",
     },
     "read_store": {"kept": "nothing between two reads", "source": 'format("replitree"): tasks read with Arrow'},
+    "write_store": {
+        "peer": "tasks leave the files on a replica's disk, and the replica puts them",
+        "read": "replica_read_bytes are of files; of each file in the store a replica reads at most 64 KB besides",
+    },
     "read": {"peer": "plain Spark on the table's own files"},
     "quorum": {
         "durability": "both replicas of ours have synced the part before it counts; the peer syncs nothing",

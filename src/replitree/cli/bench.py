@@ -86,6 +86,22 @@ def read(
     _print(run.run_read(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("write")
+def write(
+    rounds: Rounds = 3,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="URL", help="The object store.", show_default="a folder below --dir"),
+    ] = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure writing into an object store through Spark: by its tasks, beside the same through a replica."""
+    from replitree.bench import run
+
+    _print(run.run_write_store(rounds=rounds, say=_say, store=store, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("levels")
 def levels(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
     """Measure what a read costs at each level, on a table at rest and on one that is inserted into."""

@@ -29,8 +29,8 @@ from replitree.protocol.insert import find_insert
 from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as TablePlace
 from replitree.protocol.run import run
-from replitree.protocol.sharing import sharing_nodes
 from replitree.protocol.table import Outcome, create_table, leave_table, mark_dropped, remove_table
+from replitree.protocol.table_store import sharing_nodes
 from replitree.replica.identity import decode_identity, machine_id
 from replitree.storage.definition import TableDefinition, decode_definition
 

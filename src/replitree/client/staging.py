@@ -34,13 +34,17 @@ FILES_MAX = 2
 """Files into which a slice's part is cut, so that two cores write it."""
 
 
-def stage_slices(slices: Iterable[Slice], definition: TableDefinition, folder: Path) -> tuple[PartManifest, ...]:
+def stage_slices(
+    slices: Iterable[Slice], definition: TableDefinition, folder: Path, *, sync: bool = True
+) -> tuple[PartManifest, ...]:
     """Write slices as the parts of one upload.
 
     Parameters
     ----------
     folder
         An empty folder; it gets one folder per partition, with the data files.
+    sync
+        Whether what comes at once waits for the disk; no use if the files go elsewhere.
 
     Returns
     -------
@@ -55,7 +59,7 @@ def stage_slices(slices: Iterable[Slice], definition: TableDefinition, folder: P
     stager: SliceStager | None = None
     for piece in slices:
         if stager is None and piece.last:  # nearly always: everything at once
-            return stage_table(piece.rows, definition, folder, files_max=FILES_MAX)
+            return stage_table(piece.rows, definition, folder, files_max=FILES_MAX, sync=sync)
         stager = stager or SliceStager(definition, folder)
         stager.add(piece.rows)
     return stager.finish() if stager is not None else ()

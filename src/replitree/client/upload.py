@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode
@@ -66,10 +66,12 @@ class _Opened(msgspec.Struct, frozen=True):
     upload: str
     machine: str
     path: str | None = None
+    store: str = ""
 
 
-class _Commit(msgspec.Struct, frozen=True):
+class _Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     manifests: tuple[PartManifest, ...]
+    tags: Mapping[str, Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,11 @@ class Upload:
         Whose it is.
     machine, path
         On which machine its folder lies, and where; no path when it can be reached over HTTP only.
+    store
+        Id of the object store into which its files may be put instead (`replitree.client.stored_upload`); empty if they may
+        not, or the replica is of an earlier version.
+    tags
+        Of the files that were put there: what the store said of them, by partition and name.
     """
 
     table: str
@@ -91,6 +98,8 @@ class Upload:
     replica: ReplicaInfo
     machine: str
     path: str | None
+    store: str = ""
+    tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path | None:
@@ -137,7 +146,7 @@ def open_upload(
         route = f"/v1/tables/{quote(table)}/uploads"
         answer = http.request(replica.address, "POST", route, body, timeout_s=seconds)
         opened = answer.decode(_Opened)
-        return Upload(table, opened.upload, replica, opened.machine, opened.path)
+        return Upload(table, opened.upload, replica, opened.machine, opened.path, opened.store)
 
     return router.ask(call, timeout_s=timeout_s, attempt_s=OPEN_S_MAX)
 
@@ -242,7 +251,7 @@ def commit_upload(
     BadInput
         The files are not what the manifests say, or the upload is gone.
     """
-    body = msgspec.json.encode(_Commit(tuple(manifests)))
+    body = msgspec.json.encode(_Commit(tuple(manifests), upload.tags))
     query = insert_query(token, overwrite, quorum)
     block = block_of(manifests, token)
 

@@ -51,7 +51,7 @@ from replitree.protocol.propose import (
     propose,
 )
 from replitree.protocol.pull import Queued
-from replitree.protocol.sharing import sharing_nodes
+from replitree.protocol.table_store import sharing_nodes
 from replitree.replica.definitions import Definitions
 from replitree.replica.making import Maker
 from replitree.replica.merges import Merges, OptimizeWish

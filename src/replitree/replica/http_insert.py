@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from pathlib import Path
 
 import msgspec
 import xxhash
 from aiohttp import web
 
 from replitree.errors import BadInput
+from replitree.protocol.effects import Duplicate
 from replitree.replica.gate import Tables
 from replitree.replica.http_base import CHUNK_BYTES, Handlers, json_response, read_body
 from replitree.replica.identity import machine_id
@@ -25,9 +27,16 @@ from replitree.storage.manifest import PartManifest
 
 
 class CommitBody(msgspec.Struct, frozen=True):
-    """Body of an upload's commit: one manifest for each part."""
+    """Body of an upload's commit: one manifest for each part; of what is in the object store, the tags of data files."""
 
     manifests: tuple[PartManifest, ...]
+    tags: dict[str, dict[str, str]] = {}
+
+
+class NamesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request for names of data files in the object store: how many, by partition."""
+
+    files: dict[str, int]
 
 
 class AttachBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +71,7 @@ class InsertHandlers(Handlers):
             web.put(f"{table}/uploads/{{upload}}/{{partition}}/{{file}}", self._put_file),
             web.post(f"{table}/uploads/{{upload}}", self._renew_upload),
             web.delete(f"{table}/uploads/{{upload}}", self._discard_upload),
+            web.post(f"{table}/uploads/{{upload}}/objects", self._name_objects),
             web.post(f"{table}/uploads/{{upload}}/commit", self._commit_upload),
         )
 
@@ -77,7 +87,17 @@ class InsertHandlers(Handlers):
         table = self._table(request)
         await self._inserts.back_pressure(table)
         upload, folder = table.uploads.open(await read_body(request, Writer))
-        return json_response({"upload": upload, "path": str(folder), "machine": machine_id()})
+        opened = {"upload": upload, "path": str(folder), "machine": machine_id()}
+        store = None if table.sharing is None else table.sharing.store_for_uploads
+        return json_response(opened if store is None else {**opened, "store": store})
+
+    async def _name_objects(self, request: web.Request) -> web.Response:
+        """Give names to data files that somebody puts into the object store."""
+        table, body = self._table(request), await read_body(request, NamesBody)
+        if table.sharing is None or table.sharing.store_for_uploads is None:
+            raise BadInput("new parts of the table do not go into an object store now; send the files")
+        names = await asyncio.to_thread(table.sharing.uploads.begin, request.match_info["upload"], body.files)
+        return json_response({"names": names})
 
     async def _renew_upload(self, request: web.Request) -> web.Response:
         self._table(request).uploads.renew(request.match_info["upload"])
@@ -114,7 +134,7 @@ class InsertHandlers(Handlers):
 
         async def commit() -> dict[str, object]:
             with table.uploads.committing(upload):
-                return await self._commit(table, upload, body.manifests, token, overwrite, wish)
+                return await self._commit(table, upload, body, token, overwrite, wish)
 
         async with self._inserts.in_time(token or "", 0.0 if wish is None else wish.patience_s):
             return json_response(await self._commits.once((table.definition.table_id, upload), commit))
@@ -123,15 +143,15 @@ class InsertHandlers(Handlers):
         self,
         table: TableReplica,
         upload: str,
-        manifests: tuple[PartManifest, ...],
+        body: CommitBody,
         token: str | None,
         overwrite: Overwrite,
         wish: Wish | None,
     ) -> dict[str, object]:
         """Commit an upload; one that is gone may have been committed before this process, or without an answer."""
-        began = asyncio.get_running_loop().time()
+        began, manifests = asyncio.get_running_loop().time(), body.manifests
         try:
-            folder = await asyncio.to_thread(table.uploads.seal, upload, manifests, table.store)
+            folder = await asyncio.to_thread(_sealed, table, upload, body)
         except NoSuchUpload:
             earlier = await asyncio.to_thread(table.inserts.earlier, manifests, token, overwrite)
             if earlier is None:
@@ -142,6 +162,8 @@ class InsertHandlers(Handlers):
             table.inserts.upload, Upload(folder, manifests), token, waiter.deliver, overwrite, wish
         )
         answer = await waiter.answer
+        if isinstance(answer, Duplicate):
+            await asyncio.to_thread(table.uploads.remove, upload)
         table.meter.answered(answer, pending.rows, asyncio.get_running_loop().time() - began)
         return result_of(answer, pending.rows, token or pending.block, waited=pending.waits)
 
@@ -153,3 +175,12 @@ class InsertHandlers(Handlers):
         attached = await self._inserts.submit(table, lambda deliver: table.inserts.attach(detached, deliver), None)
         await asyncio.to_thread(table.store.remove_detached, body.name)
         return json_response(attached)
+
+
+def _sealed(table: TableReplica, upload: str, body: CommitBody) -> Path:
+    """Seal an upload, wherever its data files are; return its folder."""
+    if all(manifest.share_id is None for manifest in body.manifests):
+        return table.uploads.seal(upload, body.manifests, table.store)
+    if table.sharing is None:
+        raise BadInput("the table has no object store: send the files")
+    return table.sharing.uploads.seal(upload, body.manifests, body.tags)

@@ -56,6 +56,7 @@ from replitree.replica.payloads import Detached, Overwrite, Payload, Rows, Uploa
 from replitree.replica.progress import Progress
 from replitree.replica.quorums import PATIENCE_S, Quorums, Wish
 from replitree.replica.runner import Performer
+from replitree.replica.sharing import Sharing
 from replitree.replica.store_performer import StorePerformer
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
@@ -86,6 +87,7 @@ class Host(Protocol):
     log: Log
     me: bytes
     incarnation: str
+    sharing: Sharing | None
 
     @property
     def definition(self) -> TableDefinition:
@@ -123,6 +125,7 @@ class Inserts:
         self._lock = threading.Lock()
         self._parts_count, self._parts_counted_at = 0, 0.0
         name = host.definition.name
+        self._uploaded: dict[StagingId, Upload] = {}
         self._committer = GroupCommitter(name, self._commit, self._unanswered, rows_max, bytes_max)
         self._uploads = GroupCommitter(f"{name}-uploads", self._commit, self._unanswered, rows_max, bytes_max)
 
@@ -350,6 +353,8 @@ class Inserts:
             for pending in group:
                 pending.waits = pending.id in waits
         finally:
+            for staged in [each for each in self._uploaded if each.rpartition(".")[0] == staging]:
+                self._uploaded.pop(staged, None)
             with self._lock:
                 for pending in group:
                     if not pending.waits:
@@ -395,6 +400,9 @@ class Inserts:
         store, first = self._host.store, payloads[0]
         match first:
             case Upload(folder, manifests):
+                if self._host.sharing is not None:
+                    self._host.sharing.uploads.take(manifests)
+                self._uploaded[staging] = first
                 store.adopt_staging(folder, staging)
                 return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
             case Detached(name):
@@ -402,6 +410,20 @@ class Inserts:
             case Rows(definition=definition):
                 return self._write(staging, [each.table for each in payloads if isinstance(each, Rows)], definition)
         assert_never(first)
+
+    def give_back(self, staging: StagingId) -> bool:
+        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work.
+
+        Its block id may be that of an insert whose rows were dropped: then it is free, and the rows are staged once more.
+        """
+        upload = self._uploaded.pop(staging, None)
+        if upload is None:
+            return False
+        shares = {manifest.share_id for manifest in upload.manifests if manifest.share_id is not None}
+        self._host.store.give_back(staging, upload.folder, shares)
+        if self._host.sharing is not None:
+            self._host.sharing.uploads.put_back(upload.folder.name, upload.manifests)
+        return True
 
     def _write(
         self, staging: StagingId, tables: Sequence[pa.Table], definition: TableDefinition

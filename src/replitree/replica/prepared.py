@@ -301,7 +301,7 @@ class Prepared:
                 raise
             with self._lock:
                 self._kept[key] = _Kept(made / "part", manifest, contents, self._clock())
-            host.uploads.discard(wish.upload)
+            host.uploads.remove(wish.upload)
 
 
 def _sources(wish: ResultWish) -> tuple[Part, ...]:

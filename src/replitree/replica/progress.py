@@ -30,7 +30,7 @@ from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Loaded, Place, Queued
 from replitree.protocol.read import is_readable, shown_now, shown_partly
 from replitree.protocol.registration import View, blockers, to_be_kept
-from replitree.protocol.sharing import Sharer
+from replitree.protocol.share_effects import Sharer
 from replitree.replica.history import History
 
 POSTPONE_S_MIN = 0.004

@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.effects import Epoch, Procedure, StagingId, StoreEffect
 from replitree.protocol.layout import Replica
+from replitree.protocol.letting_go import give_up_attempts, let_go_of
 from replitree.protocol.moving import LocalMoveEffect, give_up_claims
+from replitree.protocol.owning import own_again, own_held
 from replitree.protocol.share import (
     DeleteObjects,
+    LookAtObjects,
     ObjectsGone,
     ObjectsInDoubt,
     ObjectsThere,
@@ -32,7 +35,7 @@ from replitree.protocol.share import (
     release,
     work_off,
 )
-from replitree.protocol.sharing import (
+from replitree.protocol.share_effects import (
     ForgetParts,
     HasPart,
     LocalShareEffect,
@@ -44,15 +47,9 @@ from replitree.protocol.sharing import (
     SharesInDoubt,
     SharesOf,
     SharesSettled,
-    Store,
-    agree_on_store,
-    give_up_attempts,
-    incarnation_of,
-    let_go_of,
-    own_again,
-    own_held,
-    with_shares,
 )
+from replitree.protocol.sharing import with_shares
+from replitree.protocol.table_store import Store, agree_on_store, incarnation_of
 from replitree.protocol.work_mark import give_up_left
 from replitree.replica.config import ServerConfig
 from replitree.replica.exchange import Exchange
@@ -60,6 +57,8 @@ from replitree.replica.logs import Log
 from replitree.replica.moving import Moves
 from replitree.replica.old_parts import OldParts
 from replitree.replica.runner import Performer
+from replitree.replica.stored_uploads import Host as UploadsHost
+from replitree.replica.stored_uploads import StoredUploads
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
 from replitree.storage.disk_shared import Leaving, share_in
@@ -87,7 +86,7 @@ LET_GO_AGAIN_S = 10.0
 """How long a part that could not be let go of is left alone, in seconds: mostly it is still registered."""
 
 
-class Host(Protocol):
+class Host(UploadsHost, Protocol):
     """What sharing needs of the replica."""
 
     replica: Replica
@@ -105,9 +104,6 @@ class Host(Protocol):
 
     def suspect(self, part: str) -> bool:
         """Verify a part; a broken one is set aside and fetched again."""
-
-    def active_epoch(self) -> Epoch | None:
-        """Return the epoch while the replica is active, else None."""
 
     def trouble(self, reason: str) -> None:
         """Report that the replica must activate again."""
@@ -142,6 +138,7 @@ class Sharing:
         self._host = host
         self.objects = ShareObjects(partial(_open, definition.store_url), definition.table_id)
         self.moves = Moves(host)
+        self.uploads = StoredUploads(host, self.objects, lambda: self.sharer, self._begun, self._settled)
         self._lock = threading.Lock()
         self._sharer: Sharer | None = None
         self._named: dict[StagingId, tuple[_Named, ...]] = {}
@@ -205,6 +202,11 @@ class Sharing:
         """Whether what is written goes into the store at once: inserts, and the results of merges and mutations."""
         return self._host.definition.placement.kind is Kind.SHARED
 
+    @property
+    def store_for_uploads(self) -> str | None:
+        """Id of the store into which others may put what they insert; None while nobody may."""
+        return self.objects.store_id if self.is_for_new_parts and self.objects.store_id else None
+
     def wrap(self, procedure: Procedure[T]) -> Procedure[T]:
         """Return what runs a procedure of this replica and keeps its shares.
 
@@ -218,9 +220,10 @@ class Sharing:
         """Perform an effect on shares, or any other by `perform`."""
         if isinstance(effect, LocalMoveEffect):
             return self.moves.perform(effect)
-        return self.perform(effect) if isinstance(effect, LocalShareEffect | DeleteObjects) else perform(effect)
+        is_ours = isinstance(effect, LocalShareEffect | DeleteObjects | LookAtObjects)
+        return self.perform(effect) if is_ours else perform(effect)
 
-    def perform(self, effect: LocalShareEffect | DeleteObjects) -> object:
+    def perform(self, effect: LocalShareEffect | DeleteObjects | LookAtObjects) -> object:
         """Perform one effect on shares."""
         match effect:
             case NameShares(staging):
@@ -236,7 +239,7 @@ class Sharing:
                 self._forget(parts)
                 return None
             case SharesHere():
-                return tuple(sorted({*self._new, *self.moves.shares(), *self._on_disk()}))
+                return tuple(sorted({*self.uploads.shares(), *self._new, *self.moves.shares(), *self._on_disk()}))
             case HasPart(part):
                 return self._host.store.has_part(part)
             case SharesInDoubt(shares):
@@ -245,6 +248,13 @@ class Sharing:
                 return None
             case DeleteObjects(share):
                 return self._delete(share)
+            case LookAtObjects(shares):
+                return self.uploads.look(shares)
+
+    def _begun(self, shares: Sequence[ShareId]) -> None:
+        """Take shares over that an upload has begun: a part is about to be staged with each."""
+        with self._lock:
+            self._new.update(shares)
 
     def _name(self, staging: StagingId) -> tuple[ShareId, ...]:
         named = tuple(
@@ -329,6 +339,7 @@ class Sharing:
         if epoch is None:
             return
         has_let_go = self.let_go(epoch)
+        self.uploads.work(epoch)
         if has_let_go or time.monotonic() - self._looked_at >= GARBAGE_S:
             self._looked_at = time.monotonic()
             host.performer.run_plain(give_up_left(self.sharer, epoch))
@@ -381,8 +392,10 @@ class Sharing:
         found = [_reference("parts", part, store.part_path(part)) for part in store.parts()]
         found += [_reference("staging", staging, folder) for staging, folder in staged]
         found += [{"share": each.share, "part": each.part, "place": "leaving", "files": []} for each in store.leaving()]
+        begun = self.uploads.shares()
         with self._lock:
-            found += [{"share": share, "part": "", "place": "writing", "files": []} for share in sorted(self._new)]
+            begun = tuple(sorted({*begun, *self._new}))
+        found += [{"share": share, "part": "", "place": "writing", "files": []} for share in begun]
         incarnation = "" if self._sharer is None else self._sharer.incarnation
         shares = [each for each in found if each is not None]
         return {"replica": self._host.replica.name, "incarnation": incarnation, "shares": shares}

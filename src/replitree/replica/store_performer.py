@@ -63,6 +63,9 @@ class Host(Protocol):
     def stage(self, staging: StagingId, payloads: Sequence[Any]) -> tuple[PartManifest, ...]:
         """Write the payloads of requests as the parts of a staging id."""
 
+    def give_back(self, staging: StagingId) -> bool:
+        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work."""
+
     def make(self, effect: Merge | Mutate | Link | MakeEmpty) -> Made | StoreFailed | Cancelled:
         """Make a merged, mutated or linked part under a staging id."""
 
@@ -169,7 +172,7 @@ class StorePerformer:
             case ListStaging():
                 return tuple(StagingId(name) for name in self._store.stagings() if not self._is_held(name))
             case RemoveStaging(staging):
-                self._store.remove_staging(staging)
+                self._remove_staging(staging)
                 return None
             case ListParts():
                 old = self._old_parts.names()
@@ -179,6 +182,10 @@ class StorePerformer:
             case RemovePart(part) | Discard(part):
                 self._store.detach(part) if isinstance(effect, RemovePart) else self._store.remove_parts((part,))
                 return None
+
+    def _remove_staging(self, staging: StagingId) -> None:
+        if not self._host.give_back(staging):
+            self._store.remove_staging(staging)
 
     def _fetch(self, fetches: tuple[FetchPart, ...]) -> tuple[Fetched | NotFetched | StoreFailed, ...]:
         """Fetch parts; those that are here already, as old ones, are needed again and must not go."""

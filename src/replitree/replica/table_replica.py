@@ -41,7 +41,7 @@ from replitree.protocol.entries import MergeEntry
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
-from replitree.protocol.sharing import Sharer
+from replitree.protocol.share_effects import Sharer
 from replitree.protocol.table import leave_table
 from replitree.replica.activation import Activation
 from replitree.replica.appends import Appends
@@ -440,6 +440,10 @@ class TableReplica:
     def stage(self, staging: StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
         """Write the payloads of requests as the parts of a staging id."""
         return self.inserts.stage(staging, payloads)
+
+    def give_back(self, staging: StagingId) -> bool:
+        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work."""
+        return self.inserts.give_back(staging)
 
     def make(self, effect: Merge | Mutate | Link | MakeEmpty) -> Made | StoreFailed | Cancelled:
         """Make a merged, mutated, linked or empty part under a staging id."""

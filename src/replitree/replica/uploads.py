@@ -14,6 +14,7 @@ being committed never.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
@@ -87,6 +88,24 @@ class Uploads:
         writer = msgspec.structs.replace(self._writer(upload), renews=True)
         (self.root / f"{upload}{LIFE_SUFFIX}").write_bytes(msgspec.json.encode(writer))
 
+    def heard_of(self, upload: str) -> None:
+        """Take a sign of life of a task that works for the one who writes an upload.
+
+        Raises
+        ------
+        NoSuchUpload
+            There is no such upload.
+        """
+        self.folder(upload)
+        with suppress(FileNotFoundError):
+            now = self._clock()
+            os.utime(self.root / f"{upload}{LIFE_SUFFIX}", (now, now))
+
+    def has(self, upload: str) -> bool:
+        """Whether there is an upload, or one that is being committed."""
+        with self._lock:
+            return bool(self._committing[upload]) or (self.root / upload).is_dir()
+
     @contextmanager
     def committing(self, upload: str) -> Iterator[None]:
         """Keep an upload while it is being committed."""
@@ -123,8 +142,25 @@ class Uploads:
         return folder / partition / file
 
     def discard(self, upload: str) -> None:
-        """Delete an upload and what it holds."""
-        shutil.rmtree(self.folder(upload))
+        """Delete an upload and what it holds.
+
+        Raises
+        ------
+        BadInput
+            There is no such upload, or it is being committed.
+        """
+        folder = self.folder(upload)
+        with self._lock:  # from here on nobody begins to commit it
+            if self._committing[upload]:
+                raise BadInput("the upload is being committed; ask for its insert by the token")
+            folder = folder.rename(self.root / f"{upload}_removed")
+        shutil.rmtree(folder)
+        (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
+
+    def remove(self, upload: str) -> None:
+        """Delete an upload whose rows were inserted before, if it is there; whoever commits it says so."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree((self.root / upload).rename(self.root / f"{upload}_removed"))
         (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
 
     def seal(self, upload: str, manifests: tuple[PartManifest, ...], store: PartStore) -> Path:

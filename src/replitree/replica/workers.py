@@ -30,7 +30,7 @@ from replitree.protocol.pull import (
 from replitree.protocol.quorum import rejoin
 from replitree.protocol.registration import Executed, QueueMoved
 from replitree.protocol.run import run
-from replitree.protocol.sharing import Sharer
+from replitree.protocol.share_effects import Sharer
 from replitree.replica.appends import Appends, Perform
 from replitree.replica.config import ServerConfig
 from replitree.replica.definitions import Definitions

@@ -21,7 +21,7 @@ Options (any case; all are text):
 ``partitions``              read: how many tasks to pack the files into
 ``lease``                   read: for how many seconds the parts are kept after a task of the read last said that it
                             needs them; by default 600, at most 3600
-``through``                 read: how parts in an object store are read: ``store``, there, with credentials from the
+``through``                 how tasks read and write what is in an object store: ``store``, there, with credentials from the
                             executors' environment; ``replica``; by default there if that works, else through a replica
 ``inserttoken``             write: names the insert; a job that is run again with the same token inserts nothing twice
 ``partitionoverwritemode``  write with ``mode("overwrite")``: ``static`` replaces the whole table, ``dynamic`` the

@@ -19,6 +19,9 @@ does, some minutes after the driver's process has ended (`replitree.replica.uplo
 Without a shared disk, the files of an attempt travel in its message to the driver (`MESSAGE_BYTES_MAX`), which sends
 them on.
 
+Of a table in an object store, tasks put the files there (`replitree.spark.store_write`); step 3 then joins manifests only, and
+the replica takes the objects over in step 5.  What no insert has, it deletes with the upload.
+
 Absent on purpose: identity of a job beyond its token.  Spark runs a repeated job as a new one.
 """
 
@@ -45,6 +48,8 @@ from replitree.client.insert import TIMEOUT_S, InsertResult
 from replitree.client.quorum import Quorum, quorum_of
 from replitree.client.slices import cut
 from replitree.client.staging import stage_slices
+from replitree.client.stored import Through, through_of
+from replitree.client.stored_upload import PutParts, Tags, put_parts
 from replitree.client.table import Table
 from replitree.client.upload import Overwrite, Upload, discard_upload, fresh_token, renewed, send_part
 from replitree.errors import BadInput
@@ -52,10 +57,12 @@ from replitree.replica.uploads import LIFE_SUFFIX
 from replitree.spark.columns import check_columns
 from replitree.spark.driver import driver_process
 from replitree.spark.options import flag, open_connection, open_table, seconds
+from replitree.spark.store_write import check_partitions, joined, offered, reached, sent
 from replitree.spark.write import SCRATCH_SUFFIX
 from replitree.storage.adopt import adopt_files
 from replitree.storage.definition import TableDefinition, decode_definition
 from replitree.storage.manifest import FileEntry, PartManifest, data_file, decode_manifest
+from replitree.storage.objects.shares import ShareObjects
 
 MESSAGE_BYTES_MAX = 256 << 20
 """Bytes of part files that one task may send through the driver."""
@@ -84,6 +91,13 @@ class WritePlan:
     address: str
     path: str | None
     overwrite: Overwrite | Literal["session"] | None = None
+    store: str = ""
+    access: str = field(default="", repr=False)
+
+    @property
+    def through(self) -> Through | None:
+        """What the job says of the way to the object store."""
+        return through_of(self.options.get("through"))
 
     @property
     def folder(self) -> Path | None:
@@ -113,15 +127,28 @@ class StagedMessage(WriterCommitMessage):
         One for each part, encoded.
     files
         Contents by ``partition/file``, when there is no shared disk.
+    tags
+        When the files are in the object store: what that said of them.  None otherwise.
     session_mode
         The session's `SESSION_MODE`; None when it is not set.
     """
 
-    def __init__(self, folder: str, manifests: Sequence[PartManifest], files: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        manifests: Sequence[PartManifest],
+        files: Mapping[str, bytes],
+        tags: Tags | None = None,
+    ) -> None:
         self.session_mode = _session_mode()
         self.folder = folder
         self.manifests = tuple(manifest.encode() for manifest in manifests)
         self.files = dict(files)
+        self.tags = tags
+
+    def decoded(self) -> tuple[PartManifest, ...]:
+        """Return the manifests."""
+        return tuple(map(decode_manifest, self.manifests))
 
 
 # --- plan -------------------------------------------------------------------------------------------------------------
@@ -141,9 +168,10 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     SchemaMismatch
         The rows' columns do not fit the table.
     BadInput
-        An option is wrong.
+        An option is wrong, or the job has to go into an object store and can't.
     """
     replaced = _overwritten(options) if overwrite else None
+    through = through_of(options.get("through"))
     if _quorum(options) is not None and overwrite:
         raise BadInput("a job that overwrites can't have a quorum: what it replaces would be gone if it failed")
     with open_connection(options) as connection:
@@ -155,20 +183,28 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         token = table.inserter.check_token(options.get("inserttoken"), deduplicate=True) or fresh_token()
         upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())
         shared = upload.folder is not None
-        if not shared:  # it is opened again when there is something to send
+        try:
+            store = offered(upload, through)
+        except BadInput:
             discard_upload(upload, table.http)
-        elif upload.path is not None:
-            Path(upload.path + SCRATCH_SUFFIX).mkdir()
+            raise
+        if not shared and not store:  # it is opened again when there is something to send
+            discard_upload(upload, table.http)
+        elif shared:
+            Path(str(upload.path) + SCRATCH_SUFFIX).mkdir()
+        access = connection.access.token
     return WritePlan(
         dict(options),
         (definition.encode_metadata(), definition.encode_columns()),
         tuple(names),
         token,
         upload.replica.name,
-        upload.id if shared else "",
+        upload.id if shared or store else "",
         upload.replica.address,
         upload.path if shared else None,
         replaced,
+        store,
+        access,
     )
 
 
@@ -211,11 +247,16 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedMess
         A column that may not be null has nulls.
     BadInput
         Without a shared disk: the rows are too many to travel through the driver.
+    NotAuthorized, StoreError
+        They have to go into the object store, which does not work here.
     """
     definition = decode_definition(*plan.definition)
     rows = _reader(plan, batches)
     if rows is None:
         return StagedMessage("", (), {})
+    objects = reached(definition, plan.store, plan.through, plan.replica)
+    if objects is not None:
+        return _put_rows(plan, definition, objects, rows)
     scratch = plan.scratch
     if scratch is not None and scratch.is_dir():
         attempt = _attempt_name()
@@ -224,6 +265,18 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedMess
         folder = Path(temporary) / "parts"
         manifests = stage_slices(cut(rows, definition), definition, folder)
         return StagedMessage("", manifests, _contents(folder, manifests))
+
+
+def _put_rows(
+    plan: WritePlan, definition: TableDefinition, objects: ShareObjects, rows: pa.RecordBatchReader
+) -> StagedMessage:
+    """Put one attempt's rows into the object store."""
+    http, upload = HttpClient(plan.access), _upload(plan, definition.name)
+    with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
+        folder = Path(temporary) / "parts"
+        manifests = stage_slices(cut(rows, definition), definition, folder, sync=False)
+        put = put_parts(http, upload, objects, folder, manifests)
+    return StagedMessage("", put.manifests, {}, put.tags)
 
 
 def _attempt_name() -> str:
@@ -282,10 +335,37 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
             _discard(plan, table.http)
             if plan.overwrite == "all":
                 table.emptied(InsertResult(None, 0, "empty", plan.token), seconds(plan.options, TIMEOUT_S))
+        elif any(message.tags is not None for message in staged):
+            _commit_stored(plan, table, definition, staged)
         elif plan.path is not None and all(message.folder for message in staged):
             _commit_shared(plan, table, definition, staged)
         else:
             _commit_remote(plan, table, definition, staged)
+
+
+def _commit_stored(plan: WritePlan, table: Table, definition: TableDefinition, staged: Sequence[StagedMessage]) -> None:
+    """Make an insert of what is in the object store; the files of other tasks are sent to the replica, which puts them."""
+    upload, tasks = _upload(plan, definition.name), list[PutParts]()
+    with tempfile.TemporaryDirectory(prefix="replitree-job-") as temporary:
+        for number, message in enumerate(staged):
+            if message.tags is not None:
+                tasks.append(PutParts(message.decoded(), message.tags))
+            else:
+                folder = _unpacked(plan, message, Path(temporary) / f"{number}")
+                tasks.append(sent(table.http, upload, folder, message.decoded()))
+    parts = joined(definition, tasks)
+    if plan.scratch is not None:
+        (plan.scratch / MARK).touch()
+    upload, timeout_s = replace(upload, tags=parts.tags), seconds(plan.options, TIMEOUT_S)
+    table.inserter.commit(
+        upload,
+        parts.manifests,
+        plan.token,
+        timeout_s=timeout_s,
+        overwrite=plan.overwrites,
+        quorum=_quorum(plan.options),
+    )
+    _remove_scratch(plan)
 
 
 def _commit_shared(plan: WritePlan, table: Table, definition: TableDefinition, staged: Sequence[StagedMessage]) -> None:
@@ -306,17 +386,8 @@ def _commit_remote(plan: WritePlan, table: Table, definition: TableDefinition, s
     timeout_s = seconds(plan.options, TIMEOUT_S)
     with tempfile.TemporaryDirectory(prefix="replitree-job-") as temporary:
         folders = [
-            (
-                plan.scratch / message.folder if plan.scratch and message.folder else Path(temporary) / f"{number}",
-                message,
-            )
-            for number, message in enumerate(staged)
+            (_unpacked(plan, message, Path(temporary) / f"{number}"), message) for number, message in enumerate(staged)
         ]
-        for folder, message in folders:
-            for name, content in message.files.items():
-                target = folder / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
         target = Path(temporary) / "parts"
         target.mkdir()
         manifests = gather(definition, folders, target)
@@ -330,6 +401,17 @@ def _commit_remote(plan: WritePlan, table: Table, definition: TableDefinition, s
     )
 
 
+def _unpacked(plan: WritePlan, message: StagedMessage, folder: Path) -> Path:
+    """Return where the files of a task are: in scratch, or else in a folder here, unpacked from its message."""
+    if plan.scratch is not None and message.folder:
+        return plan.scratch / message.folder
+    for name, content in message.files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return folder
+
+
 def gather(
     definition: TableDefinition, staged: Sequence[tuple[Path, StagedMessage]], target: Path
 ) -> tuple[PartManifest, ...]:
@@ -340,14 +422,9 @@ def gather(
     """
     writers: dict[str, list[tuple[Path, PartManifest]]] = {}
     for folder, message in staged:
-        for raw in message.manifests:
-            manifest = decode_manifest(raw)
+        for manifest in message.decoded():
             writers.setdefault(manifest.partition, []).append((folder / manifest.partition, manifest))
-    limit = definition.settings.partitions_per_insert_max
-    if len(writers) > limit:
-        raise BadInput(
-            f"the rows belong to {len(writers)} partitions, and one insert may write to {limit}: insert in slices"
-        )
+    check_partitions(definition, writers)
     manifests = []
     for partition, parts in sorted(writers.items()):
         if len(parts) == 1:
@@ -368,18 +445,15 @@ def _moved(source: Path, manifest: PartManifest, target: Path) -> PartManifest:
 
 
 def abort_job(plan: WritePlan) -> None:
-    """Remove what was staged, unless a commit may have begun."""
+    """Remove what was staged, unless a commit may have begun: a replica discards no upload that it commits."""
     scratch = plan.scratch
-    if scratch is None:
-        return
-    if not (scratch / MARK).exists():
-        with open_connection(plan.options) as connection:
-            _discard(plan, open_table(connection, plan.options).http)
+    if scratch is None or not (scratch / MARK).exists():
+        _discard(plan, HttpClient(plan.access))
     _remove_scratch(plan)
 
 
 def _discard(plan: WritePlan, http: HttpClient) -> None:
-    if plan.path is not None:
+    if plan.upload:
         discard_upload(_upload(plan, decode_definition(*plan.definition).name), http)
         _remove_scratch(plan)
 
@@ -393,7 +467,7 @@ def _remove_scratch(plan: WritePlan) -> None:
 
 
 def _upload(plan: WritePlan, table: str) -> Upload:
-    assert plan.path is not None
+    assert plan.upload, "it was opened when the job was planned"
     return Upload(table, plan.upload, ReplicaInfo(plan.replica, plan.address), "", plan.path)
 
 

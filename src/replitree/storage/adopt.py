@@ -20,7 +20,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -43,9 +42,6 @@ from replitree.storage.order import is_sorted
 from replitree.storage.partition import split_by_partition
 from replitree.storage.statistics import StatisticsCollector
 from replitree.storage.types import format_type, storable_type
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 BATCH_ROWS = 131_072
 
@@ -196,7 +192,7 @@ def _batches(path: Path, definition: TableDefinition) -> Iterator[pa.RecordBatch
 
     try:
         with pq.ParquetFile(path) as file:
-            _check_schema(file, path, definition)
+            check_schema(file.schema_arrow, str(path), definition)
             schema = definition.arrow_schema
             for batch in file.iter_batches(BATCH_ROWS, columns=schema.names):
                 if batch.num_rows:
@@ -205,18 +201,32 @@ def _batches(path: Path, definition: TableDefinition) -> Iterator[pa.RecordBatch
         raise BadInput(f"{path} can't be read as Parquet: {error}") from error
 
 
-def _check_schema(file: pq.ParquetFile, path: Path, definition: TableDefinition) -> None:
-    found = {field.name: field.type for field in file.schema_arrow}
+def check_schema(schema: pa.Schema, file: str, definition: TableDefinition) -> None:
+    """Do nothing if a file has the columns of a table.
+
+    Parameters
+    ----------
+    schema, file
+        The file's schema as Arrow reads it, and its name for messages.
+    definition
+        The table, under the names that its columns have in files.
+
+    Raises
+    ------
+    SchemaMismatch
+        A column is missing, too many, or of another type.
+    """
+    found = {field.name: field.type for field in schema}
     for column in definition.columns:
         if column.name not in found:
-            raise SchemaMismatch(f"{path}: column {column.name!r} is missing: expected {column.type}")
+            raise SchemaMismatch(f"{file}: column {column.name!r} is missing: expected {column.type}")
         arrow = found.pop(column.name)
         if not _is_stored_as(arrow, column.type):
             raise SchemaMismatch(
-                f"{path}: column {column.name!r}: expected {column.type}, found {arrow}{_int96_hint(arrow)}"
+                f"{file}: column {column.name!r}: expected {column.type}, found {arrow}{_int96_hint(arrow)}"
             )
     if found:
-        raise SchemaMismatch(f"{path}: table {definition.name} has no column {next(iter(found))!r}")
+        raise SchemaMismatch(f"{file}: table {definition.name} has no column {next(iter(found))!r}")
 
 
 def _is_stored_as(arrow: pa.DataType, expected: str) -> bool:

@@ -18,6 +18,9 @@ The content hash is the XXH3-128 of a header (magic, each column's name and type
 this order.
 
 Floating-point values are compared by their bits: 0.0 and -0.0 differ, and so do two kinds of NaN.
+
+Nobody has read all rows of a part whose files several processes have written, each into the object store: its hash is
+`joined_hash`, of theirs.  Parts with the same one have the same rows; not every part with these rows has it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ import xxhash
 from replitree.storage.types import format_type
 
 MAGIC = b"replitree content 1\n"
+JOINED_MAGIC = b"replitree joined content 1\n"
 
 
 def content_hash(data: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> str:
@@ -59,6 +63,11 @@ def content_hash(data: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -
     for batch in batches:
         hasher.update(batch)
     return hasher.hexdigest()
+
+
+def joined_hash(hashes: Iterable[str]) -> str:
+    """Return the hash of rows that follow one another, from the content hash of each piece."""
+    return xxhash.xxh3_128(JOINED_MAGIC + b"".join(map(bytes.fromhex, hashes))).hexdigest()
 
 
 def _header(schema: pa.Schema) -> xxhash.xxh3_128:

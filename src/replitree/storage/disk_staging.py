@@ -8,13 +8,13 @@ Absent on purpose: what is staged when, and for how long (`replitree.protocol.st
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from replitree.errors import BadInput, CorruptPart
 from replitree.storage.disk_folders import STAGED_NAME, PartFolders
 from replitree.storage.disk_shared import write_manifest
-from replitree.storage.durable import is_folder, rename, store_errors, sync_folder, write_file
+from replitree.storage.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest, manifest_problem, read_manifest
 from replitree.storage.part_folder import (
     folders,
@@ -67,6 +67,24 @@ class StagedParts(PartFolders):
                 rename(folder / partition, self.staged_path(staging, partition))
             sync_folder(self._staging)
             remove_folder(folder)
+
+    def give_back(self, staging: str, folder: Path, shares: Collection[str]) -> None:
+        """Put what is staged back into the folder that it was adopted from, so that it can be adopted again.  Idempotent.
+
+        Parameters
+        ----------
+        shares
+            Those that the folder's parts had before.  What was put into the store since is let go of: its rows stay here.
+        """
+        with store_errors(f"give back {staging} to {folder.name}"):
+            make_folder(folder)
+            for staged, manifest in self.staged(staging):
+                if manifest.share_id is None or manifest.share_id in shares:
+                    rename(staged, folder / manifest.partition)
+                else:
+                    link_part_folder(staged, manifest.as_local(), folder / manifest.partition)
+            sync_folder(folder)
+        self.remove_staging(staging)
 
     # --- publication ----------------------------------------------------------------------------------------------------
 

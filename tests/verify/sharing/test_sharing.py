@@ -33,11 +33,16 @@ PINS = {
     "fsck_orphan": (3_831, 10_100),
     "fsck_unowned": (18_161, 46_784),
     "fsck_two": (16_628, 45_864),
+    "upload": (151_361, 458_734),
+    "upload_crash": (31_167, 78_496),
+    "upload_doubt": (18_389, 43_525),
+    "upload_store": (8_714, 19_988),
+    "upload_old": (88_048, 253_683),
 }
 """States and transitions."""
 
 SLOW_STATES, NIGHTLY_STATES = 7_000, 30_000
-SLOW_MODELS = ("share_doubt", "fsck_silent", "fsck_marks")
+SLOW_MODELS = ("share_doubt", "fsck_silent", "fsck_marks", "upload_old")
 """Models in which it takes more than a moment until a mutant is caught."""
 
 

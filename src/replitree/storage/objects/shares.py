@@ -24,7 +24,7 @@ from pathlib import Path
 
 import xxhash
 
-from replitree.errors import CorruptPart, StoreError
+from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.storage.durable import file_bytes
 from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest
 from replitree.storage.objects.probe import STORE_ID_KEY
@@ -102,6 +102,26 @@ class ShareObjects:
         for put in puts:
             put.result()
         store.create(self.key(share, MANIFEST_FILE), manifest.encode())
+
+    def put_manifest(self, manifest: PartManifest) -> None:
+        """Put the manifest of a share whose data files are there.  It may be put again.
+
+        Raises
+        ------
+        BadInput
+            The share has another one.
+        StoreError, NotAuthorized
+            It may be there, or come to be there later.
+        """
+        assert manifest.share_id is not None, "only what is in a store has a share"
+        key = self.key(manifest.share_id, MANIFEST_FILE)
+        found = self.store.get(key)
+        if found is None:
+            self.store.create(key, manifest.encode())
+        elif found != manifest.encode():
+            raise BadInput(
+                f"{key} of {self.store.name} is another manifest: an upload is committed once, as one insert"
+            )
 
     def is_here(self, manifest: PartManifest) -> bool:
         """Whether the share of a manifest is in this store: its own manifest is read and compared.

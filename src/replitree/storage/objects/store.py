@@ -85,11 +85,12 @@ class StoreInDoubt(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """An object as the store tells of it; `modified` is by the store's clock."""
+    """An object as the store tells of it; `modified` is by the store's clock, `tag` is of these bytes and no others."""
 
     key: str
     bytes: int
     modified: datetime
+    tag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +263,10 @@ class ObjectStore:
         return data
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Ask for an object's size and time; None when there is none."""
+        """Ask for an object's size, time and tag; None when there is none."""
         _check_key(key)
         found = self._find(f"look at {key}", lambda: obstore.head(self._raw, key))
-        return None if found is None else ObjectInfo(key, found["size"], found["last_modified"])
+        return None if found is None else ObjectInfo(key, found["size"], found["last_modified"], found["e_tag"] or "")
 
     # --- many -----------------------------------------------------------------------------------------------------------------
 

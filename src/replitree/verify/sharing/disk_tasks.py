@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from replitree.protocol import fsck_repair, layout, share, sharing
+from replitree.protocol import fsck_repair, layout, letting_go, share, sharing
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
@@ -26,7 +26,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica
 from replitree.protocol.share import InDoubt, Owned, Owner, PutObjects, ShareId
-from replitree.protocol.sharing import (
+from replitree.protocol.share_effects import (
     ForgetParts,
     HasPart,
     NameShares,
@@ -134,13 +134,13 @@ def _tidied(replica: Replica, epoch: Epoch) -> _Any[None]:
     for part, own in (yield OnDisk(replica)):
         if (yield Get(layout.part(replica, part))) is not None:
             continue
-        if (yield from _with_disk(sharing.let_go_of(sharer, epoch, part, own))):
+        if (yield from with_disk(letting_go.let_go_of(sharer, epoch, part, own))):
             yield Discard(replica, part)
     here = tuple(own for _, own in (yield OnDisk(replica)))
-    yield from _with_disk(sharing.give_up_attempts(sharer, epoch), here)
+    yield from with_disk(letting_go.give_up_attempts(sharer, epoch), here)
 
 
-def _with_disk(procedure: Procedure[_T], here: tuple[ShareId, ...] = ()) -> _Any[_T]:
+def with_disk(procedure: Procedure[_T], here: tuple[ShareId, ...] = ()) -> _Any[_T]:
     """Run a procedure of `sharing` on what has left the table's parts; `here` are the shares on the disk."""
     outcome: Any = None
     while True:
@@ -172,4 +172,4 @@ def check() -> _Any[None]:
         yield Told(tuple(finding for finding, _ in report.findings))
 
 
-__all__ = ["check", "check_afterwards", "retire", "take", "tidy", "write"]
+__all__ = ["check", "check_afterwards", "retire", "take", "tidy", "with_disk", "write"]

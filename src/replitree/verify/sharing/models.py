@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replitree.verify.sharing.models_fsck import FSCK_MODELS
+from replitree.verify.sharing.models_upload import UPLOAD_MODELS
 from replitree.verify.sharing.tasks import drop, leave, take, write
 from replitree.verify.sharing.world import Fault, Model, Task
 
@@ -112,6 +113,7 @@ MODELS = (
         {Fault.CRASH: 1},
     ),
     *FSCK_MODELS,
+    *UPLOAD_MODELS,
 )
 
 

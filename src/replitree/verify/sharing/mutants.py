@@ -36,6 +36,7 @@ from replitree.protocol.share import (
 from replitree.verify.sharing import tasks
 from replitree.verify.sharing.mutants_fsck import FSCK_MUTANTS
 from replitree.verify.sharing.mutants_history import HISTORY_MUTANTS
+from replitree.verify.sharing.mutants_upload import UPLOAD_MUTANTS
 from replitree.verify.small_search import Mutant
 
 _TAKE_OVER, _LET_GO, _WRITE, _WORK_OFF = share.take_over, share.let_go, share.write_share, share.work_off
@@ -344,6 +345,7 @@ MUTANTS = (
     ),
     *HISTORY_MUTANTS,
     *FSCK_MUTANTS,
+    *UPLOAD_MUTANTS,
 )
 
 

@@ -27,6 +27,9 @@ from replitree.verify.sharing.disk_tasks import check, tidy
 from replitree.verify.sharing.tasks import TABLE, clean, replica_of
 from replitree.verify.sharing.world import CLEANER, PIECES, SESSION, Fault, Model, Seat, Step, World, spend
 
+COUNTED = ("write", "receive", "finish")
+"""Tasks that are told the number of the attempt."""
+
 
 class Scene:
     """The steps of one model."""
@@ -116,7 +119,7 @@ class Scene:
         tasks = ((clean, ()),) if name == CLEANER else self.model.tasks[name]
         while seat.task < len(tasks):
             stage, arguments = tasks[seat.task]
-            if stage.__name__ == "write":
+            if stage.__name__ in COUNTED:
                 arguments = (*arguments[:2], seat.attempt, *arguments[2:])
             place = self._kernel.begin(stage, *arguments)
             if place != END:

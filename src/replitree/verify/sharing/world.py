@@ -51,7 +51,7 @@ class Model:
     name, description
         For people.
     tasks
-        What each seat's processes do, one after another, by the seat's name.  `write` is given the number of the attempt, too.
+        What each seat's processes do, one after another, by the seat's name.  Some are given the number of the attempt, too.
     faults
         How many of each kind.
     replicas

@@ -1,0 +1,105 @@
+"""What the processes of the models with uploads do: a replica has an attempt, a task of somebody else puts the objects.
+
+The disk of the replica has the upload, with its share, from before the attempt is noted.  So whoever comes after a crash goes
+on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+from replitree.protocol import layout, letting_go, sharing, uploading
+from replitree.protocol.effects import (
+    Applied,
+    Check,
+    Commit,
+    Create,
+    CurrentEpoch,
+    Epoch,
+    Get,
+    Procedure,
+    Stage,
+    Staged,
+    StagingId,
+)
+from replitree.protocol.layout import Replica
+from replitree.protocol.share import ObjectsThere, PutObjects, ShareId
+from replitree.protocol.share_effects import NameShares, SharedPart, Sharer, SharesOf, SharesSettled
+from replitree.verify.sharing.checking import Keep, OnDisk
+from replitree.verify.sharing.disk_tasks import tidy, with_disk
+from replitree.verify.sharing.tasks import INCARNATION, TABLE, new_epoch, replica_of
+
+_T = TypeVar("_T")
+_Any = Generator[Any, Any, _T]
+
+
+def share_of(name: str, part: str) -> ShareId:
+    """Return the share that a replica names for the upload of a part."""
+    return ShareId(f"{part}-{name}")
+
+
+def receive(name: str, part: str, attempt: int) -> _Any[None]:
+    """Begin an upload and make a part of what was put; whoever comes after a crash goes on."""
+    replica, epoch, own = replica_of(name), Epoch(0), share_of(name, part)
+    if not attempt:
+        yield Keep(replica, part, own)
+        if not (yield from uploading.begin_attempts(Sharer(replica, INCARNATION), epoch, (own,))):
+            yield from tidy(name)
+            return
+    yield from finish(name, part, attempt)
+
+
+def finish(name: str, part: str, attempt: int) -> _Any[None]:
+    """Make a part of what was put, or discard the upload."""
+    replica, own, epoch = replica_of(name), share_of(name, part), Epoch(0)
+    sharer = Sharer(replica, INCARNATION)
+    if attempt:
+        newer = yield from new_epoch(replica)
+        if newer is None or (yield Get(layout.part(replica, part))) is not None:
+            return
+        epoch, here = newer, tuple(share for _, share in (yield OnDisk(replica)))
+        yield from with_disk(letting_go.give_up_attempts(sharer, epoch), here)
+    taken = yield from uploading.take_attempts(sharer, (own,))
+    done = (yield from _registered(sharer, epoch, part, own)) if isinstance(taken, ObjectsThere) else None
+    if not isinstance(done, Applied):
+        yield from tidy(name)
+
+
+def put(name: str, part: str) -> _Any[None]:
+    """Put the objects of an upload whose name was told, which is after it was noted."""
+    own = share_of(name, part)
+    if (yield Get(layout.writing(TABLE, own))) is not None:
+        yield PutObjects(own)
+
+
+def _registered(sharer: Sharer, epoch: Epoch, part: str, own: ShareId) -> _Any[Any]:
+    """Stage and register what was put, by the procedure for all parts; nothing is left to be named or put."""
+    procedure = sharing.with_shares(sharer, _insert(sharer.replica, epoch, part, own))
+    outcome: Any = None
+    while True:
+        try:
+            effect: Any = procedure.send(outcome)
+        except StopIteration as stop:
+            return stop.value
+        match effect:
+            case Stage():
+                outcome = Staged(())
+            case NameShares():
+                outcome = ()
+            case SharesOf():
+                outcome = (SharedPart(part, own, is_new=True),)
+            case CurrentEpoch():
+                outcome = epoch
+            case SharesSettled():
+                outcome = None
+            case _:
+                outcome = yield effect
+
+
+def _insert(replica: Replica, epoch: Epoch, part: str, own: ShareId) -> Procedure[Any]:
+    yield Stage(StagingId("s"), ())
+    return (yield Commit(Check(layout.host(replica), epoch), Create(layout.part(replica, part), own.encode())))
+
+
+__all__ = ["finish", "put", "receive", "share_of"]

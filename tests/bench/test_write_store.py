@@ -1,0 +1,28 @@
+"""What the benchmark of writing into an object store measures is what it says."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from replitree.bench.write_store import StoreWriteBench
+from replitree.client.cluster import LocalCluster
+from replitree.spark.session import spark_session
+
+ROWS = 20_000
+
+
+@pytest.mark.system
+def test_both_ways_write_all_rows_and_one_goes_through_a_replica(tmp_path: Path) -> None:
+    warnings.simplefilter("ignore", ResourceWarning)  # Spark leaves its gateway's sockets to the end of the process
+    with LocalCluster(tmp_path / "cluster", 2, durable=False) as cluster:
+        spark = spark_session(master="local[2]", conf={"spark.driver.memory": "1g"})
+        try:
+            ours, theirs = StoreWriteBench(spark, cluster, f"file://{tmp_path}/objects", ROWS).measure(0)
+        finally:
+            spark.stop()
+        assert cluster.tables() == ()
+    assert set(ours) == set(theirs) == {"rows_per_s", "write_s", "replica_read_bytes", "bytes"}
+    assert theirs["replica_read_bytes"] - ours["replica_read_bytes"] > ours["bytes"] / 2
