@@ -22,7 +22,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/.pycache
 SET_UP := python3="$${PYTHON3:-$$(tools/find-python)}" && "$$python3" tools/set_up.py
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup check test lint types layers unit system demo bench faults nemesis golden nightly format clean
+.PHONY: help setup check test lint types layers collected unit system demo bench faults nemesis golden nightly format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,7 +42,9 @@ setup:  ## make .venv with everything in it (quick when it is there)
 
 # --- the gate -----------------------------------------------------------------------------------------------------------------
 
-check: lint types layers unit  ## the fast gate: format, lint, types, layers, unit and doc tests, small models
+check: $(READY)  ## the fast gate: format, lint, types, layers, unit and doc tests, small models
+	$(MAKE) -j 2 lint types layers collected
+	$(MAKE) unit
 
 test: check system  ## everything: the gate, then the tests with real processes
 
@@ -56,9 +58,13 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
+# Compiles the tests once, before many workers would do so at the same time; what is wrong with them, these tell.
+collected: $(READY)
+	@$(PYTEST) --collect-only --quiet tests > /dev/null || true
+
 # More workers than cores: a test of replicas waits for half of its time.
 unit: $(READY)
-	$(PYTEST) -n $$(($(WORKERS) + 2)) --doctest-modules -m "not (slow or system or nightly)" src tests
+	$(PYTEST) -n $$(($(WORKERS) + 2)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src tests
 
 # Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
 system: $(READY)
@@ -82,7 +88,7 @@ nemesis: $(READY)  ## the same while clients write down what they see, which is 
 	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 
 nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1)
-	$(PYTEST) -m "not system" --hypothesis-profile search --timeout 3600 tests
+	$(PYTEST) -m "not system or nightly" --hypothesis-profile search --timeout 3600 tests
 	$(BIN)/replitree verify simulate --seeds 1:$(SEEDS) --workers $(WORKERS)
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED)

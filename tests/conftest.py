@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, golden files, which files begin first, and which run together.
+"""What all tests share: how hypothesis searches, golden files, object stores, which files begin first or run together.
 
 Hypothesis draws the same examples in every run of the gate (profile `gate`, the default), so that only a change of the code can
 turn a test red; `make nightly` draws new ones (``--hypothesis-profile search``).
@@ -7,8 +7,9 @@ turn a test red; `make nightly` draws new ones (``--hypothesis-profile search``)
 from __future__ import annotations
 
 import difflib
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,18 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-hypothesis.settings.register_profile("gate", derandomize=True, deadline=None, database=None, print_blob=True)
+from tests.examples import GATE
+from tests.shared.stores import FAULTY, FOLDER, credentials, empty_store, kinds_of
+from tests.storage.objects.seaweed import Seaweed
+
+hypothesis.settings.register_profile(
+    "gate", max_examples=GATE, derandomize=True, deadline=None, database=None, print_blob=True
+)
 hypothesis.settings.register_profile("search", max_examples=2_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("gate")
+
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+"""For Java machines that live a minute, as those of tests do: with Java's usual ones, Spark's tests need 1.7 times the CPU."""
 
 LONG = (
     "verify/test_models.py",
@@ -108,6 +118,20 @@ def _assert_same(file: Path, text: str) -> None:
         pytest.fail(
             "\n".join(["differs from its golden file; if that is right: make golden", *difference]), pytrace=False
         )
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
+    """Run a real S3 server, from the first test on that needs one."""
+    with Seaweed(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(params=kinds_of(FOLDER, at_night=(FAULTY,)))
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Give the URL of an empty object store, with credentials; of which kind, a test can say by `tests.shared.stores.on`."""
+    with credentials(), empty_store(request.param, tmp_path, lambda: request.getfixturevalue("s3_server")) as url:
+        yield url
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_a_restore_that_is_killed_again_and_again_is_done_once(
     assert_whole(cluster, run)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(each, marks=pytest.mark.nightly) for each in (2, 3))])
 def test_a_restore_and_a_server_that_start_together_take_turns(cluster: LocalCluster, run: Run, seed: int) -> None:
     chance, refused = random.Random(f"{seed}/race"), list[str]()
 

@@ -1,4 +1,4 @@
-"""Fsck on real replicas, their disks, and a folder of objects: everything that can be wrong, found and repaired."""
+"""Fsck on real replicas, their disks, and an object store: everything that can be wrong, found and repaired."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from replitree.errors import BadInput
 from replitree.protocol import layout
 from replitree.protocol.effects import ANY_VERSION, Applied, Commit, Create, Delete, Exists, Get, Set
 from replitree.protocol.layout import Replica, Table
+from replitree.storage.objects import open_store
 from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, rows
+from tests.shared.stores import FOLDER, on
 
 TABLE = Table(layout.table_path(ROOT, "t"))
 DAY_MS = 24 * 3600 * 1000
@@ -25,17 +27,17 @@ KEYS = list(range(10))
 
 
 class Shared:
-    """Two replicas with the table `t` in a folder of objects, of which one part is there; and a connection."""
+    """Two replicas with the table `t` on an object store, of which one part is there; and a connection."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         self.cluster = InProcessCluster(folder, 2)
-        definition = self.cluster.create_table(storage=f"file://{folder}/objects")
-        self.place = folder / "objects" / "tables" / definition.table_id
+        definition = self.cluster.create_table(storage=url)
+        self.store, self.place = open_store(url), f"tables/{definition.table_id}"
         tree = self.cluster.shared
         self.connection = Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(tree))
         self.cluster.nodes[0].insert(rows(0))
         self.cluster.wait_equal(KEYS)
-        (self.share,) = (path.name for path in self.place.iterdir())
+        (self.share,) = {key.split("/")[2] for key in self.objects()}
         self.part = next(iter(self.cluster.wait_alike()))
 
     def fsck(self, *, with_repair: bool = False, grace_s: float = 0.0) -> FsckReport:
@@ -47,12 +49,15 @@ class Shared:
     def commit(self, *operations: Create | Set | Delete) -> None:
         assert isinstance(self.cluster.admin.perform(Commit(*operations)), Applied)
 
-    def leave(self, share: str, file: str = "data-0.parquet") -> Path:
+    def objects(self) -> list[str]:
+        """The keys of the table's objects."""
+        return sorted(found.key for found in self.store.list(self.place))
+
+    def leave(self, share: str) -> str:
         """Put an object that nobody knows of."""
-        path = self.place / share / file
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"1234")
-        return path
+        key = f"{self.place}/{share}/data-0.parquet"
+        self.store.create(key, b"1234")
+        return key
 
     def mark(self, replica: str, part: str) -> str:
         """Path of a mark of a replica on the share."""
@@ -65,39 +70,41 @@ class Shared:
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Iterator[Shared]:
-    made = Shared(tmp_path)
+def shared(tmp_path: Path, store_url: str) -> Iterator[Shared]:
+    made = Shared(tmp_path, store_url)
     yield made
     made.close()
 
 
 def test_a_table_that_is_well_is_clean_and_stays_as_it_is(shared: Shared) -> None:
-    before = sorted(shared.place.rglob("*"))
+    before = shared.objects()
     report = shared.fsck(with_repair=True)
     assert (report.clean, report.findings, report.silent) == (True, (), {})
     assert (report.shares, report.objects) == (1, 2)
-    assert sorted(shared.place.rglob("*")) == before
+    assert shared.objects() == before
     shared.cluster.wait_equal(KEYS)
 
 
 def test_objects_of_nobody_go_when_they_are_old(shared: Shared) -> None:
-    path = shared.leave(LEFT)
+    key = shared.leave(LEFT)
     assert shared.kinds(grace_s=3600.0) == []
     report = shared.fsck()
     assert [(each.kind, each.share, each.bytes, each.repair) for each in report.findings] == [
         ("orphan", LEFT, 4, "not asked")
     ]
     assert not report.clean
-    assert path.exists()
+    assert key in shared.objects()
     repaired = shared.fsck(with_repair=True)
     assert ([each.repair for each in repaired.findings], repaired.clean) == (["done"], True)
-    assert not path.exists()
+    assert key not in shared.objects()
     assert shared.fsck().findings == ()
     assert not shared.cluster.admin.perform(Exists(layout.garbage(TABLE, LEFT)))
 
 
-def test_what_was_begun_in_the_folder_and_not_ended_goes(shared: Shared) -> None:
-    path = shared.leave(shared.share, "data-7.parquet#1")
+@on(FOLDER)
+def test_what_was_begun_in_the_folder_and_not_ended_goes(shared: Shared, tmp_path: Path) -> None:
+    path = tmp_path / "objects" / shared.place / shared.share / "data-7.parquet#1"
+    path.write_bytes(b"1234")
     os.utime(path, (1, 1))
     report = shared.fsck(with_repair=True, grace_s=3600.0)
     assert [(each.kind, each.repair) for each in report.findings] == [("left-upload", "done")]
@@ -122,25 +129,28 @@ def test_marks_of_who_is_gone_or_does_not_have_the_part_go(shared: Shared) -> No
 
 
 def test_a_share_without_owners_becomes_garbage_and_goes(shared: Shared) -> None:
-    path = shared.leave(LEFT)
+    key = shared.leave(LEFT)
     shared.commit(Create(layout.share(TABLE, LEFT)))
     report = shared.fsck(with_repair=True)
     assert [(each.kind, each.repair) for each in report.findings] == [("unowned", "done")]
-    assert not path.exists()
+    assert key not in shared.objects()
     assert shared.fsck().clean
 
 
 def test_an_attempt_of_a_replica_that_is_gone_is_given_up(shared: Shared) -> None:
-    path = shared.leave(LEFT)
+    key = shared.leave(LEFT)
     shared.commit(Create(layout.writing(TABLE, LEFT), b"r9~x"))
     report = shared.fsck(with_repair=True, grace_s=3600.0)
     assert [(each.kind, each.replica, each.repair) for each in report.findings] == [("left-attempt", "r9", "done")]
-    assert not path.exists()
+    assert key not in shared.objects()
 
 
 def test_a_part_that_lacks_objects_is_reported_and_never_made_again(shared: Shared) -> None:
-    data = next(self for self in (shared.place / shared.share).iterdir() if self.name.startswith("data"))
-    data.write_bytes(data.read_bytes()[:-1])
+    (data,) = (key for key in shared.objects() if key.endswith(".parquet"))
+    before = shared.store.get(data)
+    assert before is not None
+    shared.store.delete([data])
+    shared.store.create(data, before[:-1])
     report = shared.fsck(with_repair=True)
     assert [(each.kind, each.replica, each.repair) for each in report.findings] == [
         ("dangling", "r1", "none"),
@@ -158,12 +168,12 @@ def test_a_part_without_its_mark_is_reported(shared: Shared) -> None:
 
 
 def test_what_a_replica_that_is_away_may_have_is_not_judged(shared: Shared) -> None:
-    shared.leave(LEFT)
+    key = shared.leave(LEFT)
     shared.cluster.nodes[1].stop()
     report = shared.fsck(with_repair=True)
     assert (report.findings, report.clean) == ((), False)
     assert list(report.silent) == ["r2"]
-    assert (shared.place / LEFT).exists()
+    assert key in shared.objects()
 
 
 def test_another_store_under_the_same_url_is_refused(shared: Shared) -> None:

@@ -1,4 +1,4 @@
-"""Fsck on a real S3 server, while replicas work."""
+"""Fsck on a real S3 server, which fails now and then, while replicas work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from replitree.protocol.effects import Commit, Create
 from replitree.protocol.layout import Table
 from replitree.storage.objects import open_store
 from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, rows
-from tests.storage.objects.seaweed import KEYS, Seaweed
+from tests.shared.stores import BUCKET, FAULTY, FOLDER, on
 
 pytestmark = pytest.mark.system
 
@@ -28,16 +28,9 @@ LEFT, UNOWNED = "0" * 32, "1" * 32
 
 
 @pytest.fixture
-def seaweed(tmp_path: Path) -> Iterator[Seaweed]:
-    (tmp_path / "store").mkdir()
-    with Seaweed(tmp_path / "store") as server:
-        yield server
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCluster]:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
+def cluster(tmp_path: Path, store_url: str) -> Iterator[InProcessCluster]:
+    """Two replicas that end before their store does."""
+    del store_url
     made = InProcessCluster(tmp_path, 2, old_parts_lifetime_s=0.0)
     yield made
     made.close()
@@ -77,13 +70,13 @@ class Checks:
                 return
 
 
+@on(FAULTY, at_night=(FOLDER, BUCKET))
 def test_repairs_beside_inserts_and_merges_lose_nothing(
-    seaweed: Seaweed, cluster: InProcessCluster, connection: Connection
+    store_url: str, cluster: InProcessCluster, connection: Connection
 ) -> None:
     """With no grace at all: what is young is safe, too, because every repair proves it."""
-    url = seaweed.url("fsck")
-    definition = cluster.create_table(storage=url)
-    store, place = open_store(url), f"tables/{definition.table_id}"
+    definition = cluster.create_table(storage=store_url)
+    store, place = open_store(store_url), f"tables/{definition.table_id}"
     for share in (LEFT, UNOWNED):
         store.create(f"{place}/{share}/data-0.parquet", b"1234")
     cluster.admin.perform(Commit(Create(layout.share(TABLE, UNOWNED))))

@@ -11,18 +11,20 @@ from replitree.protocol import layout
 from replitree.protocol.effects import Exists
 from tests.client.test_fsck import Shared
 from tests.replica.inprocess import ROOT
+from tests.shared.stores import FOLDER, on
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Iterator[Shared]:
-    made = Shared(tmp_path)
+def shared(tmp_path: Path, store_url: str) -> Iterator[Shared]:
+    made = Shared(tmp_path, store_url)
     yield made
     made.close()
 
 
+@on(FOLDER)
 def test_what_was_dropped_while_the_store_was_away_is_found_and_deleted(shared: Shared, tmp_path: Path) -> None:
     objects, away = tmp_path / "objects", tmp_path / "away"
-    table_id = shared.place.name
+    table_id = shared.place.rpartition("/")[2]
     objects.rename(away)
     shared.connection.drop_table("t")
     assert shared.connection.tables() == ()
@@ -31,13 +33,14 @@ def test_what_was_dropped_while_the_store_was_away_is_found_and_deleted(shared: 
     away.rename(objects)
     (told,) = shared.connection.left_objects()
     assert (told.table_id, told.objects, told.gone, told.problem) == (table_id, 2, False, "")
-    assert len(list(shared.place.rglob("*.*"))) == 2
+    assert len(shared.objects()) == 2
     (done,) = shared.connection.left_objects(with_repair=True)
     assert (done.objects, done.gone) == (2, True)
-    assert not [path for path in shared.place.rglob("*") if path.is_file()]
+    assert shared.objects() == []
     assert shared.connection.left_objects() == ()
 
 
+@on(FOLDER)
 def test_of_a_store_that_is_still_away_it_is_told_and_the_note_stays(shared: Shared, tmp_path: Path) -> None:
     (tmp_path / "objects").rename(tmp_path / "away")
     shared.connection.drop_table("t")

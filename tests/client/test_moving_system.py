@@ -1,10 +1,9 @@
-"""Tables that move into an object store and out of it, with real processes that are killed: a folder, and a real S3 server."""
+"""Tables that move into an object store and out of it, with real processes that are killed."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from replitree.client.cluster import LocalCluster
 from replitree.errors import ReplitreeError
 from replitree.storage.objects import open_store
 from tests.client.test_shared_system import SETTINGS, Shares, keys_at, numbers
-from tests.storage.objects.seaweed import KEYS, Seaweed
+from tests.shared.stores import BUCKET, FAULTY, FOLDER, credentials, on
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system
@@ -24,21 +23,9 @@ ROUNDS = 4
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in KEYS.items():
-            environment.setenv(name, value)
-        with LocalCluster(tmp_path_factory.mktemp("cluster"), 3, durable=False, settings=SETTINGS) as cluster:
-            yield cluster
-
-
-@pytest.fixture(params=["folder", "seaweed"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An object store of each kind, empty."""
-    if request.param == "folder":
-        yield f"file://{tmp_path}/objects"
-        return
-    with Seaweed(tmp_path) as server:
-        yield server.url("moving")
+    folder = tmp_path_factory.mktemp("cluster")
+    with credentials(), LocalCluster(folder, 3, durable=False, settings=SETTINGS) as cluster:
+        yield cluster
 
 
 def parts_left(running: LocalCluster, table: Table, storage: str) -> int | None:
@@ -48,8 +35,9 @@ def parts_left(running: LocalCluster, table: Table, storage: str) -> int | None:
     return None if len(known) < len(moves) else sum(each.parts_left for each in known)
 
 
-def test_replicas_are_killed_while_a_table_moves_to_and_fro(running: LocalCluster, url: str) -> None:
-    name = f"moves_{url.partition(':')[0]}"
+@on(FAULTY, at_night=(FOLDER, BUCKET))
+def test_replicas_are_killed_while_a_table_moves_to_and_fro(running: LocalCluster, store_url: str) -> None:
+    name, url = f"moves_{len(running.tables())}", store_url
     table = running.create_table(name, "k bigint not null", order_by="k", wait_replicas=3)
     over, inserted = threading.Event(), [0]
 
@@ -77,7 +65,7 @@ def test_replicas_are_killed_while_a_table_moves_to_and_fro(running: LocalCluste
     expected = list(range(10 * inserted[0]))
     for replica in running.names:
         assert keys_at(table, replica) == expected
-    shares = Shares(running, table, open_store(url, environment=KEYS))
+    shares = Shares(running, table, open_store(url))
     table.set_storage(url)
     wait_for(lambda: shares.stored() and parts_left(running, table, url) == 0, "everything is in the store", 90.0)
     shares.wait_settled()

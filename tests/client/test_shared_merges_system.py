@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,11 @@ from replitree.client.cluster import LocalCluster
 from replitree.errors import ReplitreeError
 from replitree.protocol import layout
 from replitree.protocol.effects import Get
+from replitree.protocol.layout import Replica
+from replitree.protocol.parts import parse_part
 from replitree.storage.objects import open_store
 from tests.client.test_shared_system import Shares
+from tests.shared.stores import credentials
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system
@@ -39,7 +41,8 @@ ROWS, PARTS, TRIES = 300_000, 4, 5
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), 3, durable=False, settings=SETTINGS) as cluster:
+    folder = tmp_path_factory.mktemp("cluster")
+    with credentials(), LocalCluster(folder, 3, durable=False, settings=SETTINGS) as cluster:
         yield cluster
 
 
@@ -101,11 +104,21 @@ class Merging:
     def holders(self, result: str) -> set[str]:
         """Who has registered a result, or what has become of it since."""
         place = self.shares._place  # noqa: SLF001
-        return {
-            name
-            for name in self.cluster.names
-            if result in self.shares.children(f"{layout.replicas(place)}/{name}/parts")
-        }
+        parts = {name: self.shares.children(layout.parts(Replica(place, name))) for name in self.cluster.names}
+        made = parse_part(result)
+        return {name for name, some in parts.items() if any(parse_part(part).covers(made) for part in some)}
+
+    def told(self) -> str:
+        """What each replica has, and why its queue waits; for a failure."""
+        replicas = self.cluster.status(self.table.name).tables[0].replicas
+        return str(
+            [(each.name, each.state, each.reason, each.queue, each.running, each.postponed) for each in replicas]
+        )
+
+    def wait_for_all(self, result: str, last: str) -> None:
+        """Wait until the last one has a result, too."""
+        everybody = set(self.cluster.names)
+        wait_for(lambda: self.holders(result) == everybody, lambda: f"{last} has it, too: {self.told()}", 60.0)
 
     def check(self) -> None:
         """Everybody has every row once, and the store has exactly what is referred to."""
@@ -117,10 +130,10 @@ class Merging:
 
 
 @pytest.fixture
-def merging(running: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Merging]:
-    name, url = f"merging_{abs(hash(request.node.name)) % 1000}", f"file://{tmp_path}/objects"
-    table = running.create_table(name, "k bigint, a bigint, b string", order_by="k", storage=url, wait_replicas=3)
-    shares = Shares(running, table, open_store(url))
+def merging(running: LocalCluster, store_url: str) -> Iterator[Merging]:
+    name, schema = f"merging_{len(running.tables())}", "k bigint, a bigint, b string"
+    table = running.create_table(name, schema, order_by="k", storage=store_url, wait_replicas=3)
+    shares = Shares(running, table, open_store(store_url))
     yield Merging(running, table, shares)
     running.drop_table(name)
     shares.close()
@@ -134,7 +147,7 @@ def test_who_merges_is_paused_for_longer_than_its_session(merging: Merging) -> N
         assert slow not in merging.holders(result)
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: merging.holders(result) == set(merging.cluster.names), "the slow one has it, too", 60.0)
+    merging.wait_for_all(result, "the slow one")
     merging.check()
     assert len(merging.shares.stored()) == 1
 
@@ -144,6 +157,6 @@ def test_who_merges_is_killed(merging: Merging) -> None:
     wait_for(lambda: len(merging.holders(result)) == 2, "the others have merged it", 90.0)
     merging.cluster.kill(killed)
     merging.cluster.start(killed)
-    wait_for(lambda: merging.holders(result) == set(merging.cluster.names), "the killed one has it, too", 60.0)
+    merging.wait_for_all(result, "the killed one")
     merging.check()
     assert len(merging.shares.stored()) == 1

@@ -1,4 +1,4 @@
-"""Tables on an object store, with real processes: a folder, and a real S3 server."""
+"""Tables on an object store, with real processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from replitree.protocol.effects import Applied, Children, Commit, Exists, Get, S
 from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as Place
 from replitree.storage.objects import ObjectStore, open_store
-from tests.shared.s3_proxy import Mix, S3Proxy
-from tests.storage.objects.seaweed import KEYS, Seaweed
+from tests.shared.stores import BUCKET, FAULTY, FOLDER, credentials, on
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system
@@ -31,38 +30,9 @@ ROUNDS = 3
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in KEYS.items():
-            environment.setenv(name, value)
-        with LocalCluster(tmp_path_factory.mktemp("cluster"), 3, durable=False, settings=SETTINGS) as cluster:
-            yield cluster
-
-
-@pytest.fixture(scope="module")
-def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
-    with Seaweed(tmp_path_factory.mktemp("seaweed")) as server:
-        yield server
-
-
-FAULTY = Mix.even(0.02)
-"""Of each ill so many requests to a store with faults."""
-
-
-@pytest.fixture(params=["folder", "seaweed", "faulty"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An object store of each kind, empty; the last one loses requests and answers, and is slow."""
-    if request.param == "folder":
-        yield f"file://{tmp_path}/objects"
-        return
-    server: Seaweed = request.getfixturevalue("seaweed")
-    if request.param == "seaweed":
-        yield server.url("shared")
-        return
-    proxy = S3Proxy(server.port)
-    proxy.mix = FAULTY
-    yield server.url("faulty", proxy.endpoint)
-    assert sum(count for ill, count in proxy.done.items() if ill is not None) > 0
-    proxy.close()
+    folder = tmp_path_factory.mktemp("cluster")
+    with credentials(), LocalCluster(folder, 3, durable=False, settings=SETTINGS) as cluster:
+        yield cluster
 
 
 def numbers(first: int, count: int) -> pa.Table:
@@ -90,15 +60,20 @@ class Shares:
         """The shares that have objects."""
         return {found.key.split("/")[2] for found in self._store.list(self._prefix)}
 
-    def are_settled(self) -> bool:
-        """Whether objects are exactly what registered parts own, and nothing is begun or left over."""
-        place, shares = self._place, self.children(layout.shares(self._place))
-        if self.children(layout.all_writing(place)) or self.children(layout.all_garbage(place)):
-            return False
+    def unsettled(self) -> list[str]:
+        """What keeps objects from being exactly what registered parts own: something begun, left over, or missing."""
+        place, shares = self._place, set(self.children(layout.shares(self._place)))
+        stored = self.stored()
         marks = [mark for share in shares for mark in self.children(layout.share(place, share))]
         owners = [(mark.split("~")[0], mark.split("~")[2]) for mark in marks]
         parts = {name: self.children(f"{layout.replicas(place)}/{name}/parts") for name in self._names}
-        return all(part in parts[name] for name, part in owners) and self.stored() == set(shares)
+        return [
+            *(f"{share} is being written" for share in self.children(layout.all_writing(place))),
+            *(f"{share} is still garbage" for share in self.children(layout.all_garbage(place))),
+            *(f"{name} has a mark for {part}, which it lacks" for name, part in owners if part not in parts[name]),
+            *(f"{share} has objects and no marks" for share in stored - shares),
+            *(f"{share} has marks and no objects" for share in shares - stored),
+        ]
 
     def fence(self, replica: str) -> None:
         """Take a replica's epoch from it, as fsck and whoever declares a part lost do."""
@@ -108,16 +83,17 @@ class Shares:
         assert isinstance(self._session.perform(Commit(Set(path, host.value, host.version))), Applied)
 
     def wait_settled(self) -> None:
-        wait_for(self.are_settled, "objects are what is owned", 90.0)
+        wait_for(lambda: not self.unsettled(), lambda: f"objects are what is owned: {self.unsettled()}", 90.0)
 
     def close(self) -> None:
         self._session.close()
 
 
-def test_replicas_are_killed_and_objects_are_exactly_what_is_referenced(running: LocalCluster, url: str) -> None:
-    store = open_store(url, environment=KEYS)
-    name = f"killed_{url.partition(':')[0]}"
-    table = running.create_table(name, "k bigint not null", order_by="k", storage=url)
+@on(FAULTY, at_night=(FOLDER, BUCKET))
+def test_replicas_are_killed_and_objects_are_exactly_what_is_referenced(running: LocalCluster, store_url: str) -> None:
+    store = open_store(store_url)
+    name = f"killed_{len(running.tables())}"
+    table = running.create_table(name, "k bigint not null", order_by="k", storage=store_url)
     over = threading.Event()
     inserted: list[int] = []
 
@@ -165,10 +141,11 @@ def test_replicas_are_killed_and_objects_are_exactly_what_is_referenced(running:
     shares.close()
 
 
-def test_three_replicas_have_one_copy(running: LocalCluster, url: str) -> None:
-    store = open_store(url, environment=KEYS)
-    name = f"copies_{url.partition(':')[0]}"
-    table = running.create_table(name, "k bigint not null", order_by="k", storage=url, wait_replicas=3)
+@on(FOLDER, BUCKET, at_night=(FAULTY,))
+def test_three_replicas_have_one_copy(running: LocalCluster, store_url: str) -> None:
+    store = open_store(store_url)
+    name = f"copies_{len(running.tables())}"
+    table = running.create_table(name, "k bigint not null", order_by="k", storage=store_url, wait_replicas=3)
     table.insert(numbers(0, 200_000))
     for replica in running.names:
         assert len(keys_at(table, replica)) == 200_000

@@ -33,6 +33,7 @@ from replitree.protocol.effects import (
     Set,
 )
 from tests.coordination.waiting import Recorder
+from tests.examples import examples
 
 pytestmark = pytest.mark.system
 
@@ -41,7 +42,7 @@ PLACES = ("", "/a", "/b", "/a/a", "/a/b", "/b/a", "/a/n-0000000000", "/a/a/n-000
 
 SESSIONS = (0, 1)
 
-EXAMPLES, STEPS = 40, 40
+EXAMPLES, STEPS = examples(20), 40
 """About 10 s; in twice that time every mutant that was tried on `tree` and `memory` is found."""
 
 places = st.sampled_from(PLACES)

@@ -12,6 +12,7 @@ from tests.faults.schedule import USUAL
 pytestmark = [pytest.mark.system, pytest.mark.timeout(500)]
 
 
+@pytest.mark.nightly
 def test_sigkill_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
     report = run(Plan(seed=1, rounds=6, seconds=60.0, kinds=("kill", "kill-two")), tmp_path)
     assert report.rounds == 6

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from replitree.protocol.parts import Part, merged_part
 from replitree.protocol.select_merges import GIB, KIB, MIB, Candidate, Choice, SelectorSettings, optimize, select_merges
+from tests.examples import examples
 
 DAY_S = 86_400
 SETTINGS = SelectorSettings()
@@ -80,7 +81,7 @@ def tables(draw: st.DrawFn) -> list[Candidate]:
     return found
 
 
-SOME = hypothesis.settings(max_examples=40)
+SOME = hypothesis.settings(max_examples=examples(24))
 some_settings = st.sampled_from([SETTINGS, SMALL, replace(SMALL, merges_max=1), replace(SMALL, merges_max=2)])
 some_running = st.lists(st.integers(0, 2 * GIB), max_size=4)
 

@@ -19,8 +19,8 @@ from replitree.coordination.port import Coordination, make_root
 from replitree.protocol import layout
 from replitree.protocol.effects import Children, CoordinationEffect, Procedure
 from replitree.protocol.layout import Table
-from replitree.protocol.sharing import sharing_nodes
 from replitree.protocol.table import create_table
+from replitree.protocol.table_store import sharing_nodes
 from replitree.replica.config import Address, ServerConfig
 from replitree.replica.http_server import HttpServer
 from replitree.replica.server import Server

@@ -15,9 +15,11 @@ from replitree.coordination.port import Coordination, make_root
 from replitree.protocol import layout
 from replitree.protocol.effects import Children, Commit, Create, Epoch, Get, Procedure
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.letting_go import let_go_of
 from replitree.protocol.run import run
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ShareId, work_off
-from replitree.protocol.sharing import HasPart, SharedPart, Sharer, SharesOf, let_go_of, sharing_nodes
+from replitree.protocol.share_effects import HasPart, SharedPart, Sharer, SharesOf
+from replitree.protocol.table_store import sharing_nodes
 from replitree.storage.objects import open_store
 from replitree.storage.objects.shares import ShareObjects
 from tests.replica.inprocess import ROOT

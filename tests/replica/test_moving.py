@@ -16,21 +16,22 @@ from replitree.protocol import layout
 from replitree.protocol.effects import ANY_VERSION, Children, Commit, Create, Delete, Exists, Get
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.share import ShareId
-from replitree.protocol.sharing import SharedPart
+from replitree.protocol.share_effects import SharedPart
 from replitree.replica import followed_storage, mover, sharing, table_replica
 from replitree.replica.sharing import Sharing
 from replitree.storage.definition import decode_definition
+from replitree.storage.objects import open_store
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
+from tests.shared.stores import FAULTY, FOLDER, on
 
 TABLE = Table(layout.table_path(ROOT, "t"))
 
 
 class MovingCluster(InProcessCluster):
-    """Three replicas with a table `t` on local disks, and a folder that can be its object store."""
+    """Three replicas with a table `t` on local disks, and what can be its object store."""
 
-    def __init__(self, folder: Path, replicas: int = 3, **settings: Any) -> None:
-        self.objects_folder = folder / "objects"
-        self.url = f"file://{self.objects_folder}"
+    def __init__(self, folder: Path, url: str, replicas: int = 3, **settings: Any) -> None:
+        self.url, self.objects = url, open_store(url)
         super().__init__(folder, replicas, **{"old_parts_lifetime_s": 0.0, **settings})
         self.definition = self.create_table()
 
@@ -45,8 +46,7 @@ class MovingCluster(InProcessCluster):
 
     def stored(self) -> set[str]:
         """The shares that have objects."""
-        place = self.objects_folder / "tables" / self.definition.table_id
-        return {path.parent.name for path in place.rglob("*") if path.is_file()}
+        return {found.key.split("/")[2] for found in self.objects.list(f"tables/{self.definition.table_id}")}
 
     def places(self, node: Node) -> dict[str, str | None]:
         """The share of each visible part of a replica, None for what is on its disk."""
@@ -111,8 +111,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def moving(tmp_path: Path) -> Iterator[MovingCluster]:
-    cluster = MovingCluster(tmp_path)
+def moving(tmp_path: Path, store_url: str) -> Iterator[MovingCluster]:
+    cluster = MovingCluster(tmp_path, store_url)
     yield cluster
     cluster.close()
 
@@ -191,6 +191,7 @@ def test_inserts_merges_and_drops_go_on_while_parts_move_to_and_fro(moving: Movi
     wait_for(lambda: not moving.stored() and not moving.owners(), "nothing is left", 60.0)
 
 
+@on(FOLDER, FAULTY)
 def test_a_tiered_table_keeps_what_is_new_on_the_disks(moving: MovingCluster) -> None:
     first = moving.nodes[0]
     first.post("storage", {"storage": f"tiered({moving.url}, older=1h)"})
@@ -351,8 +352,8 @@ def test_a_claim_that_is_left_over_goes_with_the_next_activation(moving: MovingC
     moving.wait_in_store()
 
 
-def test_a_replica_that_takes_nothing_over_keeps_its_rows(tmp_path: Path) -> None:
-    moving = MovingCluster(tmp_path, replicas=1)
+def test_a_replica_that_takes_nothing_over_keeps_its_rows(tmp_path: Path, store_url: str) -> None:
+    moving = MovingCluster(tmp_path, store_url, replicas=1)
     try:
         second = moving.add("r2", zero_copy=False)
         wait_for(lambda: moving.is_active(second), "r2 active")

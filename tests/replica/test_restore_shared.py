@@ -23,6 +23,7 @@ from replitree.replica.restore import objects_of, restore_table, restored_shares
 from tests.replica.inprocess import ROOT, TOKEN, rows, wait_for
 from tests.replica.test_restore import delete_nodes
 from tests.replica.test_sharing import SharedCluster
+from tests.shared.stores import FOLDER, on
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +35,8 @@ ALL, ONLY_SECOND = list(range(40)), list(range(30, 40))
 class Vanished(SharedCluster):
     """Two stopped replicas of a table without nodes; each has a part that the other lacks."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(folder, url)
         first, second = self.nodes
         for number in range(2):
             first.insert(rows(10 * number))
@@ -81,8 +82,8 @@ class Vanished(SharedCluster):
 
 
 @pytest.fixture
-def vanished(tmp_path: Path) -> Iterator[Vanished]:
-    made = Vanished(tmp_path)
+def vanished(tmp_path: Path, store_url: str) -> Iterator[Vanished]:
+    made = Vanished(tmp_path, store_url)
     yield made
     made.close()
 
@@ -152,6 +153,7 @@ def test_what_only_another_disk_has_is_kept_until_everybody_is_back(vanished: Va
     vanished.wait_equal(ALL[:30])
 
 
+@on(FOLDER)
 def test_a_store_that_is_not_there_breaks_nothing(vanished: Vanished, tmp_path: Path) -> None:
     first, _ = vanished.nodes
     (tmp_path / "objects").rename(tmp_path / "away")

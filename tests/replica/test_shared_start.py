@@ -17,8 +17,8 @@ GONE = "9" * 32
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Iterator[SharedCluster]:
-    cluster = SharedCluster(tmp_path)
+def shared(tmp_path: Path, store_url: str) -> Iterator[SharedCluster]:
+    cluster = SharedCluster(tmp_path, store_url)
     yield cluster
     cluster.close()
 

@@ -23,17 +23,18 @@ from replitree.storage.disk import PartStore
 from replitree.storage.manifest import PartManifest
 from replitree.storage.objects import StoreInDoubt, open_store
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
+from tests.shared.stores import FAULTY, FOLDER, on
 
 TABLE = Table(layout.table_path(ROOT, "t"))
 
 
 class SharedCluster(InProcessCluster):
-    """Replicas with the table `t` on a folder of objects, and what is in that folder."""
+    """Replicas with the table `t` on an object store, and what is in that store."""
 
-    def __init__(self, folder: Path, replicas: int = 2) -> None:
-        self.objects_folder = folder / "objects"
+    def __init__(self, folder: Path, url: str, replicas: int = 2) -> None:
         super().__init__(folder, replicas, old_parts_lifetime_s=0.0)
-        self.definition = self.create_table(storage=f"file://{self.objects_folder}")
+        self.definition = self.create_table(storage=url)
+        self.objects = open_store(url)
 
     def shares(self) -> set[str]:
         """The shares that have an owner."""
@@ -52,8 +53,7 @@ class SharedCluster(InProcessCluster):
 
     def stored(self) -> set[str]:
         """The shares that have objects."""
-        place = self.objects_folder / "tables" / self.definition.table_id
-        return {path.parent.name for path in place.rglob("*") if path.is_file()}
+        return {found.key.split("/")[2] for found in self.objects.list(f"tables/{self.definition.table_id}")}
 
     def wait_settled(self) -> None:
         """Wait until the store has exactly what registered parts own, and nothing is begun or left over."""
@@ -74,8 +74,8 @@ class SharedCluster(InProcessCluster):
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Iterator[SharedCluster]:
-    cluster = SharedCluster(tmp_path)
+def shared(tmp_path: Path, store_url: str) -> Iterator[SharedCluster]:
+    cluster = SharedCluster(tmp_path, store_url)
     yield cluster
     cluster.close()
 
@@ -96,6 +96,7 @@ def test_replicas_own_one_copy_of_what_one_has_inserted(shared: SharedCluster) -
     shared.wait_settled()
 
 
+@on(FOLDER, FAULTY)
 def test_a_merge_is_written_once_and_its_sources_go(shared: SharedCluster) -> None:
     first, second = shared.nodes
     for number in range(4):

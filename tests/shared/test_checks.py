@@ -11,7 +11,7 @@ from replitree.coordination.port import make_root
 from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Commit, Create, Delete, Operation
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.sharing import sharing_nodes
+from replitree.protocol.table_store import sharing_nodes
 from replitree.storage.objects import open_store
 from tests.shared.checks import Shares
 

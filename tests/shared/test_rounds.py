@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.shared.harness import Plan, run
-from tests.shared.places import KINDS
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(500)]
 
 
-@pytest.mark.parametrize("store", KINDS)
+@pytest.mark.parametrize("store", ["seaweed", pytest.param("folder", marks=pytest.mark.nightly)])
 def test_replicas_and_their_store_are_killed_and_nothing_is_lost_or_left(tmp_path: Path, store: str) -> None:
     report = run(Plan(seed=1, rounds=4, store=store), tmp_path)
     assert report.rounds == 4

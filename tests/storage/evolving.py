@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -30,9 +29,10 @@ from replitree.storage.evolve import (
 )
 from replitree.storage.types import format_type
 from replitree.storage.widen import can_widen, keeps_partitions
+from tests.examples import examples
 from tests.storage.support import PLAIN_TYPES, values
 
-EXAMPLES = max(30, hypothesis.settings().max_examples // 3)
+EXAMPLES = examples(20)
 """Each of these examples writes and reads files."""
 
 NAMES = ("a", "b", "c", "k", "v", "price~2", "Price", "odd name")

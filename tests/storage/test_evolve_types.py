@@ -20,6 +20,7 @@ from replitree.storage.partition import split_by_partition
 from replitree.storage.schema_union import union_by_name
 from replitree.storage.types import format_type, parse_type
 from replitree.storage.widen import can_widen, common_type, keeps_partitions
+from tests.examples import examples
 from tests.storage.evolving import EXAMPLES
 from tests.storage.support import PLAIN_TYPES, types, values
 
@@ -71,7 +72,7 @@ def test_the_table_of_widenings() -> None:
 
 @pytest.mark.parametrize(("found", "target"), WIDENED, ids=format_type)
 def test_widening_keeps_every_value_and_the_order(found: pa.DataType, target: pa.DataType) -> None:
-    @settings(max_examples=10)
+    @settings(max_examples=examples(6))
     @given(st.lists(values(found), max_size=10))
     def check(drawn: list[Any]) -> None:
         narrow = pa.array([*drawn, *_ends(found)], found)
@@ -90,7 +91,7 @@ def test_widened_column_keeps_its_partitions(transform: str, found: pa.DataType,
     one = define_table("t", pa.schema([("c", found)]), partition_by=transform)
     two = apply_alter(one, Alter((WidenColumn("c", format_type(target)),)))
 
-    @settings(max_examples=8)
+    @settings(max_examples=examples(5))
     @given(st.lists(values(found), max_size=6))
     def check(drawn: list[Any]) -> None:
         rows = pa.table({"c": pa.array([*drawn, *_ends(found)[1:]], found)})

@@ -16,6 +16,7 @@ from replitree.storage.definition import TableDefinition, TableSettings, define_
 from replitree.storage.key_range import KeyRange, can_be_cut, ranges_of
 from replitree.storage.manifest import data_file, read_manifest
 from replitree.storage.merge import final_batches, merge_parts, merge_range
+from tests.examples import examples
 from tests.storage.merging import stage_all
 
 KEYS: dict[str, list[Any]] = {
@@ -51,7 +52,7 @@ def tables(kind: str, policy: str, parts: list[list[tuple[int, int]]]) -> tuple[
 some_rows = st.lists(st.tuples(st.integers(0, 15), st.integers(-3, 3)), min_size=1, max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(36))
 @given(
     kind=st.sampled_from(sorted(KEYS)),
     policy=st.sampled_from(POLICIES),

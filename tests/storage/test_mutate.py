@@ -25,6 +25,7 @@ from replitree.storage.mutation import Mutation, delete_where, update_where
 from replitree.storage.part_folder import verify_files, whole_manifest
 from replitree.storage.read import read_batches, read_parts
 from replitree.storage.statistics import table_statistics
+from tests.examples import examples
 from tests.storage.support import EVERY_TYPE, values
 
 DEFINITION = define_table(
@@ -183,7 +184,7 @@ MUTATIONS: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.fixed_dictionaries({field.name: values(field.type) for field in SCHEMA}), min_size=1, max_size=9),
     st.sampled_from(MUTATIONS),
