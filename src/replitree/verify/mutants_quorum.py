@@ -50,7 +50,9 @@ def _is_node_deleted(operation: Operation, commit: Commit) -> bool:
     return isinstance(operation, Delete) and "/quorum/status/" in operation.path
 
 
-def _counting_unversioned(*_: Any) -> Change:
+def counting_unversioned(*_: Any) -> Change:
+    """Count oneself whatever the others have done."""
+
     def change(effect: Any) -> Asked:
         if isinstance(effect, Commit):
             kept = (
@@ -201,7 +203,7 @@ QUORUMS = (
         "who counts itself does not check that nobody else has meanwhile",
         "quorum_all_alone",
         "QUORUM",
-        with_change(_counting_unversioned, *_COUNTING),
+        with_change(counting_unversioned, *_COUNTING),
     ),
     Mutant(
         "counted-at-pull",

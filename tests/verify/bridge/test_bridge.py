@@ -60,9 +60,16 @@ ACTIONS = {
 REPLICATED = {"Insert", "Mutate", "Drop", "Bring", "LetGo", "Execute", "Mark", "Recover"}
 """Of one insert by itself a merge has one source, like a mutation; no part breaks in a simulation."""
 
-QUORUMS = {"Insert", "Execute", "Count", "Settle", "Acknowledge"}
+QUORUMS = {"Insert", "Execute", "Count", "Settle", "Acknowledge", "Read"}
 GIVEN_UP = {"Fail", "Refuse"}
 """Of inserts with a quorum, each by itself: none is followed beyond its end."""
+
+READ_WRONGLY = (
+    ("read-shows-open", 3, "a read that asks for {} shows {0}"),
+    ("read-once-pulled", 1, "a read that asks for {0} shows {}"),
+    ("read-at-own-pointer", 16, "a read that asks for {0} shows {}"),
+)
+"""Mutants of reads, a seed that shows each, and what its run comes to."""
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -107,10 +114,23 @@ def test_a_replica_that_counts_before_it_has_the_part_has_no_way_in_a_simulated_
     assert "mended/quorum-queues has no way from [insert 0 of 3; " in violation["what"]
 
 
+@pytest.mark.parametrize(("mutant", "seed", "leads_to"), READ_WRONGLY)
+def test_a_wrong_read_has_no_way_in_a_simulated_run(mutant: str, seed: int, leads_to: str) -> None:
+    (violation,) = bridge_seeds(seed, seed + 1, mutant).violations
+    before, _, after = violation["what"].partition("] to [")
+    assert "mended/quorum-queues has no way from [insert 0 of " in before
+    assert leads_to in after
+
+
 def test_a_simulated_insert_that_is_given_up_is_refused() -> None:
     found = bridge_seeds(7, 8)
     assert (found.violations, found.undecided) == ([], "")
     assert {f"quorum {action}" for action in GIVEN_UP} <= set(found.taken)
+
+
+def test_a_simulated_insert_that_is_dropped_while_it_is_open_is_settled_all_the_same() -> None:
+    found = bridge_seeds(191, 192)
+    assert (found.violations, found.undecided) == ([], "")
 
 
 @pytest.mark.parametrize(

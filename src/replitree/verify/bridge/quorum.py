@@ -135,8 +135,12 @@ def _ends(log: Log) -> dict[int, tuple[int, bool]]:
 
 def _insert(index: int, entry: GetEntry, ends: dict[int, tuple[int, bool]]) -> Quorum:
     rank, is_settled = ends.get(index, (0, None))
-    requests = {number for part in entry.parts for number in requests_in(part.content_hash)}
-    return Quorum(index, tuple(sorted(map(int, requests))), quorum_of(entry) or 1, is_settled, rank)
+    return Quorum(index, requests_of(entry), quorum_of(entry) or 1, is_settled, rank)
+
+
+def requests_of(entry: GetEntry) -> tuple[int, ...]:
+    """Return the requests whose rows an insert has, in a run of the checker."""
+    return tuple(sorted({int(number) for part in entry.parts for number in requests_in(part.content_hash)}))
 
 
 def _members(log: Log, index: int, entry: GetEntry) -> tuple[str, ...]:

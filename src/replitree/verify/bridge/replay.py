@@ -24,7 +24,7 @@ from itertools import combinations, permutations
 from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Check, Create, Delete, Operation, Set
-from replitree.protocol.entries import FailEntry, GetEntry, SettleEntry, decode_entry
+from replitree.protocol.entries import decode_entry
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.log import LogValue, encode_log
 from replitree.verify.bridge.cleaning import CLEANING
@@ -180,12 +180,7 @@ class Replay:
         values = dict(zip(created, (op.value for op in operations if isinstance(op, Create)), strict=True))
         for path, value in sorted(values.items()):
             if "/log-" in path and value:
-                index = layout.index_of(self.table, path)
-                entry = decode_entry(value, path)
-                if isinstance(entry, GetEntry):
-                    self.inserts.begin(index, entry)
-                elif isinstance(entry, SettleEntry | FailEntry):
-                    self.inserts.end(index, entry)
+                self.inserts.note(layout.index_of(self.table, path), decode_entry(value, path))
         return self.inserts.look(self.tree) or self.lives.look(self.tree)
 
     def _outline(self, tree: Tree) -> Outline | None:

@@ -1,7 +1,7 @@
 """Follow simulated runs: every change of coordination, from the first one to the last.
 
 The whole run is followed on log cleaning, and each insert by itself on replication (`lives`) and on quorum inserts (`single`),
-with what clients hear of it.
+with what clients hear of it and what strict reads show.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from replitree.verify.bridge.mapping import Follower, Mapping
 from replitree.verify.bridge.single import Inserts
 from replitree.verify.kernel import Stage
 from replitree.verify.model import TABLE
-from replitree.verify.reading import Told
+from replitree.verify.reading import Shown, ShowRows, Told
 from replitree.verify.simulate import Run, Simulation
 from replitree.verify.simulation.observer import Observer, Violated
 
@@ -92,8 +92,13 @@ def follow_seed(
 
 
 def _let_hear(observer: Observer, inserts: Inserts) -> None:
-    """Let the inserts be followed with what their clients hear."""
+    """Let the inserts be followed with what their clients hear, and what strict reads show."""
     pass_on = observer.on_answer
+
+    def shown(effect: ShowRows, told: Shown) -> None:
+        wrong = inserts.show(effect, told) if effect.level != "eventual" else None
+        if wrong is not None:
+            raise Violated(wrong)
 
     def heard(request: int, told: Told) -> None:
         wrong, index = None, observer.index_of(request)
@@ -106,3 +111,4 @@ def _let_hear(observer: Observer, inserts: Inserts) -> None:
         pass_on(request, told)
 
     observer.on_answer = heard
+    observer.on_shown = shown

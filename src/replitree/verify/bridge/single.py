@@ -1,6 +1,8 @@
 """Follow each insert of a long run by itself, on the packed model of quorum inserts.
 
-An insert is looked at after each commit as long as it is open, when it ends, and when a client hears of it.
+An insert is looked at after each commit as long as it is open, when it ends, when a client hears of it, and by every strict
+read that asks for it or shows it.  Of a read at a position above an entry that may have taken rows of it away (a drop, an
+overwrite, a loss) nothing is asked: I8 knows what is left.  Who counts for an insert after such an entry is believed.
 """
 
 from __future__ import annotations
@@ -14,30 +16,52 @@ from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
 from replitree.protocol import layout
 from replitree.protocol.effects import LogIndex
-from replitree.protocol.entries import FailEntry, GetEntry, SettleEntry, Verdict, decode_entry, quorum_of
+from replitree.protocol.entries import (
+    EVERY_PARTITION,
+    DropEntry,
+    Entry,
+    FailEntry,
+    GetEntry,
+    LostEntry,
+    SettleEntry,
+    Verdict,
+    decode_entry,
+    dropped_partitions,
+    quorum_of,
+)
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.log import next_index
+from replitree.protocol.parts import parse_part
 from replitree.protocol.quorum import decode_quorum
 from replitree.verify.bridge.explored import wrong_step
 from replitree.verify.bridge.mapping import Follower
-from replitree.verify.bridge.quorum import QUORUM, Quorum, Quorums, held
+from replitree.verify.bridge.quorum import QUORUM, Quorum, Quorums, held, read, requests_of
 from replitree.verify.history import Log
 from replitree.verify.packed.quorum_queues import NEEDED_MAX
+from replitree.verify.reading import Shown, ShowRows
 
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """An insert: its entry, the entry that ended it and where that is, and what was seen of it last."""
+    """An insert: its entry, the entry that ended it and where that is, and what was seen of it last.
+
+    `taken_at` is the first later entry that may have taken rows of it away.
+    """
 
     entry: GetEntry
     seen: Quorums
     end: Verdict | None = None
     ended_at: int = -1
+    taken_at: int | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether it may still fail."""
         return bool(quorum_of(self.entry)) and self.end is None
+
+    def is_whole_at(self, position: int) -> bool:
+        """Whether nothing below a position has taken rows of it away."""
+        return self.taken_at is None or position <= self.taken_at
 
 
 @dataclass(slots=True)
@@ -82,14 +106,8 @@ class Inserts:
         self._before.setdefault(index, self._all.get(index))
         self._all[index] = one
 
-    def begin(self, index: int, entry: GetEntry) -> None:
-        """Take note of an insert.
-
-        Raises
-        ------
-        BadInput
-            It needs more replicas than the packed model has.
-        """
+    def _begin(self, index: int, entry: GetEntry) -> None:
+        """Take note of an insert."""
         if quorum_of(entry) > NEEDED_MAX:
             raise BadInput(
                 f"the insert at {index} needs {quorum_of(entry)} replicas; {QUORUM.model.name} has {NEEDED_MAX}"
@@ -98,7 +116,7 @@ class Inserts:
         self._put(index, One(entry, Quorums((), nothing, nothing)))
         self._due.add(index)
 
-    def end(self, index: int, verdict: Verdict) -> None:
+    def _end_of(self, index: int, verdict: Verdict) -> None:
         """Take note of what became of an insert with a quorum, at `index`."""
         one = self._all.get(verdict.index)
         if one is not None:
@@ -109,11 +127,30 @@ class Inserts:
         """Take note of what the log has more than at the last time."""
         while (node := tree.get(path := layout.log_entry(self.table, self._end))) is not None:
             entry = decode_entry(node.value, path)
-            if isinstance(entry, GetEntry):
-                self.begin(self._end, entry)
-            elif isinstance(entry, SettleEntry | FailEntry):
-                self.end(self._end, entry)
+            self.note(self._end, entry)
             self._end = next_index(self._end, entry)
+
+    def note(self, index: int, entry: Entry) -> None:
+        """Take note of an entry of the log.
+
+        Raises
+        ------
+        BadInput
+            It is an insert that needs more replicas than the packed model has.
+        """
+        self._take_away(index, entry)
+        if isinstance(entry, GetEntry):
+            self._begin(index, entry)
+        elif isinstance(entry, SettleEntry | FailEntry):
+            self._end_of(index, entry)
+
+    def _take_away(self, index: int, entry: Entry) -> None:
+        """Take note of an entry that may take rows of earlier inserts away."""
+        partitions = {*_emptied(entry)}
+        for number, one in list(self._all.items()) if partitions else ():
+            touched = {EVERY_PARTITION, *(part.partition for part in one.entry.parts)} & partitions
+            if touched and one.taken_at is None:
+                self._put(number, replace(one, taken_at=index))
 
     def look(self, tree: Tree) -> str | None:
         """Look at the inserts that are open or have just ended; return what is wrong with one."""
@@ -141,9 +178,25 @@ class Inserts:
         """Look at an insert of which a client hears that it has failed; return what is wrong with that."""
         return self._tell(index, self._all[index], is_refused=True)
 
+    def show(self, effect: ShowRows, shown: Shown) -> str | None:
+        """Look at the inserts that a strict read asks for or shows; return what is wrong with one."""
+        asked, rows = {*effect.begun.settled}, {*shown.requests}
+        for index, one in list(self._all.items()):
+            requests = requests_of(one.entry)
+            if not one.is_whole_at(effect.position) or (index not in asked and rows.isdisjoint(requests)):
+                continue
+            (insert,) = one.seen.inserts
+            before = msgspec.structs.replace(one.seen, inserts=(msgspec.structs.replace(insert, requests=requests),))
+            after = msgspec.structs.replace(before, shown=before.shown | before.with_rows(shown.requests))
+            wrong = wrong_step(self.follower, *read(before, after, effect, shown))
+            if wrong is not None:
+                return f"{wrong} (the insert at {index}, read at {effect.position})"
+            self._put(index, replace(one, seen=after))
+        return None
+
     def _tell(self, index: int, one: One, **heard: bool) -> str | None:
         (insert,) = one.seen.inserts
-        here = Quorums((msgspec.structs.replace(insert, **heard),), one.seen.has, one.seen.counts)
+        here = msgspec.structs.replace(one.seen, inserts=(msgspec.structs.replace(insert, **heard),))
         wrong = wrong_step(self.follower, one.seen, here)
         self._put(index, replace(one, seen=here))
         return wrong
@@ -154,10 +207,13 @@ class Inserts:
         heard = [(insert.is_acked, insert.is_refused) for insert in one.seen.inserts] or [(False, False)]
         insert = Quorum(index, (), quorum_of(entry) or 1, is_settled, 0, *heard[0])
         has = tuple(held(log, Replica(self.table, name), [(index, entry)]) for name in self.names)
-        if one.is_open:  # what a drop takes away meanwhile, its holders had
-            has = tuple(here | before for here, before in zip(has, one.seen.has, strict=True))
         counted = self._members(tree, one)
-        return Quorums((insert,), has, tuple(int(name in counted) for name in self.names))
+        counts = tuple(int(name in counted) for name in self.names)
+        if one.is_open or one.taken_at is not None:  # what a drop takes away meanwhile, its holders had
+            has = tuple(here | before for here, before in zip(has, one.seen.has, strict=True))
+        if one.taken_at is not None:  # who executes it now counts, and has nothing left to get
+            has = tuple(here | counting for here, counting in zip(has, counts, strict=True))
+        return Quorums((insert,), has, counts, one.seen.shown)
 
     def _members(self, tree: Tree, one: One) -> tuple[str, ...]:
         """Return who counts for an insert."""
@@ -167,3 +223,16 @@ class Inserts:
         if node is not None:
             return decode_quorum(node.value, one.entry.insert).replicas
         return () if quorum_of(one.entry) else (one.entry.replica,)
+
+
+def _emptied(entry: Entry) -> tuple[str, ...]:
+    """Return the partitions of which an entry may take rows away that were there before."""
+    match entry:
+        case DropEntry():
+            return (entry.partition,)
+        case LostEntry():
+            return (parse_part(entry.part).partition,)
+        case GetEntry():
+            return dropped_partitions(entry)
+        case _:
+            return ()

@@ -5,6 +5,10 @@ and a sequential read, and one fault each.  In `together_merge_faults` everythin
 a session and a lagging view at one replica, the one that executes and reads, whose client reads sequentially and then
 linearizably.  Nobody gives the open insert up there; that he may, with all three faults, is in `together_faults`, without the
 merge, and in `together_crash_lag`, without the end of the session.
+
+In all of these the replica that reads settles by itself what clients hear of meanwhile, so that it can't be behind that.  In
+`together_fresh` the other insert comes, and is acknowledged, while the rest goes on: with the merge, both reads, a crash and a
+lagging view; again nobody gives up.
 """
 
 from __future__ import annotations
@@ -29,7 +33,9 @@ ALL_AT_R2 = ((Fault.CRASH, "r2"), (Fault.EXPIRY, "r2"), (Fault.STALE, "r2"))
 
 def _together(name: str, what: str, faults: dict[Fault, int], *probes: str, **more: Any) -> Model:
     """Return a model of three replicas in which r1 has taken both inserts, and r2 has still to execute the open one."""
-    asked: dict[str, Any] = {"merges": MERGE, "reads": (SEQUENTIAL, STRICT), "resting": ("r1",), **more}
+    taken = ("r1 ins 3", *BOTH, "open r1 ins 1", "r1", "r2 pull")
+    reads = (SEQUENTIAL, STRICT)
+    asked: dict[str, Any] = {"merges": MERGE, "reads": reads, "resting": ("r1",), "prelude": taken, **more}
     ends = ENDS if "r1 ins 1" not in asked["resting"] else ENDS[:1]
     return Model(
         name,
@@ -39,7 +45,6 @@ def _together(name: str, what: str, faults: dict[Fault, int], *probes: str, **mo
         faults,
         workers=BOTH,
         started=("r1", "r2", "r3"),
-        prelude=("r1 ins 3", *BOTH, "open r1 ins 1", "r1", "r2 pull"),
         probes=(*ends, *probes),
         ample=True,
         **asked,
@@ -143,6 +148,18 @@ MODELS = (
         reads=(SEQUENTIAL, STRICT_AFTER),
         resting=("r1", "r1 ins 1"),
         struck=ALL_AT_R2,
+        nightly=True,
+    ),
+    _together(
+        "together_fresh",
+        "acknowledged meanwhile, a merge, a sequential and then a linearizable read; who reads dies, and its view lags",
+        {Fault.CRASH: 1, Fault.STALE: 1},
+        *(*READ, "merged", "crash", "stale read"),
+        merges=(Proposal("r2", ("all_0_0_0", "all_1_1_0")),),
+        prelude=("open r1 ins 1", "r1", "r2 pull"),
+        reads=(Read("r2", 11, "sequential"), STRICT_AFTER),
+        resting=("r1", "r1 ins 1"),
+        struck=((Fault.CRASH, "r2"), (Fault.STALE, "r2")),
         nightly=True,
     ),
 )

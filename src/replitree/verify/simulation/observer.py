@@ -90,6 +90,7 @@ class Observer:
         self.probes: Counter[str] = Counter()
         self.full: set[str] = set()
         self.on_answer: Callable[[int, Told], None] = lambda _request, _answer: None
+        self.on_shown: Callable[[ShowRows, Shown], None] | None = None
         self.on_turn: Callable[[int, str, Turn], None] | None = None
         self.on_change: Callable[[Tree], None] | None = None
         self._log, self._killed = Log(tree, killed=self.killed), 0
@@ -271,6 +272,8 @@ class Observer:
 
     def shown(self, effect: ShowRows, told: Told, breach: str | None) -> None:
         """Check what a read shows."""
+        if self.on_shown is not None and isinstance(told, Shown):
+            self.on_shown(effect, told)
         if breach is not None:
             raise Violated(breach)
         if isinstance(told, Shown):
