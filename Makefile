@@ -64,7 +64,7 @@ collected: $(READY)
 
 # More workers than cores: a test of replicas waits for half of its time.
 unit: $(READY)
-	$(PYTEST) -n $$(($(WORKERS) + 2)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src tests
+	$(PYTEST) -n $$(($(WORKERS) + 3)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src tests
 
 # Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
 system: $(READY)

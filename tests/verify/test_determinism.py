@@ -8,10 +8,10 @@ import sys
 
 PROGRAM = """
 from replitree.verify.registry import explore, simulate
-for model, mutant in (("pull_gap", None), ("restart_anywhere", None), ("insert_one_token", "look-without-new-epoch")):
+for model, mutant in (("pull_gap", None), ("insert_one_token", "look-without-new-epoch")):
     found = explore(model, mutant)
     print(model, mutant, found.states, found.transitions, found.depth, found.quiet, found.probes, *found.trace, sep="\\n")
-print(simulate(0, 8).digest)
+print(simulate(0, 5).digest)
 """
 
 
