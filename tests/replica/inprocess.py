@@ -151,10 +151,15 @@ class Node:
         return self.request("POST", f"/v1/tables/{table}/insert{query}", as_stream(data))
 
     def post(self, what: str, body: dict[str, Any] | None = None, /, table: str = "t", **query: object) -> Any:
-        """Send a command that must be taken; return its answer."""
+        """Send a command that must be taken, if not while the replica is just activating; return its answer."""
         path = f"/v1/tables/{table}/{what}" + (f"?{urlencode(query)}" if query else "")
-        status, answer = self.request("POST", path, json.dumps(body or {}).encode())
-        assert status == 200, answer
+
+        def taken() -> Any:
+            status, answer = self.request("POST", path, json.dumps(body or {}).encode())
+            assert status == 200 or answer["error"] == "ReadOnly", answer
+            return [answer] if status == 200 else None
+
+        (answer,) = waiting.wait_for(taken, f"{what} is taken")
         return answer
 
     def get(self, what: str, table: str = "t", **query: object) -> Any:
