@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from replitree.coordination.port import Event, Watched
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """Far more than anything takes on an idle machine: a test that waits this long has failed."""
 
 
@@ -38,7 +38,7 @@ class Recorder:
         """Wait until the events heard so far are exactly these, in this order."""
         with self._changed:
             self._changed.wait_for(lambda: len(self.events) >= len(expected), PATIENCE_S)
-            assert self.events == list(expected)
+            assert self.events == list(expected), f"heard {self.events}"
 
     def wait_watched(self, expected: list[str]) -> None:
         """Wait until the paths of the watches that fired are exactly these, in any order."""

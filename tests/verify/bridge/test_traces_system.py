@@ -40,6 +40,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for key in range(6):
             table.insert({"k": [key], "s": ["smith"]}, replica=f"r{1 + key % 3}")
         assert table.optimize().merges
+        # A commit of which r1 never hears would be a doubt in its trace, and what the tests change is told otherwise then.
+        wait_for(lambda: all(each.lag == each.queue == 0 for each in table.status().replicas), "nobody is at work")
         cluster.kill("r1")
         for key in range(6, 16):
             table.insert({"k": [key], "s": ["smith"]}, replica="r2", quorum=2, timeout_s=60.0)
