@@ -95,12 +95,8 @@ def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     with _cluster(folder) as (cluster, place), _spark(place) as spark:
         say("filling the table")
         bench = ReadBench(spark, cluster)
-        found = []
-        for number in range(rounds):
-            say(f"round {number + 1} of {rounds}")
-            found.append(bench.measure(number))
+        ours, plain = _both_sides(bench.measure, rounds, say)
         version = spark.version
-    ours, plain = medians([pair[0] for pair in found]), medians([pair[1] for pair in found])
     return Report("read", ours, plain, rounds, f"spark.read.parquet {version} on the same files", _NOTES["read"])
 
 
@@ -111,12 +107,8 @@ def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: P
     with _cluster(folder) as (cluster, place), _spark(place) as spark:
         say("filling two tables")
         bench = StoreReadBench(spark, cluster, store or f"file://{place}/objects")
-        found = []
-        for number in range(rounds):
-            say(f"round {number + 1} of {rounds}")
-            found.append(bench.measure(number))
+        ours, local = _both_sides(bench.measure, rounds, say)
         version = spark.version
-    ours, local = medians([pair[0] for pair in found]), medians([pair[1] for pair in found])
     notes = {"store": store or "a folder", **_NOTES["read_store"]}
     return Report("read_store", ours, local, rounds, f"the same rows on a local disk, Spark {version}", notes)
 
@@ -128,12 +120,8 @@ def run_write_store(*, rounds: int, say: Say, store: str | None = None, folder: 
     with _cluster(folder) as (cluster, place), _spark(place) as spark:
         say("making the rows")
         bench = StoreWriteBench(spark, cluster, store or f"file://{place}/objects")
-        found = []
-        for number in range(rounds):
-            say(f"round {number + 1} of {rounds}")
-            found.append(bench.measure(number))
+        ours, theirs = _both_sides(bench.measure, rounds, say)
         version = spark.version
-    ours, theirs = medians([pair[0] for pair in found]), medians([pair[1] for pair in found])
     notes = {"store": store or "a folder", **_NOTES["write_store"]}
     return Report("write_store", ours, theirs, rounds, f"through a replica, Spark {version}", notes)
 
@@ -204,6 +192,17 @@ def run_longlife(
         first = {} if recovery_only else _logs_and_copies(cluster, place, rounds, say)
         ours, theirs, name = _recoveries(cluster, place, rounds, say, peer=peer)
     return Report("longlife", first | ours, theirs, rounds, name, _NOTES["longlife"])
+
+
+def _both_sides(
+    measure: Callable[[int], tuple[Measured, Measured]], rounds: int, say: Say
+) -> tuple[Measured, Measured]:
+    """Measure round by round; return the medians of ours, and of what it is compared with."""
+    found = []
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}")
+        found.append(measure(number))
+    return medians([ours for ours, _ in found]), medians([other for _, other in found])
 
 
 def _logs_and_copies(cluster: LocalCluster, place: Path, rounds: int, say: Say) -> Measured:
