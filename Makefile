@@ -93,6 +93,8 @@ nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.shared.rounds --seed $(SEED)
+	$(BIN)/python -m tests.machines.rounds.run --rounds 200 --seed $(SEED) --p50-max 1
+	$(BIN)/python -m tests.machines.rounds.run --rounds 200 --seed $(SEED) --p50-max 5 --store s3
 
 # --- upkeep -------------------------------------------------------------------------------------------------------------------
 

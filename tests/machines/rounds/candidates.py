@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -68,11 +69,26 @@ class Candidate:
         self._log = log
         self._environment = os.environ | dict(environment or {})
         self.process: subprocess.Popen[bytes] | None = None
+        self.lease_s = 0.0
 
-    def start(self) -> None:
-        """Start it."""
+    def start(self, lease_s: float = 0.0) -> None:
+        """Start it, with a lease of so many seconds."""
+        self.lease_s = lease_s
+        command = [*self._command, "--lease", str(lease_s)]
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
+
+    def stop(self) -> None:
+        """Let it stand still: it does nothing until `go_on`, and knows nothing of the time between."""
+        self._send(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on where it stood."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
 
     def kill(self) -> None:
         """Kill it, and wait until it is gone."""

@@ -3,7 +3,7 @@
 ==========  ===========================================================================================
 `missing`   it is not there
 `stale`     an old copy is in its place, from before the group was opened last
-`rot`       bytes of its newest segment are changed
+`rot`       bytes of one of its segments are changed, of the log or of a snapshot
 `full`      its file system has no room; only of a member on a file system of its own (needs root)
 ==========  ===========================================================================================
 
@@ -65,6 +65,18 @@ class MemberDisk:
         """Whether there is a copy from before the group was opened last."""
         return (self._spare / "older").is_dir()
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody holds it for a request."""
+        try:
+            with (self._folder / "lock").open("rb+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except FileNotFoundError:
+            pass  # it is away
+        return True
+
     def keep_copy(self) -> None:
         """Keep a copy, once between two openings; the one before can take the directory's place."""
         shutil.rmtree(self._spare / "older", ignore_errors=True)
@@ -114,17 +126,20 @@ class MemberDisk:
         return self._folder.with_name(f"{self._folder.name}-{name}")
 
     def _rot(self, draw: random.Random) -> str:
-        segments = [path for path in sorted(self._folder.glob("blobs/*/00/*.seg")) if path.stat().st_size]
-        if not segments:
+        newest = [sorted(path for path in folder.glob("*.seg") if path.stat().st_size) for folder in self._channels()]
+        if not any(newest):
             return "nothing"
-        path = segments[-1]
+        path = draw.choice([segments[-1] for segments in newest if segments])
         with path.open("r+b") as file:
             position = draw.randrange(max(1, path.stat().st_size - ROTTEN_BYTES))
             file.seek(position)
             before = file.read(ROTTEN_BYTES)
             file.seek(position)
             file.write(bytes(byte ^ 0x5A for byte in before))
-        return f"{path.name}:{position}"
+        return f"{path.parent.name}/{path.name}:{position}"
+
+    def _channels(self) -> list[Path]:
+        return sorted(self._folder.glob("blobs/*/*"))
 
     def _fill(self) -> None:
         with (self._folder.parent / "filler").open("wb", buffering=0) as file:

@@ -32,6 +32,9 @@ class Ground(Protocol):
     def heal(self, leader: Candidate) -> None:
         """Wait until who leads has mended what can be, and undo the rest."""
 
+    def can_go_on_without(self) -> bool:
+        """Whether a process that stands still at this moment keeps nobody from going on."""
+
     def close(self) -> None:
         """End what was started."""
 
@@ -67,12 +70,17 @@ class Directories:
         """Bring back what was there before."""
         assert self._hurt is not None
         disk, kind = self._hurt
-        wait_for(lambda: leader.status().get("is_mended"), "the new leader restores what members miss")
+        if kind != "full":  # one that is full has what it missed when there is room again
+            wait_for(lambda: leader.status().get("is_mended"), "the new leader restores what members miss")
         if kind == "rot":
             wait_for(lambda: _snapshot(leader), "a snapshot lets the member forget what rotted")
         disk.heal()
         for each in self._disks:
             each.keep_copy()
+
+    def can_go_on_without(self) -> bool:
+        """Whether nobody holds a directory: who stands still in the middle of a request holds it until the kernel lets go."""
+        return all(disk.is_free for disk in self._disks)
 
     def close(self) -> None:
         """Remove the small file system."""
@@ -119,6 +127,10 @@ class OnS3:
         self._proxy.mix = CALM
         wait_for(lambda: not self._proxy.late, "late requests arrive")
         wait_for(lambda: leader.status().get("is_mended") is not None, "the new leader answers")
+
+    def can_go_on_without(self) -> bool:
+        """Return True: a store knows of no locks."""
+        return True
 
     def close(self) -> None:
         """End the proxy and the server."""

@@ -1,6 +1,7 @@
-"""Rounds of take-over: something happens to the group, the leader is killed under load, the other candidate takes over.
+"""Rounds of take-over: something happens to the group, the leader is ended under load, the other candidate takes over.
 
-Each round has a name of its own in the register.  When all rounds are done every name is read once more, the lists are held
+The leader is killed, or stands still and goes on when the other one has taken over; half of all leaders have a lease.  Each
+round has a name of its own in the register.  When all rounds are done every name is read once more, the lists are held
 against what clients heard, and the whole history is judged: by the quick rules, and by the general search where it is small
 enough.
 """
@@ -32,6 +33,10 @@ Say = Callable[[str], None]
 ACKNOWLEDGED_MIN, ACKNOWLEDGED_MAX = 5, 40
 """How many changes are acknowledged before the leader is killed, and again after."""
 
+LEASE_S = 0.5
+STOPPED = 0.3
+"""So large a part of the leaders stands still instead of being killed."""
+
 SEARCH = Limits(operations=600, states=200_000, seconds=5.0)
 
 
@@ -46,7 +51,8 @@ class Report:
     faults
         How often each kind of fault.
     take_overs_s
-        From each kill to the first change that the next leader acknowledged.
+        From the end of each leader to the first change that the next one acknowledged, by what became of it: ``killed``;
+        ``leased``, killed with a lease, for which the next one waits; ``stopped``, for which clients wait.
     searched
         Names whose history the general search judged; the others were too large for it.
     """
@@ -55,13 +61,13 @@ class Report:
     acknowledged: int = 0
     reads: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    take_overs_s: list[float] = field(default_factory=list)
+    take_overs_s: dict[str, list[float]] = field(default_factory=dict)
     searched: int = 0
 
     @property
     def take_over_p50_s(self) -> float:
-        """The median time of a take-over."""
-        return statistics.median(self.take_overs_s)
+        """The median time of a take-over from a leader that was killed and had no lease."""
+        return statistics.median(self.take_overs_s["killed"])
 
 
 class Rounds:
@@ -107,7 +113,7 @@ class Rounds:
         """Do rounds, then judge."""
         try:
             for candidate in self._candidates:
-                candidate.start()
+                candidate.start(self._lease_s())
             leader_of(self._candidates)
             for number in range(rounds):
                 self._round(number)
@@ -135,21 +141,45 @@ class Rounds:
             before = len(load.acknowledged)
             leader = leader_of(self._candidates)
             generation = max(leader.status().get("generation", 0), load.acknowledged[-1].generation)
-            killed_s = time.monotonic()
-            leader.kill()
+            is_stopped = self._draw.random() < STOPPED
+            ended_s = self._stop(leader) if is_stopped else self._kill(leader)
             found = wait_for(
                 lambda: next((each for each in load.acknowledged if each.generation > generation), None),
                 "the other candidate takes over",
             )
+            if is_stopped:
+                leader.go_on()
             self._await(load, before)
         finally:
             load.stop()
         self._acknowledged[name] = load.acknowledged
-        self._count(kind, found.answer_s - killed_s, load)
-        self._say(f"round {number}: {done}, {len(load.acknowledged)} changes, {found.answer_s - killed_s:.3f} s")
+        end = "stopped" if is_stopped else "leased" if leader.lease_s else "killed"
+        self._count(kind, end, found.answer_s - ended_s, load)
+        self._say(f"round {number}: {done}, {end}, {len(load.acknowledged)} changes, {found.answer_s - ended_s:.3f} s")
         (standby,) = [each for each in self._candidates if each is not leader]
         self._ground.heal(standby)
-        leader.start()
+        if is_stopped:
+            wait_for(lambda: leader.status().get("role") == "standby", "who stood still learns that it was deposed")
+            leader.kill()
+        leader.start(self._lease_s())
+
+    def _lease_s(self) -> float:
+        return self._draw.choice([0.0, LEASE_S])
+
+    def _kill(self, leader: Candidate) -> float:
+        """Kill a leader; return when, in seconds of the monotonic clock."""
+        now_s = time.monotonic()
+        leader.kill()
+        return now_s
+
+    def _stop(self, leader: Candidate) -> float:
+        """Let a leader stand still, between two requests; return when, in seconds of the monotonic clock."""
+        while True:
+            now_s = time.monotonic()
+            leader.stop()
+            if self._ground.can_go_on_without():
+                return now_s
+            leader.go_on()
 
     def _ready(self) -> None:
         """Wait until one leads, the other stands by, and nothing is missing anywhere."""
@@ -162,12 +192,12 @@ class Rounds:
         wanted = before + self._draw.randint(ACKNOWLEDGED_MIN, ACKNOWLEDGED_MAX)
         wait_for(lambda: len(load.acknowledged) >= wanted, "changes are acknowledged")
 
-    def _count(self, kind: str, take_over_s: float, load: Load) -> None:
+    def _count(self, kind: str, end: str, take_over_s: float, load: Load) -> None:
         self.report.rounds += 1
         self.report.acknowledged += len(load.acknowledged)
         self.report.reads += load.reads
         self.report.faults[kind] = self.report.faults.get(kind, 0) + 1
-        self.report.take_overs_s.append(take_over_s)
+        self.report.take_overs_s.setdefault(end, []).append(take_over_s)
 
     # --- the reckoning --------------------------------------------------------------------------------------------------
 

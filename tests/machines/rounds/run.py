@@ -21,6 +21,8 @@ from tests.machines.rounds.grounds import GROUNDS
 from tests.machines.rounds.harness import run
 from tests.storage.objects.seaweed import KEYS
 
+QUANTILES = {"p50": 0.5, "p90": 0.9, "max": 1.0}
+
 
 def main() -> int:
     """Do the rounds; 0 when nothing is wrong."""
@@ -29,6 +31,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=sorted(GROUNDS), default="directories", help="where the group lies")
     parser.add_argument("--dir", type=Path, help="work below this folder")
+    parser.add_argument(
+        "--p50-max", type=float, help="fail when the median take-over without a lease takes longer, in seconds"
+    )
     arguments = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # candidates are started often
     os.environ |= KEYS  # of the store that a run starts
@@ -43,10 +48,13 @@ def main() -> int:
         return 1
     shutil.rmtree(place, ignore_errors=True)
     found = dataclasses.asdict(report)
-    times = found.pop("take_overs_s")
-    for name, share in (("p50", 0.5), ("p90", 0.9), ("max", 1.0)):
-        found[f"take_over_{name}_s"] = round(quantile(times, share), 3)
+    for end, times in found["take_overs_s"].items():
+        quantiles = {name: round(quantile(times, share), 3) for name, share in QUANTILES.items()}
+        found["take_overs_s"][end] = {"count": len(times), **quantiles}
     print(json.dumps(found), flush=True)
+    if arguments.p50_max is not None and report.take_over_p50_s > arguments.p50_max:
+        print(f"FAILED: half of the take-overs took more than {arguments.p50_max:g} s", flush=True)
+        return 1
     return 0
 
 

@@ -22,6 +22,7 @@ def test_killed_leaders_under_load_while_the_group_suffers_lose_nothing(
         monkeypatch.setenv(name, value)
     report = run(tmp_path / "run", rounds=4, seed=1, say=lambda _: None, store=store)
     assert report.rounds == 4
+    assert {"killed", "stopped"} <= set(report.take_overs_s)
     assert report.acknowledged > 40
     assert report.reads > 0
     assert report.searched > 0
