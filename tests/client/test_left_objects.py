@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from replitree.client.left_objects import note_left
+from replitree.coordination.port import Coordination
+from replitree.errors import CoordinationUnavailable
 from replitree.protocol import layout
-from replitree.protocol.effects import Exists
-from tests.client.test_fsck import Shared
+from replitree.protocol.effects import Children, Commit, Effect, Exists, Unknown
+from tests.client.test_fsck import TABLE, Shared
 from tests.replica.inprocess import ROOT
 from tests.shared.stores import FOLDER, on
 
@@ -54,3 +58,29 @@ def test_a_table_that_was_dropped_with_its_store_there_leaves_no_note(shared: Sh
     shared.connection.drop_table("t")
     assert not shared.cluster.admin.perform(Exists(layout.all_dropped_objects(ROOT)))
     assert shared.connection.left_objects(with_repair=True) == ()
+
+
+class Forgetful:
+    """Coordination that makes notes of left objects, and whose answers to them are lost."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what coordination has."""
+        return getattr(self._coordination, name)
+
+    def perform(self, effect: Effect) -> Any:
+        """Perform an effect, and forget what became of it if it was to make a note."""
+        outcome = self._coordination.perform(effect)
+        notes = f"{layout.all_dropped_objects(ROOT)}/"
+        is_note = isinstance(effect, Commit) and any(each.path.startswith(notes) for each in effect.operations)
+        return Unknown() if is_note else outcome
+
+
+def test_a_note_whose_answer_is_lost_is_made_again_before_the_table_goes(shared: Shared) -> None:
+    admin = shared.cluster.admin
+    with pytest.raises(CoordinationUnavailable, match="drop it again"):
+        note_left(cast("Coordination", Forgetful(admin)), ROOT, TABLE)
+    note_left(admin, ROOT, TABLE)
+    assert admin.perform(Children(layout.all_dropped_objects(ROOT)))

@@ -15,9 +15,9 @@ import msgspec
 
 from replitree.client.catalog import Catalog
 from replitree.coordination.port import Coordination, make_root
-from replitree.errors import NotAuthorized, StoreError
+from replitree.errors import CoordinationUnavailable, NotAuthorized, StoreError
 from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Children, Commit, Create, Delete, Get
+from replitree.protocol.effects import ANY_VERSION, Applied, Children, Commit, Create, Delete, Get, Reason, Refused
 from replitree.protocol.layout import Table
 from replitree.storage.definition import decode_definition
 from replitree.storage.objects.location import open_store
@@ -68,7 +68,12 @@ def note_left(coordination: Coordination, root: str, place: Table) -> None:
     definition = decode_definition(metadata.value, columns.value)
     make_root(coordination, layout.all_dropped_objects(root))
     value = f"{sharing.value.decode()} {definition.store_url}".encode()
-    coordination.perform(Commit(Create(layout.dropped_objects(root, definition.table_id), value)))
+    noted = coordination.perform(Commit(Create(layout.dropped_objects(root, definition.table_id), value)))
+    if not (isinstance(noted, Applied) or (isinstance(noted, Refused) and noted.reason is Reason.NODE_EXISTS)):
+        raise CoordinationUnavailable(
+            f"table {place.name} is not dropped whole: what it may have left in {definition.store_url} could not be noted;"
+            " drop it again"
+        )
 
 
 def delete_left(catalog: Catalog, root: str, *, with_repair: bool) -> tuple[LeftObjects, ...]:

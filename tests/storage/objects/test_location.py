@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from replitree.errors import BadInput, NotAuthorized, StoreError
 from replitree.storage.objects import StoreLocation, open_store
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE, Keys, find_keys
 from tests.storage.objects.conftest import KEYS
-from tests.storage.objects.s3_server import S3Server
+from tests.storage.objects.s3_server import Fault, S3Server
 
 
 @pytest.mark.parametrize(
@@ -28,12 +29,14 @@ from tests.storage.objects.s3_server import S3Server
             "s3://lake?endpoint=http://store&insecure=true",
             StoreLocation("s3", "lake", "", "http://store", insecure=True),
         ),
+        ("file:///data/50%25", StoreLocation("file", "/data/50%")),
         ("file:///data/my%20objects", StoreLocation("file", "/data/my objects")),
         ("memory:///", StoreLocation("memory")),
     ],
 )
-def test_urls_are_taken_apart(url: str, expected: StoreLocation) -> None:
+def test_urls_are_taken_apart_and_put_together(url: str, expected: StoreLocation) -> None:
     assert StoreLocation.parse(url) == expected
+    assert StoreLocation.parse(str(expected)) == expected
 
 
 @pytest.mark.parametrize(
@@ -115,3 +118,28 @@ def test_the_environment_of_the_process_is_looked_at(monkeypatch: pytest.MonkeyP
             monkeypatch.delenv(name)
     with pytest.raises(NotAuthorized):
         open_store("s3://lake")
+
+
+def test_credentials_that_were_replaced_in_their_file_are_found_when_the_old_ones_are_refused(
+    server: S3Server, tmp_path: Path
+) -> None:
+    file = tmp_path / "credentials"
+    _write_keys(file, KEYS | {"AWS_SECRET_ACCESS_KEY": "first"})
+    store = open_store(server.url(), environment={CREDENTIALS_FILE_VARIABLE: str(file)})
+    store.create("a", b"1")
+    _write_keys(file, KEYS)
+    server.state.faults.append(("PUT", Fault.DENY))
+    store.create("b", b"2")
+    server.state.faults.append(("PUT", Fault.DENY))
+    with pytest.raises(NotAuthorized, match="refuses"):
+        store.create("c", b"3")
+    assert (store.get("b"), store.get("c")) == (b"2", None)
+
+
+def _write_keys(file: Path, keys: Mapping[str, str]) -> None:
+    file.write_text("[default]\n" + "".join(f"{name.lower()} = {value}\n" for name, value in keys.items()))
+
+
+def test_a_file_that_is_not_there_is_not_taken_for_a_missing_bucket(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no-such-file"):
+        open_store(f"file://{tmp_path}").create("a", tmp_path / "no-such-file")

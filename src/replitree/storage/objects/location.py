@@ -6,6 +6,7 @@ Guarantees:
 
 * Credentials come from the environment (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``) or from a file
   in the form that Amazon's tools use.  A URL with credentials is refused, and the message does not show it.
+* Credentials that a store refuses are looked for again: those that have expired may have been replaced in the file.
 * Neither ``repr`` nor ``str`` of anything here has a secret.
 * Without TLS only this machine is talked to, unless the URL says ``insecure=true``: rows could be read on their way.
 """
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from obstore.store import LocalStore, MemoryStore, S3Store
 
@@ -125,8 +126,14 @@ class StoreLocation:
     def __str__(self) -> str:  # type: ignore[explicit-override]  # `typing.override` is not in Python 3.11
         """Return the URL."""
         if self.scheme != "s3":
-            return f"{self.scheme}://{self.place or '/'}"
-        return f"s3://{self.place}/{self.prefix}" + (f"?endpoint={self.endpoint}" if self.endpoint else "")
+            return f"{self.scheme}://{quote(self.place) or '/'}"
+        said = {
+            "endpoint": self.endpoint,
+            "region": self.region if self.region != REGION_DEFAULT else "",
+            "insecure": "true" if self.insecure else "",
+        }
+        options = "&".join(f"{name}={value}" for name, value in said.items() if value)
+        return f"s3://{self.place}/{self.prefix}" + (f"?{options}" if options else "")
 
 
 def _bucket(bucket: str, prefix: str, options: Mapping[str, str]) -> StoreLocation:
@@ -180,9 +187,30 @@ def open_store(
         except OSError as error:
             raise StoreError(f"can't make the folder {folder} for objects: {error.strerror}") from error
         return ObjectStore(LocalStore(folder), str(location), folder=folder, **settings)
-    keys = find_keys(os.environ if environment is None else environment)
-    pieces = _s3(location, keys, PIECE_RETRIES)
-    return ObjectStore(_s3(location, keys, ONCE), str(location), pieces=pieces, **settings)
+    bucket = _Bucket(location, os.environ if environment is None else environment)
+    raw, pieces = bucket.open()
+    return ObjectStore(raw, str(location), pieces=pieces, renew=bucket.renew, **settings)
+
+
+class _Bucket:
+    """A bucket and the credentials that it was opened with, which may be replaced while it is in use."""
+
+    def __init__(self, location: StoreLocation, environment: Mapping[str, str]) -> None:
+        self._location = location
+        self._environment = environment
+        self._keys = find_keys(environment)
+
+    def open(self) -> tuple[S3Store, S3Store]:
+        """Return the clients of `ObjectStore`: for requests, and for uploads in pieces."""
+        return _s3(self._location, self._keys, ONCE), _s3(self._location, self._keys, PIECE_RETRIES)
+
+    def renew(self) -> tuple[S3Store, S3Store] | None:
+        """Return clients with the credentials that are there now; None if they are those that were refused."""
+        keys = find_keys(self._environment)
+        if keys == self._keys:
+            return None
+        self._keys = keys
+        return self.open()
 
 
 def find_keys(environment: Mapping[str, str]) -> Keys:

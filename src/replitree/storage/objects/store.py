@@ -9,7 +9,7 @@ Guarantees:
 * Whoever reads sees an object whole or not at all.
 * An answer that never came is asked for again, a little later each time, until `patience_s` is over.  Then reading has failed
   (`StoreError`), and whether something was stored or deleted is not known (`StoreInDoubt`): the object may also appear later.
-* Refused credentials (`NotAuthorized`) and a full disk are not tried again.
+* Refused credentials are looked for once more, and tried again if there are others (`NotAuthorized`).  A full disk is not.
 
 Keys are unique by agreement: whoever creates an object puts an unguessable id into its key.  So a large object, which stores
 take in pieces and without a condition, replaces nobody's.  A piece whose answer did not come is sent again by itself, and not
@@ -114,6 +114,8 @@ class ObjectStore:
         URL for messages, without secrets.
     folder
         Where the objects of a store in a local folder lie, to sync them.
+    renew
+        Returns both clients with other credentials when theirs were refused; None: there are no others.
     patience_s
         How long answers are waited for, in seconds, over all tries.
     wait
@@ -127,6 +129,7 @@ class ObjectStore:
         *,
         pieces: RawStore | None = None,
         folder: Path | None = None,
+        renew: Callable[[], tuple[RawStore, RawStore] | None] = lambda: None,
         patience_s: float = PATIENCE_S,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
@@ -134,6 +137,7 @@ class ObjectStore:
         self._raw = raw
         self._pieces = pieces or raw
         self._folder = folder
+        self._renew = renew
         self._patience_s = patience_s
         self._wait = wait
 
@@ -161,14 +165,17 @@ class ObjectStore:
             No answer: the object may be there, now or later.
         NotAuthorized, StoreError
             It was refused, and is not there.
+        FileNotFoundError
+            There is no such file as `data`.
         """
         _check_key(key)
+        size = data.stat().st_size if isinstance(data, Path) else len(data)
         in_doubt = False
 
         def put() -> None:
             nonlocal in_doubt
             try:
-                self._put(key, data)
+                self._put(key, data, size)
             except FileNotFoundError as error:
                 raise StoreError(f"{self.name} is not there: {_first_line(error)}; make the bucket first") from error
             except (AlreadyExistsError, PreconditionError) as error:
@@ -324,10 +331,9 @@ class ObjectStore:
 
     # --- tries ----------------------------------------------------------------------------------------------------------------
 
-    def _put(self, key: str, data: bytes | Path) -> None:
+    def _put(self, key: str, data: bytes | Path, size: int) -> None:
         if self._folder is not None and not self._folder.is_dir():
             raise StoreError(f"the folder {self._folder} is not there: is its disk mounted?")
-        size = data.stat().st_size if isinstance(data, Path) else len(data)
         if size <= PIECES_BYTES:
             obstore.put(self._raw, key, data, mode="create", use_multipart=False)
             return
@@ -388,7 +394,11 @@ class ObjectStore:
             try:
                 return request()
             except _REFUSED as error:
-                raise NotAuthorized(f"{self.name} refuses to {doing}: {_first_line(error)}") from error
+                clients = self._renew()
+                if clients is None:
+                    raise NotAuthorized(f"{self.name} refuses to {doing}: {_first_line(error)}") from error
+                self._raw, self._pieces = clients
+                continue
             except (InvalidPathError, NotSupportedError, NotImplementedError) as error:
                 raise StoreError(f"{self.name} can't {doing}: {_first_line(error)}") from error
             except BaseError as error:
