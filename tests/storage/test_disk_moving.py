@@ -13,6 +13,7 @@ from replitree.errors import CorruptPart
 from replitree.storage.conform import conform
 from replitree.storage.definition import define_table
 from replitree.storage.disk import PartStore
+from replitree.storage.disk_shared import write_manifest
 from replitree.storage.encode import stage_table
 from replitree.storage.manifest import PartManifest, read_manifest
 from replitree.storage.objects import open_store
@@ -42,10 +43,26 @@ def take_copies_away(store: PartStore) -> int:
     return store.evict(store.root / "parts", 0, 0.0)
 
 
+def test_a_part_that_borrows_notes_all_its_shares_when_it_comes_home(store: PartStore) -> None:
+    local, borrower = store.manifest(PART), "a" * 32
+    assert store.to_share(PART, store.put_part(PART, SHARE))
+    take_copies_away(store)
+    borrowing = local.shared_as(borrower, {"data-0.parquet": SHARE})
+    write_manifest(store.part_path(PART), borrowing)
+    again = PartStore(store.root)
+    again.objects = store.objects
+    with again.pinning((PART,)):
+        again.bring_rows(PART, borrower)
+        again.note_move(PART, borrower)
+        assert [(each.part, each.shares) for each in again.leaving()] == [(PART, (borrower, SHARE))]
+        assert again.to_disk(PART, borrower)
+    assert again.verify(PART) == local
+
+
 def test_to_the_store_and_back(store: PartStore) -> None:
     local = store.manifest(PART)
     store.note_move(PART, SHARE)
-    assert [(each.part, each.share) for each in store.leaving()] == [(PART, SHARE)]
+    assert [(each.part, each.shares) for each in store.leaving()] == [(PART, (SHARE,))]
     shared = store.put_part(PART, SHARE)
     assert store.manifest(PART) == local
     assert store.to_share(PART, shared)
@@ -147,7 +164,7 @@ def test_a_note_survives_and_goes_when_it_is_worked_off(store: PartStore) -> Non
     store.note_move(PART, SHARE)
     store.note_move(PART, SHARE)
     again = PartStore(store.root)
-    assert [each.share for each in again.leaving()] == [SHARE, SHARE]
+    assert [each.shares for each in again.leaving()] == [(SHARE,), (SHARE,)]
     assert again.left_at(again.leaving()[0].name) > 0
     for each in again.leaving():
         again.has_left(each.name)
@@ -231,7 +248,7 @@ def test_rows_that_move_into_the_store_while_they_are_taken_out_are_kept_aside(
     manifest = interrupted.put_part(PART, SHARE)
     interrupted.move = lambda: interrupted.to_share(PART, manifest)
     assert taken_out(interrupted, (PART, OTHER), why) == [(f"{why}_{PART}_0", None), (f"{why}_{OTHER}_0", None)]
-    assert {each.share for each in interrupted.leaving()} == {SHARE, OTHER_SHARE}
+    assert {each.shares for each in interrupted.leaving()} == {(SHARE,), (OTHER_SHARE,)}
 
 
 @pytest.mark.parametrize("why", ["detached", "removed"])
@@ -241,4 +258,4 @@ def test_rows_that_move_out_of_the_store_while_they_are_taken_out_are_kept_aside
     interrupted.note_move(OTHER, OTHER_SHARE)
     interrupted.move = lambda: interrupted.to_disk(OTHER, OTHER_SHARE)
     assert taken_out(interrupted, (OTHER,), why) == [(f"{why}_{OTHER}_0", None)]
-    assert {each.share for each in interrupted.leaving()} == {OTHER_SHARE}
+    assert {each.shares for each in interrupted.leaving()} == {(OTHER_SHARE,)}

@@ -8,6 +8,7 @@ import pytest
 
 from replitree.errors import CorruptPart, UnsupportedFormat
 from replitree.storage.manifest import (
+    BORROWING_FORMAT,
     MANIFEST_BYTES_MAX,
     MANIFEST_FILE,
     ColumnStats,
@@ -59,7 +60,7 @@ def test_bounds_compare_as_the_values_of_their_column(kind: str, stored: Any, va
 
 
 def test_a_newer_format_is_refused() -> None:
-    data = manifest(format=3).encode()
+    data = manifest(format=BORROWING_FORMAT + 1).encode()
     with pytest.raises(UnsupportedFormat, match="upgrade"):
         decode_manifest(data)
     with pytest.raises(UnsupportedFormat):

@@ -118,8 +118,8 @@ class FetchedParts(PartFolders):
         return received
 
     def can_take_over(self, manifest: PartManifest) -> bool:
-        """Whether the share of a manifest can be read from here: its object with the manifest is read and compared."""
-        if self.objects is None or manifest.share_id is None or manifest.share_id in self.distrusted:
+        """Whether the shares of a manifest can be read from here: same manifests, all data files, none found broken."""
+        if self.objects is None or manifest.share_id is None or self.distrusted.intersection(manifest.shares):
             return False
         try:
             return self.objects.is_here(manifest)

@@ -62,6 +62,8 @@ class PartFolders(SharedFolders):
         """How many names parts were given, and how many of these are durable; an earlier process may have left one."""
         self._manifests: OrderedDict[str, PartManifest] = OrderedDict()
         self._staged: dict[Path, PartManifest] = {}
+        self._borrowed: dict[Path, dict[str, str]] = {}
+        """Of staged parts the shares of those files that need not be put, by name."""
         with store_errors(f"make the table's folder {root}"):
             root.mkdir(parents=True, exist_ok=True)
             self.root = root.resolve()

@@ -43,6 +43,8 @@ class MovedParts(PartFolders):
     def note_move(self, part: str, share: str) -> None:
         """Note durably that a part may own a share: what it has of it is let go of unless its manifest names the share.
 
+        Of a part that has this share already, what it borrows is noted, too: it leaves all its shares.
+
         Raises
         ------
         CorruptPart
@@ -50,7 +52,8 @@ class MovedParts(PartFolders):
         StoreError
             The disk takes no more.
         """
-        manifest = self.manifest(part).shared_as(share)
+        manifest = self.manifest(part)
+        manifest = manifest if manifest.share_id == share else manifest.as_local().shared_as(share)
         with self._naming_left, store_errors(f"note that {part} moves"):
             self._leaving.mkdir(exist_ok=True)
             draft = free_name(self._removing, part)  # swept if it stays: a folder in `leaving` always has its manifest

@@ -2,7 +2,7 @@
 
 ::
 
-    <root>/parts/<part>/manifest.json          says which share; data files beside it are copies for readers here
+    <root>/parts/<part>/manifest.json          says which shares; data files beside it are copies for readers here
     <root>/leaving/<part or staging>_<n>/…     has left the table or was never in it; its mark is still to be let go of
 
 A folder with the manifest of a share never just vanishes: whatever removes it puts it into ``leaving``, durably.  There it
@@ -43,11 +43,11 @@ UNUSED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A folder in ``leaving``: its name, the part that it was (empty: it was only staged), and its share."""
+    """A folder in ``leaving``: its name, the part that it was (empty: it was only staged), and its shares, its own first."""
 
     name: str
     part: str
-    share: str
+    shares: tuple[str, ...]
 
 
 class SharedFolders:
@@ -72,9 +72,9 @@ class SharedFolders:
             return ()
         found = []
         for name in folders(self._leaving, FOLDER_NAME):
-            share, part = share_in(self._leaving / name), name.rpartition("_")[0]
-            if share is not None:
-                found.append(Leaving(name, part if PART_NAME.fullmatch(part) else "", share))
+            shares, part = shares_in(self._leaving / name), name.rpartition("_")[0]
+            if shares:
+                found.append(Leaving(name, part if PART_NAME.fullmatch(part) else "", shares))
             else:
                 remove_folder(self._leaving / name)  # of a deletion that was cut short
         return tuple(found)
@@ -87,7 +87,7 @@ class SharedFolders:
             return time.time()
 
     def has_left(self, name: str) -> None:
-        """Delete a folder in ``leaving``: its share was let go of."""
+        """Delete a folder in ``leaving``: all its shares were let go of."""
         with store_errors(f"delete {name}"):
             folder = self._leaving / name
             (folder / MANIFEST_FILE).unlink(missing_ok=True)
@@ -105,7 +105,7 @@ class SharedFolders:
 
     def _has_share(self, folder: Path) -> bool:
         """Whether a folder is of a share; on local disks none is, and nothing is read."""
-        return self.objects is not None and share_in(folder) is not None
+        return self.objects is not None and bool(shares_in(folder))
 
     # --- copies ---------------------------------------------------------------------------------------------------------
 
@@ -130,9 +130,9 @@ class SharedFolders:
             self._used[folder.name] = time.monotonic()
         with self._lock_of(folder):
             for file in manifest.files:
-                is_wanted = names is None or file.name in names
-                if is_wanted and file_bytes(folder / file.name) != file.bytes:
-                    self._objects().bring(manifest.share_id, file, folder / file.name)
+                share, is_wanted = manifest.share_of(file), names is None or file.name in names
+                if share is not None and is_wanted and file_bytes(folder / file.name) != file.bytes:
+                    self._objects().bring(share, file, folder / file.name)
 
     def note_copies(self, part: str, manifest: PartManifest) -> None:
         """Note that a part may have copies of its files here."""
@@ -228,20 +228,22 @@ class SharedFolders:
         return self.objects
 
     def verify_objects(self, manifest: PartManifest) -> None:
-        """Read every byte of a share's data files.  Raises as `bring_files`; what is broken is distrusted from now on."""
-        try:
-            self._objects().verify(manifest)
-        except CorruptPart:
-            self.distrusted.add(str(manifest.share_id))
-            raise
+        """Read every byte of a part's objects.  Raises as `bring_files`; a share that is broken is distrusted from now on."""
+        for file in manifest.files:
+            share = str(manifest.share_of(file))
+            try:
+                self._objects().verify(share, file)
+            except CorruptPart:
+                self.distrusted.add(share)
+                raise
 
 
-def share_in(folder: Path) -> str | None:
-    """Return the share that a part's folder says it has; None when it has none, or is no part."""
+def shares_in(folder: Path) -> tuple[str, ...]:
+    """Return the shares that a part's folder says it has, its own first; none when it has none, or is no part."""
     try:
-        return read_manifest(folder).share_id if is_folder(folder) else None
+        return read_manifest(folder).shares if is_folder(folder) else ()
     except CorruptPart:
-        return None
+        return ()
 
 
 def write_manifest(folder: Path, manifest: PartManifest) -> None:
@@ -266,4 +268,4 @@ def link_as_local(source: Path, manifest: PartManifest, target: Path) -> None:
     sync_folder(target)
 
 
-__all__ = ["Leaving", "SharedFolders", "link_as_local", "share_in", "write_manifest"]
+__all__ = ["Leaving", "SharedFolders", "link_as_local", "shares_in", "write_manifest"]

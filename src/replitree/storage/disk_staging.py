@@ -141,12 +141,23 @@ class StagedParts(PartFolders):
         prefix = self.staging_prefix(staging)
         with self._lock:
             self._staged = {path: noted for path, noted in self._staged.items() if not path.name.startswith(prefix)}
+            self._borrowed = {path: files for path, files in self._borrowed.items() if not path.name.startswith(prefix)}
         with store_errors(f"remove what is staged as {staging}"):
             for name in folders(self._staging, STAGED_NAME):
                 if name.startswith(prefix) and not self._leave(self._staging / name, STAGED):
                     remove_folder(self._staging / name)
 
     # --- shares ---------------------------------------------------------------------------------------------------------
+
+    def note_borrowed(self, staging: str, made: PartManifest, source: PartManifest) -> None:
+        """Remember which files of a staged part are objects already: those that a part in the store has, the very same.
+
+        The staged part has all its files, and is one of this disk in any case: whoever forgets this puts all of them.
+        """
+        theirs = {file.placed(None): share for file in source.files if (share := source.share_of(file)) is not None}
+        borrowed = {file.name: theirs[file] for file in made.files if file in theirs}
+        with self._lock:
+            self._borrowed[self.staged_path(staging, made.partition)] = borrowed
 
     def staged(self, staging: str) -> tuple[tuple[Path, PartManifest], ...]:
         """Folders and manifests of the parts that are staged under an id, ascending; they are whole."""
@@ -159,12 +170,16 @@ class StagedParts(PartFolders):
     def put_staged(self, staging: str, folder: Path, manifest: PartManifest, share: str) -> None:
         """Put the data files of a staged part into the object store, and note in its manifest where they are.
 
+        Those that it borrows (`note_borrowed`) are there already.
+
         Raises
         ------
         StoreError, NotAuthorized
             They may be there in part, or come to be there later; the staged part is as it was.
         """
-        shared = manifest.shared_as(share)
+        with self._lock:
+            borrowed = self._borrowed.pop(folder, {})
+        shared = manifest.shared_as(share, borrowed)
         self._objects().put(share, folder, shared)
         with store_errors(f"note the share of {folder.name}"):
             write_manifest(folder, shared)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from replitree.storage.data_files import DataFile, footer_of
 from replitree.storage.definition import TableDefinition
 from replitree.storage.manifest import PartManifest
 
@@ -86,6 +87,19 @@ def ranges_of(
     ----------
     parts
         Folder and manifest of each.
+    definition, count
+        As `ranges_of_files`.
+    """
+    return ranges_of_files([folder / file.name for folder, each in parts for file in each.files], definition, count)
+
+
+def ranges_of_files(files: Sequence[DataFile], definition: TableDefinition, count: int) -> tuple[KeyRange | None, ...]:
+    """Cut the rows of data files into ranges of about equally many rows.
+
+    Parameters
+    ----------
+    files
+        Where they are opened.
     definition
         The table.
     count
@@ -100,7 +114,7 @@ def ranges_of(
         return (None,)
     table = definition.stored
     column = table.order_by[0]
-    cuts = _cuts(list(_weights(parts, column, table.column(column).arrow_type)), count)
+    cuts = _cuts(list(_weights(files, column, table.column(column).arrow_type)), count)
     bounds = [None, *cuts, None]
     return tuple(KeyRange(column, low, high) for low, high in pairwise(bounds)) if cuts else (None,)
 
@@ -122,20 +136,15 @@ def _cuts(weights: list[tuple[pa.Scalar, int]], count: int) -> list[pa.Scalar]:
     return cuts
 
 
-def _weights(
-    parts: Sequence[tuple[Path, PartManifest]], column: str, arrow: pa.DataType
-) -> Iterator[tuple[pa.Scalar, int]]:
+def _weights(files: Sequence[DataFile], column: str, arrow: pa.DataType) -> Iterator[tuple[pa.Scalar, int]]:
     """Give the least key of each row group, and the rows that begin there."""
-    import pyarrow.parquet as pq
-
-    for folder, manifest in parts:
-        for file in manifest.files:
-            metadata = pq.read_metadata(folder / file.name)
-            for number in range(metadata.num_row_groups):
-                group = metadata.row_group(number)
-                found = _bounds(group, column, arrow)
-                if found is not None:
-                    yield found.least, group.num_rows
+    for file in files:
+        metadata = footer_of(file)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            found = _bounds(group, column, arrow)
+            if found is not None:
+                yield found.least, group.num_rows
 
 
 @dataclass(frozen=True, slots=True)

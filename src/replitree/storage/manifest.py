@@ -6,6 +6,9 @@ refused.
 
 Statistics are kept of key and partition columns only: the Parquet footers have the rest.
 
+The data files lie beside the manifest, or in a share; and some of them may be borrowed: they are objects of other parts'
+shares, under the names that they have there.  Who borrows of a part that borrows names the share in which the object lies.
+
 =================  ==============================  ==========================================
 type of column     `min` and `max` in JSON         `low` and `high`
 =================  ==============================  ==========================================
@@ -23,8 +26,10 @@ binary             hexadecimal, at most 64 bytes   bytes
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -36,6 +41,10 @@ from replitree.storage.formats import refuse_newer
 FORMAT = 1
 SHARED_FORMAT = 2
 """Format of a manifest whose data files are the objects of a share."""
+BORROWING_FORMAT = 3
+"""Format of a manifest of which some data files are objects of other parts' shares."""
+SHARES_MAX = 8
+"""A part with so many shares borrows no more: what it is made into has all its rows in a share of its own."""
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES_MAX = 16 << 20
 """A manifest that claims to be larger is damaged: don't read it into memory."""
@@ -91,12 +100,24 @@ class FileEntry(msgspec.Struct, frozen=True):
     ----------
     checksum
         XXH3-128 of the file's bytes, 32 hexadecimal digits.
+    share
+        The share that the file is borrowed of, in which it has the same name; left out when it lies where the part does.
     """
 
     name: str
     rows: int
     bytes: int
     checksum: str
+    share: str | UnsetType = UNSET
+
+    @property
+    def borrowed_of(self) -> str | None:
+        """The share of another part in which the file lies; None when it lies where the part does."""
+        return None if isinstance(self.share, UnsetType) else self.share
+
+    def placed(self, share: str | None) -> FileEntry:
+        """Return the entry of the same file, borrowed of a share, or where the part lies."""
+        return msgspec.structs.replace(self, share=UNSET if share is None else share)
 
 
 class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +140,8 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
     content_hash
         See `replitree.storage.content_hash`.
     share
-        The share whose objects are the data files, 32 hexadecimal digits; left out when they lie beside the manifest.
+        The part's own share, whose objects are the data files that are not borrowed, 32 hexadecimal digits; left out when all
+        of them lie beside the manifest.
     """
 
     format: int = FORMAT
@@ -135,16 +157,45 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def share_id(self) -> str | None:
-        """The share whose objects are the data files; None when they lie beside the manifest."""
+        """The part's own share; None when its data files lie beside the manifest."""
         return None if isinstance(self.share, UnsetType) else self.share
 
-    def shared_as(self, share: str) -> PartManifest:
-        """Return the manifest of the same part with its data files in a share."""
-        return msgspec.structs.replace(self, share=share, format=SHARED_FORMAT)
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """All shares that the part has objects of: its own, then those that it borrows of; none when its files are here."""
+        return () if self.share_id is None else (self.share_id, *self.borrowed)
+
+    @property
+    def borrowed(self) -> dict[str, tuple[FileEntry, ...]]:
+        """The files of other parts' shares, as those have them, by share."""
+        found: dict[str, list[FileEntry]] = {}
+        for file in self.files:
+            if file.borrowed_of is not None:
+                found.setdefault(file.borrowed_of, []).append(file.placed(None))
+        return {share: tuple(files) for share, files in found.items()}
+
+    @property
+    def own_files(self) -> tuple[FileEntry, ...]:
+        """The data files that are not borrowed."""
+        return tuple(file for file in self.files if file.borrowed_of is None)
+
+    def share_of(self, file: FileEntry) -> str | None:
+        """Return the share in which a data file of this part lies; None when it lies beside the manifest."""
+        return file.borrowed_of or self.share_id
+
+    def shared_as(self, share: str, borrowed: Mapping[str, str] = MappingProxyType({})) -> PartManifest:
+        """Return the manifest of the same part with its data files in a share; `borrowed`: but these, by name, in others."""
+        files = tuple(file.placed(borrowed.get(file.name)) for file in self.files)
+        number = BORROWING_FORMAT if borrowed else SHARED_FORMAT
+        return msgspec.structs.replace(self, share=share, format=number, files=files)
 
     def as_local(self) -> PartManifest:
         """Return the manifest of the same part with its data files beside it."""
-        return msgspec.structs.replace(self, share=UNSET, format=FORMAT) if self.share_id is not None else self
+        if self.share_id is None:
+            return self
+        return msgspec.structs.replace(
+            self, share=UNSET, format=FORMAT, files=tuple(file.placed(None) for file in self.files)
+        )
 
     def encode(self) -> Bytes:
         """Bytes of the manifest file; equal manifests have equal bytes."""
@@ -171,7 +222,7 @@ def decode_manifest(data: bytes, where: str = "manifest") -> PartManifest:
         A newer replitree wrote them.
     """
     try:
-        refuse_newer(data, where, SHARED_FORMAT)
+        refuse_newer(data, where, BORROWING_FORMAT)
         manifest = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptPart(f"{where} is not a part's manifest ({error}); fetch the part again") from error
@@ -218,8 +269,16 @@ def manifest_problem(manifest: PartManifest) -> str | None:
         return "its files have not as many bytes as it says"
     if not is_partition_id(manifest.partition) or _CHECKSUM.fullmatch(manifest.content_hash) is None:
         return "its partition or content hash is damaged"
-    if manifest.share_id is not None and _SHARE.fullmatch(manifest.share_id) is None:
+    return _share_problem(manifest)
+
+
+def _share_problem(manifest: PartManifest) -> str | None:
+    if any(_SHARE.fullmatch(share) is None for share in manifest.shares):
         return "the name of its share is damaged"
+    if manifest.borrowed and manifest.share_id is None:
+        return "it borrows files and has no share of its own"
+    if manifest.borrowed and (manifest.share_id in manifest.borrowed or manifest.format < BORROWING_FORMAT):
+        return "it borrows of itself, or in a format that knows no borrowing"
     return None
 
 

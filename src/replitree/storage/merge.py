@@ -43,7 +43,7 @@ from replitree.storage.manifest import PartManifest
 from replitree.storage.merge_order import sort_runs
 from replitree.storage.merge_reduce import Reducer, reducer_of, summed_columns
 from replitree.storage.merge_runs import Merging, RunFile, merge_runs, window_bytes
-from replitree.storage.merge_sources import check_files, read_sources, run_files
+from replitree.storage.merge_sources import Source, check_files, read_sources, run_files
 from replitree.storage.merge_write import PartWriter
 
 _T = TypeVar("_T")
@@ -114,7 +114,7 @@ def merge_parts(
 
 
 def merge_range(
-    sources: Sequence[Path],
+    sources: Sequence[Path | Source],
     definition: TableDefinition,
     folder: Path,
     key_range: KeyRange | None,
@@ -129,7 +129,7 @@ def merge_range(
     Parameters
     ----------
     sources, definition, folder, memory_bytes
-        As `merge_parts`; errors too.
+        As `merge_parts`; errors too.  A source may also be in an object store.
     key_range
         Which rows; None: all.
     """
@@ -148,7 +148,7 @@ class _Job:
     key_range: KeyRange | None = None
 
 
-def _merge(sources: Sequence[Path], definition: TableDefinition, folder: Path, job: _Job) -> PartManifest:
+def _merge(sources: Sequence[Path | Source], definition: TableDefinition, folder: Path, job: _Job) -> PartManifest:
     """Merge what is wanted of some parts into a staged part."""
     step = partial(_stop_if, job.cancelled)
     table, key_range = definition.stored, job.key_range

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -31,8 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from replitree.errors import CorruptPart, StoreError
+from replitree.storage.data_files import DataFile, open_parquet, reading_part
 from replitree.storage.merge_order import sort_runs
+from replitree.storage.read import StoredFile
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -91,6 +92,8 @@ class RunFile:
         What a reader holds of the file, beside rows.
     groups
         The row groups to read; None: all.
+    stored
+        The file, when it is an object in a store; then `path` is for messages.
     """
 
     path: Path
@@ -99,6 +102,12 @@ class RunFile:
     adapt: Callable[[pa.Table], pa.Table]
     reader_bytes: int
     groups: tuple[int, ...] | None = None
+    stored: StoredFile | None = None
+
+    @property
+    def place(self) -> DataFile:
+        """Where it is opened."""
+        return self.stored if self.stored is not None else self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +135,6 @@ class Merging:
 def window_bytes(memory_bytes: int) -> int:
     """Give how many bytes of rows may wait, in all runs together, where a merge may take so much memory."""
     return min(WINDOW_BYTES_MAX, max(1, memory_bytes // WINDOW_SHARE))
-
-
-@contextmanager
-def reading_part(part: Path) -> Iterator[None]:
-    """Turn whatever goes wrong with the files of a part into a `CorruptPart` that names it."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise CorruptPart(f"part {part} can't be read ({error}); fetch the part again") from error
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------------
@@ -211,10 +209,8 @@ def read_run(file: RunFile, batch_bytes: int) -> Generator[pa.Table, None, None]
     CorruptPart
         It can't be read; names the part.
     """
-    import pyarrow.parquet as pq
-
     row_bytes = 0
-    with reading_part(file.part), pq.ParquetFile(file.path, pre_buffer=False, buffer_size=BUFFER_BYTES) as opened:
+    with reading_part(file.part, file.place), open_parquet(file.place, buffer_bytes=BUFFER_BYTES) as opened:
         for group in range(opened.num_row_groups) if file.groups is None else file.groups:
             row_bytes = max(row_bytes or _probe(opened, file), _row_bytes(opened.metadata.row_group(group)))
             rows = max(1, batch_bytes // row_bytes)
@@ -257,14 +253,21 @@ def _is_hidden(leaf: pq.ColumnChunkMetaData) -> bool:
     return bool(leaf.physical_type == "BYTE_ARRAY" and leaf.has_dictionary_page)
 
 
-def reader_bytes(metadata: pq.FileMetaData) -> int:
-    """Estimate what a reader holds of a file beside rows: a page of each column, its dictionary, and what comes next."""
+def reader_bytes(metadata: pq.FileMetaData, *, whole_groups: bool = False) -> int:
+    """Estimate what a reader holds of a file beside rows: a page of each column, its dictionary, and what comes next.
+
+    Parameters
+    ----------
+    whole_groups
+        All of a row group comes at once, as from a store.
+    """
     if not metadata.num_row_groups:
         return 0
     group = metadata.row_group(0)
     leaves = [group.column(number) for number in range(group.num_columns)]
     pages = sum(min(PAGE_BYTES, leaf.total_uncompressed_size) * (1 + leaf.has_dictionary_page) for leaf in leaves)
-    return int(pages + sum(min(BUFFER_BYTES, leaf.total_compressed_size) for leaf in leaves))
+    coming = (leaf.total_compressed_size for leaf in leaves)
+    return int(pages + sum(coming if whole_groups else (min(BUFFER_BYTES, size) for size in coming)))
 
 
 # --- all runs ---------------------------------------------------------------------------------------------------------------

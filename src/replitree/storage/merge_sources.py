@@ -7,7 +7,7 @@ Absent on purpose: what happens to the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from replitree.errors import BadInput, CorruptPart
+from replitree.storage.data_files import DataFile, footer_of, is_whole, reading_part
 from replitree.storage.definition import TableDefinition
-from replitree.storage.durable import file_bytes, file_checksum
 from replitree.storage.encodings import leaf_types
 from replitree.storage.key_range import KeyRange
 from replitree.storage.layout import adapt, layout_of
 from replitree.storage.manifest import FileEntry, PartManifest, read_manifest
-from replitree.storage.merge_runs import RunFile, reader_bytes, reading_part
+from replitree.storage.merge_runs import RunFile, reader_bytes
+from replitree.storage.read import StoredFile
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -29,14 +30,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A part to be merged: its folder and its manifest."""
+    """A part to be merged.
+
+    Attributes
+    ----------
+    part
+        Its folder; of one whose files lie elsewhere, its name.
+    manifest
+        What is in it.
+    files
+        Where each of its data files is opened, in the manifest's order; none: all are in the folder.
+    """
 
     part: Path
     manifest: PartManifest
+    files: tuple[DataFile, ...] = ()
+
+    @property
+    def entries(self) -> Iterator[tuple[DataFile, FileEntry]]:
+        """Its data files: where each is opened, and what the manifest says of it."""
+        places = self.files or tuple(self.part / file.name for file in self.manifest.files)
+        return zip(places, self.manifest.files, strict=True)
 
 
-def read_sources(parts: Sequence[Path]) -> list[Source]:
-    """Read the manifests of parts.
+def read_sources(parts: Sequence[Path | Source]) -> list[Source]:
+    """Read the manifests of parts that are given by their folders.
 
     Raises
     ------
@@ -45,7 +63,7 @@ def read_sources(parts: Sequence[Path]) -> list[Source]:
     CorruptPart
         A manifest is missing or damaged.
     """
-    sources = [Source(part, read_manifest(part)) for part in parts]
+    sources = [part if isinstance(part, Source) else Source(part, read_manifest(part)) for part in parts]
     partitions = sorted({source.manifest.partition for source in sources})
     if len(partitions) != 1:
         raise BadInput(f"parts of one partition can be merged, not of {len(partitions)}: {', '.join(partitions)}")
@@ -66,15 +84,14 @@ def check_files(sources: Sequence[Source], step: Callable[[], None]) -> None:
         A file is missing, or not what its manifest says.
     """
     for source in sources:
-        for file in source.manifest.files:
+        for place, file in source.entries:
             step()
-            _check_file(source.part, file)
+            _check_file(source.part, place, file)
 
 
-def _check_file(part: Path, file: FileEntry) -> None:
-    path = part / file.name
-    with reading_part(part):
-        fine = file_bytes(path) == file.bytes and file_checksum(path) == file.checksum
+def _check_file(part: Path, place: DataFile, file: FileEntry) -> None:
+    with reading_part(part, place):
+        fine = is_whole(place, file)
     if not fine:
         raise CorruptPart(f"part {part}: {file.name} is not what the manifest says; fetch the part again")
 
@@ -104,20 +121,19 @@ def run_files(
     CorruptPart
         A footer can't be read.
     """
-    import pyarrow.parquet as pq
-
     floats = _float_leaves(table)
     files: list[RunFile] = []
     with_nan: set[str] = set()
     for source in sources:
         columns, adapt_rows = _reading(source.manifest, table, tuple(names), key_range)
-        for file in source.manifest.files:
-            with reading_part(source.part):
-                metadata = pq.read_metadata(source.part / file.name)
+        for place, file in source.entries:
+            with reading_part(source.part, place):
+                metadata = footer_of(place)
             groups = None if key_range is None else key_range.groups(metadata)
-            files.append(
-                RunFile(source.part / file.name, source.part, columns, adapt_rows, reader_bytes(metadata), groups)
-            )
+            stored = place if isinstance(place, StoredFile) else None
+            held = reader_bytes(metadata, whole_groups=stored is not None)
+            path = source.part / file.name if isinstance(place, StoredFile) else place
+            files.append(RunFile(path, source.part, columns, adapt_rows, held, groups, stored))
             with_nan |= _without_bounds(metadata, floats - with_nan)
     return files, frozenset(with_nan)
 

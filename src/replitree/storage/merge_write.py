@@ -1,8 +1,9 @@
 """Write a part from sorted rows that come piece by piece, in bounded memory.
 
 `PartWriter` writes what `replitree.storage.encode.stage_table` would write of all the rows together: the same columns, content
-hash, statistics and row groups, in one data file, or in one for each run of rows that is sorted by itself (`end_run`).  The
-encodings are chosen by the rows of the first row group; a part of one row group is exactly what `stage_table` writes.
+hash, statistics and row groups, in one data file, or in one for each run of rows that is sorted by itself (`end_run`).  A
+run that is in a file already is only counted, and the file linked (`link`).  The encodings are chosen by the rows of the first
+row group that is written; a part of one row group is exactly what `stage_table` writes.
 
 The bytes depend on the rows alone, not on how they were cut into pieces, except where rows are so wide that a row group of the
 table's size would take more than `group_bytes`: then row groups end earlier.
@@ -16,7 +17,9 @@ Order of a part's publication: data file, manifest, sync of both, sync of the fo
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -25,7 +28,7 @@ import pyarrow as pa
 
 from replitree.storage.content_hash import ContentHasher
 from replitree.storage.definition import TableDefinition
-from replitree.storage.durable import HashingFile, make_folder, sync_made
+from replitree.storage.durable import HashingFile, link_file, make_folder, sync_made
 from replitree.storage.encode import seal_part
 from replitree.storage.encodings import writer_options
 from replitree.storage.manifest import FileEntry, PartManifest, Scalar, data_file
@@ -48,10 +51,18 @@ class PartWriter:
         Parquet paths of the leaf columns that may have NaN.
     group_bytes
         Rows to have in memory; a row group has no more.
+    taken
+        Names that no file gets which is written.
     """
 
     def __init__(
-        self, folder: Path, definition: TableDefinition, *, with_nan: frozenset[str], group_bytes: int
+        self,
+        folder: Path,
+        definition: TableDefinition,
+        *,
+        with_nan: frozenset[str],
+        group_bytes: int,
+        taken: frozenset[str] = frozenset(),
     ) -> None:
         self._is_new = make_folder(folder.parent)
         folder.mkdir()
@@ -70,6 +81,8 @@ class PartWriter:
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
         self._entries: list[FileEntry] = []
+        self._names = (name for name in map(data_file, count()) if name not in taken)
+        self._name = ""
 
     def __enter__(self) -> Self:
         return self
@@ -97,6 +110,22 @@ class PartWriter:
             self._flush(self._waiting_rows)
         if self._writer is not None:
             self._end_file()
+
+    def link(self, path: Path, entry: FileEntry, rows: Iterable[pa.RecordBatch]) -> None:
+        """Add a data file that is there, under the name that it has, as a run of its own.
+
+        Parameters
+        ----------
+        path, entry
+            Where it is, and what is known of it.
+        rows
+            What is in it, in pieces.
+        """
+        self.end_run()
+        for each in rows:
+            self._count(pa.Table.from_batches([each]))
+        link_file(path, self._folder / entry.name)
+        self._entries.append(entry)
 
     def finish(self, partition: str, values: tuple[Scalar, ...], *, sync: bool) -> PartManifest:
         """Write what is left, and the manifest; from here on the folder is a part.
@@ -151,8 +180,7 @@ class PartWriter:
         assert self._file is not None
         self._writer.close()
         self._file.close()
-        name = data_file(len(self._entries))
-        self._entries.append(FileEntry(name, self._rows, self._file.bytes, self._file.checksum))
+        self._entries.append(FileEntry(self._name, self._rows, self._file.bytes, self._file.checksum))
         self._writer, self._file, self._rows = None, None, 0
 
     def _write_group(self, group: pa.Table) -> None:
@@ -160,15 +188,20 @@ class PartWriter:
 
         if self._writer is None:
             self._options = self._options or writer_options(group, self._definition, with_nan=self._with_nan)
-            self._file = HashingFile(self._folder / data_file(len(self._entries)))
+            self._name = next(self._names)
+            self._file = HashingFile(self._folder / self._name)
             self._writer = pq.ParquetWriter(self._file, self._schema, **self._options)
         if not group.num_rows:
             return
         self._writer.write_table(group, row_group_size=group.num_rows)
         self._rows += group.num_rows
+        self._count(group)
+
+    def _count(self, rows: pa.Table) -> None:
+        """Take rows into the statistics and the content hash, which are of the whole part."""
         for name, collector in self._statistics.items():
-            collector.update(group.column(name))
-        for batch in group.to_batches():
+            collector.update(rows.column(name))
+        for batch in rows.to_batches():
             self._hasher.update(batch)
 
 

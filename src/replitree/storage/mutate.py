@@ -10,9 +10,10 @@
 4. write the manifest and sync, as `replitree.storage.encode` does
 
 Guarantees: the rows keep their order, and each data file of the source its sorted run (a file of which no row is left makes no
-file).  When all rows are deleted, the result is a part with one file and no rows.  The content hash is a function of the
-source's rows, the mutation and the definition.  Memory is bounded, whatever the size of the part.  What fails or is cancelled
-leaves nothing behind.
+file).  Files of which no row is touched may be kept (`keep_files`): they are linked into the result as they are, and the others
+written under names that the source does not have.  When all rows are deleted, the result is a part with one file and no rows.
+The content hash is a function of the source's rows, the mutation and the definition.  Memory is bounded, whatever the size of
+the part.  What fails or is cancelled leaves nothing behind.
 
 All assignments see the old row, and are calculated only for the rows that the condition selects.  A row that has no value for
 one fails the mutation of this part with `MutationFailed`, on every replica alike; nothing is guessed.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +55,9 @@ BATCH_SHARE = 16
 GROUP_SHARE = 8
 """Rows that wait to be written are at most memory / 8; a row group has no more."""
 
+KEPT_MIN = 0.25
+"""Files are kept if they have at least so much of a part's bytes: what is replaced stays in the store as long as they do."""
+
 
 class MutationCancelled(ReplitreeError):
     """Somebody asked the mutation to stop; nothing of it is left, and it can be begun again."""
@@ -62,13 +67,14 @@ class MutationFailed(BadInput):
     """A row has no value for an expression of the mutation; the part stays as it is.  Kill the mutation, and mend it."""
 
 
-def mutate_part(
+def mutate_part(  # noqa: PLR0913 - each is an option of one mutation
     source: Path,
     definition: TableDefinition,
     mutation: Mutation,
     folder: Path,
     *,
     prefix: str = "",
+    keep_files: bool = False,
     memory_bytes: int = MUTATE_MEMORY_BYTES,
     cancelled: Callable[[], bool] = never,
     progress: Callable[[int], None] = ignore,
@@ -87,6 +93,8 @@ def mutate_part(
         Where the result's folder goes, named by partition.  Made if missing; its parent must exist.
     prefix
         What the name of the result's folder begins with.
+    keep_files
+        Whether files of which no row is touched are kept; all are read in any case.
     memory_bytes
         Bytes of Arrow memory to stay below.
     cancelled
@@ -118,13 +126,14 @@ def mutate_part(
     change = _Change(check_mutation(mutation, definition), found)
     step = partial(_stop_if, cancelled)
     check_files([found], step)
-    with_nan = _survey(change, memory_bytes, step)
-    if with_nan is None:
+    survey = _survey(change, memory_bytes, step, whole=keep_files)
+    if not survey.touched:
         return None
+    kept = worth_keeping(found.manifest, survey.touched, definition) if keep_files else frozenset[str]()
     target = folder / f"{prefix}{found.manifest.partition}"
     with store_errors(f"write a mutated part into {folder}"):
         try:
-            return _write(change, with_nan, target, memory_bytes, step, progress)
+            return _write(change, survey.with_nan, kept, target, memory_bytes, step, progress)
         finally:
             pa.default_memory_pool().release_unused()
 
@@ -132,6 +141,7 @@ def mutate_part(
 def _write(
     change: _Change,
     with_nan: frozenset[str],
+    kept: frozenset[str],
     target: Path,
     memory_bytes: int,
     step: Callable[[], None],
@@ -139,45 +149,98 @@ def _write(
 ) -> PartManifest:
     table, source = change.table, change.source.manifest
     files, _ = run_files([change.source], table, table.arrow_schema.names)
+    taken = frozenset(file.name for file in source.files) if kept else frozenset[str]()
+    group_bytes = max(1, memory_bytes // GROUP_SHARE)
     done = 0
-    with PartWriter(target, table, with_nan=with_nan, group_bytes=max(1, memory_bytes // GROUP_SHARE)) as writer:
-        for file in files:
-            with closing(_batches(file, memory_bytes)) as batches:
+
+    def rows_of(file: RunFile) -> Generator[pa.RecordBatch, None, None]:
+        nonlocal done
+        with closing(_batches(file, memory_bytes)) as batches:
+            for rows in batches:
+                step()
+                yield rows
+                done += rows.num_rows
+                progress(done)
+
+    with PartWriter(target, table, with_nan=with_nan, group_bytes=group_bytes, taken=taken) as writer:
+        for file, entry in zip(files, source.files, strict=True):
+            with closing(rows_of(file)) as batches:
+                if entry.name in kept:
+                    writer.link(file.path, entry.placed(None), batches)
+                    continue
                 for rows in batches:
-                    step()
                     left = change.applied(rows)
                     if left.num_rows:
                         writer.write(left)
-                    done += rows.num_rows
-                    progress(done)
             writer.end_run()
         return writer.finish(source.partition, source.partition_values, sync=True)
 
 
-def _survey(change: _Change, memory_bytes: int, step: Callable[[], None]) -> frozenset[str] | None:
-    """Look at the rows that will change, without changing them.
+def worth_keeping(source: PartManifest, touched: frozenset[str], definition: TableDefinition) -> frozenset[str]:
+    """Return the names of those files of a part that the result of a mutation has as they are.
+
+    Parameters
+    ----------
+    source
+        The part.
+    touched
+        Files of it that have rows which the mutation touches.
+    definition
+        The table as the result has it: a part has the rows of one schema version.
 
     Returns
     -------
-    frozenset or None
-        Parquet paths of the leaf columns of the result that may have NaN.  None when no row is touched.
+    frozenset
+        All files that are not touched; none if the rows are of an older version, or too little would be kept (`KEPT_MIN`).
     """
-    table = change.table
+    left = [file for file in source.files if file.name not in touched]
+    is_enough = sum(file.bytes for file in left) >= source.bytes * KEPT_MIN
+    is_same = source.schema_version == definition.schema_version
+    return frozenset(file.name for file in left) if left and is_enough and is_same else frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What is known of the rows that will change.
+
+    Attributes
+    ----------
+    touched
+        Names of the files that have such rows; some of them, where that is not asked for.
+    with_nan
+        Parquet paths of the leaf columns of the result that may have NaN.
+    """
+
+    touched: frozenset[str]
+    with_nan: frozenset[str]
+
+
+def _survey(change: _Change, memory_bytes: int, step: Callable[[], None], *, whole: bool) -> _Survey:
+    """Look at the rows that will change, without changing them.
+
+    Parameters
+    ----------
+    whole
+        Whether all files are looked at, in any case.
+    """
+    table, entries = change.table, change.source.manifest.files
     _, with_nan = run_files([change.source], table, table.arrow_schema.names)
     files, _ = run_files([change.source], table, change.surveyed)
-    touched = False
-    for file in files:
+    touched: set[str] = set()
+    for file, entry in zip(files, entries, strict=True):
         with closing(_batches(file, memory_bytes)) as batches:
             for rows in batches:
                 step()
                 chosen = change.chosen(rows)
                 if not chosen.any():
                     continue
-                touched = True
+                touched.add(entry.name)
                 if not change.floats:
-                    return with_nan
+                    break
                 with_nan |= columns_with_nan(change.new_floats(rows, chosen))
-    return with_nan if touched else None
+        if touched and not whole and not change.floats:
+            break
+    return _Survey(frozenset(touched), with_nan)
 
 
 def _batches(file: RunFile, memory_bytes: int) -> Generator[pa.RecordBatch, None, None]:

@@ -51,6 +51,17 @@ class ObjectStoreConformance:
                 store.create("one", data)
         assert store.get("one") == b"first"
 
+    def test_a_large_object_is_never_replaced(
+        self, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "PIECES_BYTES", 4)
+        store.create("large", b"first")
+        (tmp_path / "rows").write_bytes(b"other")
+        for data in (tmp_path / "rows", b"first"):
+            with pytest.raises(ObjectExists, match="another object large"):
+                store.create("large", data)
+        assert store.get("large") == b"first"
+
     def test_one_of_many_creates_an_object(self, store: ObjectStore) -> None:
         def create(number: int) -> bool:
             try:

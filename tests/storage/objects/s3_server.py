@@ -59,6 +59,12 @@ class State:
     honours_conditions: bool = True
     honours_matches: bool = True
     forgets_deletes: bool = False
+    spoils_uploads: bool = False
+    """What was sent in pieces becomes an object of that size with other bytes."""
+
+    refuses_uploads: int = 0
+    """Status of the answer to whoever asks for uploads in pieces; 0: they are listed and ended."""
+
     requests: list[str] = field(default_factory=list)
     """Method and path of each."""
 
@@ -178,6 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer_upload(self, body: bytes) -> tuple[int, bytes, dict[str, str]]:
         state, key, upload = self.server_state, self._key, self._query.get("uploadId", [""])[0]
+        if state.refuses_uploads and self.command in ("GET", "DELETE"):
+            return _error(state.refuses_uploads, "NotOffered")
         if not upload:
             return self._list_uploads() if self.command == "GET" else self._begin_upload()
         if upload not in state.uploads:
@@ -189,7 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, b"", {"ETag": f'"{number}"'}
             case "POST":
                 pieces = state.uploads.pop(upload)
-                state.objects[key] = b"".join(piece for _, piece in sorted(pieces.items()))
+                whole = b"".join(piece for _, piece in sorted(pieces.items()))
+                state.objects[key] = bytes(len(whole)) if state.spoils_uploads else whole
                 return _xml('<CompleteMultipartUploadResult><ETag>"m"</ETag></CompleteMultipartUploadResult>')
         del state.uploads[upload]
         return 204, b"", {}

@@ -15,7 +15,7 @@ from replitree.protocol.share import ShareId
 from replitree.storage.objects import StoreLocation, open_store
 from replitree.storage.objects.inventory import Inventory
 from replitree.storage.objects.location import Keys
-from replitree.storage.objects.s3_uploads import Uploads
+from replitree.storage.objects.s3_uploads import Uploads, UploadsNotListed
 from tests.storage.objects.s3_server import BUCKET, Fault, S3Server
 from tests.storage.objects.seaweed import KEYS, Seaweed
 
@@ -72,7 +72,8 @@ def test_an_inventory_tells_what_was_begun_and_aborts_it(endpoint: str) -> None:
     assert (found.share, found.file) == (ShareId("0" * 32), "data-0.parquet")
     assert isinstance(found, Upload)
     inventory.abort(found)
-    assert inventory.listing().uploads == ()
+    listing = inventory.listing()
+    assert (listing.uploads, listing.not_judged) == ((), "")
 
 
 @pytest.mark.system
@@ -97,3 +98,23 @@ def test_a_lost_answer_is_asked_for_again(fault: Fault) -> None:
         for each in list(uploads.begun("tables/")):
             uploads.abort(each.key, each.upload)
         assert server.state.uploads == {}
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_a_server_that_does_not_list_uploads_is_not_said_to_have_none(status: int) -> None:
+    with S3Server() as server:
+        begin(server.endpoint, NAMES[0])
+        location = place(server.endpoint)
+        uploads = Uploads(location, OURS)
+        (begun,) = uploads.begun("tables/t1/")
+        server.state.refuses_uploads = status
+        with pytest.raises(UploadsNotListed, match=f"does not list uploads in pieces: {status} NotOffered"):
+            list(uploads.begun("tables/t1/"))
+        listing = Inventory(open_store(location, environment=KEYS), location, "t1", uploads).listing()
+        assert listing.uploads == ()
+        assert "let a rule of the bucket end them" in listing.not_judged
+        if status == 404:
+            uploads.abort(begun.key, begun.upload)  # it has ended
+        else:
+            with pytest.raises(StoreError, match=f"does not abort uploads in pieces: {status} NotOffered"):
+                uploads.abort(begun.key, begun.upload)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import xxhash
 
 from replitree.errors import CorruptPart, StoreError
-from replitree.storage.manifest import FileEntry, PartManifest
+from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest
 from replitree.storage.objects import open_store, store_id
 from replitree.storage.objects.shares import ShareObjects
 
@@ -68,3 +69,35 @@ def test_another_store_in_its_place_is_not_it(objects: ShareObjects, tmp_path: P
     assert store_id(other) != objects.store_id
     with pytest.raises(StoreError, match="another store"):
         objects.delete(SHARE)
+
+
+LENDER = "6" * 32
+
+
+def lending(objects: ShareObjects, **changes: str) -> PartManifest:
+    """Put the manifest of a share that has the file, and of one whose part borrows it; return the latter."""
+    lent = PartManifest(
+        partition="all", rows=1, bytes=len(DATA), schema_version=0, files=(FILE,), content_hash="0" * 32
+    )
+    entry = msgspec.structs.replace(FILE, **changes)
+    objects.store.create(objects.key(SHARE, MANIFEST_FILE), msgspec.structs.replace(lent, files=(entry,)).encode())
+    borrowing = lent.shared_as(LENDER, {FILE.name: SHARE})
+    objects.put(LENDER, Path("nowhere"), borrowing)
+    return borrowing
+
+
+def test_a_part_that_borrows_is_here_when_its_lender_is(objects: ShareObjects) -> None:
+    borrowing = lending(objects)
+    assert objects.is_here(borrowing)
+    objects.store.delete([objects.key(SHARE, MANIFEST_FILE)])
+    assert not objects.is_here(borrowing)
+
+
+def test_a_lender_with_another_file_of_this_name_is_not_the_one(objects: ShareObjects) -> None:
+    assert not objects.is_here(lending(objects, checksum="0" * 32))
+
+
+def test_a_borrowed_file_that_is_missing_is_not_here(objects: ShareObjects) -> None:
+    borrowing = lending(objects)
+    objects.store.delete([objects.key(SHARE, FILE.name)])
+    assert not objects.is_here(borrowing)

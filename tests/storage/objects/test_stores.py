@@ -274,3 +274,13 @@ def test_a_large_object_whose_completion_was_not_answered_is_ours(
     bucket.create("large", large)
     assert bucket.get("large") == large.read_bytes()
     assert sum(request.startswith("PUT") for request in server.state.requests) == 4
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.ERROR_AFTER])
+def test_a_large_object_that_is_as_large_and_has_other_bytes_is_not_ours(
+    bucket: ObjectStore, server: S3Server, large: Path, fault: Fault
+) -> None:
+    server.state.spoils_uploads = True
+    server.state.faults += [("PUT", Fault.SLOW_DOWN), ("POST", fault)]
+    with pytest.raises(ObjectExists, match="another object large"):
+        bucket.create("large", large)

@@ -1,9 +1,16 @@
-"""Replacing an object of a store in a folder: its client can't do that under a condition, so a lock of the folder stands in."""
+"""What the client of a store in a folder does not do.
+
+* Replacing an object under a condition: a lock of the folder stands in.
+* Removing the folders in which objects were, and making durable that something is gone.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import xxhash
@@ -13,6 +20,9 @@ from replitree.storage.durable import sync_folder, write_file
 
 _FRESH = "#0"
 """Ends the name of a file that is not in place yet; listings leave such names out."""
+
+_NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})
+"""What a disk says of a folder that is in use, or gone already."""
 
 
 class NotAsItWas(Exception):
@@ -72,4 +82,35 @@ def replace_file(path: Path, folder: Path, data: bytes, tag: str) -> None:
         raise StoreError(f"can't replace {path}: {error.strerror}; check the disk and make room on it") from error
 
 
-__all__ = ["NotAsItWas", "read_file", "replace_file"]
+def sync_gone(paths: Iterable[Path]) -> None:
+    """Make durable that these files are gone.
+
+    Raises
+    ------
+    OSError
+        The disk refused: they may come back.
+    """
+    for parent in sorted({path.parent for path in paths}):
+        with suppress(FileNotFoundError):  # it is gone itself
+            sync_folder(parent)
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder and those below it, as far as nothing is in them, durably.
+
+    Raises
+    ------
+    OSError
+        The disk refused.
+    """
+    for path, _, _ in os.walk(folder, topdown=False):
+        try:
+            os.rmdir(path)  # noqa: PTH106 - says that it must be empty
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise
+    if not folder.exists():
+        sync_gone([folder])
+
+
+__all__ = ["NotAsItWas", "read_file", "remove_empty", "replace_file", "sync_gone"]

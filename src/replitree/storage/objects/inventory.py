@@ -1,6 +1,7 @@
 """What a store has of one table's shares: every object, what was begun and not ended, and what time it is there.
 
-What was begun is in a folder a file with another name, and in a bucket an upload in pieces.
+What was begun is in a folder a file with another name, and in a bucket an upload in pieces.  Of all tables together: what
+processes have left that tried the store, or asked for its time.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from datetime import datetime
 from pathlib import Path
 
 from replitree.errors import StoreError
-from replitree.protocol.fsck_look import Listing, StoredObject, Upload
+from replitree.protocol.fsck_look import Listing, StoredObject, Trial, Upload
 from replitree.protocol.share import ShareId
 from replitree.storage.objects.location import StoreLocation
-from replitree.storage.objects.s3_uploads import Uploads
+from replitree.storage.objects.probe import PROBES
+from replitree.storage.objects.s3_uploads import Uploads, UploadsNotListed
 from replitree.storage.objects.store import ObjectStore
 
 _CLOCKS = "replitree-clock"
@@ -51,8 +53,12 @@ class Inventory:
         StoreError, NotAuthorized
             The store did not answer, or refused.
         """
-        now_ms = self._now_ms()
-        return Listing(now_ms, tuple(self._objects()), tuple(self._begun()))
+        now_ms, objects, begun, not_judged = self._now_ms(), tuple(self._objects()), tuple[Upload, ...](), ""
+        try:
+            begun = tuple(self._begun())
+        except UploadsNotListed as error:
+            not_judged = f"{error}; let a rule of the bucket end them"
+        return Listing(now_ms, objects, begun, tuple(self._trials()), not_judged)
 
     def abort(self, upload: Upload) -> None:
         """Remove what was begun and not ended.
@@ -71,6 +77,20 @@ class Inventory:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"can't remove {path}: {error.strerror}; remove it by hand") from error
+        self._store.tidy(f"{self._root}/{upload.share}")
+
+    def delete_trial(self, key: str) -> None:
+        """Delete an object that no table has.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            It may be there.
+        """
+        self._store.delete([key])
+        place = key.rpartition("/")[0]
+        if place != _CLOCKS:  # there, others may be about to put theirs
+            self._store.tidy(place)
 
     def _now_ms(self) -> int:
         """Ask for the store's own time: what it says of an object that was made just now."""
@@ -89,6 +109,11 @@ class Inventory:
             share, _, file = info.key.removeprefix(f"{self._root}/").partition("/")
             if file:
                 yield StoredObject(ShareId(share), file, info.bytes, _ms(info.modified))
+
+    def _trials(self) -> Iterator[Trial]:
+        for prefix in (PROBES, _CLOCKS):
+            for info in self._store.list(prefix):
+                yield Trial(info.key, info.bytes, _ms(info.modified))
 
     def _begun(self) -> Iterator[Upload]:
         if self._folder is not None:

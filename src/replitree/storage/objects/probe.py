@@ -17,7 +17,8 @@ RACES = 3
 RACERS = 4
 
 STORE_ID_KEY = "replitree-store-id"
-_PROBES = "replitree-probe"
+PROBES = "replitree-probe"
+"""What the keys of trial objects begin with."""
 
 
 def probe(store: ObjectStore) -> None:
@@ -30,7 +31,7 @@ def probe(store: ObjectStore) -> None:
     NotAuthorized
         It refuses us.
     """
-    place = f"{_PROBES}/{uuid.uuid4()}"
+    place = f"{PROBES}/{uuid.uuid4()}"
     keys = [f"{place}/first"] + [f"{place}/race-{number}" for number in range(RACES)]
     try:
         _one_after_another(store, keys[0])
@@ -40,6 +41,7 @@ def probe(store: ObjectStore) -> None:
             raise _unusable(store, "does not list what was stored")
     finally:
         store.delete(keys)
+        store.tidy(place)
     if list(store.list(place)) or store.get(keys[0]) is not None:
         raise _unusable(store, "keeps objects that were deleted")
 
@@ -78,7 +80,8 @@ def probe_replacing(store: ObjectStore) -> None:
     StoreError, NotAuthorized
         As of `probe`.
     """
-    key = f"{_PROBES}/{uuid.uuid4()}/replaced"
+    place = f"{PROBES}/{uuid.uuid4()}"
+    key = f"{place}/replaced"
     try:
         store.create(key, b"first")
         first = store.get_tagged(key)
@@ -95,6 +98,7 @@ def probe_replacing(store: ObjectStore) -> None:
             raise _unusable(store, "does not read back what was replaced")
     finally:
         store.delete([key])
+        store.tidy(place)
 
 
 def store_id(store: ObjectStore) -> str:
@@ -119,4 +123,4 @@ def _unusable(store: ObjectStore, why: str) -> StoreError:
     return StoreError(f"{store.name} {why}: rows could be lost in it; use a store with conditional writes")
 
 
-__all__ = ["STORE_ID_KEY", "probe", "probe_replacing", "store_id"]
+__all__ = ["PROBES", "STORE_ID_KEY", "probe", "probe_replacing", "store_id"]

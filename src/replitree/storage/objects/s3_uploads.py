@@ -1,7 +1,7 @@
 """Uploads in pieces that were begun in a bucket and not ended: they are found, and aborted.
 
 The client library can do neither, so these two requests are made here: signed as Amazon describes it (Signature Version 4), and
-sent by the standard library.  Of a server that does not offer them nothing is found: there a rule of the bucket ends uploads.
+sent by the standard library.  A server that does not offer them is told of: there a rule of the bucket ends uploads.
 
 Source: Amazon S3 API Reference, ``ListMultipartUploads``, ``AbortMultipartUpload``; "Authenticating Requests: Using the
 Authorization Header".
@@ -26,10 +26,14 @@ from replitree.storage.objects.location import REQUEST_S_MAX, Keys, StoreLocatio
 _EMPTY = hashlib.sha256(b"").hexdigest()
 _UPLOAD = re.compile(r"<Upload>(.*?)</Upload>", re.DOTALL)
 _REFUSED = (http.client.UNAUTHORIZED, http.client.FORBIDDEN)
-_NOTHING = (http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED, http.client.NOT_IMPLEMENTED)
+_NOT_OFFERED = (http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED, http.client.NOT_IMPLEMENTED)
 TRIES = 6
 PAUSE_S = 0.05
 _AMAZON = "s3.{region}.amazonaws.com"
+
+
+class UploadsNotListed(StoreError):
+    """The server does not say which uploads were begun: there may be some, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,18 @@ class Uploads:
 
         Raises
         ------
+        UploadsNotListed
+            The server does not offer that: nothing is known.
         StoreError, NotAuthorized
             The store gives no answer, or refuses.
         """
         query = {"prefix": self._key(prefix), "uploads": ""}
         while True:
-            text = self._ask("GET", "", query)
+            status, text = self._ask("GET", "", query)
+            if status in _NOT_OFFERED:
+                raise UploadsNotListed(
+                    f"{self._location} does not list uploads in pieces: {status} {_value(text, 'Code')}"
+                )
             for found in _UPLOAD.findall(text):
                 yield self._upload(found)
             if _value(text, "IsTruncated") != "true":
@@ -80,8 +90,16 @@ class Uploads:
             query["upload-id-marker"] = _value(text, "NextUploadIdMarker")
 
     def abort(self, key: str, upload: str) -> None:
-        """End an upload without an object; one that has ended is no error.  Raises as `begun`."""
-        self._ask("DELETE", self._key(key), {"uploadId": upload})
+        """End an upload without an object; one that has ended is no error.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            The store gives no answer, does not offer that, or refuses.
+        """
+        status, text = self._ask("DELETE", self._key(key), {"uploadId": upload})
+        if status in _NOT_OFFERED and status != http.client.NOT_FOUND:
+            raise StoreError(f"{self._location} does not abort uploads in pieces: {status} {_value(text, 'Code')}")
 
     def _upload(self, text: str) -> BegunUpload:
         prefix = f"{self._location.prefix}/" if self._location.prefix else ""
@@ -93,8 +111,8 @@ class Uploads:
 
     # --- one request ----------------------------------------------------------------------------------------------------------
 
-    def _ask(self, method: str, key: str, query: Mapping[str, str]) -> str:
-        """Send a request until an answer comes, and return its text; of "not there" and "not offered" nothing."""
+    def _ask(self, method: str, key: str, query: Mapping[str, str]) -> tuple[int, str]:
+        """Send a request until an answer comes; return its status and text, also of "not there" and "not offered"."""
         path = f"/{self._location.place}/{quote(key)}".removesuffix("/")
         asked = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(query.items()))
         problem = ""
@@ -106,10 +124,8 @@ class Uploads:
             except (OSError, http.client.HTTPException) as error:
                 problem = str(error)
                 continue
-            if status < http.client.BAD_REQUEST:
-                return text
-            if status in _NOTHING:
-                return ""
+            if status < http.client.BAD_REQUEST or status in _NOT_OFFERED:
+                return status, text
             problem = f"{status} {_value(text, 'Code')}"
             if status in _REFUSED:
                 raise NotAuthorized(f"{self._location} refuses to list or abort uploads: {problem}")
@@ -158,4 +174,4 @@ def _value(text: str, name: str) -> str:
     return "" if found is None else unescape(found[1].strip())
 
 
-__all__ = ["BegunUpload", "Uploads"]
+__all__ = ["BegunUpload", "Uploads", "UploadsNotListed"]

@@ -2,7 +2,7 @@
 
 ::
 
-    tables/<table id>/<share>/data-0.parquet …    the data files, named as in the part's manifest
+    tables/<table id>/<share>/data-0.parquet …    the data files, named as in the part's manifest, but for those that it borrows
     tables/<table id>/<share>/manifest.json       the manifest, put last: whoever reads it finds the files
 
 Nobody overwrites anything: a share's name is made anew by every attempt to write a part, and objects are created only where
@@ -24,9 +24,9 @@ from pathlib import Path
 
 import xxhash
 
-from replitree.errors import BadInput, CorruptPart, StoreError
+from replitree.errors import BadInput, CorruptPart, StoreError, UnsupportedFormat
 from replitree.storage.durable import file_bytes
-from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest
+from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest, decode_manifest
 from replitree.storage.objects.probe import STORE_ID_KEY
 from replitree.storage.objects.store import ObjectStore
 
@@ -87,6 +87,8 @@ class ShareObjects:
     def put(self, share: str, folder: Path, manifest: PartManifest) -> None:
         """Put the data files in a folder, and then the manifest, as the objects of a new share; durable on return.
 
+        Files that the part borrows are objects already.
+
         Raises
         ------
         StoreError, NotAuthorized
@@ -97,7 +99,7 @@ class ShareObjects:
             self.check_store()
         with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put") as pool:
             puts = [
-                pool.submit(store.create, self.key(share, file.name), folder / file.name) for file in manifest.files
+                pool.submit(store.create, self.key(share, file.name), folder / file.name) for file in manifest.own_files
             ]
         for put in puts:
             put.result()
@@ -124,7 +126,10 @@ class ShareObjects:
             )
 
     def is_here(self, manifest: PartManifest) -> bool:
-        """Whether the share of a manifest is in this store: its own manifest is read and compared.
+        """Whether the shares of a manifest are in this store, with all data files.
+
+        Their own manifests are read and compared: another store may have something else under the same keys.  Of the data files
+        the store tells the sizes.
 
         Raises
         ------
@@ -132,7 +137,39 @@ class ShareObjects:
             The store gives no answer.
         """
         share = manifest.share_id
-        return share is not None and self.store.get(self.key(share, MANIFEST_FILE)) == manifest.encode()
+        is_here = share is not None and self.store.get(self.key(share, MANIFEST_FILE)) == manifest.encode()
+        lends = is_here and all(self._lends(share, files) for share, files in manifest.borrowed.items())
+        return lends and self.has_files(manifest)
+
+    def has_files(self, manifest: PartManifest) -> bool:
+        """Whether every data file of a part is an object here, in its full size.  Raises as `is_here`."""
+        return all(self._has_file(str(manifest.share_of(file)), file) for file in manifest.files)
+
+    def _has_file(self, share: str, file: FileEntry) -> bool:
+        found = self.store.head(self.key(share, file.name))
+        return found is not None and found.bytes == file.bytes
+
+    def manifest_in(self, share: str) -> bytes | None:
+        """Read the manifest that was put into a share; None when there is none, and the store is there.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            The store is not there, or gives no answer.
+        """
+        found = self.store.get(self.key(share, MANIFEST_FILE))
+        if found is None:
+            self.check_store()
+        return found
+
+    def _lends(self, share: str, files: tuple[FileEntry, ...]) -> bool:
+        """Whether a share is here and has these files."""
+        found = self.store.get(self.key(share, MANIFEST_FILE))
+        try:
+            lent = () if found is None else decode_manifest(found).own_files
+        except (CorruptPart, UnsupportedFormat):
+            return False
+        return set(files) <= set(lent)
 
     def bring(self, share: str, file: FileEntry, target: Path) -> None:
         """Copy one data file here, whole and with its checksum, or not at all.
@@ -154,15 +191,12 @@ class ShareObjects:
         finally:
             draft.unlink(missing_ok=True)
 
-    def verify(self, manifest: PartManifest) -> None:
-        """Read every byte of a share's data files and compare the checksums.  Raises as `bring`."""
-        share = manifest.share_id
-        assert share is not None
-        for file in manifest.files:
-            self._read(share, file, lambda _: None)
+    def verify(self, share: str, file: FileEntry) -> None:
+        """Read every byte of a data file and compare its checksum.  Raises as `bring`."""
+        self._read(share, file, lambda _: None)
 
     def delete(self, share: str) -> None:
-        """Delete whatever a share has.
+        """Delete whatever a share has, also the folder of a store that is one.
 
         Raises
         ------
@@ -173,6 +207,17 @@ class ShareObjects:
         if not keys:
             self.check_store()
         self.store.delete(sorted(keys))
+        self.store.tidy(f"{self.root}/{share}")
+
+    def tidy(self) -> None:
+        """Remove the table's folders as far as nothing is in them: the table is dropped.  Only a store in a folder has any.
+
+        Raises
+        ------
+        StoreError
+            Some may be left.
+        """
+        self.store.tidy(self.root)
 
     def _read(self, share: str, file: FileEntry, take: Callable[[bytes], object]) -> None:
         """Read one object piece by piece; compare size and checksum."""

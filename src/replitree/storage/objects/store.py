@@ -11,9 +11,10 @@ Guarantees:
   (`StoreError`), and whether something was stored or deleted is not known (`StoreInDoubt`): the object may also appear later.
 * Refused credentials are looked for once more, and tried again if there are others (`NotAuthorized`).  A full disk is not.
 
-Keys are unique by agreement: whoever creates an object puts an unguessable id into its key.  So a large object, which stores
-take in pieces and without a condition, replaces nobody's.  A piece whose answer did not come is sent again by itself, and not
-all of the object; and what is there in the end under the key, as large as it must be, is ours.
+Keys are unique by agreement: whoever creates an object puts an unguessable id into its key.  Stores take large objects in
+pieces, and our client gives them no condition for that: it is asked first whether there is an object, and between that
+question and the last piece only the agreement keeps anybody from creating one.  A piece whose answer did not come is sent
+again by itself, and not all of the object.  When the last answer did not come, the object is read and compared.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,7 +45,7 @@ from obstore.exceptions import (
 
 from replitree.errors import BadInput, NotAuthorized, StoreError
 from replitree.storage.durable import sync_files, sync_folder
-from replitree.storage.objects.folder import NotAsItWas, read_file, replace_file
+from replitree.storage.objects.folder import NotAsItWas, read_file, remove_empty, replace_file, sync_gone
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -181,7 +184,7 @@ class ObjectStore:
             except (AlreadyExistsError, PreconditionError) as error:
                 if self._meta(key) is None:
                     raise  # somebody else is about to create it, and may fail
-                if not (in_doubt and self._has(key, data)):
+                if not (in_doubt and self._has(key, data, size)):
                     raise ObjectExists(f"{self.name} has another object {key}") from error
             except BaseError:
                 in_doubt = True
@@ -278,20 +281,35 @@ class ObjectStore:
     # --- many -----------------------------------------------------------------------------------------------------------------
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects; those that are gone already do not matter.
+        """Delete objects, durably; those that are gone already do not matter.
 
         Raises
         ------
         StoreInDoubt
-            No answer: some may be there, and may still go.
+            No answer: some may be there, and may still go.  Or a folder could not be synced: they may come back.
         """
         for key in keys:
             _check_key(key)
         if self._folder is not None:  # there, the first that is missing would end it
             for key in keys:
                 self._find(f"delete {key}", partial(obstore.delete, self._raw, key), changes=True)
+            with _in_doubt(f"what was deleted in {self.name} may come back"):
+                sync_gone(self._folder / key for key in keys)
         elif keys:
             self._ask(f"delete {len(keys)} objects", lambda: obstore.delete(self._raw, list(keys)), changes=True)
+
+    def tidy(self, prefix: str) -> None:
+        """Remove the folders of a prefix below which nobody creates objects any more; only a store in a folder has any.
+
+        Raises
+        ------
+        StoreInDoubt
+            Some may be there, or come back.
+        """
+        _check_key(prefix)
+        if self._folder is not None:
+            with _in_doubt(f"the folder {prefix} of {self.name} may be left"):
+                remove_empty(self._folder / prefix)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         """List the objects whose keys begin with the words of `prefix`, after the key `after`.
@@ -337,14 +355,17 @@ class ObjectStore:
         if size <= PIECES_BYTES:
             obstore.put(self._raw, key, data, mode="create", use_multipart=False)
             return
+        if self._meta(key) is not None:
+            raise AlreadyExistsError(key)
         try:
             obstore.put(
                 self._pieces, key, data, use_multipart=True, chunk_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE
             )
-        except (BaseError, FileNotFoundError):  # also: an upload is not there any more, because it was completed
-            found = self._meta(key)
-            if found is None or found["size"] != size:
+        except (BaseError, FileNotFoundError) as error:  # it may also be that the upload ended, completed
+            if self._meta(key) is None:
                 raise
+            if not self._has(key, data, size):
+                raise AlreadyExistsError(key) from error
 
     def _put_over(self, key: str, data: bytes, tag: str) -> None:
         if self._folder is None:
@@ -371,13 +392,21 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    def _has(self, key: str, data: bytes | Path) -> bool:
-        """Tell whether an object has exactly these bytes."""
-        expected = data.read_bytes() if isinstance(data, Path) else data
-        try:
-            return bytes(obstore.get(self._raw, key).bytes()) == expected
-        except FileNotFoundError:
+    def _has(self, key: str, data: bytes | Path, size: int) -> bool:
+        """Tell whether an object has exactly these bytes; read it piece by piece."""
+        found = self._meta(key)
+        if found is None or found["size"] != size:
             return False
+        with data.open("rb") if isinstance(data, Path) else BytesIO(data) as source:
+            for first in range(0, size, PIECE_BYTES):
+                expected = source.read(PIECE_BYTES)
+                try:
+                    piece = obstore.get_range(self._raw, key, start=first, length=len(expected))
+                except FileNotFoundError:
+                    return False
+                if bytes(piece) != expected:
+                    return False
+        return True
 
     def _find(self, doing: str, request: Callable[[], _T], *, changes: bool = False) -> _T | None:
         """Send a request until an answer comes; None when there is no such object."""
@@ -416,14 +445,21 @@ class ObjectStore:
 def _sync(folder: Path, key: str) -> None:
     """Make a file and the names that lead to it durable."""
     path = folder / key
-    try:
+    with _in_doubt(f"{path} was stored and can't be synced"):
         sync_files([path])
         for parent in path.parents:
             sync_folder(parent)
             if parent == folder:
                 return
+
+
+@contextmanager
+def _in_doubt(what: str) -> Iterator[None]:
+    """Turn what a disk refuses into doubt about what was done."""
+    try:
+        yield
     except OSError as error:
-        raise StoreInDoubt(f"{path} was stored and can't be synced: {os.strerror(error.errno or 0)}") from error
+        raise StoreInDoubt(f"{what}: {os.strerror(error.errno or 0)}") from error
 
 
 def _check_key(key: str) -> None:
