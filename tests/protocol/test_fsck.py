@@ -68,6 +68,30 @@ def test_a_registered_part_without_a_mark_is_unmarked() -> None:
     ) == [Kind.UNMARKED]
 
 
+LENDER = ShareId("lender")
+LENT = (StoredObject(LENDER, "g", 5, NOW_MS - GRACE_MS),)
+BORROWS = replace(HAS, references=(REFERENCE, Reference("p", LENDER, (NeededFile("g", 5),))))
+BORROWING = Look(NOW_MS, {S: OLD, LENDER: LENT}, (), (), {S: ("r1~i1~p",), LENDER: ("r1~i1~p",)}, (), (BORROWS,))
+
+
+def test_of_a_part_that_borrows_every_share_has_its_mark_and_its_objects() -> None:
+    assert kinds(BORROWING) == []
+    unmarked = replace(BORROWING, owners={S: ("r1~i1~p",), LENDER: ("r2~i2~p",)}, replicas=(BORROWS, silent("r2")))
+    assert [(each.kind, each.share) for each in findings(unmarked, GRACE_MS)] == [(Kind.UNMARKED, LENDER)]
+    (dangling,) = findings(replace(BORROWING, objects={S: OLD}), GRACE_MS)
+    assert (dangling.kind, dangling.share, dangling.evidence) == (Kind.DANGLING, LENDER, ("g is missing",))
+
+
+def test_what_a_part_has_left_needs_no_mark() -> None:
+    """A folder that is still to be let go of has no files that the part needs."""
+    left = replace(HAS, references=(REFERENCE, Reference("p", LENDER)))
+    assert kinds(replace(WELL, replicas=(left,))) == []
+
+
+def silent(name: str) -> SeenReplica:
+    return replace(HAS, name=name, incarnation=f"i{name[1:]}", references=None)
+
+
 # --- orphans ------------------------------------------------------------------------------------------------------------------
 
 ORPHAN = replace(EMPTY, objects={S: OLD})

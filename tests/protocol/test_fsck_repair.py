@@ -11,7 +11,17 @@ from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import Children, Commit, Get, Unknown
 from replitree.protocol.fsck import Finding, Kind
-from replitree.protocol.fsck_look import AbortUpload, AskReferences, ListAges, Listing, ListObjects, Reference, Upload
+from replitree.protocol.fsck_look import (
+    AbortUpload,
+    AskReferences,
+    DeleteTrial,
+    ListAges,
+    Listing,
+    ListObjects,
+    Reference,
+    Trial,
+    Upload,
+)
 from replitree.protocol.fsck_repair import Repair, Report, fsck, repair
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
@@ -37,6 +47,7 @@ class World:
         self.tree = Tree.of(NODES | dict.fromkeys(paths, b""))
         self.said: tuple[Reference, ...] | None = ()
         self.store_answers = True
+        self.listing = Listing(0, ())
         self.lost: Callable[[Commit], bool] = lambda _: False
         self.deleted: list[str] = []
 
@@ -64,10 +75,10 @@ class World:
             case DeleteObjects(share):
                 self.deleted.append(share)
                 return ObjectsGone() if self.store_answers else ObjectsInDoubt("no answer")
-            case AbortUpload():
+            case AbortUpload() | DeleteTrial():
                 return ObjectsGone() if self.store_answers else ObjectsInDoubt("no answer")
             case ListObjects():
-                return Listing(0, ()) if self.store_answers else ObjectsInDoubt("no answer")
+                return self.listing if self.store_answers else ObjectsInDoubt("no answer")
             case ListAges():
                 return ()
         return None
@@ -181,3 +192,20 @@ def test_who_does_not_answer_makes_a_table_not_clean() -> None:
     report = there.run(fsck(TABLE, 0, with_repair=False))
     assert isinstance(report, Report)
     assert (report.silent, report.findings, report.is_clean) == (("r1",), (), False)
+
+
+def test_uploads_that_the_store_does_not_list_make_a_table_not_clean() -> None:
+    there = World()
+    assert there.run(fsck(TABLE, 0, with_repair=False)).is_clean
+    there.listing = Listing(0, (), not_judged="not offered")
+    report = there.run(fsck(TABLE, 0, with_repair=False))
+    assert (report.not_judged, report.findings, report.is_clean) == ("not offered", (), False)
+
+
+def test_a_trial_object_goes_when_it_is_old() -> None:
+    there = World()
+    there.listing = Listing(10, (), trials=(Trial("replitree-clock/1", 0, 4), Trial("replitree-clock/2", 0, 6)))
+    report = there.run(fsck(TABLE, 5, with_repair=True))
+    assert report.findings == ((Finding(Kind.LEFT_TRIAL, ShareId(""), trial="replitree-clock/1"), Repair.DONE),)
+    there.store_answers = False
+    assert there.repair(report.findings[0][0]) is Repair.UNKNOWN

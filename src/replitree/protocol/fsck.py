@@ -8,13 +8,14 @@ to is called left over: "unknown" is never "gone".
 finding          what is so
 ===============  ============================================================================================================
 `DANGLING`       a part needs objects that are not there, or are of another size: rows of this replica can't be read
-`UNMARKED`       a registered part has no mark on its share: another replica may delete its objects
+`UNMARKED`       a registered part lacks the mark on one of its shares: another replica may delete its objects
 `ORPHAN`         objects that nobody has begun, owns, or is to delete
 `UNOWNED`        a share's node without owners
 `STALE_MARK`     a mark of a replica that is gone, of an earlier one of its name, or of a part that is not on its disk
 `LEFT_ATTEMPT`   an attempt to write whose replica is gone; or one older than the grace of which its replica knows nothing
 `LEFT_GARBAGE`   garbage that nobody has worked off for longer than the grace
 `LEFT_UPLOAD`    an upload in pieces that was begun before the grace and not ended
+`LEFT_TRIAL`     an object of no table, older than the grace, by which a process tried the store or asked for its time
 ===============  ============================================================================================================
 
 What may be done for each, and why it is safe: `protocol.fsck_repair`.
@@ -46,6 +47,7 @@ class Kind(Enum):
     LEFT_ATTEMPT = "left-attempt"
     LEFT_GARBAGE = "left-garbage"
     LEFT_UPLOAD = "left-upload"
+    LEFT_TRIAL = "left-trial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +57,15 @@ class Finding:
     Attributes
     ----------
     kind, share
-        What, and of which share.
+        What, and of which share; empty where it is of no table.
     replica, part
         Whose part it is about, where it is about one.
     mark
         Name of the stale mark.
     is_gone
         Whether a mark's owner can never come back: its replica is not in the table any more.
-    upload
-        The upload that was left.
+    upload, trial
+        The upload, or the key of the object of no table, that was left.
     evidence
         What was seen, in words; the same in both looks.
     bytes
@@ -77,6 +79,7 @@ class Finding:
     mark: str = ""
     is_gone: bool = False
     upload: Upload | None = None
+    trial: str = ""
     evidence: tuple[str, ...] = ()
     bytes: int = 0
 
@@ -115,7 +118,7 @@ def confirmed(first: Look, second: Look, grace_ms: int) -> tuple[Finding, ...]:
     return tuple(
         sorted(
             (each for each in findings(second, grace_ms) if each in seen),
-            key=lambda each: (order[each.kind], each.share, each.mark, each.replica, each.part),
+            key=lambda each: (order[each.kind], each.share, each.mark, each.replica, each.part, each.trial),
         )
     )
 
@@ -176,10 +179,11 @@ def _problem(needed: NeededFile, found: int | None) -> str:
 
 
 def _unmarked(seen: Look) -> Iterator[Finding]:
-    marked = {(replica.name, each.part) for replica, each in _owning(seen)}
+    """Yield what registered parts have files of and no mark on; what has left them has no files any more."""
     for replica in seen.replicas:
         for each in replica.references or ():
-            if each.part in replica.registered and (replica.name, each.part) not in marked:
+            is_needed = bool(each.files) and each.part in replica.registered
+            if is_needed and _mark(replica, each) not in seen.owners.get(each.share, ()):
                 yield Finding(Kind.UNMARKED, each.share, replica.name, each.part)
 
 
@@ -252,6 +256,9 @@ def _left(seen: Look, grace_ms: int) -> Iterator[Finding]:
     for upload in seen.uploads:
         if seen.now_ms - upload.begun_ms >= grace_ms:
             yield Finding(Kind.LEFT_UPLOAD, upload.share, upload=upload)
+    for trial in seen.trials:
+        if seen.now_ms - trial.modified_ms >= grace_ms:
+            yield Finding(Kind.LEFT_TRIAL, ShareId(""), trial=trial.key, bytes=trial.bytes)
 
 
 def _bytes(seen: Look, share: ShareId) -> int:

@@ -48,12 +48,35 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """An object that no table has: some process has put it to try the store, or to ask what time it is there."""
+
+    key: str
+    bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
-    """What is in the store, and what time it is there."""
+    """What is in the store, and what time it is there.
+
+    Attributes
+    ----------
+    now_ms
+        The store's time.
+    objects, uploads
+        Of the table.
+    trials
+        What processes have left that tried the store or asked for its time: of any table.
+    not_judged
+        Why nothing is known of uploads; empty if they were listed.
+    """
 
     now_ms: int
     objects: tuple[StoredObject, ...]
     uploads: tuple[Upload, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    not_judged: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +98,10 @@ class NeededFile:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A part on a replica's disk and the share that it has.  `files` are empty while it is being written."""
+    """A part on a replica's disk and a share that it has; one that borrows has several.
+
+    `files` are what it needs of that share: nothing while it is being written, or when the part has left.
+    """
 
     part: str
     share: ShareId
@@ -108,6 +134,8 @@ class Look:
         Names of the marks on each share.
     replicas
         Those that the table has.
+    trials, not_judged
+        As of the listing.
     """
 
     now_ms: int
@@ -117,6 +145,8 @@ class Look:
     owners: Mapping[ShareId, tuple[str, ...]]
     garbage: tuple[AgedNode, ...]
     replicas: tuple[SeenReplica, ...]
+    trials: tuple[Trial, ...] = ()
+    not_judged: str = ""
 
     @property
     def silent(self) -> tuple[str, ...]:
@@ -153,8 +183,15 @@ class AbortUpload:
     upload: Upload
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteTrial:
+    """Delete an object that no table has.  Outcome: `ObjectsGone` or `ObjectsInDoubt`."""
+
+    key: str
+
+
 _T = TypeVar("_T")
-FsckEffect: TypeAlias = ShareEffect | ListObjects | ListAges | AskReferences | AbortUpload
+FsckEffect: TypeAlias = ShareEffect | ListObjects | ListAges | AskReferences | AbortUpload | DeleteTrial
 Checking: TypeAlias = Generator[FsckEffect, Any, _T]
 """A procedure of fsck."""
 
@@ -176,7 +213,8 @@ def look(table: Table) -> Checking[Look | ObjectsInDoubt]:
             owners[ShareId(name)] = marks
     garbage = yield ListAges(layout.all_garbage(table))
     replicas = yield from _replicas(table)
-    return Look(listed.now_ms, _by_share(listed), listed.uploads, attempts, owners, garbage, replicas)
+    objects, rest = _by_share(listed), (listed.trials, listed.not_judged)
+    return Look(listed.now_ms, objects, listed.uploads, attempts, owners, garbage, replicas, *rest)
 
 
 def _replicas(table: Table) -> Checking[tuple[SeenReplica, ...]]:
@@ -204,6 +242,7 @@ __all__ = [
     "AgedNode",
     "AskReferences",
     "Checking",
+    "DeleteTrial",
     "FsckEffect",
     "ListAges",
     "ListObjects",
@@ -213,6 +252,7 @@ __all__ = [
     "Reference",
     "SeenReplica",
     "StoredObject",
+    "Trial",
     "Upload",
     "look",
 ]

@@ -13,6 +13,7 @@ finding         done                                                            
 `LEFT_ATTEMPT`  as `STALE_MARK`; the commit makes it garbage                    the same
 `LEFT_GARBAGE`  work it off                                                     it is garbage for good
 `LEFT_UPLOAD`   abort it                                                        what is registered was stored whole before
+`LEFT_TRIAL`    delete it                                                       no table has it
 ==============  ==============================================================  ==============================================
 
 Parts that are dangling or unmarked are reported, never made again here.  Of a table that was restored orphans are kept, until
@@ -45,7 +46,7 @@ from replitree.protocol.effects import (
     Unknown,
 )
 from replitree.protocol.fsck import Finding, Kind, MarkName, confirmed, is_unused, may_use
-from replitree.protocol.fsck_look import AbortUpload, AskReferences, Checking, Look, SeenReplica, look
+from replitree.protocol.fsck_look import AbortUpload, AskReferences, Checking, DeleteTrial, Look, SeenReplica, look
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.share import DeleteObjects, LetGo, ObjectsGone, ObjectsInDoubt, Owner, ShareId
 
@@ -77,6 +78,8 @@ class Report:
         Replicas that did not answer: what only they know of is not judged.
     shares, objects, bytes
         What is in the store.
+    not_judged
+        Why nothing is known of uploads that were begun; empty if they were judged.
     """
 
     findings: tuple[tuple[Finding, Repair], ...]
@@ -84,11 +87,13 @@ class Report:
     shares: int
     objects: int
     bytes: int
+    not_judged: str = ""
 
     @property
     def is_clean(self) -> bool:
         """Whether everything could be judged, and nothing is wrong any more."""
-        return not self.silent and all(repair is Repair.DONE for _, repair in self.findings)
+        is_judged = not self.silent and not self.not_judged
+        return is_judged and all(repair is Repair.DONE for _, repair in self.findings)
 
 
 def fsck(
@@ -124,7 +129,8 @@ def fsck(
 
 def _report(seen: Look, done: tuple[tuple[Finding, Repair], ...]) -> Report:
     objects = [each for some in seen.objects.values() for each in some]
-    return Report(done, seen.silent, len(seen.objects), len(objects), sum(each.bytes for each in objects))
+    size = sum(each.bytes for each in objects)
+    return Report(done, seen.silent, len(seen.objects), len(objects), size, seen.not_judged)
 
 
 def repair(table: Table, finding: Finding) -> Checking[Repair]:
@@ -145,6 +151,9 @@ def repair(table: Table, finding: Finding) -> Checking[Repair]:
             assert finding.upload is not None
             ended = yield AbortUpload(finding.upload)
             return Repair.DONE if isinstance(ended, ObjectsGone) else Repair.UNKNOWN
+        case Kind.LEFT_TRIAL:
+            deleted = yield DeleteTrial(finding.trial)
+            return Repair.DONE if isinstance(deleted, ObjectsGone) else Repair.UNKNOWN
         case Kind.DANGLING | Kind.UNMARKED:
             return Repair.NONE
 

@@ -26,6 +26,7 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
 
 and beside the tables::
 
+    servers/<replica>~<incarnation>       ephemeral: where a server process is
     stores/<name>                         URL of an object store that servers have given a name
     dropped_objects/<table id>            what a dropped table may have left in its store: the store's id and URL
 """
@@ -113,6 +114,25 @@ def all_dropped_objects(root: str) -> str:
 def dropped_objects(root: str, table_id: str) -> str:
     """Return the note that a dropped table may have objects left; its value is their store's id and URL."""
     return f"{all_dropped_objects(root)}/{table_id}"
+
+
+def servers(root: str) -> str:
+    """Return the parent of what server processes say about themselves."""
+    return f"{root.rstrip('/')}/servers"
+
+
+def server(root: str, name: str, incarnation: str) -> str:
+    """Return the node of one server process: it has the session, and its value is its identity."""
+    return f"{servers(root)}/{name}~{incarnation}"
+
+
+def server_name(node: str) -> str:
+    """Return whose replicas a server's node is about.
+
+    >>> server_name("r1~0f")
+    'r1'
+    """
+    return node.partition("~")[0]
 
 
 def stores(root: str) -> str:

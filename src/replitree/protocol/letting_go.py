@@ -1,8 +1,8 @@
 """Letting go: what has left a replica's disk loses its mark, and what was begun and is not wanted becomes garbage.
 
 ==================  =======================================================================================================
-a part has left     `let_go_of`: a commit that also proves that the part is not registered, or, where its rows have moved
-                    (`protocol.moving`), that the mark was not written since the disk was looked at
+a part has left     `let_go_of`, for each of its shares: a commit that also proves that the part is not registered, or, where
+                    its rows have moved (`protocol.moving`), that the mark was not written since the disk was looked at
 an attempt          becomes garbage: `give_up` when its objects could not be put, `give_up_published` when its part will
                     not be registered, `give_up_attempts` in an activation, `release_attempts` when its replica is dropped
 ==================  =======================================================================================================
@@ -49,8 +49,28 @@ from replitree.protocol.share_effects import (
 # --- of what has left the disk ------------------------------------------------------------------------------------------------
 
 
+def let_go_of_all(sharer: Sharer, epoch: Epoch, part: str, shares: tuple[ShareId, ...]) -> Procedure[bool]:
+    """Let go of all shares of a part that has left this disk, one after the other; what it had is forgotten only then.
+
+    Parameters
+    ----------
+    sharer, epoch, part
+        As of `let_go_of`.
+    shares
+        What it had: its own, and those that it borrowed of.
+
+    Returns
+    -------
+    Whether nothing of them is left in coordination; if not, all of it is to be tried again.
+    """
+    for share in shares:
+        if not (yield from let_go_of(sharer, epoch, part, share)):
+            return False
+    return True
+
+
 def let_go_of(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> Procedure[bool]:
-    """Let go of the share of a part that has left this disk.
+    """Let go of one share of a part that has left this disk.
 
     Parameters
     ----------
@@ -199,6 +219,7 @@ __all__ = [
     "give_up_attempts",
     "give_up_published",
     "let_go_of",
+    "let_go_of_all",
     "not_registered",
     "release_attempts",
 ]

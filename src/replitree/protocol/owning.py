@@ -1,7 +1,8 @@
 """Owning: a registered part gets its mark, in the commit that registers it or after its objects have become others.
 
 Where a share stands is thought first (what this process has written is its own attempt, all else has owners), proved by the
-commit, and looked at again where it stood otherwise.  So an ordinary part costs no read.
+commit, and looked at again where it stood otherwise.  So an ordinary part costs no read.  A part that borrows owns all its
+shares, in one commit, or it is not registered.
 
 =====================  ====================================================================================================
 a commit registers     `own`: the same commit makes the shares of what was written here, and creates the marks
@@ -14,6 +15,7 @@ Absent on purpose: which commits register (`protocol.sharing`), how a mark goes 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
 from typing import cast
@@ -31,6 +33,7 @@ from replitree.protocol.effects import (
     Epoch,
     GetMany,
     Many,
+    Node,
     Operation,
     Procedure,
     Reason,
@@ -38,14 +41,17 @@ from replitree.protocol.effects import (
     Set,
     Sync,
 )
-from replitree.protocol.share import FRESH
+from replitree.protocol.share import FRESH, ShareId
 from replitree.protocol.share_effects import ForgetParts, LocalSharing, SharedPart, Sharer, SharesOf, SharesSettled
 
 ATTEMPTS_MAX = 8
 """How often one commit is made anew because its shares were not what they seemed to be."""
 
 LOOK_BATCH = 500
-"""Marks that are looked at in one request."""
+"""Marks, or shares, that are looked at in one request."""
+
+PLACES = 3
+"""Nodes that tell where a share stands."""
 
 
 class _Standing(Enum):
@@ -94,10 +100,18 @@ def _own_held(sharer: Sharer, parts: tuple[str, ...]) -> LocalSharing[tuple[str,
     for first in range(0, len(parts), LOOK_BATCH):
         shared: tuple[SharedPart, ...] = yield SharesOf(parts[first : first + LOOK_BATCH])
         many: Many = (yield GetMany(tuple(map(sharer.mark, shared)))) if shared else Many(())
-        for part, mark in zip(shared, many.nodes, strict=True):
-            if mark is None and not (yield from _own_registered(sharer, (part,))):
-                left.append(part.part)
+        marked = {part for part, mark in zip(shared, many.nodes, strict=True) if mark is not None}
+        left += yield from _own_each(sharer, tuple(part for part in shared if part not in marked))
     return tuple(left)
+
+
+def _own_each(sharer: Sharer, shared: tuple[SharedPart, ...]) -> LocalSharing[tuple[str, ...]]:
+    """Own what registered parts have, part by part; return the parts whose objects are gone."""
+    left: tuple[str, ...] = ()
+    for part in dict.fromkeys(each.part for each in shared):
+        is_owned = yield from _own_registered(sharer, tuple(each for each in shared if each.part == part))
+        left += () if is_owned else (part,)
+    return left
 
 
 def own_again(sharer: Sharer, parts: tuple[str, ...]) -> Procedure[tuple[str, ...]]:
@@ -113,15 +127,11 @@ def own_again(sharer: Sharer, parts: tuple[str, ...]) -> Procedure[tuple[str, ..
 
 
 def _own_again(sharer: Sharer, parts: tuple[str, ...]) -> LocalSharing[tuple[str, ...]]:
-    left: tuple[str, ...] = ()
-    for part in (yield SharesOf(parts)):
-        is_owned = yield from _own_registered(sharer, (part,))
-        left += () if is_owned else (part.part,)
-    return left
+    return (yield from _own_each(sharer, (yield SharesOf(parts))))
 
 
 def own(sharer: Sharer, operations: tuple[Operation, ...], parts: tuple[SharedPart, ...]) -> LocalSharing[Committed]:
-    """Commit operations together with those that own shares; where a share stands otherwise than thought is looked at again.
+    """Commit operations together with those that own shares; where those of a part stand otherwise than thought is looked at.
 
     Parameters
     ----------
@@ -136,24 +146,34 @@ def own(sharer: Sharer, operations: tuple[Operation, ...], parts: tuple[SharedPa
     """
     standing = {part: _Standing.WRITTEN if part.is_new else _Standing.OWNED_BY_OTHERS for part in parts}
     looked_at = parts[0]
-    for _ in range(ATTEMPTS_MAX):
+    for attempt in range(ATTEMPTS_MAX):
         added = {part: _owning(sharer, part, standing[part]) for part in parts}
         outcome: Committed = yield Commit(*operations, *(each for some in added.values() for each in some))
         if isinstance(outcome, Applied):
-            yield SharesSettled(tuple(part.share for part in parts))
+            yield SharesSettled(_new_shares(parts))
             created = sum(isinstance(each, Create) for each in operations)
             return replace(outcome, created=outcome.created[:created])
         wrong = _wrong(outcome, added)
         if wrong is None:
             return outcome
         looked_at = wrong
-        standing[wrong] = yield from _look(sharer, wrong)
-        if standing[wrong] is _Standing.GONE:
-            yield ForgetParts((wrong.part,))
+        for each in (part for part in parts if part.part == wrong.part):
+            standing[each] = yield from _look(sharer, each)
+        if attempt == 0:  # a process that has just started knows nothing of what an earlier one has written
+            standing |= yield from _look_at_all(sharer, tuple(part for part in parts if part.part != wrong.part))
+        gone = tuple(dict.fromkeys(part.part for part in parts if standing[part] is _Standing.GONE))
+        if gone:
+            yield SharesSettled(_new_shares(part for part in parts if part.part in gone))
+            yield ForgetParts(gone)
             break
     return Refused(
         Create(sharer.mark(looked_at)), Reason.NO_NODE
     )  # a check that fails would say that the replica is fenced
+
+
+def _new_shares(parts: Iterable[SharedPart]) -> tuple[ShareId, ...]:
+    """Return the shares that this process has been writing; one that it owns otherwise may be on the move for another part."""
+    return tuple(part.share for part in parts if part.is_new)
 
 
 def _wrong(outcome: Committed, added: dict[SharedPart, tuple[Operation, ...]]) -> SharedPart | None:
@@ -175,11 +195,32 @@ def _owning(sharer: Sharer, part: SharedPart, standing: _Standing) -> tuple[Oper
 
 def _look(sharer: Sharer, part: SharedPart) -> LocalSharing[_Standing]:
     """Look where a share stands, not older than now."""
+    yield Sync(layout.shares(sharer.replica.table))
+    many: Many = yield GetMany(_places(sharer, part))
+    return _standing(sharer, many.nodes)
+
+
+def _look_at_all(sharer: Sharer, parts: tuple[SharedPart, ...]) -> LocalSharing[dict[SharedPart, _Standing]]:
+    """Look where many shares stand, not older than the last `_look`."""
+    found: dict[SharedPart, _Standing] = {}
+    for first in range(0, len(parts), LOOK_BATCH):
+        some = parts[first : first + LOOK_BATCH]
+        many: Many = yield GetMany(tuple(path for part in some for path in _places(sharer, part)))
+        found |= {
+            part: _standing(sharer, many.nodes[PLACES * number : PLACES * (number + 1)])
+            for number, part in enumerate(some)
+        }
+    return found
+
+
+def _places(sharer: Sharer, part: SharedPart) -> tuple[str, ...]:
+    """Return the `PLACES` that tell where a share stands: the part's own mark, the attempt, the share."""
     table = sharer.replica.table
-    yield Sync(layout.shares(table))
-    paths = (sharer.mark(part), layout.writing(table, part.share), layout.share(table, part.share))
-    many: Many = yield GetMany(paths)
-    mark, writing, place = many.nodes
+    return sharer.mark(part), layout.writing(table, part.share), layout.share(table, part.share)
+
+
+def _standing(sharer: Sharer, nodes: tuple[Node | None, ...]) -> _Standing:
+    mark, writing, place = nodes
     if mark is not None:
         return _Standing.OWNED
     if writing is not None and writing.value == sharer.signature:

@@ -1,0 +1,156 @@
+"""What a share costs in requests to coordination, one by one: `docs/shared-storage.md` has the same figures."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol import layout
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    Check,
+    Commit,
+    Create,
+    CurrentEpoch,
+    Delete,
+    Epoch,
+    Procedure,
+    Stage,
+    Staged,
+    StagedPart,
+    StagingId,
+    Version,
+)
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.letting_go import let_go_of
+from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsThere, ShareId, work_off
+from replitree.protocol.share_effects import HasPart, NameShares, PutShares, SharedPart, Sharer, SharesOf, SharesSettled
+from replitree.protocol.sharing import with_shares
+from replitree.protocol.work_mark import HeldBy, Taken, take
+
+TABLE = Table("/t")
+PART, RESULT, SHARE = "all_0_0_0", "all_0_0_1", ShareId("s")
+EPOCH = Epoch(0)
+
+
+def sharer(name: str) -> Sharer:
+    return Sharer(Replica(TABLE, name), "i1")
+
+
+class World:
+    """Coordination, which counts; nobody's disk has the part when it is let go of."""
+
+    def __init__(self) -> None:
+        parents = (layout.shares(TABLE), layout.all_writing(TABLE), layout.all_garbage(TABLE), layout.all_merged(TABLE))
+        paths = [*parents, layout.results(TABLE)]
+        for name in ("r1", "r2"):
+            paths += [layout.host(Replica(TABLE, name)), layout.parts(Replica(TABLE, name))]
+        self.tree = Tree.of(dict.fromkeys(paths, b""))
+        self.requests: list[str] = []
+        self.on_disk: tuple[SharedPart, ...] = ()
+
+    def run(self, procedure: Generator[Any, Any, Any], outcome: Any = None) -> Any:
+        """Run a procedure to its end, or what is left of one."""
+        try:
+            while True:
+                outcome = self.perform(procedure.send(outcome))
+        except StopIteration as stop:
+            return stop.value
+
+    def counted(self, procedure: Generator[Any, Any, Any]) -> list[str]:
+        """Run a procedure; return its requests."""
+        self.requests = []
+        self.run(procedure)
+        return self.requests
+
+    def perform(self, effect: Any) -> Any:
+        match effect:
+            case CurrentEpoch():
+                return EPOCH
+            case Stage():
+                return Staged((StagedPart("all", 1, 1, "c"),))
+            case NameShares():
+                return (SHARE,)
+            case PutShares():
+                return ObjectsThere()
+            case DeleteObjects():
+                return ObjectsGone()
+            case SharesOf(parts):
+                return tuple(each for each in self.on_disk if each.part in parts)
+            case HasPart() | SharesSettled():
+                return None
+        self.requests.append(type(effect).__name__)
+        if isinstance(effect, Commit):
+            self.tree, outcome = self.tree.commit(effect.operations, 1)
+            return outcome
+        return answer(self.tree, effect)
+
+    def write_and_take_over(self) -> None:
+        """Let r1 have a part written, and r2 taken over."""
+        self.run(with_shares(sharer("r1"), staging()))
+        for name, is_new in (("r1", True), ("r2", False)):
+            self.on_disk = (SharedPart(PART, SHARE, is_new=is_new),)
+            assert isinstance(self.run(with_shares(sharer(name), registering(name))), Applied)
+        for name in ("r1", "r2"):  # the part is replaced by another one
+            self.tree, _ = self.tree.commit((delete(layout.part(Replica(TABLE, name), PART)),), 1)
+        self.on_disk = ()
+
+
+def delete(path: str) -> Delete:
+    return Delete(path, ANY_VERSION)
+
+
+def staging() -> Procedure[Any]:
+    return (yield Stage(StagingId("i"), ()))
+
+
+def registering(name: str) -> Procedure[Any]:
+    replica = Replica(TABLE, name)
+    return (yield Commit(Check(layout.host(replica), Version(0)), Create(layout.part(replica, PART))))
+
+
+def letting_go(name: str) -> Procedure[bool]:
+    return let_go_of(sharer(name), EPOCH, PART, SHARE)
+
+
+def test_a_part_is_put_with_one_request_and_owned_with_none_more() -> None:
+    world = World()
+    assert world.counted(with_shares(sharer("r1"), staging())) == ["Commit"]
+    world.on_disk = (SharedPart(PART, SHARE, is_new=True),)
+    assert world.counted(with_shares(sharer("r1"), registering("r1"))) == ["Commit"]
+    world.on_disk = (SharedPart(PART, SHARE, is_new=False),)
+    assert world.counted(with_shares(sharer("r2"), registering("r2"))) == ["Commit"]
+
+
+def test_each_owner_lets_go_with_two_requests_and_the_garbage_takes_two() -> None:
+    world = World()
+    world.write_and_take_over()
+    assert world.counted(letting_go("r2")) == ["Children", "Commit"]
+    assert world.counted(letting_go("r1")) == ["Children", "Commit"]
+    assert world.counted(work_off(TABLE)) == ["Children", "Commit"]
+    assert world.counted(work_off(TABLE)) == ["Children"]
+
+
+def test_of_two_last_owners_at_once_the_slower_one_needs_three_more() -> None:
+    world = World()
+    world.write_and_take_over()
+    slower = letting_go("r1")
+    effect: Any = next(slower)
+    while not isinstance(effect, Commit):
+        effect = slower.send(world.perform(effect))
+    world.run(letting_go("r2"))
+    world.requests = []
+    world.run(slower, world.perform(effect))
+    assert world.requests == ["Commit", "Sync", "Children", "Commit"]
+    assert world.tree.children(layout.all_garbage(TABLE)) == (SHARE,)
+
+
+def test_a_work_mark_is_taken_with_one_request_and_found_taken_with_two() -> None:
+    world = World()
+    assert isinstance(world.run(take(sharer("r1"), EPOCH, RESULT)), Taken)
+    assert world.requests == ["Commit"]
+    world.requests = []
+    assert isinstance(world.run(take(sharer("r2"), EPOCH, RESULT)), HeldBy)
+    assert world.requests == ["Commit", "GetMany"]
