@@ -307,6 +307,18 @@ def test_a_frozen_snapshot_can_be_listed_attached_from_and_removed(cluster: InPr
     assert second.request("POST", f"{TABLE}/freeze", b'{"name": "../x"}')[0] == 400
 
 
+def test_a_replica_that_is_behind_freezes_nothing(cluster: InProcessCluster) -> None:
+    first, second = cluster.nodes
+    second.coordination.suspend()
+    index = first.insert(rows(0))[1]["index"]
+    path = f"{TABLE}/freeze?min_index={index + 1}&wait_s=0"
+    status, answer = second.request("POST", path, b'{"name": "before"}')
+    assert (status, answer["error"]) == (503, "ReplicaBehind")
+    assert "nothing was frozen" in answer["message"]
+    assert second.get("frozen") == {"frozen": []}
+    second.coordination.resume()
+
+
 def test_a_part_with_other_columns_is_not_attached(cluster: InProcessCluster, tmp_path: Path) -> None:
     from replitree.storage.definition import define_table
 

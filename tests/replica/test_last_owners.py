@@ -1,4 +1,7 @@
-"""Two last owners let go at once, many times: exactly one makes the garbage, and nothing is left."""
+"""Two last owners let go at once, many times: exactly one makes the garbage, once, and nothing is left.
+
+The objects may be deleted by both: that may be repeated, and the commit that forgets the garbage is one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pytest
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
 from replitree.protocol import layout
-from replitree.protocol.effects import Children, Commit, Create, Epoch, Get, Procedure
+from replitree.protocol.effects import Applied, Children, Commit, Create, Delete, Epoch, Get, Procedure
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.letting_go import let_go_of
 from replitree.protocol.run import run
@@ -37,6 +40,8 @@ class Owner:
         self.sharer = Sharer(Replica(TABLE, name), "i1")
         self.coordination: Any = coordination
         self._objects = objects
+        self.deleted: list[ShareId] = []
+        self.applied: list[Commit] = []
 
     def perform(self, effect: object) -> object:
         match effect:
@@ -46,8 +51,12 @@ class Owner:
                 return False
             case DeleteObjects(share):
                 self._objects.delete(share)
+                self.deleted.append(share)
                 return ObjectsGone()
-        return self.coordination.perform(effect)
+        outcome = self.coordination.perform(effect)
+        if isinstance(effect, Commit) and isinstance(outcome, Applied):
+            self.applied.append(effect)
+        return outcome
 
     def run(self, procedure: Any) -> Any:
         return run(procedure, self.perform)
@@ -57,6 +66,13 @@ class Owner:
         both.wait(30.0)
         procedure: Procedure[bool] = let_go_of(self.sharer, Epoch(0), PART, share)
         return bool(self.run(procedure))
+
+
+def count(owners: list[Owner], kind: type[Create | Delete], share: ShareId) -> int:
+    """Count the commits that made a share garbage, or forgot it, and took place."""
+    path = layout.garbage(TABLE, share)
+    applied = (each for owner in owners for commit in owner.applied for each in commit.operations)
+    return sum(isinstance(each, kind) and each.path == path for each in applied)
 
 
 @pytest.mark.slow
@@ -84,6 +100,11 @@ def test_two_last_owners_let_go_at_once(connect: Callable[[], Coordination] | No
             assert admin.perform(Children(layout.all_garbage(TABLE))) == (share,)
             done = [made for some in pool.map(lambda owner: owner.run(work_off(TABLE)), owners) for made in some]
             assert share in done
+            assert (count(owners, Create, share), count(owners, Delete, share)) == (1, 1)
+            assert {each for owner in owners for each in owner.deleted} == {share}
+            for owner in owners:
+                owner.applied.clear()
+                owner.deleted.clear()
             assert admin.perform(Children(layout.all_garbage(TABLE))) == ()
     assert list(objects.store.list()) == []
     for owner in owners:

@@ -173,15 +173,6 @@ def test_a_part_that_is_being_fetched_is_not_begun_and_one_that_was_begun_not_ag
     assert begun.count(one) == 2, "the first was forgotten when there were too many"
 
 
-def test_a_receipt_that_was_cancelled_is_none() -> None:
-    ahead, future = ReceivedAhead(), Future[ReceivedPart | None]()
-    one = FetchPart("p_0_0_0", "h", ("r1",))
-    ahead.begin(one, lambda: future)
-    assert future.cancel()
-    with ahead.taking((one,)) as received:
-        assert received == []
-
-
 def test_a_part_is_waited_for_only_while_an_insert_runs(cluster: InProcessCluster) -> None:
     performer = cluster.nodes[0].table().store_performer
     performer.await_published("all_7_7_0", 3600.0)

@@ -15,8 +15,6 @@ from replitree.protocol.effects import FetchPart, NotFetched
 from replitree.protocol.parts import parse_part
 from replitree.protocol.work_mark import Taken
 from replitree.replica import progress
-from replitree.storage import encode
-from replitree.storage.definition import TableSettings
 from replitree.storage.manifest import FileEntry, PartManifest
 from replitree.storage.objects import StoreInDoubt
 from tests.replica.inprocess import Node, rows, wait_for
@@ -264,27 +262,6 @@ def test_a_mutation_writes_each_part_once_whoever_writes_it(shared: SharedCluste
     shared.wait_equal([key for key in range(40) if key % 10 != 3])
     shared.wait_settled()
     assert len(gates.put) == len(shared.nodes[0].contents())
-
-
-@pytest.mark.slow
-def test_a_mutation_of_one_of_several_files_writes_all_of_them_anew(
-    shared: SharedCluster, gates: Gates, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first file has the row; nothing of the source's share is borrowed, and all of it goes."""
-    monkeypatch.setattr(encode, "FILE_ROWS_MIN", 1)
-    first, count = shared.nodes[0], 2 * TableSettings().row_group_rows
-    assert first.insert(rows(0, count))[0] == 200
-    (part,) = shared.wait_alike()
-    assert len(first.table().store.manifest(part).files) == 2
-    gates.begin()
-    first.post("mutations", {"sql": "DELETE FROM t WHERE k = 0"}, wait_s=20)
-    shared.wait_equal(list(range(1, count)))
-    shared.wait_settled()
-    ((_, made),) = gates.put
-    assert len(made.files) == 2
-    assert shared.stored() == {made.share_id}
-    (mutated,) = first.contents()
-    assert list(shared.owners().values()) == [{f"r1 {mutated}", f"r2 {mutated}"}]
 
 
 def test_a_part_that_a_mutation_can_not_touch_is_neither_written_nor_read(shared: SharedCluster, gates: Gates) -> None:

@@ -19,6 +19,7 @@ from replitree.protocol.share import ShareId
 from replitree.protocol.share_effects import SharedPart
 from replitree.replica import followed_storage, mover, sharing, table_replica
 from replitree.replica.sharing import Sharing
+from replitree.storage import encode
 from replitree.storage.definition import decode_definition
 from replitree.storage.objects import open_store
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
@@ -452,3 +453,34 @@ def test_what_is_left_of_a_store_keeps_it_from_being_forgotten(moving: MovingClu
     assert moving.storage() == f"local({moving.url})"
     moving.admin.perform(Commit(Delete(layout.writing(TABLE, "1" * 32), ANY_VERSION)))
     wait_for(lambda: moving.storage() == "local", "the store is forgotten", 60.0)
+
+
+@pytest.mark.slow
+@on(FOLDER, FAULTY)
+def test_a_part_that_borrows_comes_home_and_goes_into_one_share(
+    moving: MovingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At home it owns nothing in the store; what it goes into again has all its files."""
+    monkeypatch.setattr(encode, "_cut", lambda rows, *_: [rows.slice(first, 10) for first in range(0, 30, 10)])
+    first, keys = moving.nodes[0], list(range(1, 30))
+    first.post("storage", {"storage": moving.url})
+    moving.wait_in_store()
+    assert first.insert(rows(0, 30))[0] == 200
+    moving.wait_equal(list(range(30)))
+    moving.wait_in_store()
+    first.post("mutations", {"sql": "DELETE FROM t WHERE k = 0"}, wait_s=20)
+    moving.wait_equal(keys)
+    moving.wait_in_store()
+    (part,) = moving.wait_alike()
+    assert len(moving.owners()) == len(first.table().store.manifest(part).shares) == 2
+    first.post("storage", {"storage": "local"})
+    moving.wait_on_disks()
+    assert [first.table().store.verify(part).borrowed, local_files(first, part)] == [
+        {},
+        {"manifest.json", "data-1.parquet", "data-2.parquet", "data-3.parquet"},
+    ]
+    moving.wait_equal(keys)
+    first.post("storage", {"storage": moving.url})
+    moving.wait_in_store()
+    assert list(moving.owners().values()) == [{f"{node.name} {part}" for node in moving.nodes}]
+    moving.wait_equal(keys)

@@ -20,10 +20,11 @@ from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import parse_part
 from replitree.protocol.restore import Restored, RestoreOutcome, restore
 from replitree.replica.restore import objects_of, restore_table, restored_shares
+from replitree.storage import encode
 from tests.replica.inprocess import ROOT, TOKEN, rows, wait_for
 from tests.replica.test_restore import delete_nodes
 from tests.replica.test_sharing import SharedCluster
-from tests.shared.stores import FOLDER, on
+from tests.shared.stores import FAULTY, FOLDER, on
 
 pytestmark = pytest.mark.slow
 
@@ -163,3 +164,39 @@ def test_a_store_that_is_not_there_breaks_nothing(vanished: Vanished, tmp_path: 
     (tmp_path / "away").rename(tmp_path / "objects")
     report = restore_table(first.config, "t", dry_run=True)
     assert (report.rows, report.broken) == (30, {})
+
+
+class VanishedBorrowing(Vanished):
+    """The same with one part that both replicas have, which borrows files of a share whose own part is gone."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        SharedCluster.__init__(self, folder, url)
+        self._runs = 0
+        self.nodes[0].insert(rows(0, 30))
+        self.wait_alike()
+        self.nodes[0].post("mutations", {"sql": "DELETE FROM t WHERE k = 0"}, wait_s=20)
+        self.wait_equal(ALL[1:30])
+        self.wait_settled()
+        self.before = self.owners()
+        for node in self.nodes:
+            node.stop()
+        delete_nodes(self, TABLE.path)
+
+
+@on(FOLDER, FAULTY)
+def test_a_part_that_borrows_gets_all_its_marks_back(
+    tmp_path: Path, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "_cut", lambda rows, *_: [rows.slice(first, 10) for first in range(0, 30, 10)])
+    vanished = VanishedBorrowing(tmp_path, store_url)
+    try:
+        assert len(vanished.before) == 2
+        assert isinstance(vanished.finish(), Restored)
+        first_alone = {share: {owner for owner in owners if "r1" in owner} for share, owners in vanished.before.items()}
+        assert vanished.owners() == first_alone
+        vanished.restart()
+        vanished.wait_equal(ALL[1:30])
+        wait_for(lambda: vanished.owners() == vanished.before, "whoever has the part owns both shares")
+        assert fsck(vanished, everybody_is_back=True).clean
+    finally:
+        vanished.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from replitree.protocol.parts import parse_part
 from replitree.protocol.registration import QueueMoved, finish, register
 from replitree.protocol.table import Outcome, drop_replica, mark_dropped, remove_table
 from replitree.replica import sharing
+from replitree.replica.mover import Mover
 from replitree.replica.table_replica import State
 from replitree.storage.disk import PartStore
 from replitree.storage.manifest import PartManifest
@@ -31,9 +32,11 @@ TABLE = Table(layout.table_path(ROOT, "t"))
 class SharedCluster(InProcessCluster):
     """Replicas with the table `t` on an object store, and what is in that store."""
 
-    def __init__(self, folder: Path, url: str, replicas: int = 2) -> None:
-        super().__init__(folder, replicas, old_parts_lifetime_s=0.0)
-        self.definition = self.create_table(storage=url)
+    def __init__(
+        self, folder: Path, url: str, replicas: int = 2, *, partition_by: Sequence[str] = (), **settings: Any
+    ) -> None:
+        super().__init__(folder, replicas, **{"old_parts_lifetime_s": 0.0, **settings})
+        self.definition = self.create_table(storage=url, partition_by=partition_by)
         self.objects = open_store(url)
 
     def shares(self) -> set[str]:
@@ -200,12 +203,29 @@ def test_a_share_that_can_not_be_read_from_here_is_taken_as_data(
 ) -> None:
     first, second = shared.nodes
     monkeypatch.setattr(second.table().store.objects, "is_here", lambda _: False)
+    monkeypatch.setattr(second.table().mover, "work", lambda _: None)  # which would put the part as a share of its own
     assert first.insert(rows(0))[0] == 200
     (part,) = shared.wait_alike()
     assert second.table().store.manifest(part).share_id is None
     assert list(shared.owners().values()) == [{f"r1 {part}"}]
     second.post("drop", {"all": True}, wait_s=20)
     shared.wait_empty()
+
+
+def test_a_share_that_lacks_an_object_is_not_taken_over(shared: SharedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner has a copy of the file, and sends that."""
+    monkeypatch.setattr(Mover, "work", lambda _mover, _sharing: None)  # which would put the part as a share of its own
+    first, second = shared.nodes
+    second.stop()
+    assert first.insert(rows(0))[0] == 200
+    wait_for(lambda: len(shared.shares()) == 1, "the first has registered it")
+    (share,) = shared.shares()
+    shared.objects.delete([f"tables/{shared.definition.table_id}/{share}/data-0.parquet"])
+    second.restart()
+    shared.wait_equal(list(range(10)))
+    (part,) = shared.wait_alike()
+    assert second.table().store.manifest(part).share_id is None
+    assert list(shared.owners().values()) == [{f"r1 {part}"}]
 
 
 def test_a_replica_that_reaches_another_store_stays_inactive_and_says_why(

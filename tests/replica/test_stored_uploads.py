@@ -223,6 +223,17 @@ def test_objects_that_are_not_what_is_said_are_refused(shared: SharedCluster, jo
     shared.wait_empty()
 
 
+def test_an_upload_borrows_nothing_of_other_parts(shared: SharedCluster, job: Job) -> None:
+    (manifest,) = job.task(0).manifests
+    (file,) = manifest.files
+    borrowing = manifest.shared_as(str(manifest.share_id), {file.name: "f" * 32})
+    status, answer = job.commit_as(borrowing, {})
+    assert (status, answer["error"]) == (400, "BadInput")
+    assert "not in the share that was named for it" in answer["message"]
+    assert job.commit_as(manifest, {})[0] == 200
+    shared.wait_equal(list(range(10)))
+
+
 def test_files_of_tasks_that_do_not_reach_the_store_are_put_by_the_replica(
     shared: SharedCluster, job: Job, tmp_path: Path
 ) -> None:

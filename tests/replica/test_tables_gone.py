@@ -9,10 +9,41 @@ from typing import Any
 import pytest
 
 from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Applied, Children, Commit, Create, Delete, Exists
+from replitree.protocol.effects import ANY_VERSION, Applied, Children, Commit, Create, Delete, Exists, Get
+from replitree.replica.identity import decode_identity
 from tests.replica.inprocess import ROOT, InProcessCluster, wait_for
 
 TABLES = layout.tables(ROOT)
+
+
+def said(cluster: InProcessCluster) -> list[str]:
+    """Whose servers coordination knows."""
+    return sorted(map(layout.server_name, cluster.admin.perform(Children(layout.servers(ROOT))) or ()))
+
+
+def delete(cluster: InProcessCluster, path: str) -> None:
+    for name in cluster.admin.perform(Children(path)) or ():
+        delete(cluster, f"{path}/{name}")
+    cluster.admin.perform(Commit(Delete(path, ANY_VERSION)))
+
+
+def test_a_server_says_where_it_is_also_after_everything_was_deleted_and_in_a_new_session(tmp_path: Path) -> None:
+    cluster = InProcessCluster(tmp_path, 2)
+    first, second = cluster.nodes
+    wait_for(lambda: said(cluster) == ["r1", "r2"], "both say where they are")
+    path = layout.server(ROOT, "r1", first.identity.incarnation)
+    node = cluster.admin.perform(Get(path))
+    assert node is not None
+    assert decode_identity(node.value) == first.identity
+    delete(cluster, layout.servers(ROOT))
+    wait_for(lambda: said(cluster) == ["r1", "r2"], "they say it again")
+    delete(cluster, ROOT)
+    wait_for(lambda: said(cluster) == ["r1", "r2"], "they say it again when all is gone")
+    cluster.shared.expire(first.coordination.session_id)
+    wait_for(lambda: said(cluster) == ["r1", "r2"], "it says it in its new session")
+    second.stop()
+    wait_for(lambda: said(cluster) == ["r1"], "who is stopped says nothing")
+    cluster.close()
 
 
 def test_a_parent_that_is_deleted_while_a_server_looks_is_made_again_and_watched(

@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
 from aiohttp import web
 
-from replitree.errors import NotAuthorized, ReplitreeError, StoreError
+from replitree.errors import BadInput, NotAuthorized, ReplitreeError
 from replitree.replica.errors_http import body_of, status_of
+from replitree.replica.listening import why_not_listening
 from replitree.replica.token import check_token
-from replitree.storage.blob_member import BlobMember, Standing
+from replitree.storage.blob_member import Admission, BlobMember, Standing
 from replitree.storage.blob_wire import (
     MESSAGE_BYTES_MAX,
     PATH,
     Admit,
     Answer,
+    AskRules,
     AskStanding,
     AskStreams,
     Question,
     Remember,
-    decode_message,
+    decode_question,
     encode_message,
 )
-from replitree.tablet.member import AskFence, Failed, Look, Raise, Scan, Sweep, Write
+from replitree.tablet.member import AskBarrier, AskFence, Failed, Look, Raise, Scan, Sweep, Write
 
 SHUTDOWN_S = 5.0
 """How long requests that are being served may take to end when the service stops."""
@@ -61,8 +64,8 @@ class BlobService:
 
         Raises
         ------
-        StoreError
-            The port can't be had.
+        BadInput
+            The address can't be listened on.
         """
         app = web.Application(client_max_size=MESSAGE_BYTES_MAX)
         app.add_routes([web.post(PATH, self._serve), web.get("/health", self._health)])
@@ -72,7 +75,7 @@ class BlobService:
             await web.TCPSite(self._runner, host, port).start()
         except OSError as error:
             await self.close()
-            raise StoreError(f"can't listen at {host}:{port}: {error.strerror}; name another port") from error
+            raise BadInput(why_not_listening(host, port, error)) from error
         bound: int = self._runner.addresses[0][1]
         return bound
 
@@ -90,25 +93,28 @@ class BlobService:
     async def _serve(self, request: web.Request) -> web.Response:
         try:
             check_token(request.headers.get("Authorization", ""), self._token)
-            question = decode_message(await request.read())
+            question, admission = decode_question(await request.read())
         except ReplitreeError as error:
             return web.Response(
                 text=json.dumps(body_of(error)), status=status_of(error), content_type="application/json"
             )
-        reply = await asyncio.shield(asyncio.to_thread(self._reply, question))
+        reply = await asyncio.shield(asyncio.to_thread(self._reply, question, admission))
         return web.Response(body=encode_message(reply), content_type="application/octet-stream")
 
-    def _reply(self, question: Question | Answer) -> Answer:
+    def _reply(self, question: Question | Answer, admission: Admission | None) -> Answer:
         match question:
-            case Write() | Raise() | AskFence() | Look() | Scan() | Sweep():
-                return self._member.answer(question)
+            case Write() | Raise() | AskFence() | AskBarrier() | Look() | Scan() | Sweep():
+                as_admitted = partial(self._member.answer_as, admission) if admission else self._member.answer
+                return as_admitted(question)
             case AskStanding():
                 return self._member.standing()
-            case Admit(session):
-                return self._member.admit(session)
+            case Admit(session, stood):
+                return self._member.admit(session, stood)
             case Remember(seen):
                 return self._member.remember(seen)
             case AskStreams():
                 return self._member.streams()
+            case AskRules():
+                return self._member.rules()
             case _:
                 return Failed(f"a member is not asked {type(question).__name__}")

@@ -32,7 +32,9 @@ def run(folder: Path, token: str, address: tuple[str, int], made: tuple[str, int
     Raises
     ------
     StoreError
-        The directory can't be made, or is no member's; or the port can't be had.
+        The directory can't be made, or is no member's.
+    BadInput
+        The address can't be listened on.
     """
     if made is not None:
         make_blob_directory(folder, *made, str(uuid.uuid4()))

@@ -162,7 +162,7 @@ class Commands:
         if not wish.all and wish.partition is None and wish.blocks is None:
             raise BadInput('say what to drop: {"partition": "…"}, {"blocks": [first, last]} or {"all": true}')
         if wish.partition is not None and not is_partition_id(wish.partition):
-            raise BadInput(f"{wish.partition!r} can't be a partition's id")
+            raise BadInput(f"{wish.partition!r} can't be a partition's id; `replitree table partitions` shows them")
         if wish.blocks is not None and not 0 <= wish.blocks[0] <= wish.blocks[1]:
             raise BadInput(f"blocks {list(wish.blocks)} are no range: say the first and the last one")
         first, last = wish.blocks if wish.blocks is not None else (None, None)

@@ -78,8 +78,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lost_part_after_s
         Seconds for which a part that nobody could send is tried, before it is asked whether any replica can have it.
     zero_copy
-        Whether parts of tables on an object store are taken over by their metadata, where the store is the same; if not they
-        are copied, and this replica has them on its disk.
+        Whether parts of tables on an object store are taken over by their metadata, where the store is the same, and put there
+        when this replica writes them; if not this replica has them on its disk, and makes results for itself.
     move_threads
         Parts that are moved at once between the disk and an object store.
     shared_cache_bytes

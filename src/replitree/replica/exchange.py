@@ -12,19 +12,20 @@ from __future__ import annotations
 import errno
 import http.client
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from replitree.errors import CorruptPart, ReplitreeError, StoreError
 from replitree.protocol.effects import Fetched, FetchPart, NotFetched, StoreFailed
+from replitree.replica.peer_connections import Closed, PeerConnections
 from replitree.replica.received_ahead import ReceivedAhead
 from replitree.storage.disk import PartStore
 from replitree.storage.disk_fetch import ReceivedPart
@@ -51,14 +52,18 @@ SILENCE_S_MAX = 5.0
 AVOIDED_S = 10.0
 """… and it is not asked again for so long: whatever is fetched together waits for all its sources."""
 
+T = TypeVar("T")
+
 FRAME = struct.Struct("<I")
 
 SHARES = "send_s3_metadata"
 """Asked for with 1 by who can take shares over, and said by the answer's cookie."""
 
 SHARES_VERSION = "s3_metadata_version"
-SHARES_VERSION_NEWEST = 1
-"""The newest form of that metadata which is known here; the source sends none that is newer than what is asked for."""
+SHARES_VERSION_BORROWING = 2
+"""From this form of that metadata on files may be borrowed of other parts' shares."""
+SHARES_VERSION_NEWEST = SHARES_VERSION_BORROWING
+"""The newest form which is known here; the source sends none that is newer than what is asked for."""
 
 
 class BundleHeader(msgspec.Struct, frozen=True):
@@ -103,13 +108,6 @@ class _Files:
     tasks: list[Future[None]]
 
 
-class _Connections(threading.local):
-    """Keep-alive connections of one thread, by address."""
-
-    def __init__(self) -> None:
-        self.open: dict[str, http.client.HTTPConnection] = {}
-
-
 class Exchange:
     """Fetches parts of one table.
 
@@ -134,19 +132,18 @@ class Exchange:
         self._peer = peer
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
         self._sources = ThreadPoolExecutor(SOURCES_AT_ONCE, thread_name_prefix="fetch-from")
-        self._connections = _Connections()
-        self._opened: set[http.client.HTTPConnection] = set()
+        self._connections = PeerConnections(SILENCE_S_MAX)
         self._avoided: dict[str, float] = {}
         self._ahead = ReceivedAhead()
         self.received_bytes = 0
         """Bytes of manifests and data files that were received; counted without a lock, for measurements."""
 
     def close(self) -> None:
-        """Stop fetching and close every connection, whichever thread opened it."""
+        """Stop fetching and close every connection, whichever thread opened it; what is asked for later is `NotFetched`."""
+        self._connections.refuse()  # so what waits in the pools ends at once, and need not be cancelled
         for pool in (self._sources, self._pool):
-            pool.shutdown(wait=True, cancel_futures=True)
-        for connection in list(self._opened):
-            connection.close()
+            pool.shutdown(wait=True)
+        self._connections.close()
 
     def begin(self, fetch: FetchPart) -> None:
         """Begin to receive a small part that `fetch` will be asked for soon; nothing is published before.
@@ -154,7 +151,8 @@ class Exchange:
         A share can be taken over only when its writer has registered the part, so nothing is begun.
         """
         if self._store.objects is None and not self._store.has_part(fetch.part):
-            self._ahead.begin(fetch, lambda: self._sources.submit(self._receive, fetch))
+            with suppress(Closed):
+                self._ahead.begin(fetch, lambda: _submit(self._sources, self._receive, fetch))
 
     def manifest_of(self, source: str, part: str) -> PartManifest | None:
         """Ask a replica for the manifest of a part as it has it; None when it has none, or does not answer."""
@@ -184,13 +182,18 @@ class Exchange:
                 outcomes[fetch.part] = Fetched(fetch.part)
         if len(outcomes) > len(received):
             self._store.sync_names()  # an earlier try may have stopped before its sync
+        problem = "no source is known"
         for attempt in range(max((len(fetch.sources) for fetch in fetches), default=0)):
             by_source: dict[str, list[FetchPart]] = {}
             for fetch in fetches:
                 if not isinstance(outcomes.get(fetch.part), Fetched) and attempt < len(fetch.sources):
                     by_source.setdefault(fetch.sources[attempt], []).append(fetch)
-            outcomes.update(self._fetch_side_by_side(by_source))
-        return tuple(outcomes.get(fetch.part, NotFetched(fetch.part, "no source is known")) for fetch in fetches)
+            try:
+                outcomes.update(self._fetch_side_by_side(by_source))
+            except Closed as closed:
+                problem = str(closed)
+                break
+        return tuple(outcomes.get(fetch.part, NotFetched(fetch.part, problem)) for fetch in fetches)
 
     def _receive(self, fetch: FetchPart) -> ReceivedPart | None:
         """Receive and sync a part that travels in a bundle; None when that does not work, and `fetch` is to find out why."""
@@ -221,12 +224,13 @@ class Exchange:
     def _fetch_side_by_side(
         self, by_source: Mapping[str, Sequence[FetchPart]]
     ) -> dict[str, Fetched | NotFetched | StoreFailed]:
-        """Fetch from several sources at once; from a single one without another thread."""
+        """Fetch from several sources at once; from a single one without another thread.  Raises `Closed`."""
+        self._connections.check()
         if len(by_source) == 1:
             ((source, wanted),) = by_source.items()
             return self._fetch_all_from(source, wanted)
-        found = self._sources.map(self._fetch_all_from, by_source.keys(), by_source.values())
-        return {part: outcome for some in found for part, outcome in some.items()}
+        tasks = [_submit(self._sources, self._fetch_all_from, *each) for each in by_source.items()]
+        return {part: outcome for task in tasks for part, outcome in task.result().items()}
 
     def _fetch_all_from(
         self, source: str, fetches: Sequence[FetchPart]
@@ -252,7 +256,7 @@ class Exchange:
                     outcomes.update(self._bundle(peer, left))
                     break
                 except (OSError, http.client.HTTPException) as error:
-                    if isinstance(error, OSError) and error.errno is not None and _is_disk_error(error):
+                    if isinstance(error, Closed) or _is_disk_error(error):
                         raise
                     problem = f"{source} at {peer.address}: {str(error) or type(error).__name__}"
                     self._give_up(peer.address, error)
@@ -270,10 +274,11 @@ class Exchange:
             return {}
         wanted = {fetch.part: fetch for fetch in fetches}
         query = [("part", fetch.part) for fetch in fetches]
-        if self.takes_shares and shares:
+        asks = self.takes_shares and shares
+        if asks:
             query += [(SHARES, "1"), (SHARES_VERSION, str(SHARES_VERSION_NEWEST))]
         with closing(self._request(peer, "GET", f"/bundle?{urlencode(query)}")) as answer:
-            bundle = self._read_bundle(answer, wanted)
+            bundle = self._read_bundle(answer, wanted, shares=asks and _says_shares(answer))
         outcomes = bundle.outcomes
         outcomes.update(self._bundle(peer, bundle.elsewhere, shares=False))
         self._fetch_large(peer, bundle)
@@ -291,12 +296,21 @@ class Exchange:
             with closing(self._request(peer, "POST", f"/parts/{quote(part)}/check")) as answer:
                 answer.read()
         except (OSError, http.client.HTTPException):
-            self._drop(peer.address)
+            self._connections.drop(peer.address)
 
-    def _read_bundle(self, answer: http.client.HTTPResponse, wanted: dict[str, FetchPart]) -> _Bundle:
-        """Read a bundle to its end; small parts are checked and written as they come."""
+    def _read_bundle(
+        self, answer: http.client.HTTPResponse, wanted: dict[str, FetchPart], *, shares: bool = False
+    ) -> _Bundle:
+        """Read a bundle to its end; small parts are checked and written as they come.
+
+        `shares`: they were asked for, and the answer's cookie says that they come.  What comes otherwise is an error.
+        """
         bundle = _Bundle()
         for header, raw in _frames(answer):
+            if header.shared and not shares:
+                raise http.client.HTTPException(f"{header.part} came as a share, and that was not agreed on")
+            if header.part not in wanted:
+                raise http.client.HTTPException(f"{header.part} came and was not asked for")
             fetch = wanted[header.part]
             self.received_bytes += len(raw)
             manifest = decode_manifest(raw) if raw else None
@@ -349,7 +363,7 @@ class Exchange:
         folder = self._store.begin_fetch(part)
         wanted = [file for file in manifest.files if file_bytes(folder / file.name) != file.bytes]
         tasks = [
-            self._pool.submit(self._fetch_range, peer, part, file, first, folder)
+            _submit(self._pool, self._fetch_range, peer, part, file, first, folder)
             for file in wanted
             for first in range(0, file.bytes, RANGE_BYTES)
         ]
@@ -404,11 +418,7 @@ class Exchange:
         """Send one request on this thread's kept connection and return the answer, unread."""
         if time.monotonic() < self._avoided.get(peer.address, 0.0):
             raise http.client.HTTPException("it was silent a moment ago")
-        connection = self._connections.open.get(peer.address)
-        if connection is None:
-            connection = http.client.HTTPConnection(peer.address, timeout=SILENCE_S_MAX)
-            self._connections.open[peer.address] = connection
-            self._opened.add(connection)
+        connection = self._connections.to(peer.address)
         all_headers = {"Authorization": f"Bearer {peer.token}", **(headers or {})}
         connection.request(method, f"/v1/tables/{quote(peer.table)}{path}", headers=all_headers)
         answer = connection.getresponse()
@@ -422,13 +432,27 @@ class Exchange:
         """End this thread's connection to a source; one that was silent is avoided for a while."""
         if isinstance(error, TimeoutError):
             self._avoided[address] = time.monotonic() + AVOIDED_S
-        self._drop(address)
+        self._connections.drop(address)
 
-    def _drop(self, address: str) -> None:
-        connection = self._connections.open.pop(address, None)
-        if connection is not None:
-            self._opened.discard(connection)
-            connection.close()
+
+def _submit(pool: Executor, call: Callable[..., T], *arguments: object) -> Future[T]:
+    """Give a pool something to do.
+
+    Raises
+    ------
+    Closed
+        It takes nothing any more.
+    """
+    try:
+        return pool.submit(call, *arguments)
+    except RuntimeError as error:
+        raise Closed from error
+
+
+def _says_shares(answer: http.client.HTTPResponse) -> bool:
+    """Whether the cookie of an answer says that parts may come as shares."""
+    cookies = answer.headers.get_all("Set-Cookie") or ()
+    return any(cookie.partition(";")[0].strip() == f"{SHARES}=1" for cookie in cookies)
 
 
 def _frames(answer: http.client.HTTPResponse) -> Iterator[tuple[BundleHeader, bytes]]:
@@ -453,9 +477,9 @@ def _skip(answer: http.client.HTTPResponse, size: int) -> None:
         size -= len(_exactly(answer, min(size, CHUNK_BYTES)))
 
 
-def _is_disk_error(error: OSError) -> bool:
+def _is_disk_error(error: Exception) -> bool:
     """Whether an error came from the disk and not from the network."""
-    return error.errno in (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT)
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT)
 
 
 __all__ = ["BUNDLE_INLINE_BYTES", "FRAME", "BundleHeader", "Exchange", "Peer"]

@@ -16,7 +16,6 @@ Everything here runs on the loop.  Absent on purpose: TLS, chunked bodies, HTTP/
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from replitree.replica.gate import Answer, Gate, encode_json
 from replitree.replica.group_commit import Pending
 from replitree.replica.insert_requests import InsertRequests
 from replitree.replica.inserts import result_of
+from replitree.replica.listening import why_not_listening
 from replitree.replica.quorums import wish_of
 from replitree.replica.snapshot_requests import snapshot
 from replitree.replica.table_replica import TableReplica
@@ -145,9 +145,7 @@ class FastPath:
         try:
             self._listener = await loop.create_server(lambda: _Connection(self, loop), host, port)
         except OSError as error:
-            raise BadInput(
-                f"can't listen on {host}:{port} ({_system_error(error)}): name another address, or port 0 for a free one"
-            ) from error
+            raise BadInput(why_not_listening(host, port, error)) from error
         self._sweep(loop)
         found: int = self._listener.sockets[0].getsockname()[1]
         return found
@@ -392,9 +390,3 @@ class _Connection(asyncio.Protocol):
         """Go on at the general server, if the client is still there."""
         if self._transport is not None:
             self._hand_over()
-
-
-def _system_error(error: OSError) -> str:
-    """Say what the operating system refused; of a name that can't be resolved, what the resolver says."""
-    number = error.errno or 0
-    return os.strerror(number) if number > 0 else str(error.strerror)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 from aiohttp import web
 
-from replitree.errors import BadInput, ReplicaUnavailable
+from replitree.errors import BadInput, ReplicaBehind, ReplicaUnavailable
 from replitree.protocol.effects import LogIndex
 from replitree.protocol.parts import Part
 from replitree.replica.commands import DropWish, MutationWish, merge_outcome, mutations, outcome_of
@@ -216,7 +216,11 @@ class CommandHandlers(Handlers):
         table, wanted = self._table(request), number(request.query, "min_index", 0)
         body = await read_body(request, FreezeBody)
         wait_s = seconds(request.query, "wait_s", WAIT_S_DEFAULT)
-        await wait_until(table, lambda: table.progress.index >= wanted, wait_s)
+        if not await wait_until(table, lambda: table.progress.index >= wanted, wait_s):
+            raise ReplicaBehind(
+                f"replica {table.replica.name} has executed the log up to {table.progress.index}, and what is to be frozen goes"
+                f" up to {wanted}: nothing was frozen; allow more time, or freeze at another replica"
+            )
         return json_response(await asyncio.to_thread(_freeze, table, body))
 
     async def _frozen(self, request: web.Request) -> web.Response:

@@ -16,10 +16,11 @@ from replitree.replica.exchange import (
     FRAME,
     SHARES,
     SHARES_VERSION,
-    SHARES_VERSION_NEWEST,
+    SHARES_VERSION_BORROWING,
     BundleHeader,
 )
 from replitree.replica.http_base import CHUNK_BYTES, Handlers, json_response
+from replitree.replica.http_stored_ranges import RANGE, answer_range, find_stored
 from replitree.replica.table_replica import TableReplica
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest
 
@@ -57,7 +58,7 @@ class ExchangeHandlers(Handlers):
             raise BadInput(f"ask for 1 to {BUNDLE_PARTS_MAX} parts")
         for part in parts:
             parse_part(part)
-        shares = _asks_for_shares(table, request)
+        shares = _shares_version(table, request)
         pieces = await asyncio.to_thread(_bundle_pieces, table, parts[:BUNDLE_AT_ONCE], shares=shares)
         if len(parts) <= BUNDLE_AT_ONCE:
             whole = web.Response(body=b"".join(pieces), content_type="application/octet-stream")
@@ -80,6 +81,9 @@ class ExchangeHandlers(Handlers):
     async def _file(self, request: web.Request) -> web.StreamResponse:
         table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
         if table.sharing is not None and table.store.has_part(part):
+            stored = await asyncio.to_thread(find_stored, table, part, file) if RANGE in request.headers else None
+            if stored is not None:
+                return await answer_range(request, stored)
             await asyncio.to_thread(table.store.bring, (part,), (file,))
         return self._part_file(request, file)
 
@@ -112,30 +116,36 @@ class ExchangeHandlers(Handlers):
         return json_response(self._table(request).checker.last.as_json())
 
 
-def _asks_for_shares(table: TableReplica, request: web.Request) -> bool:
-    """Whether who asks can take shares over, in a form that is known here, and this replica gives them."""
+def _shares_version(table: TableReplica, request: web.Request) -> int:
+    """Return the newest form of shares that who asks can take over; 0: none, or this replica gives none."""
     version = request.query.get(SHARES_VERSION, "")
-    is_known = version.isdigit() and int(version) >= SHARES_VERSION_NEWEST
-    return request.query.get(SHARES) == "1" and is_known and table.sharing is not None and table.config.zero_copy
+    gives = table.sharing is not None and table.config.zero_copy
+    is_number = version.isascii() and version.isdecimal()
+    return int(version) if gives and request.query.get(SHARES) == "1" and is_number else 0
 
 
-def _say_shares(response: web.StreamResponse, *, shares: bool) -> None:
+def _goes_as_shares(manifest: PartManifest, version: int) -> bool:
+    """Whether a part is sent by its shares to who knows them in this form; else its data is sent."""
+    return manifest.share_id is not None and version >= (SHARES_VERSION_BORROWING if manifest.borrowed else 1)
+
+
+def _say_shares(response: web.StreamResponse, *, shares: int) -> None:
     if shares:
         response.set_cookie(SHARES, "1")
 
 
-def _bundle_pieces(table: TableReplica, parts: list[str], *, shares: bool = False) -> list[bytes]:
+def _bundle_pieces(table: TableReplica, parts: list[str], *, shares: int = 0) -> list[bytes]:
     """Return the first parts of a bundle; a single one is often asked for in the moment in which it is published."""
     if len(parts) == 1:
         table.store_performer.await_published(parts[0], PUBLISHED_S_MAX)
     return [_bundle_piece(table, part, shares=shares) for part in parts]
 
 
-def _bundle_piece(table: TableReplica, part: str, *, shares: bool = False) -> bytes:
+def _bundle_piece(table: TableReplica, part: str, *, shares: int = 0) -> bytes:
     """Return one part of a bundle: header, manifest, and the files of a small part; or the manifest of a share alone."""
     try:
         manifest = table.store.manifest(part)
-        if manifest.share_id is not None and shares:
+        if _goes_as_shares(manifest, shares):
             _await_registered(table, part)
             return _framed(BundleHeader(part, len(manifest.encode()), inline=False, shared=True), manifest.encode())
         raw = manifest.as_local().encode()

@@ -16,7 +16,7 @@ from replitree.replica.old_parts import LEASE_S_MAX
 from replitree.replica.prepared import Planned, ResultWish
 from replitree.replica.snapshot_requests import readers_machine
 from replitree.replica.table_replica import TableReplica
-from replitree.storage.manifest import FileEntry
+from replitree.storage.manifest import FileEntry, PartManifest
 
 
 class PlanBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +34,8 @@ class ResultBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: tuple[str, ...]
     schema_version: int
     files: tuple[FileEntry, ...]
+    manifest: PartManifest | None = None
+    tags: dict[str, str] = {}
 
 
 class MergeHandlers(Handlers):
@@ -61,7 +63,7 @@ class MergeHandlers(Handlers):
         """Take a result over, and answer when its merge is executed here, or when `wait_s` is over."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, ResultBody)
-        wish = ResultWish(body.upload, body.sources, body.schema_version, body.files)
+        wish = ResultWish(body.upload, body.sources, body.schema_version, body.files, body.manifest, body.tags)
         index = await asyncio.to_thread(table.prepared.publish, wish)
         await wait_until(table, lambda: table.progress.is_executed(index), wait_s)
         return json_response(merge_outcome(table.progress, index))

@@ -2,7 +2,8 @@
 
 Two kinds of parts are looked at, once they have been missing for `lost_part_after_s`:
 
-* registered ones whose files are broken or gone here, and that nobody could send: first their registration says *broken*;
+* registered ones whose files are broken or gone here, and that nobody could send: first their registration says *broken*, but
+  not as long as the object store may still have them (`replitree.replica.own_shares`);
 * those of inserts that wait in the queue because nobody could send them.
 
 `protocol.lost` decides, by what all replicas have registered; here is only the patience.
@@ -21,6 +22,7 @@ from replitree.protocol.lost import Declared, NotLost, declare_lost, note_broken
 from replitree.protocol.parts import Part, parse_part
 from replitree.replica.config import ServerConfig
 from replitree.replica.logs import Log
+from replitree.replica.mending import Mending
 from replitree.replica.metrics import Metrics
 from replitree.replica.progress import Progress
 from replitree.replica.runner import Performer
@@ -39,6 +41,7 @@ class Host(Protocol):
     metrics: Metrics
     log: Log
     lacking: dict[str, str]
+    mending: Mending
 
     @property
     def definition(self) -> TableDefinition:
@@ -77,6 +80,7 @@ class LostParts:
             if host.performer.run(note_whole(host.replica, epoch, parse_part(name))):
                 self._broken.discard(name)
         due = self._due(lacking | frozenset(part.name for part in self._waiting()))
+        due = tuple(name for name in due if name not in lacking or not self._may_be_in_store(name))
         for name in due:
             if name in lacking and host.performer.run(note_broken(host.replica, epoch, parse_part(name))):
                 self._broken.add(name)
@@ -89,6 +93,13 @@ class LostParts:
         self.reasons = {name: reason for name, reason in self.reasons.items() if name in missing}
         patience = self._host.config.lost_part_after_s
         return tuple(sorted(name for name, since in self._since.items() if now - since >= patience))
+
+    def _may_be_in_store(self, name: str) -> bool:
+        """Whether it is not decided yet that the object store does not have a part; the reason is noted."""
+        why = self._host.mending.own_shares.why_undecided(name)
+        if why is not None:
+            self.reasons[name] = why
+        return why is not None
 
     def _waiting(self) -> tuple[Part, ...]:
         """Return the parts of inserts that wait in the queue and that this replica has in no form."""

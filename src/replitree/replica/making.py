@@ -29,11 +29,12 @@ from replitree.protocol.effects import (
     Untouched,
 )
 from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.share_effects import Sharer
 from replitree.replica.config import ServerConfig
 from replitree.replica.progress import Progress
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
-from replitree.storage.manifest import PartManifest
+from replitree.storage.manifest import SHARES_MAX, PartManifest
 
 
 class Prepared(Protocol):
@@ -62,6 +63,9 @@ class Host(Protocol):
 
     def is_recovering(self) -> bool:
         """Whether the replica takes over another one's state."""
+
+    def maker_for_all(self) -> Sharer | None:
+        """Return who this replica is where results go into the store; None where they stay on this disk."""
 
     def suspect(self, part: str) -> bool:
         """Verify a part that somebody found broken."""
@@ -173,8 +177,6 @@ class Maker:
     def _write(self, effect: Merge | Mutate, sources: Sequence[str], running: Running) -> PartManifest | None:
         """Write the result; None when a mutation touches no row."""
         from replitree.storage.merge import merge_parts
-        from replitree.storage.mutate import mutate_part
-        from replitree.storage.mutation import decode_mutation
 
         store = self._host.store
         definition = self._host.definition_at(effect.schema_version)
@@ -200,16 +202,40 @@ class Maker:
                     cancelled=cancelled,
                     progress=progress,
                 )
-            return mutate_part(
-                paths[0],
-                definition,
-                decode_mutation(effect.command),
-                store.staging,
-                prefix=prefix,
-                memory_bytes=memory,
-                cancelled=cancelled,
-                progress=progress,
-            )
+            return self._mutate(effect, definition, cancelled, progress)
+
+    def _mutate(
+        self,
+        effect: Mutate,
+        definition: TableDefinition,
+        cancelled: Callable[[], bool],
+        progress: Callable[[int], None],
+    ) -> PartManifest | None:
+        """Write what a mutation leaves of a part; in the store, the files that it does not touch are not put again."""
+        from replitree.storage.mutate import mutate_part
+        from replitree.storage.mutation import decode_mutation
+
+        store = self._host.store
+        source = store.manifest(effect.source)
+        borrows = self._may_borrow(source)
+        made = mutate_part(
+            store.part_path(effect.source),
+            definition,
+            decode_mutation(effect.command),
+            store.staging,
+            prefix=store.staging_prefix(effect.staging),
+            keep_files=borrows,
+            memory_bytes=self._host.config.merge_memory_bytes,
+            cancelled=cancelled,
+            progress=progress,
+        )
+        if made is not None and borrows:
+            store.note_borrowed(effect.staging, made, source)
+        return made
+
+    def _may_borrow(self, source: PartManifest) -> bool:
+        """Whether what is made of a part may have files of it as they are: all are objects, of not too many shares."""
+        return self._host.maker_for_all() is not None and 0 < len(source.shares) < SHARES_MAX
 
     def _link(self, staging: StagingId, source: str) -> Made:
         manifest = self._host.store.link_part(source, staging, parse_part(source).partition)

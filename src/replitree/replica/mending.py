@@ -1,5 +1,7 @@
 """Mending: parts whose files are broken or gone are set aside, hidden from reads, and fetched again.
 
+What nobody can send is looked for in the object store, where the table has one (`replitree.replica.own_shares`).
+
 *Lacking* are the registered parts that are not whole on disk, each with the content hash that it should have.  They stay
 registered meanwhile: the table has them.
 """
@@ -16,6 +18,7 @@ from replitree.protocol.lost import registered_contents
 from replitree.protocol.parts import parse_part
 from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
+from replitree.replica.own_shares import OwnShares
 from replitree.replica.progress import Progress
 from replitree.replica.runner import Performer
 from replitree.replica.sharing import Sharing
@@ -41,6 +44,7 @@ class Mending:
         self._host = host
         self._setting_aside = threading.Lock()
         self.lacking: dict[str, str] = {}
+        self.own_shares = OwnShares(host)
 
     def mend(self) -> None:
         """Fetch again what is registered and not whole on disk, as far as others can send it now."""
@@ -51,10 +55,13 @@ class Mending:
                 del self.lacking[name]  # a later form took its place
             wanted = tuple(sorted(self.lacking.items()))
         if not wanted:
+            self.own_shares.forget()
             return
         wanted = self._as_registered(wanted)
         lacking = tuple(each for each in wanted if not self._is_here(*each))
         still = host.performer.run(refetch(host.replica, lacking)) if lacking else ()
+        found = self.own_shares.find_again(tuple(each for each in lacking if each[0] in still))
+        still = tuple(name for name in still if name not in found)
         with self._setting_aside:
             whole = [name for name, _ in wanted if name not in still and host.store.has_part(name)]
             sharing = host.sharing

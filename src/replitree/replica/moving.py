@@ -192,13 +192,13 @@ class Moves:
             here = store.manifest(part)
         except CorruptPart:
             return None
-        noted = {each.share for each in store.leaving() if each.part == part}
+        noted = {share for each in store.leaving() if each.part == part for share in each.shares}
         for peer in self._active_peers():
             found = host.exchange.manifest_of(peer, part)
-            if found is None or found.share_id is None or found.as_local() != here:
-                continue
+            if found is None or len(found.shares) != 1 or found.as_local() != here:
+                continue  # of a part that borrows the files are put anew, into one share
             if store.can_take_over(found):
-                share = ShareId(found.share_id)
+                share = ShareId(found.shares[0])
                 self._manifests[share] = found
                 return FoundShare(share, share in noted)
         return None

@@ -4,14 +4,15 @@ Order; whoever prepares may die at any step, and what it leaves is removed in ti
 
 1. *plan*      what `optimize` would merge is chosen, its parts get a lease and are *reserved*: as long as the lease lasts, this
                replica proposes no merge of them
-2. *make*      somewhere else, by the code that merges here, into the data files of an upload
-3. *prepare*   every byte of these is read: order, partition, row count and checksums must be right; the content hash comes
-               from the same pass
+2. *make*      somewhere else, by the code that merges here, into the data files of an upload, or into the object store
+3. *prepare*   every byte of the upload's files is read: order, partition, row count and checksums must be right; the content
+               hash comes from the same pass.  Of objects, what is looked at of any upload (`replitree.replica.stored_uploads`)
 4. *propose*   the merge, like any other
 5. *execute*   whoever executes the entry here finds the prepared part and publishes it, in place of merging
 
-A prepared part is memory and a folder among the uploads.  When it is lost, or nobody proposes its merge, the replica merges by
-itself, with the same result.  When the merge does not apply any more, the part is removed.
+A prepared part is memory and a folder among the uploads; of one in the object store the folder has the manifest, and the upload
+keeps the share as long as the folder is there.  When it is lost, or nobody proposes its merge, the replica merges by itself,
+with the same result.  When the merge does not apply any more, or another replica was faster, the part is removed.
 
 Absent on purpose: proof that the rows are those of the sources.  Who has the cluster's token may insert and delete as well.
 """
@@ -21,9 +22,9 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
@@ -36,9 +37,11 @@ from replitree.protocol.parts import Part, merged_part, parse_part
 from replitree.replica.merges import Merges, OptimizeWish
 from replitree.replica.old_parts import OldParts
 from replitree.replica.progress import Progress
+from replitree.replica.sharing import Sharing
 from replitree.replica.uploads import MADE_SUFFIX, Uploads
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
+from replitree.storage.durable import rename
 from replitree.storage.manifest import FileEntry, PartManifest, is_data_file
 from replitree.storage.merge_policy import PLAIN
 
@@ -55,6 +58,7 @@ class Host(Protocol):
     old_parts: OldParts
     uploads: Uploads
     merges: Merges
+    sharing: Sharing | None
 
     def active_epoch(self) -> Epoch | None:
         """Return the epoch while the replica is active, else None."""
@@ -92,12 +96,16 @@ class ResultWish:
         Of what it was made, and with which columns.
     files
         The data files, in the order of the rows.
+    manifest, tags
+        Of a result that is in the object store: the part, and what the store said of each file when it was put.
     """
 
     upload: str
     sources: tuple[str, ...]
     schema_version: int
     files: tuple[FileEntry, ...]
+    manifest: PartManifest | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -228,7 +236,8 @@ class Prepared:
             if kept.contents != self._contents(effect.sources):
                 shutil.rmtree(kept.folder, ignore_errors=True)
                 return None
-            store.adopt_staging(kept.folder, effect.staging)
+            with self._handing_over(kept):
+                store.adopt_staging(kept.folder, effect.staging)
             store.note_staged(effect.staging, (kept.manifest,))
             with suppress(OSError):
                 kept.folder.parent.rmdir()  # it is empty; if not, the sweep removes it
@@ -236,6 +245,20 @@ class Prepared:
             with self._lock:
                 self._taking.discard(kept.folder.parent)
         return kept.manifest
+
+    @contextmanager
+    def _handing_over(self, kept: _Kept) -> Iterator[None]:
+        """Let what is staged have the share of a part that is in the object store; its upload has it again if that fails."""
+        sharing, manifests = self._host.sharing, (kept.manifest,)
+        if sharing is None:
+            yield
+            return
+        sharing.uploads.take(manifests)
+        try:
+            yield
+        except BaseException:
+            sharing.uploads.put_back(kept.folder.parent.name.removesuffix(MADE_SUFFIX), manifests)
+            raise
 
     def _contents(self, sources: Sequence[str]) -> tuple[str, ...]:
         return tuple(self._host.store.manifest(source).content_hash for source in sources)
@@ -276,9 +299,7 @@ class Prepared:
         return None
 
     def _prepare(self, wish: ResultWish, sources: Sequence[Part], key: _Key) -> None:
-        """Read the files, and keep them as a part."""
-        from replitree.storage.adopt import adopt_files
-
+        """Make a part of the files, and keep it."""
         host = self._host
         held = host.progress.held
         gone = next((part.name for part in sources if part not in held), None)
@@ -287,14 +308,13 @@ class Prepared:
         definition = host.definition_at(wish.schema_version)
         partition, rows = sources[0].partition, sum(host.store.manifest(part.name).rows for part in sources)
         contents = self._contents(wish.sources)
-        folder = host.uploads.folder(wish.upload)
+        host.uploads.folder(wish.upload)
         with host.uploads.committing(wish.upload):
             made = host.uploads.root / f"{wish.upload}{MADE_SUFFIX}"
             shutil.rmtree(made, ignore_errors=True)
             made.mkdir()
             try:
-                paths = [folder / partition / file.name for file in wish.files]
-                manifest = adopt_files(paths, definition, made / "part", partition)
+                manifest = self._received(wish, definition, partition, made / "part")
                 _check(wish, manifest, rows, is_plain=definition.policy == PLAIN)
             except BaseException:
                 shutil.rmtree(made, ignore_errors=True)
@@ -302,6 +322,24 @@ class Prepared:
             with self._lock:
                 self._kept[key] = _Kept(made / "part", manifest, contents, self._clock())
             host.uploads.remove(wish.upload)
+
+    def _received(self, wish: ResultWish, definition: TableDefinition, partition: str, folder: Path) -> PartManifest:
+        """Make a part of what an upload has: read its files, or look at its objects."""
+        from replitree.storage.adopt import adopt_files
+
+        host = self._host
+        uploaded, manifest = host.uploads.folder(wish.upload), wish.manifest
+        if manifest is None:
+            return adopt_files([uploaded / partition / file.name for file in wish.files], definition, folder, partition)
+        if host.sharing is None:
+            raise BadInput("the table has no object store: send the files")
+        if (manifest.partition, manifest.schema_version) != (partition, wish.schema_version):
+            raise BadInput(
+                f"the result is of partition {manifest.partition}, or of another schema; plan the merge again"
+            )
+        host.sharing.uploads.seal(wish.upload, (manifest,), {partition: wish.tags})
+        rename(uploaded, folder)
+        return manifest
 
 
 def _sources(wish: ResultWish) -> tuple[Part, ...]:

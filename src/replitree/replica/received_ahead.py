@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from replitree.protocol.effects import FetchPart
@@ -60,8 +60,5 @@ class ReceivedAhead:
 
 
 def _result(future: Future[ReceivedPart | None] | None) -> ReceivedPart | None:
-    """Wait for what was received; None when nothing was, or the exchange is being closed."""
-    try:
-        return None if future is None else future.result()
-    except CancelledError:
-        return None
+    """Wait for what was received; None when nothing was."""
+    return None if future is None else future.result()

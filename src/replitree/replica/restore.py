@@ -157,9 +157,7 @@ def objects_of(definition: TableDefinition) -> ShareObjects:
 
 def restored_shares(objects: ShareObjects, parts: dict[Part, PartManifest]) -> RestoredShares:
     """Return what the parts have in the store; one that has all its rows on this disk has nothing there."""
-    shares = {
-        part.name: (ShareId(manifest.share_id),) for part, manifest in parts.items() if manifest.share_id is not None
-    }
+    shares = {part.name: tuple(map(ShareId, manifest.shares)) for part, manifest in parts.items() if manifest.shares}
     return RestoredShares(objects.store_id, uuid.uuid4().hex, shares)
 
 

@@ -46,6 +46,7 @@ from replitree.replica.identity import decode_identity, own_identity
 from replitree.replica.logs import Log, set_up_logging
 from replitree.replica.metrics import Metrics
 from replitree.replica.named_stores import publish_stores
+from replitree.replica.presence import announce
 from replitree.replica.table_replica import State, TableReplica
 from replitree.replica.vitals import vitals
 from replitree.storage.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
@@ -277,6 +278,15 @@ class Server:
         for replica in [replica for name in wanted if (replica := self._join(name)) is not None]:
             if replica.wait_started(self._config.session_timeout_s) is State.STOPPED:
                 self._fail(ReplicaBusy(replica.why_not_active()))
+        self._say_where()
+
+    def _say_where(self) -> None:
+        """Tell coordination where this server is; that it can't be told now keeps nobody from starting."""
+        try:
+            announce(self._coordination, self._root, self._config.name, self.identity)
+        except CoordinationUnavailable as error:
+            self.log.warning("coordination", problem=str(error))
+            threading.Timer(RETRY_S, self._wake.set).start()
 
     def _is_there(self, table: TableReplica) -> bool:
         """Whether coordination has this very table, not another one of its name."""

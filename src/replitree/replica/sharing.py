@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.effects import Epoch, Procedure, StagingId, StoreEffect
 from replitree.protocol.layout import Replica
-from replitree.protocol.letting_go import give_up_attempts, let_go_of
+from replitree.protocol.letting_go import give_up_attempts, let_go_of_all
 from replitree.protocol.moving import LocalMoveEffect, give_up_claims
 from replitree.protocol.owning import own_again, own_held
 from replitree.protocol.share import (
@@ -61,7 +61,7 @@ from replitree.replica.stored_uploads import Host as UploadsHost
 from replitree.replica.stored_uploads import StoredUploads
 from replitree.storage.definition import TableDefinition
 from replitree.storage.disk import PartStore
-from replitree.storage.disk_shared import Leaving, share_in
+from replitree.storage.disk_shared import Leaving, shares_in
 from replitree.storage.manifest import PartManifest, read_manifest
 from replitree.storage.storage_policy import Kind
 
@@ -199,8 +199,12 @@ class Sharing:
 
     @property
     def is_for_new_parts(self) -> bool:
-        """Whether what is written goes into the store at once: inserts, and the results of merges and mutations."""
-        return self._host.definition.placement.kind is Kind.SHARED
+        """Whether what is written goes into the store at once: inserts, and the results of merges and mutations.
+
+        A replica that takes nothing over owns nothing new either: what it writes stays on its disk.
+        """
+        host = self._host
+        return host.definition.placement.kind is Kind.SHARED and host.config.zero_copy
 
     @property
     def store_for_uploads(self) -> str | None:
@@ -231,7 +235,7 @@ class Sharing:
             case PutShares(staging):
                 return self._put(staging)
             case SharesOf(parts):
-                return tuple(shared for part in parts if (shared := self._shared(part)) is not None)
+                return tuple(shared for part in parts for shared in self._shared(part))
             case SharesSettled(shares):
                 self._settled(shares)
                 return None
@@ -292,11 +296,11 @@ class Sharing:
                 if not any(each.share in shares for each in named)
             }
 
-    def _shared(self, part: str) -> SharedPart | None:
-        """Return what is known of a published part if it has a share."""
+    def _shared(self, part: str) -> tuple[SharedPart, ...]:
+        """Return what is known of the shares of a published part, its own first."""
         store = self._host.store
-        share = store.manifest(part).share_id if store.has_part(part) else None
-        return None if share is None else SharedPart(part, ShareId(share), share in self._new)
+        shares = store.manifest(part).shares if store.has_part(part) else ()
+        return tuple(SharedPart(part, ShareId(share), share in self._new) for share in shares)
 
     def _forget(self, parts: Sequence[str]) -> None:
         for part in parts:
@@ -318,10 +322,10 @@ class Sharing:
     def _on_disk(self) -> set[ShareId]:
         """Return the shares that something on this disk has."""
         store = self._host.store
-        found = {ShareId(each.share) for each in store.leaving()}
+        found = {ShareId(share) for each in store.leaving() for share in each.shares}
         folders = [store.part_path(part) for part in store.parts()]
         folders += [folder for staging in store.stagings() for folder, _ in store.staged(staging)]
-        return found | {ShareId(share) for folder in folders if (share := share_in(folder)) is not None}
+        return found | {ShareId(share) for folder in folders for share in shares_in(folder)}
 
     # --- duties ---------------------------------------------------------------------------------------------------------
 
@@ -354,9 +358,12 @@ class Sharing:
         for each in host.store.leaving():
             if self._stuck.get(each.name, 0.0) > now or count >= LET_GO_AT_ONCE or self._is_needed(each):
                 continue
-            if host.performer.run_plain(let_go_of(self.sharer, epoch, each.part, ShareId(each.share))):
+            shares = tuple(map(ShareId, each.shares))
+            if host.performer.run_plain(let_go_of_all(self.sharer, epoch, each.part, shares)):
                 host.store.has_left(each.name)
-                self._settled([ShareId(each.share)] if not each.part else [])
+                self._settled(shares if not each.part else ())
+                with self._lock:
+                    self._new.difference_update(shares)  # also of a part that was published and never registered
                 self._stuck.pop(each.name, None)
                 count += 1
             else:
@@ -365,7 +372,7 @@ class Sharing:
 
     def _is_needed(self, left: Leaving) -> bool:
         """Whether a share is not to be let go of yet: it is about to be owned, or readers may still be at its objects."""
-        if self.moves.is_busy(ShareId(left.share)) or self.moves.is_read(left.part):
+        if any(map(self.moves.is_busy, map(ShareId, left.shares))) or self.moves.is_read(left.part):
             return True
         if not left.part or not self._host.store.has_part(left.part):
             return False
@@ -382,6 +389,7 @@ class Sharing:
             if epoch is not None:
                 host.performer.run_plain(release(host.replica, epoch))
             self._work_off()
+            self.objects.tidy()
         except ReplitreeError as error:
             host.log.warning("not all objects of the dropped table were deleted", reason=str(error))
 
@@ -389,27 +397,33 @@ class Sharing:
         """Return what this replica has of shares: which, for what, and their files."""
         store = self._host.store
         staged = [(staging, folder) for staging in store.stagings() for folder, _ in store.staged(staging)]
-        found = [_reference("parts", part, store.part_path(part)) for part in store.parts()]
-        found += [_reference("staging", staging, folder) for staging, folder in staged]
-        found += [{"share": each.share, "part": each.part, "place": "leaving", "files": []} for each in store.leaving()]
+        found = [each for part in store.parts() for each in _references("parts", part, store.part_path(part))]
+        found += [each for staging, folder in staged for each in _references("staging", staging, folder)]
+        found += [
+            {"share": share, "part": each.part, "place": "leaving", "files": []}
+            for each in store.leaving()
+            for share in each.shares
+        ]
         begun = self.uploads.shares()
         with self._lock:
             begun = tuple(sorted({*begun, *self._new}))
         found += [{"share": share, "part": "", "place": "writing", "files": []} for share in begun]
         incarnation = "" if self._sharer is None else self._sharer.incarnation
-        shares = [each for each in found if each is not None]
-        return {"replica": self._host.replica.name, "incarnation": incarnation, "shares": shares}
+        return {"replica": self._host.replica.name, "incarnation": incarnation, "shares": found}
 
 
-def _reference(place: str, part: str, folder: Path) -> dict[str, object] | None:
+def _references(place: str, part: str, folder: Path) -> list[dict[str, object]]:
+    """Return the shares that a folder has, each with the files that it has of it."""
     try:
         manifest = read_manifest(folder)
     except CorruptPart:
-        return None
-    if manifest.share_id is None:
-        return None
-    files = [{"name": file.name, "bytes": file.bytes, "checksum": file.checksum} for file in manifest.files]
-    return {"share": manifest.share_id, "part": part, "place": place, "files": files}
+        return []
+    files: dict[str, list[dict[str, object]]] = {share: [] for share in manifest.shares}
+    for file in manifest.files:
+        share = manifest.share_of(file)
+        if share is not None:
+            files[share].append({"name": file.name, "bytes": file.bytes, "checksum": file.checksum})
+    return [{"share": share, "part": part, "place": place, "files": some} for share, some in files.items()]
 
 
 def _open(url: str) -> ObjectStore:

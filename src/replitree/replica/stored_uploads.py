@@ -247,7 +247,7 @@ class StoredUploads:
             if problem is not None:
                 raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
             known = begun.get(manifest.partition)
-            if known is None or known.share != manifest.share_id:
+            if known is None or (known.share,) != manifest.shares:
                 raise BadInput(
                     f"the part of partition {manifest.partition} is not in the share that was named for it: commit an upload"
                     " with all its parts in the store, or all at the replica"

@@ -102,9 +102,10 @@ class Uploads:
             os.utime(self.root / f"{upload}{LIFE_SUFFIX}", (now, now))
 
     def has(self, upload: str) -> bool:
-        """Whether there is an upload, or one that is being committed."""
+        """Whether there is an upload, or one that is being committed, or a part that was made of one."""
         with self._lock:
-            return bool(self._committing[upload]) or (self.root / upload).is_dir()
+            is_made = (self.root / f"{upload}{MADE_SUFFIX}").is_dir()
+            return is_made or bool(self._committing[upload]) or (self.root / upload).is_dir()
 
     @contextmanager
     def committing(self, upload: str) -> Iterator[None]:
