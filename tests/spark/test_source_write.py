@@ -11,9 +11,10 @@ import pytest
 from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
-from replitree.spark import source_write
-from replitree.spark.source_write import StagedMessage, WritePlan, abort_job, commit_job, plan_write, write_task
+from replitree.spark import source_write, write_tasks
+from replitree.spark.source_write import WritePlan, abort_job, commit_job, plan_write
 from replitree.spark.types import spark_schema
+from replitree.spark.write_tasks import StagedMessage, write_task
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 
@@ -67,13 +68,13 @@ def left(r1: FakeReplica) -> list[str]:
 
 def test_tasks_become_one_insert_and_failed_attempts_no_part_of_it(table: Table, r1: FakeReplica) -> None:
     plan = plan_of(table)
-    first = write_task(plan, batches(0, 20))
+    first = write_task(plan.job, batches(0, 20))
     with pytest.raises(ValueError, match="as the test wants"):
-        write_task(plan, failing(20))
-    again = write_task(plan, batches(20, 20))
-    lost = write_task(plan, batches(20, 20))  # a speculative attempt that Spark did not choose
+        write_task(plan.job, failing(20))
+    again = write_task(plan.job, batches(20, 20))
+    lost = write_task(plan.job, batches(20, 20))  # a speculative attempt that Spark did not choose
     assert len({first.folder, again.folder, lost.folder}) == 3
-    nothing = write_task(plan, iter(()))
+    nothing = write_task(plan.job, iter(()))
     commit_job(plan, [first, again, nothing])
     (manifest,) = r1.manifests
     assert (manifest.rows, len(manifest.files)) == (40, 2)
@@ -83,7 +84,7 @@ def test_tasks_become_one_insert_and_failed_attempts_no_part_of_it(table: Table,
 
 def test_lost_answer_to_the_commit_is_settled_by_the_same_token(table: Table, r1: FakeReplica) -> None:
     plan = plan_of(table)
-    message = write_task(plan, batches(0, 5))
+    message = write_task(plan.job, batches(0, 5))
     r1.script.append(Failure(504, "OutcomeUnknown"))
     commit_job(plan, [message])
     tokens = [seen.query["token"] for seen in r1.seen if seen.path.endswith("/commit")]
@@ -95,20 +96,20 @@ def test_abort_after_an_unknown_commit_deletes_nothing_that_may_be_published(
     table: Table, r1: FakeReplica, fate: str
 ) -> None:
     plan = plan_of(table, timeout="0.3", inserttoken="job 7")
-    message = write_task(plan, batches(0, 5))
+    message = write_task(plan.job, batches(0, 5))
     r1.script.extend([fate, *[READ_ONLY] * 1000])
     with pytest.raises(OutcomeUnknown) as caught:
         commit_job(plan, [message])
     assert caught.value.token == "job 7"
     abort_job(plan)
     assert "DELETE" not in {seen.method for seen in r1.seen}
-    kept = [plan.upload] if fate == DROP_UNSEEN else []
+    kept = [plan.job.upload] if fate == DROP_UNSEEN else []
     assert left(r1) == kept
 
 
 def test_abort_of_a_failed_job_leaves_nothing(table: Table, r1: FakeReplica) -> None:
     plan = plan_of(table)
-    write_task(plan, batches(0, 5))
+    write_task(plan.job, batches(0, 5))
     abort_job(plan)
     assert left(r1) == []
     assert r1.seen[-1].method == "DELETE"
@@ -116,7 +117,7 @@ def test_abort_of_a_failed_job_leaves_nothing(table: Table, r1: FakeReplica) -> 
 
 def test_refused_commit_leaves_nothing(table: Table, r1: FakeReplica) -> None:
     plan = plan_of(table)
-    message = write_task(plan, batches(0, 5))
+    message = write_task(plan.job, batches(0, 5))
     r1.script.append(Failure(429, "TooManyParts"))
     with pytest.raises(Exception, match="as the test said"):
         commit_job(plan, [message])
@@ -126,7 +127,7 @@ def test_refused_commit_leaves_nothing(table: Table, r1: FakeReplica) -> None:
 
 def test_job_without_rows_is_no_insert(table: Table, r1: FakeReplica) -> None:
     plan = plan_of(table)
-    commit_job(plan, [write_task(plan, iter(()))])
+    commit_job(plan, [write_task(plan.job, iter(()))])
     assert not r1.blocks
     assert left(r1) == []
 
@@ -142,7 +143,7 @@ def test_wrong_rows_are_refused_by_plan_and_task(table: Table) -> None:
     plan = plan_of(table)
     null = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array([None], pa.int64())], names=["s", "k"])
     with pytest.raises(SchemaMismatch, match="'k'"):
-        write_task(plan, iter([null]))
+        write_task(plan.job, iter([null]))
 
 
 def test_without_a_shared_disk_files_go_through_the_driver(cluster: FakeCluster) -> None:
@@ -150,7 +151,7 @@ def test_without_a_shared_disk_files_go_through_the_driver(cluster: FakeCluster)
     far = cluster.add_replica("t", "r8", machine="elsewhere")
     table = cluster.connect().table("t")
     plan = plan_of(table)
-    messages = [write_task(plan, batches(0, 5)), write_task(plan, batches(5, 5))]
+    messages = [write_task(plan.job, batches(0, 5)), write_task(plan.job, batches(5, 5))]
     assert all(message.folder == "" and message.files for message in messages)
     assert left(far) == []
     commit_job(plan, messages)
@@ -160,20 +161,20 @@ def test_without_a_shared_disk_files_go_through_the_driver(cluster: FakeCluster)
 
 
 def test_too_much_for_the_driver_is_refused(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_write, "MESSAGE_BYTES_MAX", 10)
+    monkeypatch.setattr(write_tasks, "MESSAGE_BYTES_MAX", 10)
     cluster.create("t", "k bigint not null, s string", order_by="k")
     cluster.add_replica("t", "r8", machine="elsewhere")
     with pytest.raises(BadInput, match="repartition into more tasks"):
-        write_task(plan_of(cluster.connect().table("t")), batches(0, 5))
+        write_task(plan_of(cluster.connect().table("t")).job, batches(0, 5))
 
 
 def test_executors_that_see_the_disk_and_others_that_do_not(table: Table, r1: FakeReplica) -> None:
     plan = plan_of(table)
-    near = write_task(plan, batches(0, 5))
-    assert plan.scratch is not None
-    hidden = plan.scratch.rename(plan.scratch.with_name("hidden"))
-    far = write_task(plan, batches(5, 5))
-    hidden.rename(plan.scratch)
+    near = write_task(plan.job, batches(0, 5))
+    assert plan.job.scratch is not None
+    hidden = plan.job.scratch.rename(plan.job.scratch.with_name("hidden"))
+    far = write_task(plan.job, batches(5, 5))
+    hidden.rename(plan.job.scratch)
     assert isinstance(far, StagedMessage)
     commit_job(plan, [near, far])
     assert r1.manifests[0].rows == 10
@@ -196,7 +197,7 @@ def test_job_that_overwrites_says_so_in_its_one_commit(
 ) -> None:
     schema = spark_schema(table.definition, ["s", "k"])
     plan = plan_write({"table": "t", "timeout": "5"} | options, schema, overwrite=True)
-    commit_job(plan, [write_task(plan, batches(0, 20))])
+    commit_job(plan, [write_task(plan.job, batches(0, 20))])
     (commit,) = [seen for seen in r1.seen if seen.path.endswith("/commit")]
     assert commit.query == {"token": plan.token, "overwrite": says}
     assert len(r1.blocks) == 1
@@ -204,7 +205,7 @@ def test_job_that_overwrites_says_so_in_its_one_commit(
 
 def test_job_that_appends_overwrites_nothing_whatever_its_options(table: Table, r1: FakeReplica) -> None:
     plan = plan_of(table, partitionoverwritemode="dynamic")
-    commit_job(plan, [write_task(plan, batches(0, 20))])
+    commit_job(plan, [write_task(plan.job, batches(0, 20))])
     assert "overwrite" not in r1.seen[-1].query
 
 
@@ -213,7 +214,7 @@ def test_overwriting_with_no_rows_empties_the_whole_table_only(table: Table, r1:
     schema = spark_schema(table.definition, ["s", "k"])
     for mode, drops in (("dynamic", 0), ("static", 1)):
         plan = plan_write({"table": "t", "partitionoverwritemode": mode}, schema, overwrite=True)
-        commit_job(plan, [write_task(plan, iter(()))])
+        commit_job(plan, [write_task(plan.job, iter(()))])
         assert sum(seen.path.endswith("/drop") for seen in r1.seen) == drops
     assert not r1.blocks
     assert left(r1) == []

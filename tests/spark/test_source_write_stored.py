@@ -13,8 +13,9 @@ from replitree.client.connection import Connection
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, StoreError
 from replitree.spark import source_write
-from replitree.spark.source_write import StagedMessage, WritePlan, abort_job, commit_job, plan_write, write_task
+from replitree.spark.source_write import WritePlan, abort_job, commit_job, plan_write
 from replitree.spark.types import spark_schema
+from replitree.spark.write_tasks import StagedMessage, write_task
 from tests.replica.inprocess import TOKEN, wait_for
 from tests.replica.test_sharing import SharedCluster
 
@@ -53,14 +54,14 @@ def hidden_store(shared: SharedCluster, plan: WritePlan, first: int) -> StagedMe
     objects = shared.folder / "objects"
     aside = objects.rename(shared.folder / "aside")
     try:
-        return write_task(plan, batches(first))
+        return write_task(plan.job, batches(first))
     finally:
         aside.rename(objects)
 
 
 def test_tasks_put_and_the_driver_joins_manifests(shared: SharedCluster) -> None:
     plan = plan_of(shared, through="store")
-    messages = [write_task(plan, batches(10 * number)) for number in range(3)]
+    messages = [write_task(plan.job, batches(10 * number)) for number in range(3)]
     assert all(message.tags and not message.files and not message.folder for message in messages)
     commit_job(plan, messages)
     shared.wait_equal(list(range(30)))
@@ -72,7 +73,7 @@ def test_a_job_may_have_tasks_that_do_not_reach_the_store(
     shared: SharedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = plan_of(shared)
-    near, far = write_task(plan, batches(0)), hidden_store(shared, plan, 10)
+    near, far = write_task(plan.job, batches(0)), hidden_store(shared, plan, 10)
     assert (near.tags is None, far.tags is None) == (False, True)
     assert "is its disk mounted here?: the rows of this task go through replica r" in capsys.readouterr().err
     commit_job(plan, [near, far])
@@ -96,7 +97,7 @@ def test_who_has_to_go_into_the_store_fails_where_it_is_not(shared: SharedCluste
 
 def test_an_aborted_job_leaves_nothing(shared: SharedCluster) -> None:
     plan = plan_of(shared)
-    write_task(plan, batches(0))
+    write_task(plan.job, batches(0))
     abort_job(plan)
     shared.wait_empty()
     uploads = [node.table().uploads.root for node in shared.nodes]
@@ -105,8 +106,8 @@ def test_an_aborted_job_leaves_nothing(shared: SharedCluster) -> None:
 
 def test_a_job_that_leaves_the_store_alone_writes_as_ever(shared: SharedCluster) -> None:
     plan = plan_of(shared, through="replica")
-    message = write_task(plan, batches(0))
-    assert (plan.store, message.tags) == ("", None)
+    message = write_task(plan.job, batches(0))
+    assert (plan.job.store, message.tags) == ("", None)
     commit_job(plan, [message])
     shared.wait_equal(list(range(10)))
 
@@ -114,7 +115,7 @@ def test_a_job_that_leaves_the_store_alone_writes_as_ever(shared: SharedCluster)
 def test_a_job_that_overwrites_puts_in_the_store(shared: SharedCluster) -> None:
     for first in (0, 10):
         plan = plan_write({"table": "t"}, spark_schema(shared.definition, NAMES), overwrite=True)
-        commit_job(plan, [write_task(plan, batches(first))])
+        commit_job(plan, [write_task(plan.job, batches(first))])
     shared.wait_equal(list(range(10, 20)))
 
 

@@ -123,6 +123,24 @@ def test_both_ways_read_in_the_store(session: SparkSession, stored_cluster: Loca
     assert set(in_path) == shares
 
 
+def test_a_part_that_borrows_is_read_in_the_store(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table
+) -> None:
+    """Four tasks have put a file each, of one part; a mutation has written one of them anew."""
+    rows = session.range(1000, 1400, 1, 4).selectExpr("date'2018-01-01' AS d", "id AS k", "id / 4 AS v", "'x' AS s")
+    given = {"url": str(stored_cluster.folder), "table": table.name, "through": "store"}
+    rows.write.format("replitree").options(**given).mode("append").save()
+    table.delete("k = 1000")
+    expected = [*range(1000), *range(1001, 1400)]
+    wait_for(lambda: sorted(table.to_arrow(columns=["k"])["k"].to_pylist()) == expected, "the row is gone")
+    (part,) = (part for part in table.snapshot().parts if part.manifest.borrowed)
+    assert [len(files) for files in (part.manifest.own_files, *part.manifest.borrowed.values())] == [1, 3]
+    direct, source = table.to_df(session, through="store"), load(session, stored_cluster, table, through="store")
+    assert keys(direct) == keys(source) == expected
+    assert sorted(direct.collect()) == sorted(source.collect())
+    assert keys(table.to_df(session, through="replica")) == expected
+
+
 def test_conditions_and_columns_are_pushed_down_to_objects(
     session: SparkSession, stored_cluster: LocalCluster, table: Table
 ) -> None:

@@ -1,4 +1,4 @@
-"""Spark writes into a table's bucket, on a real S3 server: tasks put the files, a replica takes them by reference."""
+"""Spark writes into a bucket, on a real S3 server: tasks put and merge files, a replica takes them by reference."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,19 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.fsck import FsckReport
+from replitree.client.stored import THROUGH
 from replitree.client.table import Table
 from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.errors import SchemaMismatch, StoreError
 from replitree.protocol import layout
 from replitree.protocol.effects import Children
 from replitree.protocol.layout import Table as Place
+from replitree.spark.optimize import optimize_df
 from replitree.spark.session import spark_session
 from replitree.spark.source import register
+from replitree.spark.write import insert_df
+from replitree.storage.content_hash import content_hash
+from replitree.storage.definition import TableSettings
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE, open_store
 from tests.spark.conftest import uploads_left
 from tests.storage.objects.seaweed import KEYS, Seaweed
@@ -51,7 +58,8 @@ def keys_of_the_store() -> Iterator[None]:
 def stored_cluster(tmp_path_factory: pytest.TempPathFactory, s3_server: Seaweed) -> Iterator[LocalCluster]:
     """Two replicas with the store's credentials."""
     assert s3_server.port
-    cluster = LocalCluster(tmp_path_factory.mktemp("cluster"), 2, durable=False)
+    settings = {"old_parts_lifetime_s": 0.2}
+    cluster = LocalCluster(tmp_path_factory.mktemp("cluster"), 2, durable=False, settings=settings)
     with keys_of_the_store():
         cluster.open()
     yield cluster
@@ -88,6 +96,7 @@ def table(stored_cluster: LocalCluster, s3_server: Seaweed) -> Iterator[Table]:
         order_by="k",
         partition_by="month(d)",
         storage=s3_server.url("write"),
+        settings=TableSettings(row_group_rows=1000),
         wait_replicas=2,
     )
     yield made
@@ -107,6 +116,10 @@ class Stored:
     def objects(self) -> set[str]:
         """Keys of all objects, without what they have in common."""
         return {found.key.removeprefix(f"{self._root}/") for found in self._store.list(self._root)}
+
+    def shares(self) -> set[str]:
+        """The shares that have objects."""
+        return {key.partition("/")[0] for key in self.objects()}
 
     def attempts(self) -> tuple[str, ...]:
         return self._session.perform(Children(layout.all_writing(self._place))) or ()
@@ -163,8 +176,7 @@ def test_tasks_put_the_files_and_the_replica_takes_them_by_reference(
     session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored
 ) -> None:
     save(frame_of(session), stored_cluster, table, through="store", inserttoken="job")
-    copies = [path for name in stored_cluster.names for path in _data_files(stored_cluster, name, table)]
-    assert copies == [], "no replica has had a row"
+    assert copies(stored_cluster, table) == [], "no replica has had a row"
     assert keys(table) == list(range(ROWS))
     parts = table.snapshot().parts
     assert [len(part.manifest.files) for part in parts] == [4, 4], "each task has put one for each partition"
@@ -174,11 +186,13 @@ def test_tasks_put_the_files_and_the_replica_takes_them_by_reference(
     save(frame_of(session), stored_cluster, table, through="store", inserttoken="job")
     assert len(keys(table)) == ROWS, "the same token again inserts nothing"
     wait_for(lambda: stored.attempts() == () and len(stored.owned()) == 2, "what the second job has put is gone")
-    wait_for(lambda: {key.partition("/")[0] for key in stored.objects()} == stored.owned(), "its objects, too")
+    wait_for(lambda: stored.shares() == stored.owned(), "its objects, too")
 
 
 def _data_files(cluster: LocalCluster, replica: str, table: Table) -> list[Path]:
-    return list((cluster.folder / replica / "data" / "tables" / table.definition.folder_name).rglob("data-*.parquet"))
+    folder = cluster.folder / replica / "data" / "tables" / table.definition.folder_name
+    walked = os.walk(folder)  # folders may go meanwhile
+    return [Path(place) / name for place, _, names in walked for name in names if fnmatch(name, "data-*.parquet")]
 
 
 def test_of_a_task_that_fails_and_is_tried_again_one_attempt_stays(
@@ -204,16 +218,18 @@ def test_a_job_that_fails_leaves_nothing(
 DRIVER = """
 import sys
 from pyspark.sql import functions as F
+from replitree.spark.optimize import optimize_df
 from replitree.spark.session import spark_session
 from replitree.spark.source import register
-folder, table, credentials, go_on, through = sys.argv[1:]
+from replitree.spark.write import insert_df
+folder, table, credentials, gate, through = sys.argv[1:]
 conf = {"spark.executorEnv.REPLITREE_STORE_CREDENTIALS": credentials} if credentials else {}
 session = spark_session(master="local[2]", conf={"spark.driver.memory": "512m", **conf})
 register(session)
 def wait(key):
-    import pathlib, time
-    while key == 9999 and not pathlib.Path(go_on).exists():
-        time.sleep(0.1)
+    import pathlib
+    if key == 9999 and gate:
+        pathlib.Path(gate).read_bytes()  # which ends when the test has closed it, or has ended
     return key
 rows = session.range(0, 10_000, 1, 2).select(F.udf(wait, "bigint", useArrow=False)("id").alias("k"))
 options = {"url": folder, "table": table, **({"through": through} if through else {})}
@@ -221,24 +237,50 @@ rows.write.format("replitree").options(**options).mode("append").save()
 """
 
 
-def test_a_driver_that_is_killed_leaves_nothing_visible_and_nothing_for_good(
-    stored_cluster: LocalCluster, table: Table, stored: Stored, credentials: Path, tmp_path: Path
-) -> None:
-    arguments = [str(stored_cluster.folder), table.name, str(credentials), str(tmp_path / "never"), "store"]
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, *arguments], start_new_session=True)
+@contextmanager
+def closed_gate(folder: Path) -> Iterator[Path]:
+    """Give a pipe whose readers wait until this is over."""
+    path = folder / "gate"
+    os.mkfifo(path)
+    held = os.open(path, os.O_RDWR)
     try:
-        wait_for(lambda: any(key.endswith("parquet") for key in stored.objects()), "the first task has put", 120)
+        yield path
+    finally:
+        os.close(held)
+
+
+@contextmanager
+def driver_to_be_killed(program: str, *arguments: object) -> Iterator[None]:
+    """Run a driver in a process of its own, and kill it with all that it has started."""
+    driver = subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], start_new_session=True)
+    try:
+        yield
     finally:
         os.killpg(driver.pid, 9)
         driver.wait(20)
+
+
+def let_uploads_age(cluster: LocalCluster, table: Table) -> None:
+    """Let nobody have been heard of for years who writes an upload."""
+    for name in cluster.names:
+        folder = cluster.folder / name / "data" / "tables" / table.definition.folder_name / "uploads"
+        for path in folder.glob("*"):
+            os.utime(path, (1, 1))
+
+
+def test_a_driver_that_is_killed_leaves_nothing_visible_and_nothing_for_good(
+    stored_cluster: LocalCluster, table: Table, stored: Stored, credentials: Path, tmp_path: Path
+) -> None:
+    with (
+        closed_gate(tmp_path) as gate,
+        driver_to_be_killed(DRIVER, stored_cluster.folder, table.name, credentials, gate, "store"),
+    ):
+        wait_for(lambda: any(key.endswith("parquet") for key in stored.objects()), "the first task has put", 120)
     (share,) = stored.attempts()
     assert keys(table) == []
     assert uploads_left(stored_cluster, table) != [], "it is given up when it has been silent for long"
     assert _fsck(stored_cluster, table).findings == (), "which is its replica's to do"
-    for name in stored_cluster.names:
-        folder = stored_cluster.folder / name / "data" / "tables" / table.definition.folder_name / "uploads"
-        for path in folder.glob("*"):
-            os.utime(path, (1, 1))
+    let_uploads_age(stored_cluster, table)
     wait_for(lambda: stored.attempts() == () and stored.objects() == set(), "everything is gone", 90)
     stored.put_late(share)  # as a task that nobody could stop
     report = _fsck(stored_cluster, table)
@@ -253,10 +295,9 @@ def _fsck(cluster: LocalCluster, table: Table) -> FsckReport:
 
 @pytest.mark.nightly
 def test_without_credentials_rows_go_through_a_replica_and_the_log_says_so(
-    stored_cluster: LocalCluster, table: Table, stored: Stored, tmp_path: Path
+    stored_cluster: LocalCluster, table: Table, stored: Stored
 ) -> None:
-    (tmp_path / "on").touch()
-    arguments = [str(stored_cluster.folder), table.name, "", str(tmp_path / "on"), ""]
+    arguments = [str(stored_cluster.folder), table.name, "", "", ""]
     driver = subprocess.run([sys.executable, "-c", DRIVER, *arguments], capture_output=True, text=True, check=False)
     assert driver.returncode == 0, driver.stderr
     assert "no credentials for the object store" in driver.stderr
@@ -273,3 +314,198 @@ def test_who_asks_for_the_store_is_told_when_a_replica_offers_none(
         save(frame_of(session), stored_cluster, local, through="store")
     save(frame_of(session), stored_cluster, local)
     assert keys(local) == list(range(ROWS))
+
+
+# --- table.insert(df) ---------------------------------------------------------------------------------------------------------
+
+
+def copies(cluster: LocalCluster, table: Table) -> list[Path]:
+    """Data files that replicas have on their disks."""
+    return [path for name in cluster.names for path in _data_files(cluster, name, table)]
+
+
+@contextmanager
+def without_credentials(credentials: Path) -> Iterator[None]:
+    """Let Spark's workers have none meanwhile."""
+    hidden = credentials.rename(credentials.with_name("hidden"))
+    try:
+        yield
+    finally:
+        hidden.rename(credentials)
+
+
+def test_an_inserted_frame_is_put_by_its_tasks(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored
+) -> None:
+    result = table.insert(frame_of(session), token="load", quorum="all")
+    assert (result.outcome, result.rows, result.settled is not None) == ("inserted", ROWS, True)
+    assert copies(stored_cluster, table) == [], "no replica has had a row"
+    assert keys(table) == list(range(ROWS))
+    assert [len(part.manifest.files) for part in table.snapshot().parts] == [4, 4]
+    again = table.insert(frame_of(session), token="load")
+    assert (again.outcome, again.index) == ("duplicate", result.index)
+    wait_for(lambda: stored.attempts() == () and len(stored.owned()) == 2, "what the second insert has put is gone")
+    wait_for(lambda: stored.shares() == stored.owned(), "its objects, too")
+    assert uploads_left(stored_cluster, table) == []
+
+
+def test_an_inserted_frame_takes_the_place_of_what_was_there(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table
+) -> None:
+    table.insert(frame_of(session))
+    table.insert(frame_of(session).where("d < date'2018-02-01' and k < 100"), overwrite="partitions")
+    assert copies(stored_cluster, table) == [], "no replica has had a row"
+    found = table.to_arrow(["d", "k"])
+    left = {(day.month, key) for day, key in zip(found["d"].to_pylist(), found["k"].to_pylist(), strict=True)}
+    assert {key for month, key in left if month == 1} == {key for key in range(100) if key % 59 < 31}
+    assert len({key for month, key in left if month == 2}) > ROWS // 3
+    table.insert(frame_of(session).where("k < 0"), overwrite="all")
+    assert keys(table) == []
+
+
+def test_a_frame_whose_tasks_fail_is_inserted_once_or_not_at_all(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored
+) -> None:
+    with pytest.raises(PySparkException, match="as the test wants"):
+        table.insert(failing(frame_of(session), 9))
+    with pytest.raises(SchemaMismatch, match="'k'"):
+        table.insert(frame_of(session).withColumn("k", F.expr("nullif(k, 7)")))
+    wait_for(lambda: stored.attempts() == () and stored.objects() == set(), "everything is gone")
+    assert uploads_left(stored_cluster, table) == []
+    table.insert(failing(frame_of(session), 1))
+    assert keys(table) == list(range(ROWS))
+
+
+def test_a_frame_goes_through_a_replica_when_workers_do_not_reach_the_store_and_a_log_says_so(
+    session: SparkSession, table: Table, credentials: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with without_credentials(credentials):
+        with pytest.raises(StoreError, match="leave through out"):
+            insert_df(table, frame_of(session), through="store")
+        assert table.insert(frame_of(session)).rows == ROWS
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "replitree.spark.store_insert"]
+    assert "credentials" in said
+    assert f"the rows for table {table.name} go through replica r" in said
+    assert keys(table) == list(range(ROWS))
+
+
+TYPES = """k bigint not null, b boolean, x float, d decimal(20,4), t timestamp, n timestamp_ntz, s string, y binary,
+    a array<struct<p: int, q: string>>, m map<string, decimal(10,2)>"""
+
+
+def test_values_of_all_types_arrive_alike_in_both_ways(
+    session: SparkSession, stored_cluster: LocalCluster, s3_server: Seaweed
+) -> None:
+    frame = session.range(0, 1000, 1, 3).selectExpr(
+        "id as k",
+        "id % 3 = 0 as b",
+        "cast(id / 3 as float) as x",
+        "cast(id as decimal(10,2)) as d",
+        "timestamp_seconds(id * 1000) as t",
+        "timestamp_ntz'2024-03-31 02:30:00' as n",
+        "if(id % 7 = 0, null, concat('s', id)) as word",
+        "encode(cast(id as string), 'utf-8') as y",
+        "array(named_struct('p', cast(id as int), 'q', 'q')) as a",
+        "map('one', cast(id as decimal(10,2))) as m",
+    )
+    found = []
+    session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        for way in THROUGH:
+            name = f"types_{way}"
+            table = stored_cluster.create_table(name, TYPES, order_by="k", storage=s3_server.url("write"))
+            table.alter("RENAME COLUMN s TO word")
+            assert insert_df(table, frame, through=way).rows == 1000
+            found.append(table.to_arrow().sort_by("k"))
+            stored_cluster.drop_table(name)
+    finally:
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+    store, replica = found
+    assert store.schema == replica.schema
+    assert str(store.to_pylist()) == str(replica.to_pylist())
+
+
+# --- merges -------------------------------------------------------------------------------------------------------------------
+
+
+def filled(session: SparkSession, table: Table) -> None:
+    """Insert overlapping parts, three in each of two partitions."""
+    for number in range(3):
+        table.insert(frame_of(session, 1).where(f"k % 3 = {number}"), token=f"{number}")
+
+
+def merged_and_settled(table: Table, stored: Stored) -> None:
+    assert keys(table) == list(range(ROWS))
+    wait_for(lambda: len(stored.owned()) == 2 and stored.attempts() == (), "the sources are gone", 60)
+    wait_for(lambda: stored.shares() == stored.owned(), "their objects, too")
+
+
+def test_merges_are_read_and_put_by_tasks(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored
+) -> None:
+    filled(session, table)
+    result = optimize_df(table, session, final=True, range_bytes=2_000)
+    assert (result.finished, result.reason, len(result.merges)) == (True, "", 2)
+    assert copies(stored_cluster, table) == [], "no replica has read or written a row"
+    merged_and_settled(table, stored)
+    parts = table.snapshot().parts
+    assert sorted(part.part for part in parts) == sorted(merge.result for merge in result.merges)
+    assert all(len(part.manifest.files) > 1 for part in parts)
+    for part in parts:
+        sign = "<" if part.manifest.partition == "2018-01" else ">="
+        found = table.to_arrow(where=f"d {sign} date'2018-02-01'").sort_by("k")
+        assert part.manifest.content_hash == content_hash(found, table.schema)
+    assert uploads_left(stored_cluster, table) == []
+
+
+def test_merges_go_through_a_replica_when_workers_do_not_reach_the_store_and_a_log_says_so(
+    session: SparkSession, table: Table, stored: Stored, credentials: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(session, table)
+    with without_credentials(credentials):
+        result = optimize_df(table, session, final=True, range_bytes=2_000)
+    assert (result.finished, len(result.merges)) == (True, 2)
+    said = [record.getMessage() for record in caplog.records if record.name == "replitree.spark.optimize"]
+    assert len(said) == 2
+    assert all("credentials" in each and "is merged through replica r" in each for each in said)
+    merged_and_settled(table, stored)
+
+
+MERGING_DRIVER = """
+import sys
+from replitree.client import connect, planned
+from replitree.spark import optimize, spark_session
+folder, table, credentials, gate = sys.argv[1:]
+session = spark_session(
+    master="local[2]",
+    conf={"spark.driver.memory": "512m", "spark.executorEnv.REPLITREE_STORE_CREDENTIALS": credentials},
+)
+def wait(*_, **__):
+    import pathlib
+    pathlib.Path(gate).read_bytes()  # which ends when the test has closed it, or has ended
+optimize.publish_result, planned.LEASE_S = wait, 3.0
+with connect(folder) as connection:
+    optimize.optimize_df(connection.table(table), session, final=True, range_bytes=2_000)
+"""
+
+
+def test_a_driver_that_is_killed_while_it_merges_leaves_nothing_for_good(
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored, credentials: Path, tmp_path: Path
+) -> None:
+    filled(session, table)
+    wait_for(lambda: len(stored.owned()) == 6, "all parts are registered")
+    before = stored.owned()
+    with (
+        closed_gate(tmp_path) as gate,
+        driver_to_be_killed(MERGING_DRIVER, stored_cluster.folder, table.name, credentials, gate),
+    ):
+        wait_for(
+            lambda: len(stored.attempts()) == 2 and stored.shares() >= set(stored.attempts()), "results are put", 120
+        )
+    assert stored.owned() == before
+    assert len(stored.attempts()) == 2
+    assert _fsck(stored_cluster, table).findings == (), "which are their replica's to give up"
+    let_uploads_age(stored_cluster, table)
+    wait_for(lambda: stored.attempts() == (), "what was put in vain is given up", 90)
+    assert table.optimize(final=True).finished
+    merged_and_settled(table, stored)

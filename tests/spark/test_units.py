@@ -24,8 +24,10 @@ from replitree.spark.read import escaped
 from replitree.spark.session import check_worker_python
 from replitree.spark.source import KNOWN_OPTIONS, ReplitreeReader, ReplitreeSource
 from replitree.spark.source_read import FileUnit, read_partition
-from replitree.spark.source_write import StagedMessage, gather, plan_write
+from replitree.spark.source_write import plan_write
 from replitree.spark.types import columns_of, exchange_schema, spark_schema
+from replitree.spark.write_commit import gather
+from replitree.spark.write_tasks import StagedMessage
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import define_table
 from replitree.storage.manifest import FileEntry, PartManifest

@@ -5,33 +5,40 @@ Keys::
     rows_per_s, write_s    one job of ``format("replitree")`` into a new table, from its first task to the commit's answer
     replica_read_bytes     what the processes of all replicas have read of files meanwhile, by the system's own count
     bytes                  size of the parts' data files
+    insert_…               the same of ``table.insert(df)``
 
 The "peer" is the same job with ``through=replica``: on this machine its tasks leave the files on the disk of a replica, which
 reads them to verify them, and again to put them.  What is read of the store, such as the ends of files, is not in
-``replica_read_bytes``: of each file at most 64 KB, when it is small all of it.
+``replica_read_bytes``: of each file at most 64 KB, when it is small all of it.  With ``through=replica`` the files of
+``table.insert(df)`` are written by Spark's JVM.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from replitree.bench.report import Measured
 from replitree.bench.systems import SCHEMA
+from replitree.client.stored import Through
 from replitree.errors import ReplitreeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from replitree.client import LocalCluster
+    from replitree.client import LocalCluster, Table
+
+Save: TypeAlias = "Callable[[DataFrame, Table, Through], None]"
+"""Writes a frame into a table, in one way."""
 
 ROWS = 2_000_000
 MONTHS, TASKS = 4, 4
 SMALL = 1_000
 """Rows of a write that is not measured, before the first one that is."""
 
-WAYS = ("store", "replica")
+WAYS: tuple[Through, ...] = ("store", "replica")
 
 
 class StoreWriteBench:
@@ -54,32 +61,36 @@ class StoreWriteBench:
         self._frame = rows_of(spark, rows).cache()
         if self._frame.count() != rows:
             raise ReplitreeError("the rows to write are not as many as asked for")
+        self._saves: dict[str, Save] = {"": self._save, "insert_": _insert}
         for way in WAYS:
-            self._write(rows_of(spark, SMALL), f"warm_{way}", way)
+            for what, save in self._saves.items():
+                self._write(rows_of(spark, SMALL), f"warm_{what}{way}", way, save)
 
     def measure(self, number: int) -> tuple[Measured, Measured]:
         """Write in both ways; return what is found of the one through the store, and of the other."""
-        found = {way: self._measured(f"write_{way}_{number}", way) for way in (WAYS if number % 2 == 0 else WAYS[::-1])}
+        found = {way: self._measured(number, way) for way in (WAYS if number % 2 == 0 else WAYS[::-1])}
         return found["store"], found["replica"]
 
-    def _measured(self, table: str, way: str) -> Measured:
-        before = self._read_bytes()
-        seconds, size = self._write(self._frame, table, way)
-        read = float(self._read_bytes() - before)
-        return {
-            "rows_per_s": self._rows / seconds,
-            "write_s": seconds,
-            "replica_read_bytes": read,
-            "bytes": float(size),
-        }
+    def _measured(self, number: int, way: Through) -> Measured:
+        found: Measured = {}
+        for what, save in self._saves.items():
+            before = self._read_bytes()
+            seconds, size = self._write(self._frame, f"write_{what}{way}_{number}", way, save)
+            read = float(self._read_bytes() - before)
+            found |= {
+                f"{what}rows_per_s": self._rows / seconds,
+                f"{what}write_s": seconds,
+                f"{what}replica_read_bytes": read,
+                f"{what}bytes": float(size),
+            }
+        return found
 
-    def _write(self, frame: DataFrame, name: str, way: str) -> tuple[float, int]:
+    def _write(self, frame: DataFrame, name: str, way: Through, save: Save) -> tuple[float, int]:
         """Write into a new table; return the seconds, and the bytes of its data files."""
         cluster = self._cluster
         table = cluster.create_table(name, SCHEMA, order_by="k", partition_by="month(d)", storage=self._store)
-        options = {"url": str(cluster.folder), "table": name, "through": way}
         begin = time.perf_counter()
-        frame.write.format("replitree").options(**options).mode("append").save()
+        save(frame, table, way)
         seconds = time.perf_counter() - begin
         snapshot = table.snapshot(table.status().log_tail - 1)
         if snapshot.rows not in (self._rows, SMALL):
@@ -88,9 +99,19 @@ class StoreWriteBench:
         cluster.drop_table(name)
         return seconds, size
 
+    def _save(self, frame: DataFrame, table: Table, way: Through) -> None:
+        options = {"url": str(self._cluster.folder), "table": table.name, "through": way}
+        frame.write.format("replitree").options(**options).mode("append").save()
+
     def _read_bytes(self) -> int:
         """Bytes that the replicas have read of files so far."""
         return sum(_read_of(process.pid) for process in self._cluster.processes)
+
+
+def _insert(frame: DataFrame, table: Table, way: Through) -> None:
+    from replitree.spark.write import insert_df
+
+    insert_df(table, frame, through=way, deduplicate=False)
 
 
 def rows_of(spark: SparkSession, rows: int) -> DataFrame:

@@ -71,11 +71,10 @@ class Gateway:
             Of the parts.
         """
         files = {
-            f"{manifest.share_id}-{file.name}": StoredObject(
-                objects.store, objects.key(str(manifest.share_id), file.name), file.bytes
-            )
+            f"{share}-{file.name}": StoredObject(objects.store, objects.key(str(share), file.name), file.bytes)
             for manifest in manifests
             for file in manifest.files
+            for share in (manifest.share_of(file),)
         }
         path = f"/{objects.root}/{_digest(files)}"
         with self._lock:

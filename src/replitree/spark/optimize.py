@@ -6,7 +6,10 @@ Order; what fails or dies before step 4 leaves an upload, which the replica remo
 2. *make*      each merge is cut into ranges of the order key (`replitree.storage.key_range`), and each range is one task: it
                reads the parts where they lie, or fetches them, and merges its rows by the code that replicas merge with
 3. *gather*    the ranges' files, in their order, are the files of the result
-4. *publish*   the replica reads them, proposes the merge, and uses them when it executes it
+4. *publish*   the replica looks at them, proposes the merge, and uses them when it executes it
+
+Where results go into an object store, tasks read and put there (`replitree.spark.store_merge`), and the replica takes the
+result by reference.  Where they do not reach it a log says why, and the merge is made as that of a table on disks.
 
 Guarantees: content and order of the rows are what replicas would have made, whatever the policy, the number of tasks and their
 memory.  The other replicas make the result themselves or fetch it, as their configuration says; either way they compare.
@@ -18,27 +21,31 @@ Absent on purpose: a shuffle.  The parts are sorted already.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
+from replitree.client.catalog import this_machine
 from replitree.client.change_results import Merged, OptimizeResult
 from replitree.client.command import COMMAND_S
 from replitree.client.http import HttpClient
 from replitree.client.planned import MergePlan, PlannedMerge, planned_merges, publish_result, published
 from replitree.client.snapshot import PartCache, SnapshotPart, local_folder
+from replitree.client.stored_upload import PutParts
 from replitree.client.upload import Upload, discard_upload, renewed, send_file
 from replitree.errors import BadInput, SnapshotExpired
 from replitree.spark.located import is_local
+from replitree.spark.store_merge import NotReached, StoreMerge, merged_in_store
 from replitree.spark.tasks import run_tasks
-from replitree.spark.write import scratch_folder
+from replitree.spark.write_tasks import scratch_folder
 from replitree.storage.definition import decode_definition
 from replitree.storage.key_range import KeyRange, ranges_of
 from replitree.storage.limits import MERGE_MEMORY_BYTES
@@ -49,6 +56,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from replitree.client.table import Table
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
 
 RANGE_BYTES = 256 << 20
 """Bytes of the sources' files for each range that a merge is cut into."""
@@ -94,6 +106,10 @@ class RangeFile(msgspec.Struct, frozen=True):
     path: str
 
 
+Made: TypeAlias = PutParts | Sequence[RangeFile]
+"""What tasks have made of a merge: put into the object store, or left for the replica."""
+
+
 def optimize_df(
     table: Table,
     spark: SparkSession,
@@ -126,15 +142,12 @@ def optimize_df(
     with ExitStack() as stack:
         plan = stack.enter_context(planned_merges(table, table.commander, partition, final=final, timeout_s=timeout_s))
         uploads = [_open(plan, stack, timeout_s) for _ in plan.merges]
-        tasks = _tasks(plan, uploads, spark, stack, range_bytes)
-        results = run_tasks(spark, [task for some in tasks for task in some], _make_encoded)
-        made = [msgspec.json.decode(result, type=RangeFile) for result in results]
+        made = _make(plan, uploads, spark, stack, range_bytes)
         plan.check()
-        outcomes, reasons, done = [], [], 0
-        for merge, upload, some in zip(plan.merges, uploads, tasks, strict=True):
-            ranges, done = made[done : done + len(some)], done + len(some)
+        outcomes, reasons = [], []
+        for merge, upload, each in zip(plan.merges, uploads, made, strict=True):
             try:
-                outcomes.append(_publish(plan, merge, upload, ranges, timeout_s))
+                outcomes.append(_publish(plan, merge, upload, each, timeout_s))
             except (BadInput, SnapshotExpired) as error:
                 reasons.append(f"partition {merge.partition}: {error}")
     return published(outcomes, [*reasons, *(f"parts of partition {name} are busy" for name in plan.busy)])
@@ -149,45 +162,90 @@ def _open(plan: MergePlan, stack: ExitStack, timeout_s: float) -> Upload:
     return upload
 
 
-def _tasks(
+def _make(
     plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, stack: ExitStack, range_bytes: int
-) -> list[list[RangeTask]]:
-    """Cut each merge into the tasks that make it."""
-    encoded = (plan.definition.encode_metadata(), plan.definition.encode_columns())
-    addresses = tuple(replica.address for replica in plan.table.replicas() if replica.address)
-    found = []
-    for merge, upload in zip(plan.merges, uploads, strict=True):
-        folder = upload.folder if is_local(spark) else None
-        scratch = None if folder is None else str(stack.enter_context(scratch_folder(folder)))
-        found.append(
-            [
-                RangeTask(
-                    encoded,
-                    merge.sources,
-                    plan.machine,
-                    addresses,
-                    plan.table.http,
-                    key_range,
-                    number,
-                    upload,
-                    scratch,
-                    MERGE_MEMORY_BYTES,
-                )
-                for number, key_range in enumerate(_ranges(plan, merge, range_bytes, is_here=folder is not None))
-            ]
-        )
+) -> list[Made]:
+    """Have the results made: in the object store, or else through the replica."""
+    found = _put(plan, uploads, spark, range_bytes)
+    left = [number for number in range(len(uploads)) if number not in found]
+    tasks = [_tasks(plan, plan.merges[number], uploads[number], spark, stack, range_bytes) for number in left]
+    files = iter(run_tasks(spark, [task for some in tasks for task in some], make_range))
+    for number, some in zip(left, tasks, strict=True):
+        found[number] = [next(files) for _ in some]
+    return [found[number] for number in range(len(uploads))]
+
+
+def _put(plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, range_bytes: int) -> dict[int, Made]:
+    """Have tasks put results into the object store; return those that are there, by the numbers of their merges."""
+    encoded, addresses = _encoded(plan), _addresses(plan)
+    wanted = {
+        number: StoreMerge(encoded, merge.sources, addresses, plan.table.http, upload, _ranges_max(merge, range_bytes))
+        for number, (merge, upload) in enumerate(zip(plan.merges, uploads, strict=True))
+        if upload.store
+    }
+    if not wanted:
+        return {}
+
+    def run(work: Sequence[W], do: Callable[[W], R]) -> list[R]:
+        return run_tasks(spark, work, do)
+
+    found: dict[int, Made] = {}
+    for number, each in zip(wanted, merged_in_store(run, list(wanted.values())), strict=True):
+        if isinstance(each, NotReached):
+            merge = plan.merges[number]
+            why = "%s: partition %s of table %s is merged through replica %s"
+            log.warning(why, each.reason, merge.partition, plan.table.name, uploads[number].replica.name)
+        else:
+            found[number] = each
     return found
+
+
+def _tasks(
+    plan: MergePlan,
+    merge: PlannedMerge,
+    upload: Upload,
+    spark: SparkSession,
+    stack: ExitStack,
+    range_bytes: int,
+) -> list[RangeTask]:
+    """Cut a merge into the tasks that make it."""
+    folder = upload.folder if is_local(spark) else None
+    scratch = None if folder is None else str(stack.enter_context(scratch_folder(folder)))
+    is_here = folder is not None and plan.machine == this_machine()
+    return [
+        RangeTask(
+            _encoded(plan),
+            merge.sources,
+            plan.machine,
+            _addresses(plan),
+            plan.table.http,
+            key_range,
+            number,
+            upload,
+            scratch,
+            MERGE_MEMORY_BYTES,
+        )
+        for number, key_range in enumerate(_ranges(plan, merge, range_bytes, is_here=is_here))
+    ]
+
+
+def _encoded(plan: MergePlan) -> tuple[bytes, bytes]:
+    return plan.definition.encode_metadata(), plan.definition.encode_columns()
+
+
+def _addresses(plan: MergePlan) -> tuple[str, ...]:
+    return tuple(replica.address for replica in plan.table.replicas() if replica.address)
+
+
+def _ranges_max(merge: PlannedMerge, range_bytes: int) -> int:
+    return min(RANGES_MAX, -(-merge.bytes // range_bytes))
 
 
 def _ranges(plan: MergePlan, merge: PlannedMerge, range_bytes: int, *, is_here: bool) -> Sequence[KeyRange | None]:
     if not is_here:
         return (None,)
     parts = [(Path(source.path), source.manifest) for source in merge.sources]
-    return ranges_of(parts, plan.definition, min(RANGES_MAX, -(-merge.bytes // range_bytes)))
-
-
-def _make_encoded(task: RangeTask) -> bytes:
-    return msgspec.json.encode(make_range(task))
+    return ranges_of(parts, plan.definition, _ranges_max(merge, range_bytes))
 
 
 def make_range(task: RangeTask) -> RangeFile:
@@ -218,16 +276,19 @@ def make_range(task: RangeTask) -> RangeFile:
         return RangeFile(file, "")
 
 
-def _publish(
-    plan: MergePlan, merge: PlannedMerge, upload: Upload, ranges: Sequence[RangeFile], timeout_s: float
-) -> Merged:
-    """Put the files of all ranges into the upload, and have them published."""
-    files = [each for each in ranges if each.file.rows]
+def _publish(plan: MergePlan, merge: PlannedMerge, upload: Upload, made: Made, timeout_s: float) -> Merged:
+    """Have a result published: what is in the store as it is, other files when they are in the upload."""
+    if isinstance(made, PutParts):
+        files = [file for manifest in made.manifests for file in manifest.files]
+    else:
+        files = [each.file for each in made if each.file.rows]
     if not files:
         raise BadInput("the policy leaves no row of these parts; a replica has to merge them")
-    for each in files:
-        if each.path:
+    if isinstance(made, PutParts):
+        return publish_result(plan, merge, upload.id, files, timeout_s=timeout_s, stored=made)
+    for each in made:
+        if each.file.rows and each.path:
             folder = Path(str(upload.path)) / merge.partition
             folder.mkdir(exist_ok=True)
             shutil.move(each.path, folder / each.file.name)
-    return publish_result(plan, merge, upload.id, [each.file for each in files], timeout_s=timeout_s)
+    return publish_result(plan, merge, upload.id, files, timeout_s=timeout_s)

@@ -182,9 +182,9 @@ class ReplitreeWriter(DataSourceArrowWriter):
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one task attempt's rows."""
-        from replitree.spark.source_write import write_task
+        from replitree.spark.write_tasks import write_task
 
-        return write_task(self._plan, iterator)
+        return write_task(self._plan.job, iterator)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -1,6 +1,8 @@
-"""Write: a DataFrame becomes one insert, by the JVM's own Parquet writer.
+"""Write: a DataFrame becomes one insert.
 
-Order; a crash or a failure before step 5 leaves an upload that nobody refers to:
+Where the table's new parts go into an object store that Spark's workers reach, its tasks put the files there
+(`replitree.spark.store_insert`).  Elsewhere the JVM's own Parquet writer does it, on the disk of a replica; order, and a crash
+or a failure before step 5 leaves an upload that nobody refers to:
 
 1. *open*     an upload at a replica on this machine
 2. *write*    Spark sorts each task's rows by partition and order key and writes Parquet into a scratch folder beside it;
@@ -13,27 +15,29 @@ Order; a crash or a failure before step 5 leaves an upload that nobody refers to
 Where Spark can't write into a replica's folder (another machine), `replitree.spark.source` is the way; it is slower.
 
 Absent on purpose: deduplication of rows.  A job that is run again is another insert, unless it has the same token or
-content.
+content; content is the same when the same rows come in the same tasks, in the same way.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replitree.client.insert import TIMEOUT_S, InsertResult
+from replitree.client.insert import TIMEOUT_S, InsertResult, Terms
 from replitree.client.quorum import Quorum
+from replitree.client.stored import Through
 from replitree.client.upload import Overwrite, Upload, discard_upload
 from replitree.errors import BadInput
-from replitree.spark.columns import conformed, partition_columns, quoted
+from replitree.spark.columns import conformed, quoted
 from replitree.spark.located import is_local
 from replitree.spark.nested import with_stored_names
 from replitree.spark.read import session_conf
+from replitree.spark.shuffle import with_groups
+from replitree.spark.store_insert import insert_stored, is_in_reach
+from replitree.spark.write_tasks import scratch_folder
 from replitree.storage.adopt import adopt_files
 from replitree.storage.definition import TableDefinition
 from replitree.storage.manifest import PartManifest
@@ -43,13 +47,6 @@ if TYPE_CHECKING:
 
     from replitree.client.table import Table
 
-SCRATCH_SUFFIX = "_scratch"
-"""A folder beside an upload, on the same disk, which the replica sweeps with the uploads when nobody else removes
-it."""
-
-TASKS_UNSHUFFLED_MAX = 8
-"""Up to so many tasks may write every partition each; more would make too many small files."""
-
 SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.writeLegacyFormat": "false",
@@ -58,7 +55,7 @@ SETTINGS = {
 """What files of a table must be written with."""
 
 
-def insert_df(
+def insert_df(  # noqa: PLR0913 - each is an option of one insert
     table: Table,
     frame: DataFrame,
     *,
@@ -68,6 +65,7 @@ def insert_df(
     timeout_s: float = TIMEOUT_S,
     shuffle: bool | None = None,
     quorum: Quorum | None = None,
+    through: Through | None = None,
 ) -> InsertResult:
     """Insert the rows of a Spark DataFrame, all or none.
 
@@ -82,6 +80,9 @@ def insert_df(
     shuffle
         Bring the rows of each partition together first, so that it gets few files.  By default only when a partitioned
         table is written by many tasks.
+    through
+        How rows get into the table's object store: ``"store"``, tasks put them there; ``"replica"``; by default there if
+        Spark's workers reach it, else through a replica.
 
     Raises
     ------
@@ -93,22 +94,44 @@ def insert_df(
         It may have been inserted; insert it again with the error's token.
     """
     token = table.inserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
-    spark, definition = frame.sparkSession, table.definition
-    rows = with_stored_names(conformed(frame, definition), definition)
-    upload = table.inserter.open_upload(timeout_s)
+    return insert_frame(table, frame, Terms(token, timeout_s, overwrite, quorum), shuffle=shuffle, through=through)
+
+
+def insert_frame(
+    table: Table, frame: DataFrame, terms: Terms, *, shuffle: bool | None = None, through: Through | None = None
+) -> InsertResult:
+    """Insert the rows of a Spark DataFrame, all or none: see `insert_df`."""
+    rows = conformed(frame, table.definition)
+    upload = table.inserter.open_upload(terms.timeout_s)
     try:
-        folder = _shared_folder(upload, spark)
+        is_stored = is_in_reach(frame.sparkSession, table, upload, through)
+    except BaseException:
+        discard_upload(upload, table.http)
+        raise
+    if is_stored:
+        return insert_stored(table, rows, upload, terms, shuffle=shuffle, through=through)
+    return _insert_written(table, rows, upload, terms, shuffle=shuffle)
+
+
+def _insert_written(
+    table: Table, rows: DataFrame, upload: Upload, terms: Terms, *, shuffle: bool | None
+) -> InsertResult:
+    """Insert the files that the JVM writes into a replica's folder."""
+    definition = table.definition
+    try:
+        folder = _shared_folder(upload, rows.sparkSession)
         with scratch_folder(folder) as scratch:
-            _write_files(rows, definition.stored, scratch / "files", shuffle=shuffle)
+            stored = with_stored_names(rows, definition)
+            _write_files(stored, definition.stored, scratch / "files", shuffle=shuffle)
             manifests = _adopt(definition, scratch / "files", folder)
     except BaseException:
         discard_upload(upload, table.http)
         raise
     if not manifests:
         discard_upload(upload, table.http)
-        nothing = InsertResult(None, 0, "empty", token)
-        return table.emptied(nothing, timeout_s) if overwrite == "all" else nothing
-    return table.inserter.commit(upload, manifests, token, timeout_s=timeout_s, overwrite=overwrite, quorum=quorum)
+        nothing = InsertResult(None, 0, "empty", terms.token)
+        return table.emptied(nothing, terms.timeout_s) if terms.overwrite == "all" else nothing
+    return table.inserter.commit(upload, manifests, terms)
 
 
 def _shared_folder(upload: Upload, spark: SparkSession) -> Path:
@@ -121,26 +144,12 @@ def _shared_folder(upload: Upload, spark: SparkSession) -> Path:
     return folder
 
 
-@contextmanager
-def scratch_folder(upload: Path) -> Iterator[Path]:
-    """Make the scratch folder of an upload, and remove it in the end."""
-    scratch = upload.with_name(upload.name + SCRATCH_SUFFIX)
-    try:
-        scratch.mkdir()
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
 # --- the files --------------------------------------------------------------------------------------------------------
 
 
 def _write_files(rows: DataFrame, definition: TableDefinition, folder: Path, *, shuffle: bool | None) -> None:
     """Have Spark write sorted files: one folder per partition, none without partitions."""
-    groups = partition_columns(definition)
-    ready = rows.withColumns(groups) if groups else rows
-    if groups and (_has_many_tasks(rows) if shuffle is None else shuffle):
-        ready = ready.hint("rebalance", *groups)
+    ready, groups = with_groups(rows, definition, shuffle=shuffle)
     keys = [*groups, *(quoted(name) for name in definition.order_by)]
     ready = ready.sortWithinPartitions(*keys) if keys else ready
     writer = ready.write.mode("errorifexists").options(**_options(definition))
@@ -161,14 +170,6 @@ def _options(definition: TableDefinition) -> dict[str, str]:
         "parquet.size.statistics.enabled": "false",
         "maxRecordsPerFile": "0",
     }
-
-
-def _has_many_tasks(rows: DataFrame) -> bool:
-    """Tell whether a frame has more tasks than may write all partitions each, without running any of it."""
-    plan = rows._jdf.queryExecution()  # noqa: SLF001 - Spark tells it nowhere else
-    if "AdaptiveSparkPlan" in plan.executedPlan().nodeName():  # it shuffles, and decides on the way
-        return True
-    return bool(plan.toRdd().getNumPartitions() > TASKS_UNSHUFFLED_MAX)
 
 
 def _adopt(definition: TableDefinition, source: Path, upload: Path) -> tuple[PartManifest, ...]:
