@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from replitree.client.connection import Connection
@@ -49,6 +50,18 @@ def test_what_is_wrong_is_told_with_what_to_do(run: Run, monkeypatch: pytest.Mon
         "ORPHAN        5a is nobody's (2.0 KiB)",
         "              -> do it",
     ]
+
+
+def test_uploads_that_can_not_be_listed_are_told_and_are_not_clean(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = msgspec.structs.replace(report(clean=False), not_judged="the store does not list uploads in pieces")
+    ran, _ = fsck(run, monkeypatch, found)
+    assert (ran.status, ran.out.splitlines()) == (
+        1,
+        [
+            f"t on {STORE}: 2 shares, 3 objects, 4.0 KiB; 0 findings, 0 repaired",
+            "NOT JUDGED    uploads: the store does not list uploads in pieces",
+        ],
+    )
 
 
 def test_what_was_repaired_is_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from replitree.cli.files import FileFormat, Source, find_source
@@ -139,6 +140,14 @@ def test_equal_slices_of_a_pipe_are_all_inserted(monkeypatch: pytest.MonkeyPatch
     table = Recorder()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,s\n" + b"1,a\n" * 30)))
     assert load(as_table(table), Source(None, FileFormat.CSV), slice_rows=10)[1].rows_inserted == 30
+
+
+def test_parquet_comes_through_a_pipe_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, sink = Recorder(), io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array(range(25), pa.int64()), "s": ["x"] * 25}), sink)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(sink.getvalue())))
+    assert load(as_table(table), Source(None, FileFormat.PARQUET), slice_rows=10)[1].rows_inserted == 25
+    assert table.ids == list(range(25))
 
 
 def test_row_that_does_not_fit_keeps_the_slices_before_it(tmp_path: Path) -> None:

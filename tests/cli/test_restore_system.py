@@ -71,6 +71,9 @@ def test_a_table_that_coordination_lost_is_restored_from_one_disk(cluster: Local
     inode = file.stat().st_ino
     forget(cluster, layout.tables("/replitree"))
     wait_for(lambda: "events" not in cluster.tables())
+    said = wait_for(lambda: findings(run("doctor", "--dir", str(cluster.folder), "--json")).get("table-gone"))
+    assert (said["severity"], said["table"]) == ("critical", "events")
+    assert "lost all its tables" in said["text"]
     config = str(cluster.folder / "r1" / "server.toml")
     dry = run("restore", "events", "--config", config, "--dry-run", "--json")
     assert (dry.status, dry.json["rows"], dry.json["first"]) == (0, 7, None)
@@ -134,8 +137,9 @@ def test_a_server_whose_table_vanishes_keeps_its_rows_and_the_doctor_says_so(clu
     wait_for(lambda: rows(cluster, "r1") == rows(cluster, "r2") == ROWS)
     cluster.create_table("other", "id bigint")
     forget(cluster, layout.table_path("/replitree", "events"))
-    told = wait_for(lambda: findings(run("doctor", "--dir", str(cluster.folder), "--json")).get("kept-table"))
-    assert told["severity"] == "warning"
+    told = wait_for(lambda: findings(run("doctor", "--dir", str(cluster.folder), "--json")).get("table-gone"))
+    assert told["severity"] == "critical"
+    assert all(f"{name} ({cluster.folder / name}" in told["text"] for name in cluster.names)
     assert "replitree restore events" in told["advice"]
     for name in cluster.names:
         assert list((cluster.folder / name / "data" / "tables").glob("events-*/parts/*/data-0.parquet"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import subprocess
 import sys
@@ -43,6 +44,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("table", "create", "t", "--schema", "a int", "--set", "parts_max"), "whole number"),
     (("table", "create", "t", "--schema", "a int", "--set", "colour=3"), "no setting 'colour'"),
     (("table", "create", "t", "--schema", "a int", "--set", "parts_max=0"), "above 0"),
+    (("table", "create", "t", "--schema", "a int", "--set", f"parts_max={10**20}"), "at most 2,147,483,647"),
     (("table", "create", "t", "--like", "missing.parquet"), "no file"),
     (("table", "create", "t", "--like", "broken.parquet"), "can't be read as parquet"),
     (("table", "create", "t", "--schema", "a int", "--policy", "magic"), "not a merge policy"),
@@ -85,17 +87,29 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("status",), "no cluster in replitree-data"),
     (("status", "--dir", "elsewhere"), "no cluster in elsewhere"),
     (("status", "--dir", "x", "--url", NOWHERE), "give one of them"),
+    (("status", "--url", ""), "the cluster's name is empty"),
+    (("status", "--dir", "strange"), "`replitree up --dir strange` writes it anew"),
+    (("fsck", "t", "--dropped"), "leave t out"),
     (("status", "--url", "http://127.0.0.1:2181"), "zk://"),
     (("status", "--url", "zk://127.0.0.1:99999/x"), "port"),
     # servers, checks, measurements, the demo
     (("server", "--config", "missing.toml"), "missing.toml"),
     (("blobd", "--dir", "d", "--token-file", "broken.parquet", "--listen", "here"), "HOST:PORT"),
     (("blobd", "--dir", "d"), "--token-file"),
+    (("blobd", "--dir", "d", "--token-file", "token", "--listen", "127.0.0.1:65536"), "HOST:PORT"),
+    (("blobd", "--dir", "d", "--token-file", "token", "--make", "../g"), "can't be a blob group's name"),
+    (("blobd", "--dir", "d", "--token-file", "token", "--make", "g", "--number", "-1"), "at least 0"),
+    (("tablet", "make", "g", "--name", ""), "can't be a blob group's name"),
+    (("tablet", "serve", "register", "full"), "make a group with `replitree tablet make full`"),
+    (("tablet", "serve", "register", "full", "--port", "65536"), "at most 65535"),
     (("verify", "simulate", "--seeds", "10"), "0:1000"),
     (("verify", "simulate", "--seeds", "9:3"), "the first number below"),
     (("verify", "explore", "perpetual_motion"), "no model 'perpetual_motion'"),
     (("verify", "explore", "insert_groups", "--mutant", "perfect"), "no mutant 'perfect'"),
     (("verify", "simulate", "--seeds", "0:2", "--mutant", "perfect"), "no mutant 'perfect'"),
+    (("bench", "inserts", "--dir", "rows.csv"), "--dir rows.csv can't be used (File exists)"),
+    (("bench", "read", "--store", "nonsense"), "'nonsense' is no URL of an object store"),
+    (("bench", "steady", "--rate", "inf"), "at most 1000000"),
     (("bench", "inserts", "--peer", "abacus"), "--peer': 'abacus' is not one of: clickhouse"),
     (
         ("bench", "inserts", "--rounds", "0"),
@@ -119,6 +133,8 @@ def files(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a\n1\n")
     (tmp_path / "empty.csv").touch()
     (tmp_path / "broken.parquet").write_bytes(b"no parquet")
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "cluster.json").write_text("{}")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
 
@@ -142,6 +158,30 @@ def test_with_json_the_error_is_json_on_standard_error(run: Run, arguments: tupl
     assert ran.out == ""
     assert set(ran.error) == {"error", "message"}
     assert says in ran.error["message"]
+
+
+def test_a_query_that_is_no_text_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for errors in ("strict", "surrogateescape"):  # as the locale has it
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), "utf-8", errors))
+        assert "standard input is no text in UTF-8" in one_line(run("sql", "-"), 2)
+
+
+def test_a_member_says_what_is_wrong_with_its_secret_and_its_address(run: Run, tmp_path: Path) -> None:
+    for_member = ("blobd", "--dir", "member", "--make", "g", "--token-file", "token")
+    assert "name the file with the secret" in one_line(run(*for_member), 1)
+    (tmp_path / "token").write_text("a-token-of-some-length")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        said = one_line(run(*for_member, "--listen", address), 2)
+    assert f"can't listen on {address} (Address already in use): name another address" in said
+
+
+def test_a_machine_says_that_its_port_is_taken(run: Run) -> None:
+    assert run("tablet", "make", "group").status == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = one_line(run("tablet", "serve", "register", "group", "--port", str(port)), 2)
+    assert f"can't listen on 127.0.0.1:{port} (Address already in use): name another port" in said
 
 
 def test_a_file_without_permission_is_named(run: Run, tmp_path: Path) -> None:

@@ -8,11 +8,18 @@ import pytest
 from replitree.client.catalog import Catalog, Session
 from replitree.client.standing import Mark
 from replitree.coordination.memory import MemoryCoordination, SharedTree
-from replitree.errors import CoordinationUnavailable, InvalidName, TableExists, TableNotFound, Unavailable
+from replitree.errors import (
+    CoordinationUnavailable,
+    InvalidName,
+    ReplicaUnavailable,
+    TableExists,
+    TableNotFound,
+    Unavailable,
+)
 from replitree.protocol import layout
 from replitree.protocol.effects import BlockId, Create
 from replitree.protocol.layout import Replica
-from replitree.storage.definition import define_table
+from replitree.storage.definition import TableDefinition, define_table
 from tests.client.conftest import FakeCluster
 
 
@@ -35,6 +42,30 @@ def test_table_that_exists_is_not_created_again(cluster: FakeCluster) -> None:
     cluster.create("a", "k bigint")
     with pytest.raises(TableExists, match="exists already"):
         cluster.create("a", "k bigint")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            {"state": "read_only", "reason": "no room"},
+            r"after 0 s \(r1 is read_only: no room\): mend that, or drop the table",
+        ),
+        ({"state": "starting", "reason": ""}, "after 0 s; start their servers"),
+    ],
+)
+def test_table_that_no_replica_serves_in_time_is_told_with_their_reasons(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, said: dict[str, str], told: str
+) -> None:
+    create = Catalog.create
+
+    def create_and_join(catalog: Catalog, definition: TableDefinition) -> None:
+        create(catalog, definition)
+        cluster.add_replica("a", "r1").answers["GET status"] = said
+
+    monkeypatch.setattr(Catalog, "create", create_and_join)
+    with pytest.raises(ReplicaUnavailable, match=told):
+        cluster.connect().create_table("a", "k bigint", wait_replicas=1, timeout_s=0.0)
 
 
 @pytest.mark.parametrize("name", ["../a", "a/b", "", "9a", "a b"])

@@ -246,23 +246,25 @@ def test_merges_are_paused_on_every_replica(cluster: FakeCluster, table: Table, 
         table.pause_merges()
 
 
+def test_merges_of_a_table_without_an_active_replica_are_not_called_paused(cluster: FakeCluster) -> None:
+    cluster.create("u", "k bigint")
+    cluster.add_replica("u", "r1", active=False).close()
+    with pytest.raises(ReplicaUnavailable, match="no replica of u is active"):
+        cluster.connect().table("u").pause_merges()
+    cluster.replicas.clear()
+
+
+FROZEN = {"name": "before", "index": 4, "note": "n", "parts": 1, "rows": 10, "bytes": 1000, "path": "/frozen/before"}
+
+
 def test_what_lies_aside_is_named_with_its_replica(table: Table, r1: FakeReplica) -> None:
     part = {"name": "detached_all_0_3_1_0", "part": "all_0_3_1", "partition": "all", "rows": 10, "bytes": 1000}
-    frozen = {
-        "name": "before",
-        "index": 4,
-        "note": "n",
-        "parts": 1,
-        "rows": 10,
-        "bytes": 1000,
-        "path": "/frozen/before",
-    }
     r1.answers = {
         "GET detached": {"detached": [part]},
         "POST attach": {"outcome": "inserted", "index": 20, "rows": 10},
         "DELETE detached/detached_all_0_3_1_0": {},
-        "POST freeze": frozen,
-        "GET frozen": {"frozen": [frozen]},
+        "POST freeze": FROZEN,
+        "GET frozen": {"frozen": [FROZEN]},
         "DELETE frozen/before": {},
     }
     (found,) = table.detached()
@@ -273,6 +275,40 @@ def test_what_lies_aside_is_named_with_its_replica(table: Table, r1: FakeReplica
     assert [(each.name, each.replica) for each in table.frozen()] == [("before", "r1")]
     table.remove_detached(found.name)
     table.remove_frozen("before")
+
+
+def freezing(cluster: FakeCluster, name: str, *frozen: dict[str, object]) -> FakeReplica:
+    """A replica that freezes, and what it has frozen."""
+    replica = cluster.replicas.get(name) or cluster.add_replica("t", name)
+    replica.answers = {"POST freeze": FROZEN, "GET frozen": {"frozen": frozen}}
+    return replica
+
+
+@pytest.mark.parametrize("holder", ["r1", "r2"])
+def test_freeze_is_repeated_where_the_name_is_and_nowhere_else(cluster: FakeCluster, table: Table, holder: str) -> None:
+    replicas = [freezing(cluster, name, *([FROZEN] if name == holder else [])) for name in ("r1", "r2")]
+    assert table.freeze("before", "n").replica == holder
+    assert [each.name for each in replicas if "POST freeze" in each.routes()] == [holder]
+    taken = Failure(400, "BadInput", "there is a frozen snapshot 'before' already")
+    for each in replicas:
+        if each.name == holder:
+            each.answers["POST freeze"] = taken
+    with pytest.raises(BadInput, match="already"):
+        table.freeze("before", "another note")
+
+
+def test_freeze_goes_on_when_a_replica_can_not_say_what_it_has(cluster: FakeCluster, table: Table) -> None:
+    r1, r2 = freezing(cluster, "r1"), freezing(cluster, "r2", FROZEN)
+    r2.close()
+    assert table.freeze("before").replica == "r1"
+    r1.answers["GET frozen"] = READ_ONLY
+    assert table.freeze("before").replica == "r1"
+
+
+def test_freeze_at_a_named_replica_asks_no_other_one(cluster: FakeCluster, table: Table) -> None:
+    r1, r2 = freezing(cluster, "r1"), freezing(cluster, "r2", FROZEN)
+    assert table.replica("r1").freeze("before").replica == "r1"
+    assert (r1.routes(), r2.routes()) == (["GET frozen", "POST freeze"], [])
 
 
 def test_attach_in_doubt_is_not_repeated(cluster: FakeCluster, table: Table, r1: FakeReplica) -> None:

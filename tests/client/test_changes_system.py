@@ -144,8 +144,9 @@ def test_frozen_snapshot_stays(table: Table) -> None:
     at = table.replica("r1")
     made = at.freeze("before", "for a test")
     assert (made.rows, made.parts) == (4, 2)
-    with pytest.raises(BadInput):
-        at.freeze("before")
+    assert table.freeze("before", "for a test") == made, "without a replica: where the name is"
+    with pytest.raises(BadInput, match="already"):
+        table.freeze("before", "another note")
     table.truncate()
     (found,) = at.frozen()
     assert (found.name, found.rows, found.note, found.replica) == ("before", 4, "for a test", "r1")

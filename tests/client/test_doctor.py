@@ -14,7 +14,6 @@ from replitree.client.doctor_state import (
     ClusterState,
     CoordinationServer,
     CoordinationState,
-    KeptTable,
     Lacking,
     MutationState,
     ReplicaState,
@@ -75,18 +74,6 @@ def test_a_healthy_cluster_is_said_to_be_well() -> None:
     ]
     assert "2 replicas" in findings[0].text
     assert worst(findings) is Severity.OK
-
-
-def test_a_cluster_without_tables_is_worth_a_notice() -> None:
-    assert codes(replace(a_cluster(), tables=())) == {"no-tables": Severity.NOTICE}
-
-
-def test_a_folder_whose_table_nobody_knows_is_a_warning() -> None:
-    server = ServerState(name="r1", kept_tables=(KeptTable("old", "/data/tables/old-1"),))
-    finding = the(a_cluster(servers=(server,)), "kept-table")
-    assert (finding.severity, finding.replica) == (Severity.WARNING, "r1")
-    assert "/data/tables/old-1" in finding.text
-    assert "replitree restore old" in finding.advice
 
 
 def test_nothing_found_is_not_worse_than_ok() -> None:

@@ -17,6 +17,7 @@ from replitree.client.doctor_gather import gather
 from replitree.client.doctor_state import ClusterState, ReplicaState
 from replitree.client.http import HttpClient
 from replitree.client.standing import Mark
+from replitree.coordination.port import make_root
 from replitree.errors import CoordinationUnavailable, NotAuthorized
 from replitree.protocol import layout
 from replitree.protocol.effects import ANY_VERSION, BlockId, Create, Set
@@ -186,6 +187,20 @@ def test_a_table_whose_drop_was_begun_is_told(two: FakeCluster) -> None:
     state = look_over(two)
     assert [(table.name, table.dropping) for table in state.tables] == [("a", True)]
     assert {finding.code for finding in examine(state)} == {"half-dropped-table"}
+
+
+def test_servers_without_a_table_are_asked_what_is_on_their_disks(cluster: FakeCluster) -> None:
+    fake = FakeReplica("r1", cluster.folder / "uploads")
+    cluster.replicas["r1"] = fake
+    kept = [{"table": "a", "folder": "/data/tables/a-1"}]
+    fake.answers["GET "] = {**VITALS, "clock_s": time.time(), "tables": [], "kept_tables": kept}
+    root = "/replitree"
+    make_root(cluster.session.coordination(), layout.servers(root))
+    cluster.commit(Create(layout.server(root, "r1", "0f"), fake.identity, ephemeral=True))
+    cluster.commit(Create(layout.server(root, "r2", "0e"), b"of a later version", ephemeral=True))
+    state = look_over(cluster)
+    assert [(each.name, each.address, each.problem) for each in state.servers] == [("r1", fake.address, "")]
+    assert [(each.code, each.table) for each in examine(state)] == [("table-gone", "a")]
 
 
 def test_a_table_that_is_being_restored_is_told(two: FakeCluster) -> None:

@@ -16,8 +16,9 @@ from replitree.errors import BadInput
 from replitree.protocol import layout
 from replitree.protocol.effects import ANY_VERSION, Applied, Commit, Create, Delete, Exists, Get, Set
 from replitree.protocol.layout import Replica, Table
+from replitree.storage import encode
 from replitree.storage.objects import open_store
-from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, rows
+from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, rows, wait_for
 from tests.shared.stores import FOLDER, on
 
 TABLE = Table(layout.table_path(ROOT, "t"))
@@ -37,7 +38,7 @@ class Shared:
         self.connection = Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(tree))
         self.cluster.nodes[0].insert(rows(0))
         self.cluster.wait_equal(KEYS)
-        (self.share,) = {key.split("/")[2] for key in self.objects()}
+        (self.share,) = self.keys_of_shares()
         self.part = next(iter(self.cluster.wait_alike()))
 
     def fsck(self, *, with_repair: bool = False, grace_s: float = 0.0) -> FsckReport:
@@ -52,6 +53,10 @@ class Shared:
     def objects(self) -> list[str]:
         """The keys of the table's objects."""
         return sorted(found.key for found in self.store.list(self.place))
+
+    def keys_of_shares(self) -> set[str]:
+        """The shares that have objects."""
+        return {key.split("/")[2] for key in self.objects()}
 
     def leave(self, share: str) -> str:
         """Put an object that nobody knows of."""
@@ -112,6 +117,19 @@ def test_what_was_begun_in_the_folder_and_not_ended_goes(shared: Shared, tmp_pat
     assert not path.exists()
 
 
+def test_what_a_killed_process_has_tried_the_store_with_goes(shared: Shared) -> None:
+    keys = ["replitree-clock/5a", "replitree-probe/5a/first"]
+    for key in keys:
+        shared.store.create(key, b"1234")
+    assert shared.kinds(grace_s=3600.0) == []
+    report = shared.fsck(with_repair=True)
+    assert [(each.kind, each.bytes, each.repair) for each in report.findings] == [("left-trial", 4, "done")] * 2
+    assert report.findings[0].text == f"{keys[0]} is of no table: a process that tried the store has left it"
+    assert report.clean
+    assert [shared.store.get(key) for key in keys] == [None, None]
+    shared.fsck()
+
+
 def test_marks_of_who_is_gone_or_does_not_have_the_part_go(shared: Shared) -> None:
     marks = [f"{layout.share(TABLE, shared.share)}/{name}" for name in ("r9~x~all_0_0_0", "r1~older~all_0_0_0")]
     marks.append(shared.mark("r2", "all_7_7_0"))
@@ -165,6 +183,64 @@ def test_a_part_without_its_mark_is_reported(shared: Shared) -> None:
     shared.commit(Delete(shared.mark("r2", shared.part), ANY_VERSION))
     report = shared.fsck(with_repair=True)
     assert [(each.kind, each.replica, each.repair) for each in report.findings] == [("unmarked", "r2", "none")]
+
+
+@pytest.fixture
+def borrowing(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """A part that borrows two files of a share whose own part is gone: the part and that share."""
+    monkeypatch.setattr(encode, "_cut", lambda rows, *_: [rows.slice(first, 10) for first in range(0, 30, 10)])
+    first, before = shared.cluster.nodes[0], shared.keys_of_shares()
+    assert first.insert(rows(10, 30))[0] == 200
+    shared.cluster.wait_equal(list(range(40)))
+    (lender,) = shared.keys_of_shares() - before
+    first.post("mutations", {"sql": "DELETE FROM t WHERE k = 10"}, wait_s=20)
+    shared.cluster.wait_equal([*KEYS, *range(11, 40)])
+    (part,) = (name for name in shared.cluster.wait_alike() if first.table().store.manifest(name).borrowed)
+    shared.share = lender
+    return part, lender
+
+
+@pytest.mark.slow
+def test_a_share_that_is_only_borrowed_is_no_orphan_and_needs_its_mark(
+    shared: Shared, borrowing: tuple[str, str]
+) -> None:
+    part, lender = borrowing
+    wait_for(lambda: shared.fsck(with_repair=True).clean, "all is well")
+    shared.commit(Delete(shared.mark("r2", part), ANY_VERSION))
+    (found,) = shared.fsck(with_repair=True).findings
+    assert (found.kind, found.replica, found.part, found.share) == ("unmarked", "r2", part, lender)
+    assert f"has no mark on share {lender}" in found.text
+
+
+@pytest.mark.slow
+def test_a_borrowed_object_that_is_missing_is_of_whoever_borrows_it(shared: Shared, borrowing: tuple[str, str]) -> None:
+    part, lender = borrowing
+    wait_for(lambda: shared.fsck().clean, "all is well")
+    gone = [f"{shared.place}/{lender}/data-{number}.parquet" for number in (0, 1)]
+    shared.store.delete(
+        gone
+    )  # the first was written anew: only the part that it was made of, kept for readers, needs it
+    found = [each for each in shared.fsck().findings if each.part == part]
+    assert [(each.kind, each.replica, each.share, each.evidence) for each in found] == [
+        ("dangling", name, lender, ("data-1.parquet is missing",)) for name in ("r1", "r2")
+    ]
+
+
+@pytest.mark.slow
+def test_a_part_that_has_only_borrowed_files_needs_its_manifest(shared: Shared, borrowing: tuple[str, str]) -> None:
+    first, before = shared.cluster.nodes[0], shared.keys_of_shares()
+    first.post("mutations", {"sql": "DELETE FROM t WHERE k >= 10 AND k < 20"}, wait_s=20)
+    shared.cluster.wait_equal([*KEYS, *range(20, 40)])
+    (share,) = shared.keys_of_shares() - before
+    wait_for(lambda: shared.fsck().clean, "all is well")
+    key = f"{shared.place}/{share}/manifest.json"
+    assert [each for each in shared.objects() if share in each] == [key]
+    shared.store.delete([key])
+    found = shared.fsck().findings
+    assert [(each.kind, each.replica, each.share) for each in found] == [
+        ("dangling", name, share) for name in ("r1", "r2")
+    ]
+    assert borrowing[1] in shared.keys_of_shares()
 
 
 def test_what_a_replica_that_is_away_may_have_is_not_judged(shared: Shared) -> None:

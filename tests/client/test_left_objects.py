@@ -12,7 +12,7 @@ from replitree.client.left_objects import note_left
 from replitree.coordination.port import Coordination
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol import layout
-from replitree.protocol.effects import Children, Commit, Effect, Exists, Unknown
+from replitree.protocol.effects import Children, Commit, CoordinationEffect, Exists, Unknown
 from tests.client.test_fsck import TABLE, Shared
 from tests.replica.inprocess import ROOT
 from tests.shared.stores import FOLDER, on
@@ -70,7 +70,7 @@ class Forgetful:
         """Return what coordination has."""
         return getattr(self._coordination, name)
 
-    def perform(self, effect: Effect) -> Any:
+    def perform(self, effect: CoordinationEffect) -> Any:
         """Perform an effect, and forget what became of it if it was to make a note."""
         outcome = self._coordination.perform(effect)
         notes = f"{layout.all_dropped_objects(ROOT)}/"

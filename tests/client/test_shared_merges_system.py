@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -19,6 +19,7 @@ from replitree.protocol import layout
 from replitree.protocol.effects import Get
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import parse_part
+from replitree.storage.encode import FILE_ROWS_MIN
 from replitree.storage.objects import open_store
 from tests.client.test_shared_system import Shares
 from tests.shared.stores import credentials
@@ -65,14 +66,19 @@ class Merging:
             self.table.insert(batch(self.inserted))
             self.inserted += 1
 
-    def begin(self) -> threading.Thread:
-        """Ask for a merge of everything."""
+    def fill_and_begin(self) -> threading.Thread:
+        """Insert parts, and ask for a merge of everything."""
+        self.fill()
+        return self.ask(lambda: self.table.optimize(final=True))
 
-        def ask() -> None:
+    def ask(self, what: Callable[[], object]) -> threading.Thread:
+        """Ask for something, and do not wait for it."""
+
+        def tried() -> None:
             with suppress(ReplitreeError):
-                self.table.optimize(final=True)
+                what()
 
-        asked = threading.Thread(target=ask)
+        asked = threading.Thread(target=tried)
         asked.start()
         return asked
 
@@ -85,12 +91,17 @@ class Merging:
                 return result, node.value.decode().partition("~")[0]
         return None
 
-    def catch(self, signal_number: int) -> tuple[str, str]:
-        """Send who merges a signal in the middle of it; return the result and the replica."""
-        for _ in range(TRIES):
-            self.fill()
-            asked = self.begin()
-            wait_for(lambda: self.mark() is not None, "somebody merges", 60.0)
+    def catch(self, signal_number: int, begin: Callable[[int], threading.Thread] | None = None) -> tuple[str, str]:
+        """Send who makes a result a signal in the middle of it; return the result and the replica.
+
+        Parameters
+        ----------
+        begin
+            Asks for a result, and is given the number of the try; by default new parts are merged.
+        """
+        for number in range(TRIES):
+            asked = begin(number) if begin is not None else self.fill_and_begin()
+            wait_for(lambda: self.mark() is not None, "somebody makes it", 60.0)
             found = self.mark()
             if found is not None:
                 pid = next(each.pid for each in self.cluster.processes if each.name == found[1])
@@ -99,7 +110,7 @@ class Merging:
                     return found
                 os.kill(pid, signal.SIGCONT)
             asked.join(120.0)
-        raise AssertionError(f"all of {TRIES} merges were too fast")
+        raise AssertionError(f"all of {TRIES} results were made too fast")
 
     def holders(self, result: str) -> set[str]:
         """Who has registered a result, or what has become of it since."""
@@ -160,3 +171,27 @@ def test_who_merges_is_killed(merging: Merging) -> None:
     merging.wait_for_all(result, "the killed one")
     merging.check()
     assert len(merging.shares.stored()) == 1
+
+
+def test_who_writes_some_files_of_a_part_anew_is_killed(merging: Merging) -> None:
+    """A part of two files; each try deletes a row of the first one, until somebody is caught at it."""
+    table, keys = merging.table, np.arange(2 * FILE_ROWS_MIN, dtype=np.int64)
+    noise = np.random.default_rng(0).integers(0, 1 << 62, (2, len(keys)))
+    table.insert(pa.table({"k": keys, "a": noise[0], "b": pa.array(noise[1].astype(str))}))
+    (part,) = table.snapshot().parts
+    assert len(part.manifest.files) == 2
+    result, killed = merging.catch(
+        signal.SIGKILL, lambda number: merging.ask(lambda: table.delete(f"k = {number}", command_id=f"d{number}"))
+    )
+    wait_for(lambda: len(merging.holders(result)) == 2, "the others have it", 90.0)
+    merging.cluster.kill(killed)
+    merging.cluster.start(killed)
+    merging.wait_for_all(result, "the killed one")
+    merging.shares.wait_settled()
+    (made,) = (each.manifest for each in table.snapshot(level="linearizable").parts)
+    assert [file.name for file in made.files if file.borrowed_of] == [part.manifest.files[1].name]
+    assert merging.shares.stored() == set(made.shares)
+    for name in merging.cluster.names:
+        found = table.replica(name).to_arrow(level="linearizable", columns=["k"])["k"].to_numpy()
+        assert np.array_equal(found, keys[-len(found) :])
+        assert len(keys) - TRIES <= len(found) < len(keys)

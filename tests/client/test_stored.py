@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -90,6 +92,39 @@ def test_objects_in_a_folder_are_opened_where_they_are(in_folder: SharedTable, t
 def test_objects_of_a_bucket_are_brought_from_there(in_bucket: SharedTable) -> None:
     assert in_bucket.keys() == list(range(30))
     assert in_bucket.fetched() == 0
+
+
+def borrow(made: SharedTable, folder: Path, url: str) -> None:
+    """Let the last part have its own rows, and beside them a file of the second one, which is not there any more."""
+    objects = ShareObjects(lambda: open_store(url, environment=KEYS), made.table.definition.table_id)
+    first, (_, lender, lending), (name, own, had) = made.parts
+    folder.mkdir()
+    shutil.copyfile(lender / "data-0.parquet", folder / "data-0.parquet")
+    shutil.copyfile(own / "data-0.parquet", folder / "data-1.parquet")
+    files = (lending.files[0], msgspec.structs.replace(had.files[0], name="data-1.parquet"))
+    local = msgspec.structs.replace(had.as_local(), rows=20, bytes=sum(file.bytes for file in files), files=files)
+    borrowing = local.shared_as(uuid.uuid4().hex, {"data-0.parquet": str(lending.share_id)})
+    objects.put(str(borrowing.share_id), folder, borrowing)
+    made.parts = [first, (name, folder, borrowing)]
+    serve(made.replica, made.parts)
+
+
+@pytest.mark.parametrize("place", ["in_folder", "in_bucket"])
+def test_a_part_that_borrows_is_read_where_its_files_lie(
+    request: pytest.FixtureRequest, tmp_path: Path, place: str
+) -> None:
+    made: SharedTable = request.getfixturevalue(place)
+    borrow(made, tmp_path / "borrowing", made.table.definition.store_url)
+    snapshot = made.table.snapshot().through("store")
+    for _ in range(2):
+        assert made.keys(snapshot) == list(range(30))
+    assert snapshot.to_arrow(final=True).num_rows == 30
+    assert made.fetched() == 0
+    if place == "in_folder":
+        shares = [path.resolve().parent.name for path in snapshot.files()]
+        assert shares == [str(share) for share in (made.parts[0][2].share_id, *reversed(made.parts[1][2].shares))]
+        assert made.keys(snapshot.through("replica")) == list(range(30))
+        assert made.fetched() == 3
 
 
 def test_a_replica_is_asked_when_it_shall_be(in_folder: SharedTable) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from replitree.cli.options import Json
 from replitree.cli.output import Output, console
+from replitree.errors import BadInput
 
 if TYPE_CHECKING:
     from replitree.bench.report import Report
@@ -81,7 +82,7 @@ def read(
     from replitree.bench import run
 
     if stored or store is not None:
-        _print(run.run_read_store(rounds=rounds, say=_say, store=store, folder=_made(folder)), as_json=as_json)
+        _print(run.run_read_store(rounds=rounds, say=_say, store=_url(store), folder=_made(folder)), as_json=as_json)
         return
     _print(run.run_read(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
@@ -99,7 +100,7 @@ def write(
     """Measure writing into an object store through Spark: by its tasks, beside the same through a replica."""
     from replitree.bench import run
 
-    _print(run.run_write_store(rounds=rounds, say=_say, store=store, folder=_made(folder)), as_json=as_json)
+    _print(run.run_write_store(rounds=rounds, say=_say, store=_url(store), folder=_made(folder)), as_json=as_json)
 
 
 @app.command("levels")
@@ -133,8 +134,8 @@ def merges(
 
 @app.command("steady")
 def steady(
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="How long.")] = 600.0,
-    rate: Annotated[float, typer.Option("--rate", metavar="N", min=0.1, help="Inserts per second.")] = 100.0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, max=1e6, help="How long.")] = 600.0,
+    rate: Annotated[float, typer.Option("--rate", metavar="N", min=0.1, max=1e6, help="Inserts per second.")] = 100.0,
     clients: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Threads that send.")] = 16,
     folder: Folder = None,
     as_json: Json = False,
@@ -178,7 +179,7 @@ def tablet(
     if store is not None:
         from replitree.bench.tablet_store import run_tablet_store
 
-        url = None if store == "folder" else store
+        url = None if store == "folder" else _url(store)
         _print(run_tablet_store(rounds=rounds, say=_say, store=url, folder=_made(folder)), as_json=as_json)
         return
     from replitree.bench.tablet import run_tablet
@@ -200,7 +201,7 @@ def shared(
     """Measure a table on an object store: the fetch of one part, and the copies that three replicas keep."""
     from replitree.bench.shared import run_shared
 
-    report = run_shared(rounds=rounds, say=_say, folder=_made(folder), store=store, part_bytes=mib << 20)
+    report = run_shared(rounds=rounds, say=_say, folder=_made(folder), store=_url(store), part_bytes=mib << 20)
     _print(report, as_json=as_json)
 
 
@@ -227,9 +228,21 @@ def verify(
     _print(report, as_json=as_json)
 
 
+def _url(store: str | None) -> str | None:
+    """Return the URL of an object store; refuse any other one before anything is started."""
+    if store is not None:
+        from replitree.storage.objects.location import StoreLocation
+
+        StoreLocation.parse(store)
+    return store
+
+
 def _made(folder: Path | None) -> Path | None:
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"--dir {folder} can't be used ({error.strerror}): name a folder that is there") from error
     return folder
 
 

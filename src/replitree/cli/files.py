@@ -252,7 +252,7 @@ def _seekable(raw: _Counted, source: Source) -> Any:
 
     if source.path is not None and source.codec is None:
         return pa.memory_map(str(source.path))
-    return pa.BufferReader(_stream(raw, source).read())
+    return pa.BufferReader(raw.read() if source.codec is None else _stream(raw, source).read())
 
 
 # --- one reader per format ----------------------------------------------------------------------------------------------------

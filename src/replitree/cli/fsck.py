@@ -57,6 +57,8 @@ def fsck(
     """Compare a table's object store with who owns what in it; status 0: nothing is wrong (any more)."""
     import msgspec
 
+    if dropped and table is not None:
+        raise BadInput(f"--dropped looks for what all dropped tables have left: leave {table} out")
     if dropped:
         _dropped(at, with_repair=repair)
         return
@@ -66,7 +68,7 @@ def fsck(
     with at.connect() as connection:
         report = connection.fsck(table, with_repair=repair, grace_s=grace, everybody_is_back=everybody_is_back)
     at.out.result(
-        msgspec.to_builtins(report), "\n".join((_summary(report), *_silent(report), *map(_text, report.findings)))
+        msgspec.to_builtins(report), "\n".join((_summary(report), *_not_judged(report), *map(_text, report.findings)))
     )
     if not report.clean:
         raise typer.Exit(EXIT_NOT_CLEAN)
@@ -99,8 +101,9 @@ def _summary(report: FsckReport) -> str:
     return f"{report.table} on {report.store}: {has}; {counted(len(report.findings), 'finding')}, {done} repaired"
 
 
-def _silent(report: FsckReport) -> list[str]:
-    return [f"NOT JUDGED    what only {name} knows of: {why}" for name, why in report.silent.items()]
+def _not_judged(report: FsckReport) -> list[str]:
+    silent = [f"NOT JUDGED    what only {name} knows of: {why}" for name, why in report.silent.items()]
+    return [*silent, *([f"NOT JUDGED    uploads: {report.not_judged}"] if report.not_judged else [])]
 
 
 def _text(found: FsckFinding) -> str:

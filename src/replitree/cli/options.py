@@ -7,20 +7,25 @@ command line each of their fields is an option of its own.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from urllib.parse import urlsplit
 
 import typer
 
 from replitree.cli.output import Output
-from replitree.errors import BadInput
+from replitree.errors import BadInput, InvalidName
 
 if TYPE_CHECKING:
     from replitree.client import Connection
+
+PORT_MAX = 65535
+_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 DEFAULT_FOLDER = Path("replitree-data")
 """Folder that `replitree up` makes in the current folder when it is not told another."""
@@ -126,6 +131,39 @@ def check_name(table: str) -> None:
     from replitree.protocol.layout import check_table_name
 
     check_table_name(table)
+
+
+def check_group_name(name: str) -> None:
+    """Do nothing when a blob group can have this name.
+
+    Raises
+    ------
+    InvalidName
+        It can't.
+    """
+    if _GROUP.fullmatch(name) is None:
+        raise InvalidName(
+            f"{name!r} can't be a blob group's name: use letters, digits, . - and _, a letter or digit first, at most 100"
+        )
+
+
+def check_address(option: str, url: str) -> None:
+    """Do nothing when this is the address of a process that serves HTTP.
+
+    Raises
+    ------
+    BadInput
+        It is not.
+    """
+    try:
+        parts = urlsplit(url)
+        is_address = (
+            parts.scheme == "http" and bool(parts.hostname) and parts.port is not None and not parts.path.strip("/")
+        )
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise BadInput(f"{option} {url!r} is no address such as http://127.0.0.1:7070")
 
 
 def find_cluster(url: str | None, folder: Path | None) -> str:

@@ -99,7 +99,7 @@ def sql(query: Query, how: Asking, output: Format = SqlFormat.TABLE) -> None:
     DELETE FROM, UPDATE, ALTER TABLE and TRUNCATE TABLE change it; when they take longer than --wait, the exit status is 3.
     When no replica is as far as --level or --min-index ask in time, it is 4, and nothing is shown.
     """
-    text = without_comments(sys.stdin.read() if query == "-" else query)
+    text = without_comments(_from_stdin() if query == "-" else query)
     if not text:
         raise BadInput('the query is empty: replitree sql "select count(*) from events"')
     change = change_of(text)
@@ -114,6 +114,16 @@ def sql(query: Query, how: Asking, output: Format = SqlFormat.TABLE) -> None:
             raise BadInput("--id repeats a change; a query has no id: leave it out")
         else:
             _ask(connection, text, SqlFormat.JSON if how.as_json else output, how)
+
+
+def _from_stdin() -> str:
+    """Read a query; in some locales what is no text comes as lone surrogates, in others not at all."""
+    try:
+        text = sys.stdin.read()
+        text.encode()
+    except UnicodeError as error:
+        raise BadInput("standard input is no text in UTF-8: give the query in that form") from error
+    return text
 
 
 @dataclass(frozen=True, slots=True)

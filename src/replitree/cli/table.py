@@ -9,7 +9,7 @@ import typer
 
 from replitree.cli.files import find_source, open_rows
 from replitree.cli.options import Cluster, Yes, check_name, on_cluster
-from replitree.cli.output import confirm
+from replitree.cli.output import confirm, counted
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
             name, columns, order_by=order, partition_by=partition, settings=chosen, policy=policy, storage=storage
         )
         value = describe(made.definition)
-    at.out.result(value, f"table {name} created: {len(value['columns'])} columns")
+    at.out.result(value, f"table {name} created: {counted(len(value['columns']), 'column')}")
 
 
 @app.command("list")

@@ -76,6 +76,8 @@ def find_access(url: str | os.PathLike[str], token: str | None = None, token_fil
         The url is wrong, or the folder has no cluster.
     """
     text = os.fspath(url)
+    if not text:
+        raise BadInput(f"the cluster's name is empty: say {SCHEME}host:port/path, or a folder made by `replitree up`")
     if token is None and token_file is not None:
         token = read_secret(Path(token_file))
     if text.startswith(SCHEME):
@@ -117,11 +119,18 @@ def read_cluster_file(folder: Path) -> ClusterFile:
     except FileNotFoundError as error:
         raise BadInput(f"there is no cluster in {folder}: start one with `replitree up --dir {folder}`") from error
     except (OSError, msgspec.DecodeError) as error:
-        raise BadInput(f"can't read {path}: {_reason(error)}") from error
+        raise BadInput(f"can't read {path}: {_reason(error)}; `replitree up --dir {folder}` writes it anew") from error
 
 
-def read_secret(path: Path) -> str:
+def read_secret(path: Path, otherwise: str = f"set {TOKEN_VARIABLE} instead") -> str:
     """Read a token file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    otherwise
+        What to do when it is not there.
 
     Raises
     ------
@@ -131,11 +140,9 @@ def read_secret(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise NotAuthorized(
-            f"can't read the token file {path}: {_reason(error)}; set {TOKEN_VARIABLE} instead"
-        ) from error
+        raise NotAuthorized(f"can't read the token file {path}: {_reason(error)}; {otherwise}") from error
     if not token:
-        raise NotAuthorized(f"the token file {path} is empty; copy the cluster's token into it")
+        raise NotAuthorized(f"the token file {path} is empty; write the shared token into it")
     return token
 
 

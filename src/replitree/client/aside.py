@@ -89,6 +89,9 @@ class TableAside(ChangingTable):
     def freeze(self, name: str, note: str = "", *, timeout_s: float = COMMAND_S) -> Frozen:
         """Keep the parts of the table as they are now under a name, as hard links on one replica's disk.
 
+        A name stands for one snapshot: when a replica that can be asked has one of this name, that replica is asked to freeze,
+        and no other one.  Where its snapshot is of the same position, with the same note, that is the answer.
+
         Parameters
         ----------
         name
@@ -101,14 +104,17 @@ class TableAside(ChangingTable):
         Raises
         ------
         BadInput
-            The name is taken, or is no name.
+            The name is taken, by a snapshot with other parts, or is no name.
+        ReplicaBehind
+            No replica had all that this handle has written in time.
         OutcomeUnknown
             `frozen` tells whether it was made.
         """
-        hint = "frozen() there tells"
+        hint = "`replitree table frozen`, or frozen(), tells"
         body = {"name": name, "note": note}
         index = str(self._written.index + 1)
-        who, made = self._commander.once("freeze", body, Frozen, hint, timeout_s=timeout_s, min_index=index)
+        at = self._frozen_at(name)
+        who, made = self._commander.once("freeze", body, Frozen, hint, timeout_s=timeout_s, at=at, min_index=index)
         return msgspec.structs.replace(made, replica=who)
 
     def frozen(self) -> tuple[Frozen, ...]:
@@ -121,6 +127,14 @@ class TableAside(ChangingTable):
         answers, silent = self._everywhere("frozen", _FrozenList)
         snapshots = [msgspec.structs.replace(each, replica=who) for who, found in answers for each in found.frozen]
         return tuple(snapshots), silent
+
+    def _frozen_at(self, name: str) -> str | None:
+        """Return the replica that has a frozen snapshot of this name already; None: none of those that can be asked."""
+        try:
+            snapshots, _ = self.frozen_everywhere()
+        except Unavailable:
+            return None  # whoever is asked to freeze says why it can't
+        return next((each.replica for each in snapshots if each.name == name), None)
 
     def _everywhere(self, verb: str, kind: type[T]) -> tuple[list[tuple[str, T]], dict[str, str]]:
         answers: list[tuple[str, T]] = []

@@ -243,6 +243,13 @@ class Catalog:
         found = self._session.run(find_insert(place, decode_block(node.value, path)))
         return True, None if found is None else found.index
 
+    def servers(self) -> tuple[tuple[str, str], ...]:
+        """Return the name and the address of every server process that has a session, also of one without a table."""
+        nodes: tuple[str, ...] = self._session.perform(Children(layout.servers(self._root))) or ()
+        found = [(node, self._session.perform(Get(f"{layout.servers(self._root)}/{node}"))) for node in sorted(nodes)]
+        said = ((layout.server_name(node), decode_identity(value.value)) for node, value in found if value is not None)
+        return tuple((name, identity.address) for name, identity in said if identity is not None)
+
     def stores(self) -> dict[str, str]:
         """Return the URLs of the object stores that have a name, by name."""
         names: tuple[str, ...] = self._session.perform(Children(layout.stores(self._root))) or ()

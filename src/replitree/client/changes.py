@@ -84,7 +84,7 @@ class TableChanges(TableColumns, TableStorage, TableAside):
         Raises
         ------
         ReplicaUnavailable
-            An active replica does not answer; the others paused.
+            An active replica does not answer, and the others paused; or none is active.
         """
         return self._at_every_replica("merges/pause", paused=True)
 
@@ -105,6 +105,8 @@ class TableChanges(TableColumns, TableStorage, TableAside):
                 done.append(replica.name)
         if missing:
             raise ReplicaUnavailable(f"{', '.join(missing)} could not be told; {', '.join(done) or 'none'} could")
+        if not done:
+            raise ReplicaUnavailable(f"no replica of {self.name} is active, so none could be told: start their servers")
         return tuple(sorted(done))
 
     # --- mutations ----------------------------------------------------------------------------------------------------

@@ -145,7 +145,15 @@ class Commander:
         return self._certain(send, known_as, timeout_s)
 
     def once(
-        self, verb: str, body: dict[str, Any], kind: type[_T], hint: str, *, timeout_s: float, **query: str
+        self,
+        verb: str,
+        body: dict[str, Any],
+        kind: type[_T],
+        hint: str,
+        *,
+        timeout_s: float,
+        at: str | None = None,
+        **query: str,
     ) -> tuple[str, _T]:
         """Ask one replica for something that it must not do twice.
 
@@ -159,6 +167,8 @@ class Commander:
             How to find out what became of it.
         timeout_s
             How long the replica may take, in seconds.
+        at
+            Ask the replica of this name, and no other one.
 
         Returns
         -------
@@ -178,8 +188,9 @@ class Commander:
             except (AnswerLost, OutcomeUnknown) as error:
                 raise _InDoubt(replica, error) from error
 
+        router = self._router if at is None else Router(self._catalog, self._table, at)
         try:
-            return self._router.ask(send, timeout_s=timeout_s + ANSWER_S, attempt_s=timeout_s + ANSWER_S)
+            return router.ask(send, timeout_s=timeout_s + ANSWER_S, attempt_s=timeout_s + ANSWER_S)
         except _InDoubt as doubt:
             raise OutcomeUnknown(f"it may have happened at {doubt.replica.name} ({doubt.error}); {hint}", "") from doubt
 

@@ -407,9 +407,17 @@ class Connection:
             if time.monotonic() > deadline:
                 raise ReplicaUnavailable(
                     f"table {definition.name!r} was created, but {serving} of {wanted} replicas serve it after"
-                    f" {timeout_s:.0f} s; start their servers"
+                    f" {timeout_s:.0f} s{self._why_not_serving(definition)}"
                 )
             time.sleep(LOOK_S)
+
+    def _why_not_serving(self, definition: TableDefinition) -> str:
+        """Say what those replicas say that do not serve, and what to do."""
+        found = table_status(self.catalog, self._http_client(), definition).replicas
+        said = [
+            f"{each.name} is {each.state}: {each.reason}" for each in found if each.state != "active" and each.reason
+        ]
+        return f" ({'; '.join(said)}): mend that, or drop the table" if said else "; start their servers"
 
     def _count_serving(self, definition: TableDefinition, wanted: int) -> int:
         """Count the replicas that take inserts, which they say themselves; coordination knows a moment earlier who will."""

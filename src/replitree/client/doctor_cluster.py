@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from replitree.client.doctor_finding import Finding, Severity, count, listed, span
 from replitree.client.doctor_state import ClusterState, CoordinationState, KeptTable, ServerState
@@ -27,16 +28,11 @@ DISK_WARNING = 0.05
 def examine_cluster(state: ClusterState) -> Iterator[Finding]:
     """Judge what is not about one table."""
     yield from _coordination(state)
+    yield from _kept_tables(state)
     if not state.coordination.problem and not state.tables:
-        text = "there is no table, and without one the doctor knows no server that it could ask"
-        advice = (
-            "replitree table create makes one; if there were some, see replitree restore, and the logs of the servers"
-        )
-        yield Finding(Severity.NOTICE, "no-tables", text, advice)
+        yield from _no_tables(state)
     for server in state.servers:
         yield from _disk(server)
-        for kept in server.kept_tables:
-            yield _kept(server, kept)
     yield from _clocks(state.servers)
     yield from _versions(state)
 
@@ -116,6 +112,50 @@ def _disk(server: ServerState) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, "disk-nearly-full", has, room, replica=server.name)
     elif free < size * DISK_NOTICE:
         yield Finding(Severity.NOTICE, "disk-nearly-full", has, room, replica=server.name)
+
+
+def _no_tables(state: ClusterState) -> Iterator[Finding]:
+    """Say that there is nothing to look after, unless there was something, which is told already."""
+    if not state.servers:
+        text = "coordination knows neither a table nor a server"
+        advice = (
+            "start the servers, and see whether the path in the url is the one in their configuration; if there were tables, "
+            "the doctor says what to do once it can ask the servers for what is on their disks"
+        )
+        yield Finding(Severity.WARNING, "no-servers", text, advice)
+    elif not any(server.kept_tables for server in state.servers):
+        yield Finding(Severity.NOTICE, "no-tables", "there is no table", "replitree table create makes one")
+
+
+def _kept_tables(state: ClusterState) -> Iterator[Finding]:
+    """Judge tables that are on disks and not in coordination.
+
+    When several servers have the parts, or no table is left at all, coordination has lost it: a drop is not over before all
+    that take part have deleted theirs.  Parts on one server only may be of a drop that it was not there for.
+    """
+    keepers: dict[tuple[str, str], list[tuple[ServerState, KeptTable]]] = {}
+    for server in state.servers:
+        for kept in server.kept_tables:
+            keepers.setdefault((kept.table, Path(kept.folder).name), []).append((server, kept))
+    names = {table.name for table in state.tables}
+    for (table, _), where in sorted(keepers.items()):
+        if table not in names and (len(where) > 1 or not names):
+            yield _gone(table, [f"{server.name} ({kept.folder})" for server, kept in where], all_gone=not names)
+        else:
+            yield from (_kept(server, kept) for server, kept in where)
+
+
+def _gone(table: str, places: list[str], *, all_gone: bool) -> Finding:
+    lost = "coordination has lost all its tables" if all_gone else "coordination has lost a table"
+    return Finding(
+        Severity.CRITICAL,
+        "table-gone",
+        f"{lost}: it knows nothing of {table}, whose parts are on the disks of {listed(places)}; nobody can insert or read",
+        "if ZooKeeper's data can be had back, have them back, and see whether the path in the url is right; if not, stop the "
+        f"server whose disk has most, run there: replitree restore {table} --config FILE --yes, and start it again; if it was "
+        "dropped, delete the folders",
+        table,
+    )
 
 
 def _kept(server: ServerState, kept: KeptTable) -> Finding:

@@ -87,7 +87,7 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
     try:
         latency = typical_s(lambda: catalog.run(_one_read()))
         tables = {name: _facts(catalog, name) for name in catalog.all_names()}
-        answers = _ask_all(http, (facts for facts in tables.values() if isinstance(facts, Facts)))
+        answers = _ask_all(http, (facts for facts in tables.values() if isinstance(facts, Facts)), catalog.servers())
         found = tuple(_table(catalog, http, name, facts, answers) for name, facts in sorted(tables.items()))
     except CoordinationUnavailable as error:
         return ClusterState(url=url, version=installed_version(), coordination=_unavailable(servers, error))
@@ -123,15 +123,17 @@ def _facts(catalog: Catalog, name: str) -> Facts | str:
 # --- the replica processes ----------------------------------------------------------------------------------------------------
 
 
-def _ask_all(http: HttpClient, tables: Iterable[Facts]) -> dict[tuple[str, str], _Answer]:
-    """Ask every process that acts for a replica, each once; by the replica's name and its address.
+def _ask_all(
+    http: HttpClient, tables: Iterable[Facts], servers: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], _Answer]:
+    """Ask every process that acts for a replica, or is there without one, each once; by its name and its address.
 
     Raises
     ------
     NotAuthorized
         All that answer refuse the token.
     """
-    known = sorted({(each.name, each.address) for facts in tables for each in facts.log.replicas})
+    known = sorted({(each.name, each.address) for facts in tables for each in facts.log.replicas} | set(servers))
     answers = _side_by_side(lambda who: _ask(http, who[1]), known)
     check_token([each.refused or each.said for each in answers if each.refused or each.said])
     return dict(zip(known, answers, strict=True))

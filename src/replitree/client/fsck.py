@@ -33,6 +33,7 @@ from replitree.protocol.fsck_look import (
     AbortUpload,
     AgedNode,
     AskReferences,
+    DeleteTrial,
     ListAges,
     Listing,
     ListObjects,
@@ -108,6 +109,8 @@ class FsckReport(msgspec.Struct, frozen=True):
         Replicas that did not answer, and why.
     findings
         Worst first.
+    not_judged
+        Why nothing is known of uploads that were begun and not ended; empty if they were judged.
     """
 
     table: str
@@ -120,6 +123,7 @@ class FsckReport(msgspec.Struct, frozen=True):
     bytes: int
     silent: dict[str, str]
     findings: tuple[FsckFinding, ...]
+    not_judged: str = ""
 
 
 def fsck(
@@ -207,6 +211,8 @@ class _Performer:
                 return self._gone(lambda: self._objects.delete(share))
             case AbortUpload(upload):
                 return self._gone(lambda: self._inventory.abort(upload))
+            case DeleteTrial(key):
+                return self._gone(lambda: self._inventory.delete_trial(key))
         return self._catalog.perform(effect)
 
     def _list(self) -> Listing | ObjectsInDoubt:
@@ -283,11 +289,13 @@ class _Share(msgspec.Struct, frozen=True):
     share: str
     part: str
     files: tuple[_File, ...] = ()
+    place: str = ""
 
     def reference(self) -> Reference:
-        """Return what it needs: its data files, and the manifest."""
+        """Return what it needs: its data files, and the manifest; who borrows all its files needs the manifest alone."""
         files = tuple(NeededFile(each.name, each.bytes) for each in self.files)
-        return Reference(self.part, ShareId(self.share), (*files, NeededFile(MANIFEST_FILE, None)) if files else ())
+        is_needed = bool(files) or self.place == "parts"
+        return Reference(self.part, ShareId(self.share), (*files, NeededFile(MANIFEST_FILE, None)) if is_needed else ())
 
 
 class _Shares(msgspec.Struct, frozen=True):
@@ -312,6 +320,7 @@ def _told(report: Report, performer: _Performer, *, with_repair: bool, grace_s: 
         report.bytes,
         {name: performer.silent.get(name, "it did not answer") for name in report.silent},
         tuple(_finding(performer.table, finding, repair) for finding, repair in report.findings),
+        report.not_judged,
     )
 
 
@@ -374,6 +383,8 @@ def _words(table: str, found: Finding) -> tuple[str, str]:
         case Kind.LEFT_UPLOAD:
             assert found.upload is not None
             return f"{found.upload.file} of {share} was begun and not ended", ""
+        case Kind.LEFT_TRIAL:
+            return f"{found.trial} is of no table: a process that tried the store has left it", ""
 
 
 __all__ = ["FsckFinding", "FsckReport", "fsck"]

@@ -20,10 +20,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -116,13 +116,29 @@ class InsertResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """How an insert is asked for."""
+class Terms:
+    """How rows are inserted: see `Table.insert`.
+
+    Attributes
+    ----------
+    token
+        Names the insert; None: its content does.
+    timeout_s
+        How long replicas may take, in seconds.
+    overwrite, quorum
+        What it takes the place of, and how many replicas must have it.
+    """
 
     token: str | None
-    overwrite: Overwrite | None
-    timeout_s: float
+    timeout_s: float = TIMEOUT_S
+    overwrite: Overwrite | None = None
     quorum: Quorum | None = None
+
+    def __post_init__(self) -> None:
+        if self.overwrite is not None and self.overwrite not in get_args(Overwrite):
+            raise BadInput(f'overwrite is "all" or "partitions", not {self.overwrite!r}')
+        if self.quorum is not None and self.overwrite is not None:
+            raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
 
 
 class Written:
@@ -192,29 +208,18 @@ class Inserter:
         self._written = written
         self._route = f"/v1/tables/{quote(definition.name)}/insert"
 
-    def insert(
-        self,
-        data: Any,
-        token: str | None,
-        *,
-        deduplicate: bool,
-        timeout_s: float,
-        overwrite: Overwrite | None = None,
-        quorum: Quorum | None = None,
-    ) -> InsertResult:
+    def insert(self, data: Any, terms: Terms) -> InsertResult:
         """Insert rows: see `Table.insert`."""
-        checked = self.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
-        asked = _Asked(checked, overwrite, timeout_s, quorum)
         small = self._as_small(data)
         if small is not None:
-            return self._send(small, asked)
+            return self._send(small, terms)
         slices = cut(data, self._definition)
         first = next(slices, None)
         if first is None:
-            return InsertResult(None, 0, "empty", asked.token)
+            return InsertResult(None, 0, "empty", terms.token)
         if first.last and _is_small(first.rows):
-            return self._send(first.rows, asked)
-        return self._upload(data, chain((first,), slices), asked)
+            return self._send(first.rows, terms)
+        return self._upload(data, chain((first,), slices), terms)
 
     # --- one request --------------------------------------------------------------------------------------------------
 
@@ -224,40 +229,33 @@ class Inserter:
             return data if data.num_rows else None
         return None
 
-    def _send(self, rows: pa.Table | pa.RecordBatch, asked: _Asked) -> InsertResult:
-        body, token = _encode(rows), asked.token
-        path = self._route + insert_query(token, asked.overwrite, asked.quorum)
-        attempt_s = ATTEMPT_S_MAX if asked.quorum is None else max(ATTEMPT_S_MAX, asked.quorum.answered_s)
+    def _send(self, rows: pa.Table | pa.RecordBatch, terms: Terms) -> InsertResult:
+        body, token = _encode(rows), terms.token
+        path = self._route + insert_query(token, terms.overwrite, terms.quorum)
+        attempt_s = ATTEMPT_S_MAX if terms.quorum is None else max(ATTEMPT_S_MAX, terms.quorum.answered_s)
         request = self._http.request
 
         def call(replica: ReplicaInfo, seconds: float) -> Inserted:
             return request(replica.address, "POST", path, body, timeout_s=seconds, purpose="insert").decode(Inserted)
 
-        answer = self._router.ask(call, timeout_s=asked.timeout_s, token=token or "", attempt_s=attempt_s)
+        answer = self._router.ask(call, timeout_s=terms.timeout_s, token=token or "", attempt_s=attempt_s)
         return self._result(answer, token)
 
     # --- an upload ----------------------------------------------------------------------------------------------------
 
-    def _upload(self, data: Any, slices: Iterator[Slice], asked: _Asked) -> InsertResult:
+    def _upload(self, data: Any, slices: Iterator[Slice], terms: Terms) -> InsertResult:
         """Upload and commit; at another replica again while there is time, if the rows can be read again."""
         again = not is_stream(data)
-        deadline = time.monotonic() + asked.timeout_s
+        deadline = time.monotonic() + terms.timeout_s
         while True:
             began = time.monotonic()
-            upload, manifests = self._fill(slices, asked.timeout_s)
+            upload, manifests = self._fill(slices, terms.timeout_s)
             stored = stored_s(manifests) if self._definition.is_shared else 0.0
             deadline += time.monotonic() - began + stored  # writing files is work, not waiting
             left = max(1.0, deadline - time.monotonic())
-            wait_s = min(left, ELSEWHERE_S + stored) if again and asked.quorum is None else left
+            wait_s = min(left, ELSEWHERE_S + stored) if again and terms.quorum is None else left
             try:
-                return self.commit(
-                    upload,
-                    manifests,
-                    asked.token,
-                    timeout_s=wait_s,
-                    overwrite=asked.overwrite,
-                    quorum=asked.quorum,
-                )
+                return self.commit(upload, manifests, replace(terms, timeout_s=wait_s))
             except (TooFewReplicas, QuorumNotReached):
                 raise
             except (Unavailable, OutcomeUnknown):
@@ -287,30 +285,20 @@ class Inserter:
                 send_part(self._http, upload, folder / manifest.partition, manifest)
         return manifests
 
-    def commit(
-        self,
-        upload: Upload,
-        manifests: tuple[PartManifest, ...],
-        token: str | None,
-        *,
-        timeout_s: float,
-        overwrite: Overwrite | None = None,
-        quorum: Quorum | None = None,
-    ) -> InsertResult:
+    def commit(self, upload: Upload, manifests: tuple[PartManifest, ...], terms: Terms) -> InsertResult:
         """Commit an upload of this table: see `commit_upload`.  One that was certainly not taken is discarded."""
-        http, catalog = self._http, self._catalog
         try:
             done = commit_upload(
                 upload,
                 manifests,
-                token,
-                http=http,
-                catalog=catalog,
-                timeout_s=timeout_s,
-                overwrite=overwrite,
-                quorum=quorum,
+                terms.token,
+                http=self._http,
+                catalog=self._catalog,
+                timeout_s=terms.timeout_s,
+                overwrite=terms.overwrite,
+                quorum=terms.quorum,
             )
-            return self._result(done, token)
+            return self._result(done, terms.token)
         except OutcomeUnknown:
             raise  # the replica may be about to take it
         except ReplitreeError:

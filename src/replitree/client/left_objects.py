@@ -102,6 +102,8 @@ def _looked_at(catalog: Catalog, root: str, table_id: str, *, with_repair: bool)
         found = list(left.store.list(left.root))
         for first in range(0, len(found) if with_repair else 0, BATCH):
             left.store.delete([each.key for each in found[first : first + BATCH]])
+        if with_repair:
+            left.tidy()
     except (StoreError, NotAuthorized) as error:
         return LeftObjects(table_id, url, problem=str(error))
     if with_repair:

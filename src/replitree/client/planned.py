@@ -4,7 +4,8 @@ Order; whoever dies on the way leaves an upload that the replica removes, and pa
 
 1. *plan*      a replica, the leader if it answers, chooses the merges and keeps their parts for us, by a lease
 2. *make*      the results, in an upload each (`replitree.storage.merge.merge_range`)
-3. *publish*   one after the other: the replica reads the files, proposes the merge, and uses them when it executes it
+3. *publish*   one after the other: the replica reads the files, or looks at them where they are in its object store, proposes
+               the merge, and uses them when it executes it
 
 Guarantees: a result that was published is the result of exactly that merge, with these sources and these columns.  If the parts
 have changed meanwhile, the merge is not done, and nothing is lost.
@@ -26,6 +27,7 @@ from replitree.client.change_results import Merged, OptimizeResult
 from replitree.client.command import Commander
 from replitree.client.lease import Lease, LeaseHandle, hold
 from replitree.client.snapshot import SnapshotPart
+from replitree.client.stored_upload import PutParts
 from replitree.errors import CorruptPart, Unavailable
 from replitree.protocol.parts import parse_part
 from replitree.storage.definition import TableDefinition
@@ -166,7 +168,13 @@ def _planner(commander: Commander) -> str:
 
 
 def publish_result(
-    plan: MergePlan, merge: PlannedMerge, upload: str, files: Sequence[FileEntry], *, timeout_s: float
+    plan: MergePlan,
+    merge: PlannedMerge,
+    upload: str,
+    files: Sequence[FileEntry],
+    *,
+    timeout_s: float,
+    stored: PutParts | None = None,
 ) -> Merged:
     """Have a result published.
 
@@ -178,6 +186,8 @@ def publish_result(
         These, in the order of the rows, at least one.
     timeout_s
         How long to wait for it, in seconds, beside the time that the replica needs to read the files.
+    stored
+        The manifest of the result, and what the store said of its files, when they were put into the object store.
 
     Raises
     ------
@@ -194,6 +204,8 @@ def publish_result(
         "schema_version": merge.schema_version,
         "files": [msgspec.to_builtins(file) for file in files],
     }
+    if stored is not None:
+        body |= {"manifest": msgspec.to_builtins(stored.manifests[0]), "tags": stored.tags[merge.partition]}
     wait_s = timeout_s + sum(file.bytes for file in files) / READ_BYTES_PER_S
     _, merged = plan.table.commander.ask("POST", "merges/result", Merged, body, timeout_s=wait_s)
     return merged

@@ -30,6 +30,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -365,7 +366,22 @@ def near_folder(part: SnapshotPart, machine: str, table: str, stored: StoredPart
         It would lie on a replica's disk here, but is gone.
     """
     folder = stored.folder(part.manifest) if stored is not None else None
-    return folder if folder is not None else local_folder(part, machine, table)
+    if folder is None or stored is None:
+        return local_folder(part, machine, table)
+    return _linked_folder(part, stored) if part.manifest.borrowed else folder
+
+
+def _linked_folder(part: SnapshotPart, stored: StoredParts) -> Path:
+    """Return a folder of this process with links to the objects of a part, which lie in the folders of several shares."""
+    folder = _process_folder() / f"{_place_name(part)}-linked"
+    folder.mkdir(exist_ok=True)
+    for file in part.manifest.files:
+        with suppress(FileExistsError):
+            (folder / file.name).symlink_to(stored.path(part.manifest, file))
+    draft = folder / f".{threading.get_ident()}"
+    draft.write_bytes(part.manifest.encode())
+    draft.replace(folder / MANIFEST_FILE)
+    return folder
 
 
 class PartCache:
@@ -436,8 +452,7 @@ class PartCache:
         return target
 
     def _place(self, part: SnapshotPart) -> Path:
-        content = xxhash.xxh3_128_hexdigest(part.manifest.encode())  # equal rows may lie in different files
-        folder = (self._folder or _process_folder()) / f"{part.part}-{content}"
+        folder = (self._folder or _process_folder()) / _place_name(part)
         folder.mkdir(exist_ok=True)
         return folder
 
@@ -458,6 +473,11 @@ class PartCache:
         if isinstance(problem, ReplicaUnavailable) or type(problem) is StoreError:  # a corrupt part is one too
             raise problem
         raise SnapshotExpired(f"part {part.part} can't be had any more ({problem}); take a new snapshot") from problem
+
+
+def _place_name(part: SnapshotPart) -> str:
+    """Return the name of a folder that nothing but this part has: equal rows may lie in different files."""
+    return f"{part.part}-{xxhash.xxh3_128_hexdigest(part.manifest.encode())}"
 
 
 _lock = threading.Lock()

@@ -83,7 +83,7 @@ class StoredParts:
         return self.location.scheme == "file"
 
     def folder(self, manifest: PartManifest) -> Path | None:
-        """Return the folder with the files and the manifest of a part, if its store is a folder that is here; else None."""
+        """Return the folder of a part's own share, with its manifest, if its store is a folder that is here; else None."""
         if not self.is_folder or manifest.share_id is None:
             return None
         folder = Path(self.location.place) / self.objects.root / manifest.share_id
@@ -92,6 +92,10 @@ class StoredParts:
         except OSError:
             return None
         return folder if found == manifest.encode() else None
+
+    def path(self, manifest: PartManifest, file: FileEntry) -> Path:
+        """Return where a data file of a part lies in a store that is a folder."""
+        return Path(self.location.place) / self.objects.key(str(manifest.share_of(file)), file.name)
 
     def problem(self, manifest: PartManifest) -> ReplitreeError | None:
         """Find out why objects can't be read from here; None when they can.
@@ -119,7 +123,7 @@ class StoredParts:
 
     def bring(self, manifest: PartManifest, file: FileEntry, target: Path) -> bool:
         """Copy one data file of a part here, verified; tell whether that was possible."""
-        share = manifest.share_id
+        share = manifest.share_of(file)
         if share is None or self.problem(manifest) is not None:
             return False
         try:
@@ -143,8 +147,9 @@ class StoredParts:
 
     def key(self, manifest: PartManifest, file: FileEntry) -> str:
         """Return the whole key of a data file in the bucket."""
-        assert manifest.share_id is not None, "only what is in a store has a key"
-        return "/".join(filter(None, (self.location.prefix, self.objects.key(manifest.share_id, file.name))))
+        share = manifest.share_of(file)
+        assert share is not None, "only what is in a store has a key"
+        return "/".join(filter(None, (self.location.prefix, self.objects.key(share, file.name))))
 
     def _elsewhere(self) -> str:
         return (

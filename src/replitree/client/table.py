@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -25,10 +25,10 @@ from replitree.client.catalog import Catalog, ReplicaInfo
 from replitree.client.changes import TableChanges
 from replitree.client.command import Commander, CommandResult
 from replitree.client.http import HttpClient
-from replitree.client.insert import TIMEOUT_S, Inserter, InsertResult, Written
+from replitree.client.insert import TIMEOUT_S, Inserter, InsertResult, Terms, Written
 from replitree.client.lease import LeaseHandle, hold, keep_for_frame
 from replitree.client.partitions import PartitionInfo, partitions_of
-from replitree.client.quorum import Quorum, quorum_of
+from replitree.client.quorum import quorum_of
 from replitree.client.read_request import ANSWER_S, ReadRequest, TimeIsUp
 from replitree.client.routing import Router
 from replitree.client.slices import is_stream
@@ -36,7 +36,7 @@ from replitree.client.snapshot import PartCache, Snapshot, SnapshotBody
 from replitree.client.status import TableStatus, table_status
 from replitree.client.stored import StoredParts, Through, stored_parts
 from replitree.client.upload import Overwrite
-from replitree.errors import BadInput, SchemaMismatch
+from replitree.errors import SchemaMismatch
 from replitree.protocol.read import ReadLevel
 from replitree.storage.definition import TableDefinition
 
@@ -193,58 +193,39 @@ class Table(TableChanges):
             table.insert({"k": [1, 2], "v": [0.5, None]})
             table.insert(arrow_table, token="load-2026-11-20")
         """
-        if replica is not None and replica != self._pinned:
-            at = self.replica(replica)
-            return at.insert(
-                data,
-                token,
-                deduplicate=deduplicate,
-                overwrite=overwrite,
-                merge_schema=merge_schema,
-                quorum=quorum,
-                quorum_timeout_s=quorum_timeout_s,
-                timeout_s=timeout_s,
-            )
-        wanted = quorum_of(quorum, quorum_timeout_s)
-        if wanted is not None and overwrite is not None:
-            raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
-        if overwrite is not None and overwrite not in get_args(Overwrite):
-            raise BadInput(f'overwrite is "all" or "partitions", not {overwrite!r}')
+        token = self._inserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
+        terms = Terms(token, timeout_s, overwrite, quorum_of(quorum, quorum_timeout_s))
+        at = self if replica in (None, self._pinned) else self.replica(str(replica))
+        return at.insert_on_terms(data, terms, merge_schema=merge_schema)
+
+    def insert_on_terms(self, data: Any, terms: Terms, *, merge_schema: bool = False) -> InsertResult:
+        """Insert rows as `insert` does, here, on terms that were checked before.
+
+        When they do not fit the columns that this handle knows, they are inserted with the columns as they are by then.
+
+        Parameters
+        ----------
+        data, merge_schema
+            As `insert`; errors, too.
+        terms
+            All else.
+        """
         if merge_schema:
             self.merge_schema(data)
         try:
-            return self._insert(data, token, deduplicate, overwrite, timeout_s, wanted)
+            return self._insert(data, terms)
         except SchemaMismatch:
             if is_stream(data) or not self._is_altered():
                 raise
-        return self._insert(data, token, deduplicate, overwrite, timeout_s, wanted)  # with the columns as they are now
+        return self._insert(data, terms)
 
-    def _insert(
-        self,
-        data: Any,
-        token: str | None,
-        deduplicate: bool,
-        overwrite: Overwrite | None,
-        timeout_s: float,
-        quorum: Quorum | None,
-    ) -> InsertResult:
+    def _insert(self, data: Any, terms: Terms) -> InsertResult:
         if type(data).__module__.startswith("pyspark."):
             write: Any = import_module("replitree.spark.write")  # by name, because Spark is a layer above the client
-            result: InsertResult = write.insert_df(
-                self,
-                data,
-                token=token,
-                deduplicate=deduplicate,
-                overwrite=overwrite,
-                timeout_s=timeout_s,
-                quorum=quorum,
-            )
-            return result
-        inserter = self._inserter
-        result = inserter.insert(
-            data, token, deduplicate=deduplicate, overwrite=overwrite, timeout_s=timeout_s, quorum=quorum
-        )
-        return self.emptied(result, timeout_s) if overwrite == "all" else result
+            inserted: InsertResult = write.insert_frame(self, data, terms)
+            return inserted
+        result = self._inserter.insert(data, terms)
+        return self.emptied(result, terms.timeout_s) if terms.overwrite == "all" else result
 
     def emptied(self, result: InsertResult, timeout_s: float = TIMEOUT_S) -> InsertResult:
         """Finish an insert that replaces the whole table: when it had no rows, the table has none afterwards.
