@@ -12,7 +12,7 @@ from replitree.verify.histories.judge import Verdict
 from replitree.verify.histories.timeline import page
 from tests.faults.schedule import Strike
 
-WIDTH, LEFT, LANE, CHART = 1100, 150, 14, 120
+WIDTH, LEFT, LANE, CHART = 1040, 150, 14, 120
 COLOURS: dict[Outcome, str] = {"ok": "#448361", "unknown": "#c98a1b", "failed": "#c4342d"}
 """Of what clients heard, from the bottom to the top."""
 
@@ -35,7 +35,9 @@ def write_report(
         Faults with their begin and end, in nanoseconds of the operations' clock.
     """
     text = page(verdict, title)
-    file.write_text(text.replace("</h1>", f"</h1>\n{draw_run(operations, strikes)}", 1), encoding="utf-8")
+    file.write_text(
+        text.replace("</h1>", f"</h1>\n<figure>{draw_run(operations, strikes)}</figure>", 1), encoding="utf-8"
+    )
 
 
 def draw_run(operations: Sequence[Operation], strikes: Sequence[Struck]) -> str:
@@ -69,7 +71,10 @@ def _chart(operations: Sequence[Operation], begin: int, scale: float, top: float
     most = max((sum(heard[second, outcome] for outcome in COLOURS) for second in seconds), default=1)
     body = [
         _text(LEFT - 8, top + 10, f"{most} operations/s", "end"),
-        _text(LEFT - 8, top + CHART, " · ".join(COLOURS), "end"),
+        *(
+            _text(LEFT - 8, top + CHART - 14 * row, outcome, "end", colour)
+            for row, (outcome, colour) in enumerate(COLOURS.items())
+        ),
     ]
     for second in seconds:
         y = top + CHART
@@ -85,5 +90,5 @@ def _chart(operations: Sequence[Operation], begin: int, scale: float, top: float
     return body
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#333">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str, colour: str = "#333") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'

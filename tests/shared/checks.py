@@ -32,7 +32,7 @@ SETTLE_S = 120.0
 NEVER = frozenset({Kind.DANGLING.value, Kind.UNMARKED.value})
 """Must not be found at any time."""
 
-LEFT_OVER = frozenset({Kind.ORPHAN.value, Kind.LEFT_UPLOAD.value})
+LEFT_OVER = frozenset({Kind.ORPHAN.value, Kind.LEFT_UPLOAD.value, Kind.LEFT_TRIAL.value})
 """All that may be found at the end: what a request has made of which nobody heard any more."""
 
 

@@ -23,6 +23,9 @@ from replitree.verify.moving.invariants import DESCRIPTIONS as OF_MOVES
 from replitree.verify.moving.models import MODELS as MOVES
 from replitree.verify.moving.mutants import MUTANTS as MOVE_MUTANTS
 from replitree.verify.moving.search import search as search_moves
+from replitree.verify.prepared.models import MODELS as PREPARED
+from replitree.verify.prepared.mutants import MUTANTS as PREPARED_MUTANTS
+from replitree.verify.prepared.search import search as search_prepared
 from replitree.verify.registry import WORKERS_MAX, Result
 from replitree.verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
 from replitree.verify.shared_tables.models import MODELS as SHARED_TABLES
@@ -58,6 +61,7 @@ ROOMS = (
     Room(SHARED_TABLES, SHARED_TABLE_MUTANTS, OF_TABLES, search_tables),
     Room(MOVES, MOVE_MUTANTS, OF_MOVES, search_moves),
     Room(MERGES, MERGE_MUTANTS, OF_MERGES, search_merges),
+    Room(PREPARED, PREPARED_MUTANTS, OF_MERGES, search_prepared),
 )
 
 

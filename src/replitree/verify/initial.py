@@ -21,6 +21,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica
 from replitree.protocol.table import DROPPED_HOST, LOST, NOT_LOST, create_table, join_table
+from replitree.protocol.table_store import sharing_nodes
 from replitree.verify.disk import Disk
 from replitree.verify.kernel import END
 from replitree.verify.memory import Memory, State
@@ -32,11 +33,15 @@ from replitree.verify.space import Space
 from replitree.verify.windows import with_clock
 
 
-def table_tree(replicas: tuple[str, ...]) -> Tree:
-    """Return coordination with the table created and every replica joined."""
+def table_tree(replicas: tuple[str, ...], *, shared: bool = False) -> Tree:
+    """Return coordination with the table created and every replica joined.
+
+    `shared`: its parts lie in an object store, so every replica is told from others of its name.
+    """
     tree = Tree()
-    procedures: list[Procedure[Any]] = [create_table(TABLE, b"", b"")]
-    procedures += [join_table(Replica(TABLE, name)) for name in replicas]
+    more = sharing_nodes(TABLE) if shared else ()
+    procedures: list[Procedure[Any]] = [create_table(TABLE, b"", b"", more)]
+    procedures += [join_table(Replica(TABLE, name), f"{name}i" if shared else "") for name in replicas]
     for procedure in procedures:
         tree = run_on(procedure, tree)
     return tree

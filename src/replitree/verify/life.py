@@ -53,15 +53,7 @@ from replitree.protocol.leader import Follows, Leads, look, resign, stand
 from replitree.protocol.leader import InDoubt as InDoubtOfElection
 from replitree.protocol.mutate import kill_mutation
 from replitree.protocol.parts import Part
-from replitree.protocol.propose import (
-    Forgotten,
-    InDoubt,
-    NotProposed,
-    Proposed,
-    Proposer,
-    propose,
-    propose_merges,
-)
+from replitree.protocol.propose import Forgotten, InDoubt, NotProposed, Proposed, Proposer, propose, propose_merges
 from replitree.protocol.pull import Fenced, Gap, Loaded, Place, PointerMoved, Pulled, Queued, load, pull_log
 from replitree.protocol.quorum import Awaited, answer_all, answer_awaited, find_end, give_up, rejoin
 from replitree.protocol.recover import Good, Lost, NoSource, NotYet, Recovered, recover, stand_in_log
@@ -380,6 +372,11 @@ def tidy_up(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ..
     yield BeginLoad()
     loaded = yield from load(replica)
     yield from sweep_staging(idle, loaded)
+    return (yield from serve_loaded(replica, me, epoch, loaded))
+
+
+def serve_loaded(replica: Replica, me: bytes, epoch: Epoch, loaded: Loaded) -> Stage:
+    """Take over what was loaded, compare it with the disk, and serve: the end of `tidy_up`."""
     taken: bool = yield TakeOver(loaded)
     if not taken:
         yield AskReload()
@@ -447,6 +444,11 @@ def make_next(replica: Replica) -> Stage:
 
 def _execute(replica: Replica, *, makes: bool) -> Generator[Any, Any, None]:
     turn: WorkTurn = yield AwaitWork(makes)
+    yield from execute_turn(replica, turn)
+
+
+def execute_turn(replica: Replica, turn: WorkTurn) -> Generator[Any, Any, tuple[LogIndex, ...]]:
+    """Execute a batch and give it back; return what is done."""
     outcome = yield from execute(replica, turn.epoch, turn.view, turn.batch)
     batch = tuple(item.index for item in turn.batch)
     done: tuple[LogIndex, ...] = ()
@@ -460,6 +462,7 @@ def _execute(replica: Replica, *, makes: bool) -> Generator[Any, Any, None]:
             yield ReportTrouble()
             postponed = ()
     yield GiveBack(batch, done, postponed)
+    return done
 
 
 # --- the mender -------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from replitree.verify.packed.catalog import PACKED
 from replitree.verify.packed.report import explore_packed
 from replitree.verify.reductions import THEMES
 from replitree.verify.simulate import Run, simulate_seed, summed_up
+from replitree.verify.simulation.shared_mutants import SHARED_MUTANTS
+from replitree.verify.small_search import patched
 from replitree.verify.trace import state_of, trace_of
 
 
@@ -233,6 +235,8 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
 
     Parameters
     ----------
+    mutant
+        Its name: one of the explorer's, whose tables lie on local disks, or of `SHARED_MUTANTS`.
     workers
         Processes that share the seeds; what is found, and in which order, does not depend on it.
     hours
@@ -247,7 +251,7 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
         raise BadInput(f"{hours} hours: use 0 to {HOURS_MAX}")
     if not 1 <= workers <= WORKERS_MAX:
         raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
-    if mutant is not None:
+    if mutant is not None and mutant not in SHARED_MUTANTS:
         find_mutant(mutant)
     run, seeds = partial(_run_seed, mutant, hours), range(seed_from, seed_to)
     if workers == 1:
@@ -268,5 +272,8 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
 
 
 def _run_seed(mutant: str | None, hours: int, seed: int) -> Run:
-    """Run one seed, in whatever process: a mutant's stages can't be sent to another one, its name can."""
+    """Run one seed, in whatever process: what a mutant puts in place of others can't be sent to another one, its name can."""
+    if mutant in SHARED_MUTANTS:
+        with patched(SHARED_MUTANTS[mutant].patches):
+            return simulate_seed(seed, None, hours)
     return simulate_seed(seed, find_mutant(mutant).stages if mutant else None, hours)

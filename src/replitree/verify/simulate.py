@@ -30,6 +30,9 @@ from replitree.verify.simulation.cluster import COORDINATION, Cluster
 from replitree.verify.simulation.observer import Observer, Violated
 from replitree.verify.simulation.options import MS, SECOND, Options, draw_options, stretched
 from replitree.verify.simulation.process import Process
+from replitree.verify.simulation.shared_disk import SharedDisk
+from replitree.verify.simulation.shared_table import SharedTable
+from replitree.verify.simulation.store_options import StoreOptions, draw_store, patient
 from replitree.verify.simulation.waits import Read
 from replitree.verify.steps import Turn
 from replitree.verify.trace import line_of
@@ -63,6 +66,8 @@ class Run:
         What went wrong, or None.
     probes
         How often each rare branch was taken.
+    store
+        The object store of its table; None for a table on local disks.
     """
 
     seed: int
@@ -73,6 +78,7 @@ class Run:
     entries: int
     violation: str | None
     probes: Mapping[str, int]
+    store: StoreOptions | None = None
 
 
 @dataclass(slots=True)
@@ -107,7 +113,7 @@ class Simulation:
     seed
         Everything random comes from it.
     stages
-        Stages to run instead of others, by name: a mutant.
+        Stages to run instead of others, by name: a mutant.  Its table lies on local disks.
     hours
         Virtual hours that the run lasts at least; 0: as long as the seed says, which is less than a minute.
     """
@@ -120,11 +126,15 @@ class Simulation:
             self.options = stretched(self.options, hours)
         self._stages = dict(stages or {})
         self._names = tuple(f"r{number}" for number in range(1, self.options.replicas + 1))
-        self.disks = {name: Disk() for name in self._names}
-        tree = table_tree(self._names)
+        self.store = None if self._stages else draw_store(Random(f"{seed}/object store"))  # noqa: S311
+        if self.store is not None:
+            self.options = patient(self.options, self.store)
+        self.disks = {name: self._new_disk() for name in self._names}
+        tree = table_tree(self._names, shared=self.store is not None)
         self.observer = Observer(self._names, tree, self.disks)
         self.cluster = Cluster(self.options, self._random, tree, self.disks, self._changed)
         self._processes: dict[str, Process] = {}
+        self._shared = self._shared_table()
         self._incarnations = dict.fromkeys(self._names, 0)
         self._committers = {name: Committer(self.cluster) for name in self._names}
         self._requests = 0
@@ -163,6 +173,7 @@ class Simulation:
             len(self.observer.look({}, ()).log.entries),
             violation,
             dict(self.observer.probes),
+            self.store,
         )
 
     def _safety(self) -> None:
@@ -171,16 +182,31 @@ class Simulation:
         for client in self._clients:
             client.next()
         self._plan_faults()
+        if self._shared is not None:
+            self._shared.plan_faults(self._random, self.options.duration)
         self.cluster.run_until(self.options.duration)
 
     def _liveness(self) -> None:
         self.cluster.heal()
+        if self._shared is not None:
+            self._shared.heal()
         self.observer.full.clear()
         for name in self._names:
             self._processes[name].paused_until = min(self._processes[name].paused_until, self.cluster.now)
             if not self._processes[name].alive:
                 self._start(name)
         liveness = max(LIVENESS, SESSIONS * self.options.session_timeout, 2 * self.options.duration)
+        self._converge(liveness)
+        if self._shared is not None:
+            self._shared.check_before_activation()
+            for process in self._processes.values():
+                process.activate_again()
+            self._converge(liveness)
+            self._shared.check_at_rest()
+        self.observer.check_all({name: process.memory for name, process in self._processes.items()})
+
+    def _converge(self, liveness: int) -> None:
+        """Let time pass until everything is done and all agree."""
         end, events = self.cluster.now + liveness, self.cluster.events + EVENTS_MAX
         while not self._has_converged():
             if self.cluster.now >= end:
@@ -188,10 +214,11 @@ class Simulation:
             self.cluster.run_until(self.cluster.now + SECOND)
             if self.cluster.events > events:
                 raise Violated(f"CONVERGES: not within {EVENTS_MAX} events; {self._who_lags()}")
-        self.observer.check_all({name: process.memory for name, process in self._processes.items()})
 
     def _has_converged(self) -> bool:
         if not all(client.is_done for client in self._clients):
+            return False
+        if self._shared is not None and not self._shared.is_settled():
             return False
         length = len(self.observer.look({}, ()).log.entries)
         return all(self._is_settled(process, length) for process in self._processes.values())
@@ -205,12 +232,28 @@ class Simulation:
     def _who_lags(self) -> str:
         waiting = sum(not client.is_done for client in self._clients)
         states = ", ".join(f"{name} {process.memory.state.value}" for name, process in self._processes.items())
-        return f"{waiting} clients wait; {states}"
+        shares = "" if self._shared is None else f"; {self._shared.who_lags()}"
+        return f"{waiting} clients wait; {states}{shares}"
 
     # --- processes --------------------------------------------------------------------------------------------------------
 
+    def _shared_table(self) -> SharedTable | None:
+        if self.store is None:
+            return None
+        return SharedTable(self.store, self.cluster, self.observer, self.disks, self._processes)
+
+    def _new_disk(self) -> Disk:
+        return Disk() if self.store is None else SharedDisk()
+
+    def _new_process(self, name: str, incarnation: int, *, is_operator: bool = False) -> Process:
+        if self._shared is not None:
+            return self._shared.process(name, incarnation, self._stages, is_operator=is_operator)
+        return Process(
+            self.cluster, self.observer, name, incarnation, self._stages, self._processes, is_operator=is_operator
+        )
+
     def _start(self, name: str) -> None:
-        process = Process(self.cluster, self.observer, name, self._incarnations[name], self._stages, self._processes)
+        process = self._new_process(name, self._incarnations[name])
         self._incarnations[name] += 1
         self._processes[name] = process
         self._committers[name].serve(process)
@@ -223,6 +266,8 @@ class Simulation:
     def _changed(self, tree: object, who: str, breach: str | None) -> None:
         del tree
         self.observer.changed(self.cluster.tree, who, breach)
+        if self._shared is not None:
+            self._shared.changed()
         for process in self._processes.values():
             process.watch_fires()
 
@@ -286,7 +331,7 @@ class Simulation:
         """Let a new replica join."""
         name = f"r{len(self._names) + 1}"
         self._names = (*self._names, name)
-        self.disks[name], self._incarnations[name] = Disk(), 0
+        self.disks[name], self._incarnations[name] = self._new_disk(), 0
         self.observer.add(name)
         self._committers[name] = Committer(self.cluster)
         self._start(name)
@@ -297,10 +342,8 @@ class Simulation:
         if self._processes[name].alive or self.observer.is_needed(name):
             return
         self._operators += 1
-        operator = Process(
-            self.cluster, self.observer, f"op{self._operators}", 0, self._stages, self._processes, is_operator=True
-        )
-        self.disks[operator.name] = Disk()
+        operator = self._new_process(f"op{self._operators}", 0, is_operator=True)
+        self.disks[operator.name] = self._new_disk()
         operator.duty("drop", name)
         if self.cluster.chance(0.5):
             self.cluster.after(self._random.randrange(20 * self.options.delay), operator.die)

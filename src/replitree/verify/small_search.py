@@ -37,6 +37,11 @@ class Mutant:
     patches: Mapping[tuple[ModuleType, str], Any]
 
 
+def mutant_of(name: str, model: str, breaks: str, description: str, *patches: tuple[ModuleType, str, Any]) -> Mutant:
+    """Return a mutant; a patch is a module, the name of a function there, and what stands in for it."""
+    return Mutant(name, description, model, breaks, {(module, each): broken for module, each, broken in patches})
+
+
 @dataclass(frozen=True, slots=True)
 class Searched:
     """What a search found: worlds and steps, the violation if there is one, and the shortest way to it."""
@@ -86,7 +91,7 @@ def search_all(scene: Scene[W], mutant: Mutant | None = None, states_max: int = 
     RuntimeError
         There are more than `states_max` worlds.
     """
-    with _patched({} if mutant is None else mutant.patches):
+    with patched({} if mutant is None else mutant.patches):
         return _search(scene, states_max)
 
 
@@ -132,7 +137,8 @@ def _way_to(key: Any, came_from: Mapping[Any, tuple[Any, str]]) -> tuple[str, ..
 
 
 @contextmanager
-def _patched(patches: Mapping[tuple[ModuleType, str], Any]) -> Iterator[None]:
+def patched(patches: Mapping[tuple[ModuleType, str], Any]) -> Iterator[None]:
+    """Let other functions stand in for those of modules, by module and name."""
     originals = {place: getattr(*place) for place in patches}
     try:
         for (module, name), broken in patches.items():

@@ -143,7 +143,7 @@ def line_of(who: str, replica: str, turn: Turn, *, hidden: bool = False) -> str 
         isinstance(effect, HIDDEN) or (isinstance(effect, Reveal) and not effect.parts and not effect.gone)
     ):
         return None
-    verb, what = _VERBS[type(effect)](effect, replica)
+    verb, what = _VERBS.get(type(effect), _by_its_name)(effect, replica)
     ended = _ended(turn, replica)
     text = f"{who:<3} {verb:<9} {what}"
     return f"{text:<72} -> {ended}" if ended else text.rstrip()
@@ -229,6 +229,13 @@ def _indexes(entries: tuple[Any, ...]) -> str:
 
 def _requests(requests: tuple[Any, ...]) -> str:
     return ", ".join(f"{request.id} (token {request.block})" for request in requests)
+
+
+def _by_its_name(effect: Any, replica: str) -> tuple[str, str]:
+    """Tell an effect that has no words of its own: those of tables on an object store."""
+    del replica
+    name, _, rest = repr(effect).partition("(")
+    return name, rest.removesuffix(")")
 
 
 _VERBS: dict[type, Callable[[Any, str], tuple[str, str]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -68,6 +69,24 @@ def test_a_page_needs_nothing_else_and_quotes_what_it_shows() -> None:
     assert "src=" not in text
     assert "href=" not in text
     assert "stale_read" in text
+
+
+def test_a_page_explains_its_colours_and_reads_well_in_a_narrow_window() -> None:
+    text = page(check(parse(KNOWN["a client goes back"].operations)), "h")
+    assert 'name="viewport"' in text
+    assert "<figure><svg" in text
+    assert 'class="insert"' in text
+    used = set(re.findall(r'<rect[^>]* fill="(#[0-9a-f]{6})"', text))
+    assert used
+    assert all(f"background:{colour}}}" in text for colour in used), "each colour of a bar is explained"
+
+
+def test_names_of_clients_have_room_and_no_more() -> None:
+    def width(client: str) -> float:
+        (anomaly,) = check(parse([insert(client, 0, 10, A), read("y", 20, 30, ())])).anomalies
+        return float(ET.fromstring(draw(anomaly)).attrib["width"])
+
+    assert width("x") < width("a-client") < width("a-client-of-another-host:4711") == width("b" * 50)
 
 
 def test_every_rule_has_a_name_and_a_level() -> None:

@@ -24,6 +24,11 @@ PINS = {
     "shared_merge_three": (5_084, 15_028),
     "borrow_chain": (49_216, 126_455),
     "borrow_chain_crash": (11_006, 27_631),
+    "borrow_files": (83_674, 217_578),
+    "borrow_files_twice": (576, 1_019),
+    "borrow_files_crash": (9_132, 22_843),
+    "borrow_files_doubt": (2_868, 5_669),
+    "borrow_files_store": (1_063, 2_169),
 }
 """States and transitions."""
 
@@ -42,7 +47,8 @@ def test_model_holds(name: str) -> None:
     assert (found.states, found.transitions) == PINS[name]
 
 
-FAST_MUTANTS = frozenset({"mark-kept", "waits-for-the-result", "no-mark", "everybody-makes", "borrowed-unmarked"})
+FAST_MUTANTS = frozenset({"mark-kept", "waits-for-the-result", "no-mark", "everybody-makes"})
+FAST_MUTANTS |= {"borrowed-unmarked", "result-unmarked-in-part", "source-discarded"}
 
 
 @pytest.mark.parametrize(

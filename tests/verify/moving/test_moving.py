@@ -28,6 +28,11 @@ PINS: dict[str, tuple[int, int]] = {
     "home_doubt": (3_028, 7_137),
     "there_and_back": (2_040, 4_663),
     "home_mend": (162, 280),
+    "borrowed_home": (2_176, 5_238),
+    "borrowed_home_crash": (1_125, 2_198),
+    "borrowed_home_doubt": (772, 1_568),
+    "borrowed_there_and_back": (139_021, 389_883),
+    "borrowed_home_mend": (681, 1_233),
 }
 """States and transitions."""
 

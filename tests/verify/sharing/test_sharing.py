@@ -23,6 +23,7 @@ PINS = {
     "share_drop_crash": (16_466, 54_348),
     "fsck_write": (2_024, 4_124),
     "fsck_leave": (2_336, 5_480),
+    "fsck_borrowed": (4_294, 10_041),
     "fsck_crash": (5_025, 10_922),
     "fsck_doubt": (2_298, 5_150),
     "fsck_store": (3_686, 7_683),

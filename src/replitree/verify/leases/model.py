@@ -20,6 +20,7 @@ from replitree.tablet.ids import NOTHING, Generation, GenStep, Step
 from replitree.tablet.lease import Tenure
 
 DURATION = 2
+LOWERED = 1
 TICKS_MAX = 8
 ENTRIES_MAX = 2
 
@@ -167,6 +168,9 @@ def _leader(model: Model, world: World) -> Iterator[tuple[str, World]]:
         yield "the leader sends an entry", _sent(model, world, world.tenure)
         tenure = lease.released(Tenure(*world.tenure))
         yield "the leader gives its lease up", _sent(model, world, (tenure.duration_ns, tenure.until_ns))
+    if len(world.sent) < ENTRIES_MAX and world.tenure[0] > LOWERED:
+        tenure = lease.lowered(Tenure(*world.tenure), LOWERED)
+        yield "the leader lowers its lease", _sent(model, world, (tenure.duration_ns, tenure.until_ns))
     for number, (at, said, is_stored, is_heard) in enumerate(world.sent):
         if not is_stored and world.stage in (Stage.AWAY, Stage.BEGUN):
             yield "an entry is stored", _with(world, number, (at, said, True, False))

@@ -42,11 +42,17 @@ def mutated(mutant: Mutant) -> Iterator[None]:
             setattr(lease, name, original)
 
 
+def _lowered_for_later_entries(tenure: lease.Tenure, duration_ns: int) -> lease.Tenure:
+    """Give the lease up when that is asked for, but leave as it is what is only lowered."""
+    return lease.Tenure(duration_ns, tenure.until_ns if duration_ns else 0)
+
+
 _MUTANTS = (
     Mutant("not-waited-for", patches=(("ready_at", lambda _accepted, fenced_ns: fenced_ns),)),
     Mutant("waited-for-once", patches=(("WAITED", 1),)),
     Mutant("not-in-the-log", patches=(("metadata", lambda _tenure: ()),)),
     Mutant("not-given-up", patches=(("released", lambda tenure: lease.Tenure(0, tenure.until_ns)),)),
+    Mutant("lowered-for-later-entries-only", patches=(("lowered", _lowered_for_later_entries),)),
     Mutant("counted-from-the-answer", Model(counted_from=lambda _sent, heard: heard)),
     Mutant("begins-when-sent", Model(begins_when_sent=True)),
     Mutant("waited-from-before-the-fence", Model(waited_from=lambda begun, _fenced: begun)),

@@ -1,11 +1,13 @@
-"""Chains of parts that borrow: a mutation leaves a part as it is, and so does the next one; all of them have the same objects.
+"""Chains of parts that borrow: a mutation leaves a part as it is, or writes some of its files and keeps the others.
+
+Of the former all have the same objects.  The latter have a share of their own, and those of all parts before them.
 
 Whoever was away has only some of the chain, such as its last part.  Parts leave a replica in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -21,9 +23,12 @@ from replitree.protocol.effects import (
     FindPart,
     Link,
     Made,
+    Mutate,
     Procedure,
     Publish,
     RemovePart,
+    RemoveStaging,
+    StagingId,
 )
 from replitree.protocol.layout import Replica
 from replitree.protocol.making import staged_result
@@ -48,29 +53,43 @@ class Choose:
 
 def mutate(name: str) -> Task:
     """Give the part its mutated names, one after the other; each commit takes the part before back."""
+    return _mutate_each(name, CHAIN, Link)
+
+
+def rewrite(name: str, chain: tuple[str, ...]) -> Task:
+    """Write a file of the part anew, and one of the result, and so on; each commit takes the part before back."""
+    return _mutate_each(name, chain, lambda staging, source, result: Mutate(staging, source, result, "", 1))
+
+
+Make: TypeAlias = Callable[[StagingId, str, str], Link | Mutate]
+
+
+def _mutate_each(name: str, chain: tuple[str, ...], make: Make) -> Task:
     epoch = yield from shared.begin(name)
     if epoch is None:
         return None
-    for source, result in pairwise(CHAIN):
+    for source, result in pairwise(chain):
         if source in ((yield Children(layout.parts(replica_of(name)))) or ()):
-            yield from sharing.with_shares(sharer_of(name), _link(replica_of(name), epoch, source, result))
+            yield from sharing.with_shares(sharer_of(name), _mutate(replica_of(name), epoch, source, result, make))
     return None
 
 
-def _link(replica: Replica, epoch: Epoch, source: str, result: str) -> Procedure[None]:
+def _mutate(replica: Replica, epoch: Epoch, source: str, result: str, make: Make) -> Procedure[None]:
     part, staging = parse_part(result), staged_result(parse_part(result))
     if (yield FindPart(result)) is None:
-        linked = yield Link(staging, source, result)
-        assert isinstance(linked, Made)
+        made = yield make(staging, source, result)
+        if not isinstance(made, Made):  # the store did not take it
+            yield RemoveStaging(staging)
+            return
         yield Publish(staging, ((part.partition, result),))
     operations = (register(replica, part, CONTENT), deregister(replica, parse_part(source)))
     yield from finish(replica, epoch, (), operations, (part,), (parse_part(source),))
 
 
-def leave_all(name: str) -> Task:
+def leave_all(name: str, chain: tuple[str, ...] = CHAIN) -> Task:
     """Begin a process, and let all parts of the chain leave, in any order."""
     epoch = yield from shared.begin(name)
-    return None if epoch is None else Then(leave_one, (name, epoch, CHAIN))
+    return None if epoch is None else Then(leave_one, (name, epoch, chain))
 
 
 def leave_one(name: str, epoch: Epoch, left: tuple[str, ...]) -> Task:
@@ -87,4 +106,4 @@ def leave_one(name: str, epoch: Epoch, left: tuple[str, ...]) -> Task:
     return Then(leave_one, (name, epoch, tuple(each for each in left if each != part)))
 
 
-__all__ = ["CHAIN", "Choose", "leave_all", "leave_one", "mutate"]
+__all__ = ["CHAIN", "Choose", "leave_all", "leave_one", "mutate", "rewrite"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from replitree.verify.merging.chains import CHAIN, leave_all, mutate
+from replitree.verify.merging.chains import CHAIN, leave_all, mutate, rewrite
 from replitree.verify.merging.tasks import give_up_left, merge, restart, running
 from replitree.verify.merging.world import Model
-from replitree.verify.shared_tables.tasks import settle, take
+from replitree.verify.shared_tables.tasks import leave, settle, take
 from replitree.verify.shared_tables.world import Fault, Task
 
 
@@ -112,6 +112,56 @@ MODELS = (
         "the same on one replica, with a crash",
         {"r1": ((mutate, ("r1",)), (leave_all, ("r1",)), (settle, ("r1",)))},
         {Fault.CRASH: 1},
+        ("r1",),
+        written=CHAIN[0],
+    ),
+    Model(
+        "borrow_files",
+        "a mutation writes a file of a part anew and borrows the others; who comes later takes it over, and all leave",
+        {
+            "r1": ((rewrite, ("r1", CHAIN[:2])), (leave_all, ("r1", CHAIN[:2])), (settle, ("r1",))),
+            "r2": ((take, ("r2", CHAIN[1], "r1")), (leave_all, ("r2", CHAIN[1:2])), (settle, ("r2",))),
+        },
+        {},
+        written=CHAIN[0],
+    ),
+    Model(
+        "borrow_files_twice",
+        "two such mutations on one replica: the last part borrows of both before it, and they leave in any order",
+        {"r1": ((rewrite, ("r1", CHAIN)), (leave_all, ("r1",)), (settle, ("r1",)))},
+        {},
+        ("r1",),
+        written=CHAIN[0],
+    ),
+    Model(
+        "borrow_files_crash",
+        "one such mutation on one replica, with a crash at any step, also in the middle of a request to the store",
+        {"r1": ((rewrite, ("r1", CHAIN[:2])), (leave_all, ("r1", CHAIN[:2])), (settle, ("r1",)))},
+        {Fault.CRASH: 1},
+        ("r1",),
+        written=CHAIN[0],
+    ),
+    Model(
+        "borrow_files_doubt",
+        "the same while the answer to a commit is lost",
+        {
+            "r1": (
+                (rewrite, ("r1", CHAIN[:2])),
+                (rewrite, ("r1", CHAIN[:2])),
+                (leave, ("r1", CHAIN[0])),
+                (leave, ("r1", CHAIN[1])),
+                (settle, ("r1",)),
+            )
+        },
+        {Fault.UNKNOWN: 1},
+        ("r1",),
+        written=CHAIN[0],
+    ),
+    Model(
+        "borrow_files_store",
+        "the same while answers of the object store are lost, and what was asked comes late",
+        {"r1": ((rewrite, ("r1", CHAIN[:2])), (leave_all, ("r1", CHAIN[:2])), (settle, ("r1",)))},
+        {Fault.STORE: 1},
         ("r1",),
         written=CHAIN[0],
     ),

@@ -10,17 +10,18 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
-from replitree.protocol import layout, make_once, making, merge, owning, work_mark
+from replitree.protocol import layout, letting_go, make_once, making, merge, owning, work_mark
 from replitree.protocol.effects import Commit, Create, Epoch, Get, Made, Operation, StagingId
 from replitree.protocol.making import Beaten, Making
 from replitree.protocol.registration import View
-from replitree.protocol.share import DeleteObjects
+from replitree.protocol.share import DeleteObjects, ShareId
 from replitree.protocol.share_effects import SharedPart, Sharer, SharesOf
 from replitree.verify.merging import tasks
 from replitree.verify.merging.tasks import DONE, AwaitThere
 from replitree.verify.small_search import Mutant
 
 _BRING_OWN, _PUBLISH_RESULT, _FETCH_RESULT = making.bring_own, making.publish_result, making.fetch_result
+_LET_GO_OF = letting_go.let_go_of
 _TAKE, _OWNING = work_mark.take, owning._owning  # noqa: SLF001 - what is broken here
 
 _Any = Generator[Any, Any, Any]
@@ -100,6 +101,11 @@ def _makes_its_own(made_of: Making, view: View) -> _Any:
 def _needs_all(_making: Making, _sharer: Sharer) -> _Any:
     yield from ()
     return False
+
+
+def _deletes_what_has_left(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> _Any:
+    yield DeleteObjects(share)
+    return (yield from _LET_GO_OF(sharer, epoch, part, share))
 
 
 def _marks_no_borrowed(sharer: Sharer, part: SharedPart, standing: Any) -> tuple[Operation, ...]:
@@ -183,6 +189,20 @@ MUTANTS = (
         "borrow_chain",
         "MARKED",
         {(owning, "_owning"): _marks_no_borrowed},
+    ),
+    Mutant(
+        "result-unmarked-in-part",
+        "a part that has files of its source marks what was written for it only",
+        "borrow_files_twice",
+        "MARKED",
+        {(owning, "_owning"): _marks_no_borrowed},
+    ),
+    Mutant(
+        "source-discarded",
+        "who has written a file anew deletes the objects of the source, which has left its disk",
+        "borrow_files_twice",
+        "WHOLE",
+        {(letting_go, "let_go_of"): _deletes_what_has_left},
     ),
 )
 

@@ -25,6 +25,7 @@ from replitree.protocol.effects import (
     Link,
     Made,
     Merge,
+    Mutate,
     Operation,
     RemovePart,
     ResultsInWork,
@@ -121,7 +122,7 @@ class MergeScene(Scene):
     @override
     def _settled(self, world: Any, number: int) -> Any:
         seat = world.seats[number]
-        if isinstance(self._kernel.effect(seat.place), NameShares) and any(seat.disk.staged):
+        if isinstance(self._kernel.effect(seat.place), NameShares) and seat.disk.staged_shares:
             return self._go_on(world, number, ())  # what is linked has a share
         return super()._settled(world, number)
 
@@ -204,9 +205,13 @@ class MergeScene(Scene):
             case ResultsInWork():
                 owner = name.partition(" ")[0]
                 yield "told", world, ((RESULT.name,) if self._is_working(world, owner) else ())
-            case Link(source=source):
+            case Link(source=source) | Mutate(source=source):
                 disk = world.seats[number].disk
-                yield "linked", world.with_disk(number, replace(disk, staged=(disk.share_of(source),))), Made(CONTENT)
+                own = (
+                    (None,) if isinstance(effect, Mutate) else ()
+                )  # a mutation writes some files, and keeps the others
+                staged = replace(disk, staged=(*own, *disk.shares_of(source)))
+                yield "made", world.with_disk(number, staged), Made(CONTENT)
             case Choose(options):
                 for each in options:
                     yield each, world, each
@@ -243,7 +248,7 @@ def _held(world: World, names: tuple[str, ...], name: str) -> World:
     assert isinstance(done, Applied), done
     objects = frozenset((share, piece) for piece in range(PIECES))
     number = names.index(name)
-    seat = replace(world.seats[number], shown=frozenset({RESULT.name}), disk=Disk(parts=((RESULT.name, share),)))
+    seat = replace(world.seats[number], shown=frozenset({RESULT.name}), disk=Disk(parts=((RESULT.name, (share,)),)))
     held = replace(world, tree=tree, objects=objects).with_seat(number, seat)
     return cast("World", held)
 

@@ -34,7 +34,7 @@ from replitree.verify.moving.tasks import (
     Trouble,
     WhereIs,
 )
-from replitree.verify.moving.world import Disk, Machine, Note, World
+from replitree.verify.moving.world import Disk, Machine, Note, World, shares_in
 
 
 def told_at_once(machine: Machine, name: str, effect: Any) -> tuple[Any, Machine] | None:
@@ -75,7 +75,7 @@ def can_act(world: World, at: int, effect: Any) -> bool:
 
 def _next_note(machine: Machine) -> Note | None:
     kept = machine.process.moving | machine.process.doubtful
-    return min((note for note in machine.disk.notes if note.share not in kept), default=None)
+    return min((note for note in machine.disk.notes if kept.isdisjoint(shares_in(note.share))), default=None)
 
 
 def act(world: World, at: int, effect: Any) -> tuple[str, World, Any]:
@@ -93,7 +93,7 @@ def act(world: World, at: int, effect: Any) -> tuple[str, World, Any]:
             process = replace(process, moving=process.moving | {share})
         case BringRows(part, share):
             outcome = ObjectsInDoubt("not there")
-            if disk.share_of(part) == share and world.is_whole(share):
+            if disk.share_of(part) == share and all(map(world.is_whole, shares_in(share))):
                 disk, outcome = replace(disk, rows=disk.rows | {part}), ObjectsThere()
         case Trouble():
             process = replace(process, is_active=False)
@@ -138,7 +138,7 @@ def _changed(world: World, at: int, effect: Any) -> tuple[Disk, Any]:
 def _share_elsewhere(world: World, at: int, part: str) -> ShareId | None:
     """Return the share that another replica's manifest names, if it can be read in the store."""
     others = (each.disk.share_of(part) for number, each in enumerate(world.machines) if number != at)
-    return next((share for share in others if share is not None and world.is_whole(share)), None)
+    return next((share for share in others if share is not None and all(map(world.is_whole, shares_in(share)))), None)
 
 
 def _seen(world: World, at: int, effect: Any) -> Any:
@@ -156,13 +156,14 @@ def _seen(world: World, at: int, effect: Any) -> Any:
         case FindShare(part):
             found = _share_elsewhere(world, at, part)
             is_noted = any((note.part, note.share) == (part, found) for note in disk.notes)
-            return None if found is None else FoundShare(found, is_noted)
+            return None if found is None or len(shares_in(found)) > 1 else FoundShare(found, is_noted)
         case SharesOf(parts):
-            found_here = ((part, disk.share_of(part)) for part in parts)
-            return tuple(SharedPart(part, share, is_new=False) for part, share in found_here if share is not None)
+            found_here = [(part, own) for part in parts if (own := disk.share_of(part)) is not None]
+            return tuple(SharedPart(part, share, is_new=False) for part, own in found_here for share in shares_in(own))
         case SharesHere():
             named = {share for _, share in disk.parts if share is not None} | {note.share for note in disk.notes}
-            return tuple(sorted(named | process.moving | process.doubtful))
+            here = {share for own in named for share in shares_in(own)}
+            return tuple(sorted(here | process.moving | process.doubtful))
     raise ProcedureFailed(f"nobody performs {effect}")
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from replitree.protocol import layout
 from replitree.protocol.share import ShareId
 from replitree.verify.moving.tasks import INCARNATION, TABLE, replica_of
-from replitree.verify.moving.world import Fault, Model, World
+from replitree.verify.moving.world import Fault, Model, World, shares_in
+from replitree.verify.stored_shares import marks_of, not_deleted, not_ended, of_shares
 
 DESCRIPTIONS = {
     "MARKED": "a registered part whose manifest names a share, and that is shown, has a mark on it",
@@ -25,21 +26,9 @@ DESCRIPTIONS = {
 
 def violations(world: World, model: Model) -> Iterator[str]:
     """Yield what does not hold, beginning with the name of the invariant."""
-    tree = world.tree
-    shares = set(tree.children(layout.shares(TABLE)) or ())
-    garbage = set(tree.children(layout.all_garbage(TABLE)) or ())
-    writing = set(tree.children(layout.all_writing(TABLE)) or ())
-    marks = {(share, mark) for share in shares for mark in tree.children(layout.share(TABLE, share)) or ()}
+    marks = marks_of(world.tree, TABLE)
     yield from _of_replicas(world, model, marks)
-    for share in sorted(shares):
-        if not any(each == share for each, _ in marks):
-            yield f"OWNED: {share} has no owner"
-        if not world.is_whole(ShareId(share)):
-            yield f"WHOLE: {share} lacks objects"
-    for share in sorted((shares & garbage) | (shares & writing) | (garbage & writing)):
-        yield f"ONCE: {share}"
-    known = shares | garbage | writing | world.stray
-    yield from (f"KNOWN: {unknown}" for unknown in sorted({share for share, _ in world.objects} - known))
+    yield from of_shares(world, TABLE, marks)
 
 
 def _of_replicas(world: World, model: Model, marks: set[tuple[str, str]]) -> Iterator[str]:
@@ -49,10 +38,12 @@ def _of_replicas(world: World, model: Model, marks: set[tuple[str, str]]) -> Ite
                 yield f"ROWS: {name} has {part} without its rows"
             is_registered = world.tree.exists(layout.part(replica_of(name), part))
             is_shown = is_registered and part not in machine.process.hidden
-            if share is not None and is_shown and (share, f"{name}~{INCARNATION}~{part}") not in marks:
-                yield f"MARKED: {name} has {part} in {share} and no mark"
+            for each in shares_in(share) if share is not None and is_shown else ():
+                if (each, f"{name}~{INCARNATION}~{part}") not in marks:
+                    yield f"MARKED: {name} has {part} in {each} and no mark"
         told = {*machine.disk.parts, *(note[:2] for note in machine.disk.notes)}
-        known = {(own, f"{name}~{INCARNATION}~{part}") for part, own in told if own is not None}
+        here = ((part, share) for part, own in told if own is not None for share in shares_in(own))
+        known = {(share, f"{name}~{INCARNATION}~{part}") for part, share in here}
         for place, mark in sorted(marks):
             if mark.startswith(f"{name}~") and (place, mark) not in known:
                 yield f"HELD: {place} is marked by {mark}, which is not there"
@@ -61,15 +52,11 @@ def _of_replicas(world: World, model: Model, marks: set[tuple[str, str]]) -> Ite
 def in_the_end(world: World, model: Model) -> Iterator[str]:
     """Yield what does not hold where nothing more can happen."""
     tree = world.tree
-    for parent in (layout.all_writing(TABLE), layout.all_garbage(TABLE)):
-        if left := tree.children(parent):
-            yield f"SETTLES: {left[0]} stays in {parent.rpartition('/')[2]}"
+    yield from not_ended(tree, TABLE)
     claims = [name for name in tree.children(layout.sharing(TABLE)) or () if name.startswith("moving-")]
     yield from (f"SETTLES: {claim} stays" for claim in claims)
     owned = set(tree.children(layout.shares(TABLE)) or ())
-    yield from (
-        f"SETTLES: nobody deletes {left}" for left in sorted({s for s, _ in world.objects} - owned - world.stray)
-    )
+    yield from not_deleted(world, TABLE)
     if model.is_once and len(owned) > 1:
         yield f"SINGLE: there are {', '.join(sorted(owned))}"
     for name, machine in zip(model.replicas, world.machines, strict=True):

@@ -29,6 +29,7 @@ _ONE: Threads = {("r1", "move"): (_move("r1"),)}
 _ONE_LEAVES: Threads = {**_ONE, ("r1", "execute"): (_leave("r1"),)}
 _HOME: Threads = {("r1", "move"): (_bring("r1"),), ("r2", "move"): (_bring("r2"),)}
 _ONE_HOME: Threads = {("r1", "move"): (_bring("r1"),), ("r2", "execute"): (_leave("r2"),)}
+_LAST_HOME: Threads = {("r1", "move"): (_bring("r1"),)}
 
 MODELS = (
     Model("move_two", "two replicas move a part into the store at once", _BOTH, {}, is_once=True),
@@ -126,6 +127,46 @@ MODELS = (
         {("r1", "move"): (_bring("r1"), (mend, ("r1", PART))), ("r2", "execute"): ()},
         {},
         shared=_EVERYBODY,
+    ),
+    Model(
+        "borrowed_home",
+        "two replicas bring a part at once that borrows of another share: they let go of both shares",
+        _HOME,
+        {},
+        shared=_EVERYBODY,
+        is_borrowing=True,
+    ),
+    Model(
+        "borrowed_home_crash",
+        "a part that borrows is brought by its last owner, with a crash",
+        _LAST_HOME,
+        {Fault.CRASH: 1},
+        shared=("r1",),
+        is_borrowing=True,
+    ),
+    Model(
+        "borrowed_home_doubt",
+        "a part that borrows is brought by its last owner, while an answer is lost",
+        _LAST_HOME,
+        {Fault.UNKNOWN: 1},
+        shared=("r1",),
+        is_borrowing=True,
+    ),
+    Model(
+        "borrowed_there_and_back",
+        "one replica brings a part that borrows, and moves it again, into one share, while another one has it as it was",
+        {("r1", "move"): (_bring("r1"), _move("r1")), ("r2", "execute"): ()},
+        {Fault.UNKNOWN: 1},
+        shared=_EVERYBODY,
+        is_borrowing=True,
+    ),
+    Model(
+        "borrowed_home_mend",
+        "a part that borrows is brought, found broken and taken over again, while its shares are let go of",
+        {("r1", "move"): (_bring("r1"), (mend, ("r1", PART))), ("r2", "execute"): ()},
+        {},
+        shared=_EVERYBODY,
+        is_borrowing=True,
     ),
 )
 

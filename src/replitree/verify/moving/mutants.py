@@ -16,6 +16,7 @@ from replitree.verify.moving.tasks import LoseRows
 from replitree.verify.small_search import Mutant
 
 _OWN, _PUT = moving._own, moving._put  # noqa: SLF001 - what is broken here
+_LET_GO_OF_ALL = letting_go.let_go_of_all
 
 
 # --- into the store -----------------------------------------------------------------------------------------------------------
@@ -65,6 +66,10 @@ def _puts_unclaimed(sharer: Sharer, part: str) -> Any:
 
 
 def _looks_before_the_claim_only(sharer: Sharer, part: str) -> Any:
+    return _keeps_the_claim(sharer, part, gives_up=True)
+
+
+def _keeps_the_claim(sharer: Sharer, part: str, *, gives_up: bool = False) -> Any:
     found = yield from moving._if_there_is_a_share(sharer, part)  # noqa: SLF001
     if found is not None:
         return found
@@ -73,19 +78,9 @@ def _looks_before_the_claim_only(sharer: Sharer, part: str) -> Any:
     if not isinstance((yield Commit(proof, Create(claim, sharer.signature, ephemeral=True))), Applied):
         return NotMoved("somebody moves it")
     outcome = yield from _PUT(sharer, proof, part)
-    yield Commit(Delete(claim, ANY_VERSION))
+    if gives_up:
+        yield Commit(Delete(claim, ANY_VERSION))
     return outcome
-
-
-def _keeps_the_claim(sharer: Sharer, part: str) -> Any:
-    found = yield from moving._if_there_is_a_share(sharer, part)  # noqa: SLF001
-    if found is not None:
-        return found
-    epoch = yield CurrentEpoch()
-    proof, claim = Check(layout.host(sharer.replica), epoch), layout.moving(sharer.replica.table, part)
-    if not isinstance((yield Commit(proof, Create(claim, sharer.signature, ephemeral=True))), Applied):
-        return NotMoved("somebody moves it")
-    return (yield from _PUT(sharer, proof, part))
 
 
 def _takes_doubt_for_an_end(share: ShareId, _outcome: Any, problem: str) -> Any:
@@ -153,6 +148,10 @@ def _waits_until_it_is_not_registered(proof: Check, sharer: Sharer, moved: Share
     owner = Owner(sharer.replica, Epoch(proof.version), sharer.incarnation, moved.part)
     absent = letting_go.not_registered(sharer.replica, moved.part)
     return isinstance((yield from let_go(owner, (moved.share,), absent)), LetGo)
+
+
+def _lets_go_of_its_own(sharer: Sharer, epoch: Epoch, part: str, shares: tuple[ShareId, ...]) -> Any:
+    return _LET_GO_OF_ALL(sharer, epoch, part, shares[:1])
 
 
 MUTANTS = (
@@ -274,6 +273,13 @@ MUTANTS = (
         "home_two",
         "SETTLES",
         {(letting_go, "_let_go_of_moved"): _waits_until_it_is_not_registered},
+    ),
+    Mutant(
+        "moved-in-part",
+        "who has moved a part that borrows out of the store lets go of its own share only",
+        "borrowed_home",
+        "HELD",
+        {(letting_go, "let_go_of_all"): _lets_go_of_its_own},
     ),
 )
 

@@ -18,7 +18,7 @@ from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt,
 from replitree.verify.kernel import Kernel, ProcedureFailed
 from replitree.verify.moving.disk import act, can_act, told_at_once
 from replitree.verify.moving.tasks import CONTENT, INCARNATION, TABLE, clean, live, replica_of, work_notes_off
-from replitree.verify.moving.world import PIECES, Disk, Fault, Machine, Model, Process, Thread, World
+from replitree.verify.moving.world import LENDS, PIECES, Disk, Fault, Machine, Model, Process, Thread, World, shares_in
 from replitree.verify.shared_tables.scene import short
 
 Step = tuple[str, World]
@@ -41,17 +41,18 @@ class Scene:
     def first(self) -> World:
         """Return the world in which nothing has happened."""
         paths = dict.fromkeys((layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE)), b"")
-        share = ShareId("s0") if self.model.shared else None
+        own = ShareId(f"s0{LENDS}b0" if self.model.is_borrowing else "s0") if self.model.shared else None
+        shares = () if own is None else shares_in(own)
         for name in self.model.replicas:
             replica = replica_of(name)
             paths |= {layout.host(replica): b"here", layout.part(replica, PART): CONTENT.encode()}
-            if share is not None and name in self.model.shared:
+            for share in shares if name in self.model.shared else ():
                 paths |= {layout.share(TABLE, share): b"", f"{layout.share(TABLE, share)}/{_mark(name)}": b""}
-        disks = {True: Disk(((PART, share),)), False: Disk(((PART, None),), frozenset({PART}))}
+        disks = {True: Disk(((PART, own),)), False: Disk(((PART, None),), frozenset({PART}))}
         process = Process(epoch=Epoch(0), is_active=True)
         world = World(
             Tree.of(paths),
-            frozenset((share, piece) for piece in range(PIECES)) if share else frozenset(),
+            frozenset((share, piece) for share in shares for piece in range(PIECES)),
             tuple(Machine(disks[name in self.model.shared], process) for name in self.model.replicas),
             (Thread(),) * len(self._threads),
             budget=tuple(self.model.faults.get(kind, 0) for kind in Fault),

@@ -26,7 +26,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.share_effects import Sharer
-from replitree.verify.moving.world import Note
+from replitree.verify.moving.world import Note, shares_in
 
 TABLE = Table("/t")
 INCARNATION = "i1"
@@ -177,10 +177,10 @@ def mend(name: str, part: str) -> Task:
 
 
 def work_notes_off(name: str) -> Task:
-    """Let go of one thing that is noted."""
+    """Let go of one thing that is noted, with all its shares."""
     note: Note = yield AwaitNote()
     epoch = yield AwaitActive()
-    if (yield from letting_go.let_go_of(sharer_of(name), epoch, note.part, note.share)):
+    if (yield from letting_go.let_go_of_all(sharer_of(name), epoch, note.part, shares_in(note.share))):
         yield Forget(note)
 
 

@@ -55,6 +55,8 @@ class Model:
         Whether the part ends in one share at most, whoever moves it.
     breaking
         The replicas whose processes may crash, lose answers or read old values, and whose sessions may end.
+    is_borrowing
+        Whether the part that is shared at the beginning borrows of another share, too.
     """
 
     name: str
@@ -64,11 +66,25 @@ class Model:
     shared: tuple[str, ...] = ()
     is_once: bool = False
     breaking: tuple[str, ...] = ("r1", "r2")
+    is_borrowing: bool = False
 
     @property
     def replicas(self) -> tuple[str, ...]:
         """Names of the replicas, in order."""
         return tuple(dict.fromkeys(replica for replica, _ in self.threads))
+
+
+LENDS = "<"
+"""Before the name of the share that a part borrows of, in the name of its own share."""
+
+
+def shares_in(own: ShareId) -> tuple[ShareId, ...]:
+    """Return all shares of a part, of its own one's name: its manifest names the others, too.
+
+    >>> shares_in(ShareId("s0<b0"))
+    ('s0<b0', 'b0')
+    """
+    return own, *map(ShareId, own.split(LENDS)[1:])
 
 
 class Note(NamedTuple):
@@ -224,4 +240,17 @@ class World:
         return all((share, piece) in self.objects for piece in range(PIECES))
 
 
-__all__ = ["PIECES", "Disk", "Fault", "Machine", "Model", "Note", "Process", "Task", "Thread", "World"]
+__all__ = [
+    "LENDS",
+    "PIECES",
+    "Disk",
+    "Fault",
+    "Machine",
+    "Model",
+    "Note",
+    "Process",
+    "Task",
+    "Thread",
+    "World",
+    "shares_in",
+]

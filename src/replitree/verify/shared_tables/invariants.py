@@ -8,10 +8,11 @@ from replitree.protocol import layout
 from replitree.protocol.share import ShareId
 from replitree.protocol.table import DROPPED_HOST
 from replitree.verify.shared_tables.tasks import INCARNATION, TABLE, replica_of
-from replitree.verify.shared_tables.world import World
+from replitree.verify.shared_tables.world import Shares, World
+from replitree.verify.stored_shares import marks_of, not_deleted, not_ended, of_shares
 
 DESCRIPTIONS = {
-    "MARKED": "a registered part has a mark on the share that it has on the disk; one that came again: when it is shown",
+    "MARKED": "a registered part has a mark on every share that it has on the disk; one that came again: when it is shown",
     "HELD": "a mark stands for a part on its replica's disk, or for one that has left it and is still to be let go of",
     "WHOLE": "the objects of every share that has a node are there",
     "OWNED": "a share's node has an owner",
@@ -30,22 +31,10 @@ def violations(world: World, names: tuple[str, ...]) -> Iterator[str]:
     names
         Of the seats; the first ones are those of the replicas.
     """
-    tree = world.tree
-    shares = set(tree.children(layout.shares(TABLE)) or ())
-    garbage = set(tree.children(layout.all_garbage(TABLE)) or ())
-    writing = set(tree.children(layout.all_writing(TABLE)) or ())
-    marks = {(share, mark) for share in shares for mark in tree.children(layout.share(TABLE, share)) or ()}
+    marks = marks_of(world.tree, TABLE)
     yield from _of_replicas(world, names, marks)
     yield from (f"KEPT: {forgotten}" for forgotten in sorted(world.forgotten))
-    for share in sorted(shares):
-        if not any(each == share for each, _ in marks):
-            yield f"OWNED: {share} has no owner"
-        if not world.is_whole(ShareId(share)):
-            yield f"WHOLE: {share} lacks objects"
-    for share in sorted((shares & garbage) | (shares & writing) | (garbage & writing)):
-        yield f"ONCE: {share}"
-    known = shares | garbage | writing | world.stray
-    yield from (f"KNOWN: {unknown}" for unknown in sorted({share for share, _ in world.objects} - known))
+    yield from of_shares(world, TABLE, marks)
 
 
 def _of_replicas(world: World, names: tuple[str, ...], marks: set[tuple[str, str]]) -> Iterator[str]:
@@ -55,22 +44,26 @@ def _of_replicas(world: World, names: tuple[str, ...], marks: set[tuple[str, str
         if host is None or host.value == DROPPED_HOST:
             continue
         registered = world.tree.children(layout.parts(replica_of(name))) or ()
-        for part, share in seat.disk.parts:
+        for part, share in _pairs(seat.disk.parts):
             is_meant = part in registered and (part in seat.shown or part not in seat.disk.lost)
             if is_meant and (share, f"{name}~{INCARNATION}~{part}") not in marks:
                 yield f"MARKED: {name} has {part} in {share} and no mark"
-        known = {(share, f"{name}~{INCARNATION}~{part}") for part, share in (*seat.disk.parts, *seat.disk.leaving)}
+        here = _pairs((*seat.disk.parts, *seat.disk.leaving))
+        known = {(share, f"{name}~{INCARNATION}~{part}") for part, share in here}
         for place, mark in sorted(marks):
             if mark.startswith(f"{name}~") and (place, mark) not in known and not seat.disk.has_lost(mark):
                 yield f"HELD: {place} is marked by {mark}, which is not there"
 
 
+def _pairs(parts: tuple[tuple[str, Shares], ...]) -> Iterator[tuple[str, ShareId]]:
+    """Yield every part with each of its shares."""
+    return ((part, share) for part, shares in parts for share in shares)
+
+
 def in_the_end(world: World, names: tuple[str, ...]) -> Iterator[str]:
     """Yield what does not hold where nothing more can happen."""
     tree = world.tree
-    for parent in (layout.all_writing(TABLE), layout.all_garbage(TABLE)):
-        if left := tree.children(parent):
-            yield f"SETTLES: {left[0]} stays in {parent.rpartition('/')[2]}"
+    yield from not_ended(tree, TABLE)
     owned = set(tree.children(layout.shares(TABLE)) or ())
     for share in sorted(owned):
         for mark in tree.children(layout.share(TABLE, share)) or ():
@@ -78,9 +71,7 @@ def in_the_end(world: World, names: tuple[str, ...]) -> Iterator[str]:
             is_lost = any(seat.disk.has_lost(mark) for seat in world.seats)
             if tree.get(layout.part(replica_of(name), part)) is None and not is_lost:
                 yield f"SETTLES: {mark} stays without a part"
-    yield from (
-        f"SETTLES: nobody deletes {left}" for left in sorted({s for s, _ in world.objects} - owned - world.stray)
-    )
+    yield from not_deleted(world, TABLE)
     for name, seat in zip(names, world.seats, strict=True):
         if seat.disk.leaving and world.tree.get(layout.host(replica_of(name))) is not None:
             yield f"SETTLES: {name} has not let go of {seat.disk.leaving[0][0]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replitree.verify.shared_tables.recovering import recover
 from replitree.verify.shared_tables.restoring import rejoin, restore_table
 from replitree.verify.shared_tables.tasks import churn, drop, leave, lose, mend, settle, take, write
 from replitree.verify.shared_tables.world import Fault, Model, Task
@@ -26,6 +27,10 @@ def _settle(name: str) -> Task:
 
 
 _WRITER: dict[str, tuple[Task, ...]] = {"r1": (_write("r1"), _leave("r1"), _settle("r1"))}
+_TAKEN_AND_LEFT: dict[str, tuple[Task, ...]] = {
+    "r1": (_leave("r1"), _settle("r1")),
+    "r2": (_take("r2", "r1"), _leave("r2"), _settle("r2")),
+}
 _TAKEN: dict[str, tuple[Task, ...]] = {
     "r1": (_leave("r1"), _settle("r1")),
     "r2": (_take("r2", "r1"), _settle("r2")),
@@ -74,6 +79,20 @@ MODELS = (
         "a part is taken over while it leaves its writer, while the answer to a commit is lost",
         _TAKEN,
         {Fault.UNKNOWN: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_expiry",
+        "a part is written and leaves again, while the session ends and the process activates again",
+        _WRITER,
+        {Fault.EXPIRY: 1},
+        ("r1",),
+    ),
+    Model(
+        "shared_table_taken_expiry",
+        "a part is taken over and leaves again, while a session ends, also between reading and committing",
+        {"r1": (), "r2": (_take("r2", "r1"), _leave("r2"), _settle("r2"))},
+        {Fault.EXPIRY: 1},
         written=PART,
     ),
     Model(
@@ -132,6 +151,83 @@ MODELS = (
         {"r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")), "r2": ()},
         {Fault.UNKNOWN: 1},
         wiped=PART,
+    ),
+    Model(
+        "shared_borrowed",
+        "a part that borrows of a share whose own part is gone is taken over, and leaves both replicas",
+        _TAKEN_AND_LEFT,
+        {},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_borrowed_crash",
+        "the same while it leaves its writer, with a crash",
+        _TAKEN,
+        {Fault.CRASH: 1},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_borrowed_doubt",
+        "the same while the answer to a commit is lost",
+        _TAKEN,
+        {Fault.UNKNOWN: 1},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_borrowed_lost",
+        "a replica loses a part's folder, and owns what it takes over in its place, which borrows; the other one lets go",
+        {
+            "r1": (_leave("r1"),),
+            "r2": (_write("r2"), (lose, ("r2", PART)), (mend, ("r2", PART, "r1")), _settle("r2")),
+        },
+        {},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_borrowed_restore",
+        "coordination has lost the table, and a part that borrows is on the disks",
+        {
+            "r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")),
+            "r2": ((rejoin, ("r2", PART, "r1")), _settle("r2")),
+        },
+        {},
+        wiped=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_table_recover",
+        "a replica is lost, and takes over another one's state and shares, while the part leaves that one",
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {},
+        written=PART,
+    ),
+    Model(
+        "shared_table_recover_had",
+        "the same, and the lost replica had the part before, unless it had left already",
+        {
+            "r1": (_leave("r1"), _settle("r1")),
+            "r2": (_take("r2", "r1"), (recover, ("r2", "r1")), _settle("r2")),
+        },
+        {},
+        written=PART,
+    ),
+    Model(
+        "shared_table_recover_crash",
+        "a replica is lost, and takes over another one's state and shares, with a crash",
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {Fault.CRASH: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_recover_doubt",
+        "the same while the answer to a commit is lost",
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {Fault.UNKNOWN: 1},
+        written=PART,
     ),
 )
 

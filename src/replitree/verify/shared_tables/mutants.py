@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from replitree.protocol import layout, letting_go, owning, restore, restore_shared, sharing, table
+from replitree.protocol import layout, letting_go, owning, registration, restore, restore_shared, sharing, table
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
@@ -21,6 +21,7 @@ from replitree.protocol.effects import (
     Delete,
     Epoch,
     Operation,
+    Reveal,
     StagingId,
     StoreFailed,
 )
@@ -28,6 +29,8 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.share import DeleteObjects, ObjectsThere, ShareId
 from replitree.protocol.share_effects import NameShares, PutShares, SharedPart, Sharer, SharesOf
 from replitree.verify.shared_tables import tasks
+from replitree.verify.shared_tables.mutants_borrowed import BORROWED_MUTANTS
+from replitree.verify.shared_tables.mutants_recovering import RECOVERING_MUTANTS
 from replitree.verify.small_search import Mutant
 
 _OWNING, _COMMITTED, _LOOK = owning._owning, sharing._committed, owning._look  # noqa: SLF001 - what is broken here
@@ -102,6 +105,14 @@ def _resurrects(sharer: Sharer, part: SharedPart) -> Any:
     return _Standing.OWNED
 
 
+def _proves_no_epoch(
+    replica: Replica, _epoch: Epoch, done: Any, operations: Operations = (), shown: Any = (), gone: Any = (), *_: Any
+) -> Any:
+    committed = yield Commit(*operations, *(registration.leave_queue(replica, index) for index in done))
+    if isinstance(committed, Applied):
+        yield Reveal(tuple(part.name for part in shown), tuple(part.name for part in gone))
+
+
 def _owns_nothing_again(_sharer: Sharer, _parts: tuple[str, ...]) -> Any:
     yield from ()
     return ()
@@ -132,9 +143,9 @@ def _without_proof(_replica: Replica, _part: str) -> Operations:
 
 
 def _forgets_first(name: str, epoch: Epoch) -> Any:
-    for part, share in (yield tasks.ListLeaving()):
-        yield tasks.HasLeft(part, share)
-        yield from letting_go.let_go_of(tasks.sharer_of(name), epoch, part, share)
+    for part, shares in (yield tasks.ListLeaving()):
+        yield tasks.HasLeft(part, shares)
+        yield from letting_go.let_go_of_all(tasks.sharer_of(name), epoch, part, shares)
 
 
 def _deletes_the_mark_only(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> Any:
@@ -220,6 +231,13 @@ MUTANTS = (
         {(owning, "_look"): _resurrects},
     ),
     Mutant(
+        "registered-unfenced",
+        "the commit that registers a part does not prove the epoch: it comes late, when the part has left again",
+        "shared_table_taken_expiry",
+        "HELD",
+        {(registration, "finish"): _proves_no_epoch},
+    ),
+    Mutant(
         "fetched-again-unmarked",
         "what comes in the place of a lost folder is not owned",
         "shared_table_lost",
@@ -282,6 +300,8 @@ MUTANTS = (
         "ONCE",
         {(restore, "_Run"): _Unfenced},
     ),
+    *BORROWED_MUTANTS,
+    *RECOVERING_MUTANTS,
 )
 
 

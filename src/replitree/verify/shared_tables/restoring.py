@@ -10,23 +10,21 @@ from replitree.protocol.effects import Get, ListParts
 from replitree.protocol.parts import parse_part
 from replitree.protocol.restore import Restored, restore
 from replitree.protocol.restore_shared import RestoredShares
-from replitree.protocol.share import ShareId
-from replitree.protocol.share_effects import NameShares, SharesOf, SharesSettled
+from replitree.protocol.share_effects import NameShares, SharedPart, SharesOf, SharesSettled
 from replitree.protocol.table import NOT_LOST, Outcome, join_table
 from replitree.verify.shared_tables.tasks import CONTENT, INCARNATION, STAGING, Task, replica_of, take
-from replitree.verify.shared_tables.world import PIECES, Disk, World
+from replitree.verify.shared_tables.world import PIECES, Disk, Shares, World
 
 RUNS_MAX = 3
 JOINED = (Outcome.DONE, Outcome.EXISTS)
 
 
-def wiped(world: World, part: str, replicas: int) -> World:
-    """Return the world in which coordination has nothing, and the first replicas have one share's part on their disks."""
-    share = ShareId("r1-w")
-    disk = Disk(parts=((part, share),))
+def wiped(world: World, part: str, shares: Shares, replicas: int) -> World:
+    """Return the world in which coordination has nothing, and the first replicas have a part of these shares on their disks."""
+    disk = Disk(parts=((part, shares),))
     seats = tuple(replace(seat, disk=disk) if number < replicas else seat for number, seat in enumerate(world.seats))
-    objects = frozenset((share, piece) for piece in range(PIECES))
-    return replace(world, tree=Tree.of({}), objects=objects, seats=seats, stray=frozenset({share}))
+    objects = frozenset((share, piece) for share in shares for piece in range(PIECES))
+    return replace(world, tree=Tree.of({}), objects=objects, seats=seats, stray=frozenset(shares))
 
 
 def restore_table(name: str) -> Task:
@@ -35,7 +33,8 @@ def restore_table(name: str) -> Task:
         (run,) = yield NameShares(STAGING)  # a name that no other run has
         yield SharesSettled((run,))
         parts: tuple[str, ...] = yield ListParts()
-        shares = {each.part: (each.share,) for each in (yield SharesOf(parts))}
+        found: tuple[SharedPart, ...] = yield SharesOf(parts)
+        shares = {part: tuple(each.share for each in found if each.part == part) for part in parts}
         contents = {parse_part(part): CONTENT for part in parts}
         known = RestoredShares("s1", INCARNATION, shares)
         if isinstance((yield from restore(replica_of(name), run.encode(), b"", b"", contents, known)), Restored):

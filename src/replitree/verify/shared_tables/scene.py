@@ -18,8 +18,10 @@ from replitree.protocol.effects import (
     Children,
     Commit,
     CurrentEpoch,
+    Detach,
     Exists,
     Fetched,
+    FetchMany,
     FetchPart,
     FindPart,
     Get,
@@ -68,10 +70,11 @@ from replitree.verify.shared_tables.tasks import (
     HasLeft,
     ListLeaving,
     LosePart,
+    activate,
     clean,
     replica_of,
 )
-from replitree.verify.shared_tables.world import CLEANER, PIECES, SESSION, Disk, Fault, Model, Seat, World
+from replitree.verify.shared_tables.world import CLEANER, PIECES, SESSION, Disk, Fault, Model, Seat, Shares, World
 
 Step = tuple[str, World]
 Outcomes = Iterator[tuple[str, World, Any]]
@@ -98,12 +101,16 @@ class Scene:
         budget = tuple(self.model.faults.get(kind, 0) for kind in Fault)
         world = World(Tree.of(paths), frozenset(), (Seat(),) * len(self.names), budget=budget)
         if self.model.written:
-            world = _written(world, self.names[0], self.model.written, paths)
+            world = _written(world, self.names[0], self.model.written, self._first_shares(), paths)
         if self.model.wiped:
-            world = wiped(world, self.model.wiped, len(self.model.replicas))
+            world = wiped(world, self.model.wiped, self._first_shares(), len(self.model.replicas))
         for number, seat in enumerate(world.seats):
             world = self._begun(world, number, seat)
         return world
+
+    def _first_shares(self) -> Shares:
+        """Return what the part has that is there at the beginning."""
+        return (ShareId("r1-w"), ShareId("r1-b")) if self.model.is_borrowing else (ShareId("r1-w"),)
 
     def steps(self, world: World) -> Iterator[Step]:
         """Yield whatever may happen next, with its name."""
@@ -132,6 +139,7 @@ class Scene:
             yield f"{short(effect)} → {text}", self._go_on(after, number, outcome)
         for text, after in self._crashes(world, number, effect):
             yield f"crash at {short(effect)}{text}", after
+        yield from self._expiries(world, number, effect)
 
     def _begun(self, world: World, number: int, seat: Seat) -> World:
         """Begin a seat's task; one whose tasks are all done stays where it ended."""
@@ -173,6 +181,36 @@ class Scene:
         for text, after in _cut_off(hurt, request):
             yield text, self._begun(after, number, Seat(seat.task, count=seat.count, disk=seat.disk))
 
+    def _expiries(self, world: World, number: int, effect: Any) -> Iterator[Step]:
+        """Yield what the end of a session leaves: the process activates again, and then goes on where it was.
+
+        The answer to a commit is lost then: it was not sent, is done by then, or is on its way.
+        """
+        ended = world.spend(Fault.EXPIRY)
+        if ended is None or world.seats[number].epoch is None:
+            return
+        if not isinstance(effect, Commit):
+            yield f"session ends at {short(effect)}", self._activated(ended, number)
+            return
+        for text, after in _cut_off(ended, effect):
+            yield (
+                f"session ends at {short(effect)}{text}",
+                self._go_on(self._activated(after, number), number, Unknown()),
+            )
+
+    def _activated(self, world: World, number: int) -> World:
+        """Return the world in which a process has activated again, beside what it is doing: nothing else happens meanwhile."""
+        name, place = self.names[number], self._kernel.begin(activate, self.names[number])
+        world = _with_view(world, number, None)
+        while place != END:
+            effect = self._kernel.effect(place)
+            outcome, seat = _told_at_once(world.seats[number], name, effect)
+            world = world.with_seat(number, seat)
+            if outcome is _SILENT:
+                _, world, outcome = next(iter(self._perform(world, number, effect)))
+            place = self._kernel.step(place, outcome)
+        return world
+
     # --- effects --------------------------------------------------------------------------------------------------------------
 
     def _perform(self, world: World, number: int, effect: Any) -> Outcomes:
@@ -189,34 +227,37 @@ class Scene:
                 yield "deleted", _arrive(world, effect), ObjectsGone()
                 yield from _in_doubt(world, effect)
             case FetchPart(part, _, sources):
-                yield from self._fetch(world, number, part, sources[0])
+                yield from self._fetch(world, number, part, sources[0] if sources else "")
+            case FetchMany((fetch,)):
+                for text, after, outcome in self._perform(world, number, fetch):
+                    yield text, after, (outcome,)
             case ForgetParts(parts):
-                shares = (world.seats[number].disk.share_of(part) for part in parts)
-                own = {share for share in shares if share and share.startswith(f"{self.names[number]}-")}
+                shares = (share for part in parts for share in world.seats[number].disk.shares_of(part))
+                own = {share for share in shares if share.startswith(f"{self.names[number]}-")}
                 yield _on_disk(replace(world, forgotten=world.forgotten | own), number, effect)
             case _:
                 yield _on_disk(world, number, effect)
 
     def _fetch(self, world: World, number: int, part: str, source: str) -> Outcomes:
-        """Take the metadata of a part over, if its manifest can be read in the store: it is the last object that was put."""
+        """Take the metadata of a part over, if its manifests can be read in the store: they are put last."""
         disk = world.seats[number].disk
-        if disk.share_of(part) is not None:
+        if disk.shares_of(part):
             yield "here already", world, Fetched(part)
             return
-        share = world.seats[self.names.index(source)].disk.share_of(part)
-        if share is None or (share, PIECES - 1) not in world.objects:
+        shares = world.seats[self.names.index(source)].disk.shares_of(part) if source else ()
+        if not shares or any((share, PIECES - 1) not in world.objects for share in shares):
             yield "not there", world, NotFetched(part, "not there")
             return
-        yield "fetched", world.with_disk(number, disk.with_part(part, share)), Fetched(part)
+        yield "fetched", world.with_disk(number, disk.with_part(part, shares)), Fetched(part)
 
 
-def _written(world: World, name: str, part: str, paths: dict[str, bytes]) -> World:
+def _written(world: World, name: str, part: str, shares: Shares, paths: dict[str, bytes]) -> World:
     """Return the world in which the first replica has written a part and registered it, alone."""
-    share, replica = ShareId(f"{name}-w"), replica_of(name)
-    mark = f"{layout.share(TABLE, share)}/{name}~{INCARNATION}~{part}"
-    tree = Tree.of({**paths, layout.share(TABLE, share): b"", mark: b"", layout.part(replica, part): CONTENT.encode()})
-    objects = frozenset((share, piece) for piece in range(PIECES))
-    seat = Seat(shown=frozenset({part}), disk=Disk(parts=((part, share),)))
+    owned = {layout.share(TABLE, share): b"" for share in shares}
+    marks = {f"{place}/{name}~{INCARNATION}~{part}": b"" for place in owned}
+    tree = Tree.of({**paths, **owned, **marks, layout.part(replica_of(name), part): CONTENT.encode()})
+    objects = frozenset((share, piece) for share in shares for piece in range(PIECES))
+    seat = Seat(shown=frozenset({part}), disk=Disk(parts=((part, shares),)))
     return replace(world, tree=tree, objects=objects).with_seat(0, seat)
 
 
@@ -232,13 +273,12 @@ def _told_at_once(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat]:
             share = ShareId(f"{name}-{seat.count}")
             return (share,), replace(seat, named=share, new=seat.new | {share}, count=seat.count + 1)
         case SharesOf(parts):
-            found = ((part, disk.share_of(part)) for part in parts)
-            return tuple(SharedPart(part, share, share in seat.new) for part, share in found if share), seat
+            pairs = ((part, share) for part in parts for share in disk.shares_of(part))
+            return tuple(SharedPart(part, share, share in seat.new) for part, share in pairs), seat
         case SharesSettled(shares):
             return None, replace(seat, new=seat.new - set(shares), named=None if seat.named in shares else seat.named)
         case SharesHere():
-            here = {share for _, share in (*disk.parts, *disk.leaving)} | {share for share in disk.staged if share}
-            return tuple(sorted(here | seat.new)), seat
+            return tuple(sorted(seat.new.union(disk.shares))), seat
         case Reveal(parts, gone):
             return None, replace(seat, shown=(seat.shown | set(parts)) - set(gone))
     return _seen_on(disk, effect), seat
@@ -248,9 +288,9 @@ def _seen_on(disk: Disk, effect: Any) -> Any:
     """Return the outcome of an effect that only looks at a disk."""
     match effect:
         case HasPart(part):
-            return disk.share_of(part) is not None
+            return bool(disk.shares_of(part))
         case FindPart(part):
-            return CONTENT if disk.share_of(part) is not None else None
+            return CONTENT if disk.shares_of(part) else None
         case ListStaging():
             return (STAGING,) if disk.staged else ()
         case ListLeaving():
@@ -268,15 +308,16 @@ def _on_disk(world: World, number: int, effect: Any) -> tuple[str, World, Any]:
         case Stage():
             disk, outcome = replace(disk, staged=(None,)), Staged((StagedPart("all", 1, 1, CONTENT),))
         case Publish(names=((_, part),)):
-            if disk.staged and disk.staged[0] is not None:
-                disk = replace(disk.with_part(part, disk.staged[0]), staged=())
+            if disk.staged_shares:
+                disk = replace(disk.with_part(part, disk.staged_shares), staged=())
             outcome = Published()
         case RemoveStaging():
-            for share in disk.staged:
-                disk = disk if share is None else disk.left("", share)
+            disk = disk.left("", disk.staged_shares) if disk.staged_shares else disk
             disk = replace(disk, staged=())
         case RemovePart(part):
             disk = _taken_out(disk, part)
+        case Detach():
+            pass  # a copy is kept aside, with rows of its own
         case ForgetParts(parts):
             for part in parts:
                 disk = _taken_out(disk, part)
@@ -284,16 +325,16 @@ def _on_disk(world: World, number: int, effect: Any) -> tuple[str, World, Any]:
             disk = replace(disk.without_part(part), lost=(*disk.lost, part))
             seat = world.seats[number]
             world = world.with_seat(number, replace(seat, shown=seat.shown - {part}))
-        case HasLeft(part, share):
-            disk = replace(disk, leaving=tuple(each for each in disk.leaving if each != (part, share)))
+        case HasLeft(part, shares):
+            disk = replace(disk, leaving=tuple(each for each in disk.leaving if each != (part, shares)))
         case _:
             raise ProcedureFailed(f"nobody performs {effect}")
     return "done", world.with_disk(number, disk), outcome
 
 
 def _taken_out(disk: Disk, part: str) -> Disk:
-    share = disk.share_of(part)
-    return disk if share is None else disk.without_part(part).left(part, share)
+    shares = disk.shares_of(part)
+    return disk.without_part(part).left(part, shares) if shares else disk
 
 
 def _read(world: World, number: int, effect: Any) -> Outcomes:
@@ -327,7 +368,7 @@ def _put(world: World, number: int, *, is_dropped: bool) -> Outcomes:
     share = _named(seat)
     stored = _arrive(world, PutObjects(share))
     stored = replace(stored, stray=stored.stray | {share}) if is_dropped else stored
-    disk = replace(seat.disk, staged=(share,))
+    disk = replace(seat.disk, staged=(share, *seat.disk.staged[1:]))
     yield "stored", stored.with_seat(number, replace(seat, disk=disk, named=None)), ObjectsThere()
     for text, after, outcome in _in_doubt(world, PutObjects(share)):
         yield text, after.with_seat(number, replace(seat, named=None, new=seat.new - {share})), outcome

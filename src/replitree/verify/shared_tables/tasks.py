@@ -54,15 +54,15 @@ Task: TypeAlias = Generator[Any, Any, None]
 
 @dataclass(frozen=True, slots=True)
 class ListLeaving:
-    """Outcome: part (empty: it was only staged) and share of what has left the disk and was not let go of."""
+    """Outcome: part (empty: it was only staged) and shares of what has left the disk and was not let go of."""
 
 
 @dataclass(frozen=True, slots=True)
 class HasLeft:
-    """Forget something that has left the disk: it was let go of.  Outcome: None."""
+    """Forget something that has left the disk: all of it was let go of.  Outcome: None."""
 
     part: str
-    share: ShareId
+    shares: tuple[ShareId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,24 @@ def begin(name: str) -> Procedure[Epoch | None]:
         return None
     for staging in (yield ListStaging()):
         yield RemoveStaging(staging)
+    yield from _settle(name, epoch)
+    return epoch
+
+
+def activate(name: str) -> Task:
+    """Take a new epoch because the session has ended, while something runs: what that has staged is not swept."""
+    epoch = yield from _new_epoch(replica_of(name))
+    if epoch is not None:
+        yield from _settle(name, epoch)
+
+
+def _settle(name: str, epoch: Epoch) -> Procedure[None]:
     yield from letting_go.give_up_attempts(sharer_of(name), epoch)
     here: tuple[str, ...] = yield ListParts()
     many: Many = (yield GetMany(tuple(layout.part(replica_of(name), part) for part in here))) if here else Many(())
     registered = tuple(part for part, node in zip(here, many.nodes, strict=True) if node is not None)
     gone = (yield from owning.own_held(sharer_of(name), registered)) if registered else ()
     yield Reveal(tuple(part for part in registered if part not in gone))
-    return epoch
 
 
 def _new_epoch(replica: Replica) -> Procedure[Epoch | None]:
@@ -205,9 +216,9 @@ def _is_registered_now(name: str, part: str) -> Procedure[bool]:
 
 def let_go(name: str, epoch: Epoch) -> Task:
     """Let go of all that has left the disk."""
-    for part, share_id in (yield ListLeaving()):
-        if (yield from letting_go.let_go_of(sharer_of(name), epoch, part, share_id)):
-            yield HasLeft(part, share_id)
+    for part, shares in (yield ListLeaving()):
+        if (yield from letting_go.let_go_of_all(sharer_of(name), epoch, part, shares)):
+            yield HasLeft(part, shares)
 
 
 def settle(name: str) -> Task:
@@ -257,6 +268,7 @@ __all__ = [
     "HasLeft",
     "ListLeaving",
     "LosePart",
+    "activate",
     "churn",
     "clean",
     "drop",

@@ -26,15 +26,19 @@ class Fault(Enum):
 
     `CRASH`: a process loses its memory, also in the middle of a request to the store.  `UNKNOWN`: the answer to a commit is
     lost.  `STALE`: a process reads old values until it syncs or commits.  `STORE`: an answer of the object store is lost.
+    `EXPIRY`: a session ends, and its process activates again while what it was doing goes on.
     """
 
     CRASH = "crash"
     UNKNOWN = "unknown"
     STALE = "stale"
     STORE = "store"
+    EXPIRY = "expiry"
 
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
+Shares = tuple[ShareId, ...]
+"""What a part has: its own share, then those that it borrows of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Model:
         The part that the first replica has registered by then, alone; empty: nothing is written.
     wiped
         The part that all replicas have on their disks, of which coordination knows nothing, nor of the table.
+    is_borrowing
+        Whether that part borrows of another share, whose own part is long gone.
     """
 
     name: str
@@ -64,27 +70,41 @@ class Model:
     replicas: tuple[str, ...] = ("r1", "r2")
     written: str = ""
     wiped: str = ""
+    is_borrowing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What survives a crash: published parts and their shares, what is staged (its share, or None), what has left.
+    """What survives a crash: published parts and their shares, what is staged, what has left.
 
-    `lost` are the parts whose folders were lost: their marks can't be told from here.
+    What is staged has its own share, or None before that is put, and those that it borrows of.  `lost` are the parts whose
+    folders were lost: their marks can't be told from here.
     """
 
-    parts: tuple[tuple[str, ShareId], ...] = ()
+    parts: tuple[tuple[str, Shares], ...] = ()
     staged: tuple[ShareId | None, ...] = ()
-    leaving: tuple[tuple[str, ShareId], ...] = ()
+    leaving: tuple[tuple[str, Shares], ...] = ()
     lost: tuple[str, ...] = ()
 
-    def share_of(self, part: str) -> ShareId | None:
-        """Return the share of a published part."""
-        return dict(self.parts).get(part)
+    def shares_of(self, part: str) -> Shares:
+        """Return the shares of a published part; none when it is not there."""
+        return dict(self.parts).get(part, ())
 
-    def with_part(self, part: str, share: ShareId) -> Disk:
+    @property
+    def staged_shares(self) -> Shares:
+        """What the folder of what is staged says that it has: nothing before its own share was put."""
+        own = self.staged[:1]
+        return tuple(share for share in self.staged if share is not None) if own != (None,) else ()
+
+    @property
+    def shares(self) -> Shares:
+        """All shares that something here has, ascending."""
+        here = {share for _, shares in (*self.parts, *self.leaving) for share in shares}
+        return tuple(sorted(here.union(self.staged_shares)))
+
+    def with_part(self, part: str, shares: Shares) -> Disk:
         """Publish a part; one that is there stays."""
-        found = {part: share, **dict(self.parts)}
+        found = {part: shares, **dict(self.parts)}
         return replace(self, parts=tuple(sorted(found.items())))
 
     def without_part(self, part: str) -> Disk:
@@ -95,9 +115,9 @@ class Disk:
         """Whether a mark is that of a part whose folder was lost."""
         return mark.rpartition("~")[2] in self.lost
 
-    def left(self, part: str, share: ShareId) -> Disk:
+    def left(self, part: str, shares: Shares) -> Disk:
         """Note something that has left and is to be let go of."""
-        return replace(self, leaving=tuple(sorted({*self.leaving, (part, share)})))
+        return replace(self, leaving=tuple(sorted({*self.leaving, (part, shares)})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +170,7 @@ class World:
     objects: frozenset[tuple[ShareId, int]]
     seats: tuple[Seat, ...]
     late: tuple[Any, ...] = ()
-    budget: tuple[int, ...] = (0, 0, 0, 0)
+    budget: tuple[int, ...] = (0,) * len(Fault)
     stray: frozenset[ShareId] = frozenset()
     forgotten: frozenset[ShareId] = frozenset()
 
@@ -188,4 +208,4 @@ class World:
         return all((share, piece) in self.objects for piece in range(PIECES))
 
 
-__all__ = ["CLEANER", "PIECES", "SESSION", "Disk", "Fault", "Model", "Seat", "Task", "World"]
+__all__ = ["CLEANER", "PIECES", "SESSION", "Disk", "Fault", "Model", "Seat", "Shares", "Task", "World"]

@@ -131,10 +131,12 @@ def tidy(name: str) -> _Any[None]:
 
 def _tidied(replica: Replica, epoch: Epoch) -> _Any[None]:
     sharer = Sharer(replica, INCARNATION)
-    for part, own in (yield OnDisk(replica)):
+    found: tuple[tuple[str, ShareId], ...] = yield OnDisk(replica)
+    for part in dict.fromkeys(part for part, _ in found):
         if (yield Get(layout.part(replica, part))) is not None:
             continue
-        if (yield from with_disk(letting_go.let_go_of(sharer, epoch, part, own))):
+        shares = tuple(share for each, share in found if each == part)
+        if (yield from with_disk(letting_go.let_go_of_all(sharer, epoch, part, shares))):
             yield Discard(replica, part)
     here = tuple(own for _, own in (yield OnDisk(replica)))
     yield from with_disk(letting_go.give_up_attempts(sharer, epoch), here)

@@ -39,12 +39,14 @@ def _nodes(*paths: str) -> dict[str, bytes]:
     return dict.fromkeys(paths, b"")
 
 
-def _held(*names: str) -> dict[str, Any]:
-    """Return a beginning in which these replicas have the part `a` with the share `s`."""
-    nodes = {_share("s"): b""}
+def _held(*names: str, shares: tuple[str, ...] = ("s",)) -> dict[str, Any]:
+    """Return a beginning in which these replicas have the part `a` with these shares."""
+    nodes = {_share(share): b"" for share in shares}
     for name in names:
-        nodes |= {f"{_share('s')}/{name}~i1~a": b"", layout.part(replica_of(name), "a"): b"s"}
-    return {"nodes": nodes, "objects": _objects("s"), "disks": frozenset((name, "a", "s") for name in names)}
+        nodes |= {f"{_share(share)}/{name}~i1~a": b"" for share in shares}
+        nodes |= {layout.part(replica_of(name), "a"): " ".join(shares).encode()}
+    disks = frozenset((name, "a", share) for name in names for share in shares)
+    return {"nodes": nodes, "objects": _objects(*shares), "disks": disks}
 
 
 FSCK_MODELS = (
@@ -63,6 +65,14 @@ FSCK_MODELS = (
         {},
         has_disks=True,
         **_held("r1", "r2"),
+    ),
+    Model(
+        "fsck_borrowed",
+        "the same of a part that borrows: it lets go of one share after the other",
+        {"r1": _leave("r1", "a"), FSCK: _CHECK},
+        {},
+        has_disks=True,
+        **_held("r1", "r2", shares=("s", "t")),
     ),
     Model(
         "fsck_crash",

@@ -6,7 +6,6 @@ What changes nothing when it is left out alone: docs/shared-storage.md.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 from replitree.protocol import fsck, fsck_look, fsck_repair, layout, share
@@ -16,7 +15,7 @@ from replitree.protocol.fsck_look import Checking, Listing, ListObjects, Look, S
 from replitree.protocol.fsck_repair import Repair
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.share import DeleteObjects, LetGo, ObjectsInDoubt, Owner, ShareId
-from replitree.verify.small_search import Mutant
+from replitree.verify.small_search import mutant_of
 
 _CONFIRMED, _IS_UNUSED = fsck.confirmed, fsck.is_unused
 
@@ -50,6 +49,10 @@ def _no_grace(first: Look, second: Look, _grace_ms: int) -> tuple[Finding, ...]:
 
 def _not_registered_is_unused(replica: SeenReplica, part: str, _share: ShareId, _known: object = None) -> bool:
     return replica.references is not None and part not in replica.registered
+
+
+def _one_share_each(replica: SeenReplica) -> dict[str, set[ShareId]]:
+    return {each.part: {each.share} for each in reversed(replica.references or ())}
 
 
 def _silence_is_no(replica: SeenReplica, part: str, share_id: ShareId, _known: object = None) -> bool:
@@ -101,16 +104,19 @@ def _asks_before_it_fences(replica: Replica) -> Checking[Any]:
     return fsck_repair.Fenced(Epoch(host.version + 1), said) if isinstance(outcome, Applied) else Repair.CHANGED
 
 
-def _mutant(name: str, model: str, breaks: str, description: str, *patches: tuple[ModuleType, str, Any]) -> Mutant:
-    return Mutant(name, description, model, breaks, {(module, each): broken for module, each, broken in patches})
-
-
 _UNPROVEN = (fsck_repair, "without", _proves_nothing)
 _ONE = (fsck_repair, "confirmed", _one_look)
 _USES_NOTHING = (fsck, "may_use", _never_uses), (fsck_repair, "may_use", _never_uses)
 
 FSCK_MUTANTS = (
-    _mutant(
+    mutant_of(
+        "fsck-one-share-each",
+        "fsck_borrowed",
+        "HELD",
+        "a part is thought to have one share: the mark on what it borrows is taken for stale",
+        (fsck, "_shares_of", _one_share_each),
+    ),
+    mutant_of(
         "fsck-no-grace",
         "fsck_write",
         "HELD",
@@ -118,7 +124,7 @@ FSCK_MUTANTS = (
         (fsck_repair, "confirmed", _no_grace),
         *_USES_NOTHING,
     ),
-    _mutant(
+    mutant_of(
         "fsck-references-first",
         "fsck_write",
         "ONCE",
@@ -127,14 +133,14 @@ FSCK_MUTANTS = (
         _ONE,
         _UNPROVEN,
     ),
-    _mutant(
+    mutant_of(
         "fsck-one-look",
         "fsck_write",
         "TRUE",
         "one look: a part that is registered after the listing lacks its objects",
         _ONE,
     ),
-    _mutant(
+    mutant_of(
         "fsck-marks-unproven",
         "fsck_marks",
         "HELD",
@@ -142,7 +148,7 @@ FSCK_MUTANTS = (
         _ONE,
         (fsck_repair, "_release_mark", _silence_is_accepted),
     ),
-    _mutant(
+    mutant_of(
         "fsck-asks-before-fence",
         "fsck_marks",
         "HELD",
@@ -150,7 +156,7 @@ FSCK_MUTANTS = (
         _ONE,
         (fsck_repair, "_fence", _asks_before_it_fences),
     ),
-    _mutant(
+    mutant_of(
         "fsck-silence-is-no",
         "fsck_silent",
         "HELD",
@@ -158,7 +164,7 @@ FSCK_MUTANTS = (
         (fsck, "is_unused", _silence_is_no),
         (fsck_repair, "_release_mark", _silence_is_accepted),
     ),
-    _mutant(
+    mutant_of(
         "fsck-registered-is-all",
         "fsck_silent",
         "HELD",
@@ -166,21 +172,21 @@ FSCK_MUTANTS = (
         (fsck, "is_unused", _not_registered_is_unused),
         (fsck_repair, "is_unused", _not_registered_is_unused),
     ),
-    _mutant(
+    mutant_of(
         "fsck-attempts-by-age",
         "fsck_staged",
         "HELD",
         "an attempt is given up for its age, though its replica has the part staged",
         *_USES_NOTHING,
     ),
-    _mutant(
+    mutant_of(
         "fsck-forgets-garbage-first",
         "fsck_two",
         "KEPT",
         "the note in the garbage is deleted before the objects are: a crash leaves them to nobody",
         (fsck_repair, "_work_off", _forgets_first),
     ),
-    _mutant(
+    mutant_of(
         "fsck-keeps-marks-of-the-gone",
         "fsck_two",
         "SETTLES",

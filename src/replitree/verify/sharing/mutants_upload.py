@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
 from replitree.protocol import fsck, fsck_repair, uploading
 from replitree.protocol.fsck import Finding
 from replitree.protocol.fsck_look import Look, SeenReplica
 from replitree.protocol.share import ObjectsThere, ShareId, Sharing
 from replitree.protocol.share_effects import Sharer
-from replitree.verify.small_search import Mutant
+from replitree.verify.small_search import mutant_of
 
 
 def _looks_at_nothing(_sharer: Sharer, _shares: tuple[ShareId, ...]) -> Sharing[ObjectsThere]:
@@ -27,19 +25,15 @@ def _no_orphans(_seen: Look, _grace_ms: int) -> Iterator[Finding]:
     yield from ()
 
 
-def _mutant(name: str, model: str, breaks: str, description: str, *patches: tuple[ModuleType, str, Any]) -> Mutant:
-    return Mutant(name, description, model, breaks, {(module, each): broken for module, each, broken in patches})
-
-
 UPLOAD_MUTANTS = (
-    _mutant(
+    mutant_of(
         "upload-believed",
         "upload",
         "THERE",
         "a part is made of objects that somebody says to have put, without a look",
         (uploading, "take_attempts", _looks_at_nothing),
     ),
-    _mutant(
+    mutant_of(
         "upload-given-up-for-its-age",
         "upload_old",
         "HELD",
@@ -47,7 +41,7 @@ UPLOAD_MUTANTS = (
         (fsck, "may_use", _never_uses),
         (fsck_repair, "may_use", _never_uses),
     ),
-    _mutant(
+    mutant_of(
         "upload-late-put-kept",
         "upload_store",
         "SETTLES",

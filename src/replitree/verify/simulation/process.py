@@ -210,6 +210,10 @@ class Process:
         self.cluster.note(self.name, "stands still")
         self.paused_until = max(self.paused_until, self.cluster.now + length)
 
+    def activate_again(self) -> None:
+        """Take a new epoch, as after a restart, and settle what is left of earlier ones."""
+        self._remember(self.memory.with_trouble())
+
     def break_part(self, part: str) -> None:
         """Find a part broken: it is not shown any more, and must be fetched again."""
         disk = self.cluster.disks[self.name]
@@ -385,8 +389,9 @@ class Process:
         self.cluster.note(self.name, f"{thread.kind} closed")
         self.observer.seen(f"{thread.kind} closed")
         thread.generator.close()
-        if thread.kind == "mender":
-            self._continue(thread, Then(life.mend_next, (self.replica,)))
+        again = self._stage_after_close(thread)
+        if again is not None:
+            self._continue(thread, Then(again, (self.replica,)))
         else:
             closed = after_close(thread.kind, self.replica, self.me, self.memory, thread.told)
             self._remember(closed.memory)  # before anything else begins, which would be forgotten
@@ -397,6 +402,10 @@ class Process:
             else:
                 self._continue(thread, closed.then)
         self.cluster.after(self._pause(), lambda: self._resume(thread, None))
+
+    def _stage_after_close(self, thread: Thread) -> StageFunction | None:
+        """Return the stage with which a thread begins anew that has nothing to give back; None for all others."""
+        return life.mend_next if thread.kind == "mender" else None
 
     def _told(self, thread: Thread, effect: Any, outcome: Any, fate: str = "", *, disk_changed: bool = False) -> None:
         for probe in probes_of(Seen(thread.told, effect, outcome, fate, disk_changed)):

@@ -1,0 +1,103 @@
+"""Simulated tables on an object store: nothing that is needed is deleted, nothing is left, and broken rules are caught."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from replitree.verify import registry
+from replitree.verify.simulate import simulate, simulate_seed
+from replitree.verify.simulation.shared_mutants import SHARED_MUTANTS
+from replitree.verify.simulation.store_options import draw_store
+
+
+def on_a_store(seed_from: int, seed_to: int) -> list[int]:
+    return [seed for seed in range(seed_from, seed_to) if draw_store(Random(f"{seed}/object store")) is not None]
+
+
+FEW_SEEDS = (69, 106, 165, 181, 188)
+SOME_SEEDS = on_a_store(0, 300)
+MANY_SEEDS = on_a_store(300, 3_000)
+
+RARE = (
+    "DeleteObjects in doubt", "PutShares in doubt", "borrowed", "drop of a replica finished", "keeper closed", "late delete",
+    "late put", "rows sent", "store answer lost: done", "store answer lost: late", "store answer lost: never", "store away",
+    "store request repeated", "table on an object store", "taken over",
+)  # fmt: skip
+"""What a few seeds of the fast gate must have seen."""
+
+RAREST = ("too late to take over",)
+"""What only some hundred seeds are sure to see."""
+
+
+def test_seeds_find_nothing_and_see_the_rare_branches() -> None:
+    simulated = simulate(FEW_SEEDS)
+    assert simulated.violations == []
+    assert [probe for probe in RARE if not simulated.probes[probe]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_some_seeds_find_nothing() -> None:
+    assert simulate(SOME_SEEDS).violations == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+def test_many_seeds_find_nothing_and_see_the_rarest_branches() -> None:
+    simulated = simulate(MANY_SEEDS)
+    assert simulated.violations == []
+    assert [probe for probe in (*RARE, *RAREST) if not simulated.probes[probe]] == []
+
+
+def test_a_quarter_of_the_seeds_has_a_store_and_the_others_are_not_changed_by_it() -> None:
+    drawn = [draw_store(Random(f"{seed}/object store")) for seed in range(400)]
+    assert 80 < sum(store is not None for store in drawn) < 120
+    assert all(simulate_seed(seed).store == drawn[seed] for seed in (7, 24))
+
+
+def test_a_mutant_of_stages_runs_on_local_disks() -> None:
+    run = registry.simulate(24, 25, "acknowledge-before-commit")
+    assert "table on an object store" not in run.probes
+
+
+def test_a_seed_is_a_run_with_a_store_too() -> None:
+    one, other = simulate_seed(24), simulate_seed(24)
+    assert one == other
+    assert one.store is not None
+
+
+CAUGHT: tuple[Any, ...] = (
+    ("put-before-noted", 5, "KNOWN"),
+    ("given-up-twice", 5, "ONCE"),
+    ("taken-over-unmarked", 5, "MARKED"),
+    ("marked-afterwards", 5, "MARKED"),
+    ("attempt-kept", 5, "ONCE"),
+    ("mark-deleted-alone", 5, "OWNED"),
+    ("objects-deleted-first", 5, "WHOLE"),
+    ("attempts-not-given-up", 5, "CONVERGES"),
+    ("share-resurrected", 121, "WHOLE"),
+    ("fetched-again-unmarked", 243, "MARKED"),
+    ("dropped-with-marks", 51, "HELD"),
+    pytest.param("given-before-owned", 110, "CONVERGES", marks=pytest.mark.nightly),
+    pytest.param("looked-at-one-by-one", 1005, "CONVERGES", marks=pytest.mark.slow),
+)
+"""Mutants, each with a seed that catches it, and what notices."""
+
+
+@pytest.mark.parametrize(("name", "seed", "breaks"), CAUGHT)
+def test_a_seed_catches_the_mutant(name: str, seed: int, breaks: str) -> None:
+    found = registry.simulate(seed, seed + 1, name)
+    assert [each["invariant"] for each in found.violations] == [breaks]
+
+
+def test_every_mutant_is_tried() -> None:
+    assert {getattr(case, "values", case)[0] for case in CAUGHT} == set(SHARED_MUTANTS)
+
+
+def test_a_restarted_replica_with_many_parts_of_its_own_goes_on() -> None:
+    run = simulate_seed(1005)  # it found that each try looked at one more of them, and that there are only eight tries
+    assert run.violation is None
+    assert run.store is not None
