@@ -11,12 +11,14 @@ from typing import Any, Protocol
 
 from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
 from replitree.storage.blob_frames import OVERHEAD_BYTES, frame_of
-from replitree.storage.blob_group import AskedMember, BlobGroups, MemberThread
-from replitree.storage.blob_member import BlobMember, MemoryMember, open_members
+from replitree.storage.blob_group import BlobGroups
+from replitree.storage.blob_member import BlobMember, MemoryMember
+from replitree.storage.blob_opening import OpenMembers
+from replitree.storage.blob_places import asked
 from replitree.storage.durable import write_all
 from replitree.tablet.effects import Fence, GroupEffect, Procedure
 from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, GenStep, GroupId, Step, TabletId
-from replitree.tablet.member import with_blobs
+from replitree.tablet.member import Holdings, with_blobs
 from replitree.tablet.quorum import Quorum
 
 TABLET = TabletId(7)
@@ -44,9 +46,6 @@ class Provider(Protocol):
     incarnations: tuple[str, ...]
     is_atomic: bool
     """Whether a member that refuses blobs has none of them."""
-
-    def asked(self, member: BlobMember, obstacle: str | None) -> AskedMember:
-        """Return what sends requests to a member."""
 
     def close(self) -> None:
         """End what it has started."""
@@ -81,9 +80,6 @@ class _Local:
 
     is_atomic = True
 
-    def asked(self, member: BlobMember, obstacle: str | None) -> AskedMember:
-        return MemberThread(member, obstacle)
-
     def close(self) -> None:
         """Nothing was started."""
 
@@ -114,7 +110,8 @@ class InMemory(_Local):
         return put_back
 
     def replace_by_empty(self, number: int) -> None:
-        self._members[number] = MemoryMember("another")
+        member = self._members[number]
+        member.incarnation, member.held, member.session, member.seen = "another", Holdings(), 0, ()
 
     def rot(self, number: int, blob: BlobId) -> None:
         member = self._members[number]
@@ -207,10 +204,13 @@ QUORUM = Quorum(GROUP, 3, 2)
 
 def open_group(provider: Provider, quorum: Quorum = QUORUM) -> BlobGroups:
     """Open the group as a new process would; the caller closes it."""
+    return open_all(provider, quorum).groups
+
+
+def open_all(provider: Provider, quorum: Quorum = QUORUM) -> OpenMembers:
+    """Open the group as a new process would; the caller closes its `groups`."""
     members = [provider.member(number) for number in range(3)]
-    obstacles = open_members(quorum, members, provider.incarnations)
-    asked = [provider.asked(member, obstacle) for member, obstacle in zip(members, obstacles, strict=True)]
-    return BlobGroups({quorum.group: (quorum, asked)}, patience_s=60)
+    return OpenMembers(quorum, members, provider.incarnations, asked, patience_s=60)
 
 
 def do(groups: BlobGroups, effect: GroupEffect) -> Any:

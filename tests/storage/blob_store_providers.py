@@ -13,7 +13,6 @@ import obstore
 from obstore.exceptions import GenericError
 from typing_extensions import override
 
-from replitree.storage.blob_group import AskedMember, MemberPool
 from replitree.storage.blob_member import BlobMember
 from replitree.storage.blob_store import BlobStore, key_of, make_blob_store
 from replitree.storage.durable import write_file
@@ -89,9 +88,6 @@ class OnStores(ABC):
     def store(self, number: int) -> ObjectStore:
         """Return a member's store."""
         return self._stores[number]
-
-    def asked(self, member: BlobMember, obstacle: str | None) -> AskedMember:
-        return MemberPool(member, obstacle)
 
     def close(self) -> None:
         for each in self._opened:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import StoreError
-from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
+from replitree.storage.blob_directory import LOCK, BlobDirectory, make_blob_directory
 from replitree.storage.blob_frames import frame_of
+from replitree.storage.blob_lock import MARK_BYTES, DirectoryLock
 from replitree.storage.blob_state import NAME
 from replitree.tablet.effects import Blobs, Collection, Get, InDoubt, Put, Stored
 from replitree.tablet.ids import BlobId, Channel, Generation
@@ -76,20 +77,116 @@ def test_header_that_can_not_be_read_leaves_a_doubt_about_its_generation(folder:
     assert reply == Contents()
 
 
-def test_disk_that_fails_to_sync_once_is_not_used_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = BlobDirectory(folder)
+def fail_to_sync(monkeypatch: pytest.MonkeyPatch, number: int, what: str = "fdatasync", name: str = "") -> None:
+    """Let what syncs fail, or what syncs files and folders of one name."""
+    whole = getattr(os, what)
+
+    def fail(descriptor: int) -> None:
+        if not name or Path(f"/proc/self/fd/{descriptor}").readlink().name == name:
+            raise OSError(number, os.strerror(number))
+        whole(descriptor)
+
+    monkeypatch.setattr(os, what, fail)
+
+
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+@pytest.mark.parametrize("number", ERRORS)
+def test_41_directory_that_could_not_be_synced_is_used_by_no_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    directory, other = BlobDirectory(folder), BlobDirectory(folder)
     write(directory, 1)
-
-    def fail(_: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "fdatasync", fail)
+    assert names(other) == [blob_id(1, 1)]
+    fail_to_sync(monkeypatch, number)
     assert isinstance(write(directory, 2), Failed)
     monkeypatch.undo()
     reply = write(directory, 2)
     assert isinstance(reply, Failed)
     assert "replace the disk" in reply.reason
+    for each in (directory, other, BlobDirectory(folder)):
+        assert isinstance(
+            each.answer(ALL), Failed
+        )  # the bytes are in memory, and another sync would say that all is well
+        assert isinstance(write(each, 3), Failed)
+        assert isinstance(each.standing(), Failed)
+    reply = BlobDirectory(folder).answer(ALL)
+    assert isinstance(reply, Failed)
+    assert "replitree tablet replace" in reply.reason
+
+
+def test_41_operator_who_has_mended_the_disk_takes_the_mark_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(BlobDirectory(folder), 1)
+    with monkeypatch.context() as patched:
+        fail_to_sync(patched, errno.EIO)
+        assert isinstance(write(BlobDirectory(folder), 2), Failed)
+    for size in (0, MARK_BYTES):
+        os.truncate(folder / LOCK, size)
+    assert write(BlobDirectory(folder), 3) == Done()
+
+
+def test_41_without_the_mark_the_next_process_calls_stored_what_may_not_be_on_the_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    monkeypatch.setattr(DirectoryLock, "mark_failed", lambda _: None)
+    fail_to_sync(monkeypatch, errno.EIO)
+    assert isinstance(write(directory, 2), Failed)
+    monkeypatch.undo()
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(1, 2)]
+
+
+def test_41_fence_whose_name_could_not_be_synced_is_never_confirmed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = BlobDirectory(folder)
+    fail_to_sync(monkeypatch, errno.ENOSPC, "fsync", folder.name)
+    assert isinstance(directory.answer(Raise(TABLET, fence(1))), Failed)
+    monkeypatch.undo()
+    for each in (directory, BlobDirectory(folder)):
+        assert isinstance(each.answer(Raise(TABLET, fence(1))), Failed)  # the file says that it is so
+
+
+def test_41_what_another_process_left_and_can_not_be_synced_breaks_the_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(BlobDirectory(folder), 1)
+    fail_to_sync(monkeypatch, errno.ENOSPC)
+    assert isinstance(BlobDirectory(folder).answer(ALL), Failed)
+    monkeypatch.undo()
+    assert isinstance(BlobDirectory(folder).answer(ALL), Failed)
+
+
+def test_error_of_a_read_breaks_the_directory_for_the_process_that_met_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    monkeypatch.setattr("replitree.storage.blob_segments._sizes", _io_error)
     assert isinstance(directory.answer(ALL), Failed)
+    monkeypatch.undo()
+    assert isinstance(directory.answer(ALL), Failed)
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1)]
+
+
+def _io_error(_: str) -> dict[str, int]:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("name", ["x.seg", "00000001.seg.seg", "00000001-000000 (copy).seg"])
+def test_segment_with_a_name_that_nobody_gives_is_a_doubt_not_nothing(folder: Path, name: str) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    stray = segment(folder).with_name(name)
+    stray.write_bytes(b"")
+    for each in (directory, BlobDirectory(folder)):
+        reply = each.answer(ALL)
+        assert isinstance(reply, Failed)
+        assert "move it out of" in reply.reason
+    stray.unlink()
+    assert names(directory) == [blob_id(1, 1)]
 
 
 def test_41_copy_of_a_disk_that_failed_to_sync_once_counts_as_unknown(

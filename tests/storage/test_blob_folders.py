@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
 
 from replitree.errors import BadInput, StoreError, UnsupportedFormat
-from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
-from replitree.storage.blob_folders import NAME, make_group, open_group, read_group
+from replitree.storage.blob_directory import LOCK, BlobDirectory, make_blob_directory
+from replitree.storage.blob_folders import NAME, OpenGroup, make_group, open_group, read_group
 from replitree.storage.blob_inspection import inspect, look_at
 from replitree.storage.blob_places import MemberPlace
+from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
 from replitree.tablet.channels import in_one_group
-from replitree.tablet.ids import TabletId
+from replitree.tablet.effects import Procedure, ReadFence
+from replitree.tablet.ids import Generation, GroupId, Step, TabletId, log_entry
+from replitree.tablet.member import Contents, Scan
 from tests.storage.blob_service_provider import TOKEN, Services
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET
@@ -116,3 +120,43 @@ def test_service_that_does_not_answer_is_said_with_what_to_do(tmp_path: Path) ->
     place = MemberPlace(service="127.0.0.1:1", token_file=str(tmp_path / "token"))
     with pytest.raises(StoreError, match="start it with `replitree blobd --make mine --number 0`"):
         make_group(tmp_path / "g", "mine", [place])
+
+
+def test_directory_that_vanishes_and_returns_under_a_leader_is_said_to_be_away_and_gets_what_it_missed(
+    tmp_path: Path,
+) -> None:
+    make_group(tmp_path / "g")
+    opened = open_group(tmp_path / "g")
+    settings = Settings(look_s=0.02)
+    with open_tablet(opened.groups, Words(), in_one_group(TabletId(1), opened.group), settings=settings) as tablet:
+        tablet.execute(b"a")
+        (tmp_path / "g" / "2").rename(tmp_path / "aside")
+        tablet.execute(b"b")
+        wait_for(lambda: opened.away == (2,))
+        assert not opened.readmit()
+        (tmp_path / "aside").rename(tmp_path / "g" / "2")
+        wait_for(lambda: opened.away == () and tablet.status().is_mended)
+        assert _steps(tmp_path / "g" / "2") == [0, 1, 2]
+    opened.close()
+
+
+def _steps(folder: Path) -> list[int]:
+    first, last = (log_entry(TabletId(1), Generation(1), Step(each)) for each in (0, 9))
+    reply = BlobDirectory(folder).answer(Scan(first, last))
+    assert isinstance(reply, Contents)
+    return [blob.step for blob, _ in reply.blobs]
+
+
+def test_member_that_does_not_answer_for_long_is_away(tmp_path: Path) -> None:
+    make_group(tmp_path / "g")
+    opened = OpenGroup(tmp_path / "g", read_group(tmp_path / "g"), patience_s=0.05)
+    with (tmp_path / "g" / "1" / LOCK).open("rb+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        opened.groups.run(_fence_of_nobody(opened.group))
+        wait_for(lambda: opened.away == (1,))
+    wait_for(lambda: opened.away == ())
+    opened.close()
+
+
+def _fence_of_nobody(group: GroupId) -> Procedure[object]:
+    return (yield ReadFence(group, TabletId(1)))

@@ -5,7 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.storage.blob_frames import HEADER_BYTES, OVERHEAD_BYTES, Scanned, frame_of, scan
+from replitree.storage.blob_frames import (
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    FramedWrite,
+    Scanned,
+    frame_of,
+    frame_parts,
+    scan,
+    with_checksums,
+)
+from replitree.tablet.member import Write
 from tests.storage.blob_providers import blob_id
 
 PAYLOADS = (b"first", b"", b"\0" * 600, b"last")
@@ -70,3 +80,19 @@ def test_payload_that_looks_like_a_frame_is_no_frame() -> None:
     outer = frame_of(blob_id(1, 9), FRAMES[0])
     assert [frame.blob.step for frame in scan(outer).frames] == [9]
     assert len(outer) == len(FRAMES[0]) + OVERHEAD_BYTES
+
+
+def test_checksums_that_are_reckoned_for_all_members_are_those_of_the_frames() -> None:
+    blobs = tuple((blob_id(1, step), payload) for step, payload in enumerate(PAYLOADS))
+    write = Write(blobs)
+    first, second = with_checksums((write, write))
+    assert isinstance(first, FramedWrite)
+    assert first is second
+    assert first.plain == write
+    framed = [frame_parts(*blob, checksum) for blob, checksum in zip(blobs, first.checksums, strict=True)]
+    assert [b"".join(parts) for parts in framed] == FRAMES
+
+
+def test_requests_that_differ_are_let_through_as_they_are() -> None:
+    requests = (Write(((blob_id(1, 1), b"x"),)), None)
+    assert with_checksums(requests) is requests

@@ -10,6 +10,7 @@ import pytest
 
 from replitree.errors import StoreError
 from replitree.storage.blob_group import BlobGroups
+from replitree.storage.blob_opening import AdmittedMember
 from replitree.tablet.effects import (
     Blobs,
     Collect,
@@ -29,7 +30,7 @@ from replitree.tablet.effects import (
     Stored,
 )
 from replitree.tablet.ids import BlobId, Channel, Generation
-from replitree.tablet.member import Write
+from replitree.tablet.member import Contents, Done, Look, Raise, Scan, Write
 from tests.storage.blob_providers import (
     GROUP,
     TABLET,
@@ -40,6 +41,7 @@ from tests.storage.blob_providers import (
     fence,
     open_group,
 )
+from tests.waiting import wait_for
 
 Opened = Callable[[], BlobGroups]
 
@@ -262,3 +264,98 @@ def test_many_writers_at_once(opened: Opened) -> None:
         thread.join()
     assert outcomes == [Stored()] * 160
     assert len(names(everything(opened()))) == 160
+
+
+# --- members that are exchanged while the group is open -----------------------------------------------------------------------
+
+
+def test_member_that_is_exchanged_by_an_older_copy_does_not_answer(provider: Provider, opened: Opened) -> None:
+    put_back = provider.save(0)
+    group = opened()
+    _put_on_all(provider, group)
+    provider.take_away(2)
+    put_back()
+    reply = put(group, 2)
+    assert isinstance(reply, InDoubt)
+    assert "has forgotten session 1" in reply.reason
+    provider.bring_back(2)
+    assert put(group, 3) == Stored()
+
+
+def test_member_that_is_exchanged_by_another_one_does_not_answer(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    provider.take_away(2)
+    provider.replace_by_empty(0)
+    assert isinstance(put(group, 1), InDoubt)
+
+
+def test_23_member_that_forgot_a_later_leaders_fence_acknowledges_nothing(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    _put_on_all(provider, group)
+    forget = _fenced_by_two(provider, opened)
+    forget()
+    for step in (2, 3):
+        assert put(group, step) != Stored()
+
+
+def test_23_asked_by_a_leader_that_does_not_say_when_it_opened_the_group_it_does(
+    provider: Provider, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AdmittedMember, "_answer", lambda admitted, request: admitted.member.answer(request))
+    group = opened()
+    forget = _fenced_by_two(provider, opened)
+    found = [provider.member(number).answer(Scan(blob_id(1, 0), blob_id(9, 0), fence(1))) for number in (0, 1)]
+    assert found == [Contents(), Contents()]  # the next leader decides that there is nothing
+    forget()
+    assert put(group, 2) == Stored()
+
+
+def _fenced_by_two(provider: Provider, opened: Opened) -> Callable[[], None]:
+    """Open the group and fence two members; the third one does not hear of it in time.  Return what makes the first forget."""
+    forget = provider.save(0)
+    opened()
+    for number in (0, 1):
+        assert provider.member(number).answer(Raise(TABLET, fence(1))) == Done()
+    return forget
+
+
+def _put_on_all(provider: Provider, group: BlobGroups) -> None:
+    """Store a blob, and wait until the last member has it, too: nobody writes to one that is exchanged."""
+    assert put(group, 1) == Stored()
+    wait_for(lambda: all(_has(provider, number, blob_id(1, 1)) for number in range(3)))
+
+
+def _has(provider: Provider, number: int, blob: BlobId) -> bool:
+    reply = provider.member(number).answer(Look((blob,)))
+    return isinstance(reply, Contents) and bool(reply.blobs)
+
+
+def test_group_that_was_opened_by_others_goes_on(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    assert put(group, 1) == Stored()
+    for step in range(2, 5):
+        other = opened()
+        assert put(group, step) == Stored()
+        assert put(other, step, generation=2) == Stored()
+    assert len(names(everything(group))) == 7
+
+
+def test_member_that_was_away_for_another_opening_goes_on(provider: Provider, opened: Opened) -> None:
+    group = opened()
+    provider.take_away(2)
+    opened()
+    provider.bring_back(2)
+    assert put(group, 1) == Stored()
+    provider.take_away(0)
+    assert put(group, 2) == Stored()
+    assert names(everything(group)) == [blob_id(1, 1), blob_id(1, 2)]
+
+
+def test_nobody_goes_on_when_others_opened_the_group_and_a_member_does_not_say_what_it_knows(
+    provider: Provider, opened: Opened
+) -> None:
+    group = opened()
+    opened()
+    provider.take_away(0)
+    assert isinstance(put(group, 1), InDoubt)
+    assert put(opened(), 1) == Stored()

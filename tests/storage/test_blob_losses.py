@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from replitree.errors import BadInput, Unavailable
+from replitree.errors import BadInput, TabletDamaged, Unavailable
 from replitree.storage.blob_folders import make_group, open_group
-from replitree.storage.blob_frames import OVERHEAD_BYTES, frame_of
+from replitree.storage.blob_frames import MAGIC, OVERHEAD_BYTES, Frame, frame_of, scan
 from replitree.storage.blob_losses import Losses
 from replitree.tablet import open as open_tablet
 from replitree.tablet.channels import in_one_group
-from replitree.tablet.ids import Generation, Step, TabletId, log_entry
+from replitree.tablet.ids import LOG, BlobId, Generation, Step, TabletId, log_entry
+from replitree.tablet.snapshots import DATA
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET
 
@@ -31,11 +32,33 @@ def folder(tmp_path: Path) -> Path:
 
 def damage(folder: Path, member: int, step: int) -> None:
     """Let a member's copy of an entry rot."""
-    name = frame_of(log_entry(TabletId(1), Generation(1), Step(step)), b"")[:24]
-    (path,) = [each for each in (folder / str(member)).glob("blobs/*/00/*.seg") if name in each.read_bytes()]
+    flip(folder, member, log_entry(TabletId(1), Generation(1), Step(step)), OVERHEAD_BYTES)
+
+
+def flip(folder: Path, member: int, blob: BlobId, offset: int) -> None:
+    """Change a bit of a member's copy of a blob, so many bytes after the begin of its frame."""
+    name = frame_of(blob, b"")[:24]
+    (path,) = [each for each in (folder / str(member)).glob("blobs/*/*/*.seg") if name in each.read_bytes()]
     data = bytearray(path.read_bytes())
-    data[data.find(name) + OVERHEAD_BYTES] ^= 1
+    data[data.find(name) + offset] ^= 1
     path.write_bytes(data)
+
+
+def frames_of(folder: Path, member: int) -> list[Frame]:
+    """Return the frames of all segments of a member."""
+    return [
+        frame for path in (folder / str(member)).glob("blobs/*/*/*.seg") for frame in scan(path.read_bytes()).frames
+    ]
+
+
+def words_of(folder: Path) -> tuple[str, ...]:
+    """Lead the tablet and return what it has."""
+    group = open_group(folder)
+    try:
+        with open_tablet(group.groups, Words(), in_one_group(TabletId(1), group.group), settings=QUIET) as tablet:
+            return tablet.read()
+    finally:
+        group.close()
 
 
 def test_member_that_falls_silent_is_not_taken_for_one_that_has_nothing(folder: Path) -> None:
@@ -67,3 +90,94 @@ def test_tablet_that_is_not_there_has_lost_nothing(folder: Path) -> None:
     with pytest.raises(BadInput, match="tablet 7 has no entries in this group"):
         losses.look()
     losses.close()
+
+
+def test_zero_entry_of_the_first_generation_is_not_missed(folder: Path) -> None:
+    for member in range(3):
+        damage(folder, member, 0)
+    losses = Losses(folder, 1)
+    with pytest.raises(BadInput, match="no loss to accept"):
+        losses.look()
+    losses.close()
+    assert words_of(folder) == ("a", "b", "c", "d")
+
+
+def test_lost_zero_entry_and_lost_state_take_what_rests_on_them(folder: Path) -> None:
+    group = open_group(folder)
+    with open_tablet(group.groups, Words(), in_one_group(TabletId(1), group.group), settings=QUIET) as tablet:
+        assert tablet.snapshot()
+    group.close()
+    assert words_of(folder) == ("a", "b", "c", "d")
+    zero = log_entry(TabletId(1), Generation(3), Step(0))
+    for member in range(3):
+        flip(folder, member, zero, OVERHEAD_BYTES)
+    losses = Losses(folder, 1)
+    found = losses.look()
+    assert (str(found.kept), found.unreadable) == ("2:1", (f"log entry {zero} is damaged",))
+    assert losses.accept(found, "ann", "rot").kept == found.kept
+    losses.close()
+    assert words_of(folder) == ("a", "b", "c", "d")
+    state = next(frame.blob for frame in frames_of(folder, 0) if frame.blob.channel == DATA)
+    for member in range(3):
+        flip(folder, member, state, OVERHEAD_BYTES)
+    with pytest.raises(TabletDamaged, match="lacks"):
+        words_of(folder)
+    losses = Losses(folder, 1)
+    found = losses.look()
+    assert found.unreadable == (f"blob {state} of the snapshot 2:1, and with it everything before, can't be read",)
+    record = losses.accept(found, "ann", "rot again")
+    losses.close()
+    assert (str(record.kept), str(record.given_up[0])) == ("0:0", "2:1")
+    assert words_of(folder) == ()
+
+
+def test_nothing_is_given_up_while_two_members_can_not_tell_what_they_had(folder: Path) -> None:
+    third = log_entry(TabletId(1), Generation(1), Step(3))
+    for member in (0, 1):
+        flip(folder, member, third, len(MAGIC))
+    losses = Losses(folder, 1)
+    with pytest.raises(Unavailable, match="can't tell any more which blobs it was"):
+        losses.look()
+    losses.close()
+    with pytest.raises(Unavailable, match="can't tell any more"):
+        words_of(folder)
+
+
+def test_entry_that_one_member_can_not_tell_and_the_others_have_damaged_is_lost_and_no_more(folder: Path) -> None:
+    flip(folder, 0, log_entry(TabletId(1), Generation(1), Step(3)), len(MAGIC))
+    for member in (1, 2):
+        damage(folder, member, 3)
+    losses = Losses(folder, 1)
+    found = losses.look()
+    assert found.unreadable == ("entry 1:3 was confirmed and is not there",)
+    assert str(losses.accept(found, "ann", "rot").kept) == "1:2"
+    losses.close()
+    for _ in range(2):
+        assert words_of(folder) == ("a", "b")
+
+
+def test_what_two_members_were_told_to_delete_is_not_kept_from_one_that_was_away(tmp_path: Path) -> None:
+    make_group(tmp_path)
+    group = open_group(tmp_path)
+    with open_tablet(group.groups, Words(), in_one_group(TabletId(1), group.group), settings=QUIET) as tablet:
+        for word in (b"a", b"b", b"c", b"d"):
+            tablet.execute(word)
+        (tmp_path / "2").rename(tmp_path / "away")
+        assert tablet.snapshot()
+    group.close()
+    (tmp_path / "away").rename(tmp_path / "2")
+    snapshot = log_entry(TabletId(1), Generation(1), Step(5))
+    for member in (0, 1):
+        blobs = [frame.blob for frame in frames_of(tmp_path, member)]
+        assert next(blob for blob in blobs if blob.channel == LOG and blob.place >= snapshot.place) == snapshot
+        for blob in blobs:
+            if blob.channel == DATA or blob > snapshot:  # its state, and the entry that says it is confirmed
+                flip(tmp_path, member, blob, OVERHEAD_BYTES)
+    losses = Losses(tmp_path, 1)
+    found = losses.look()
+    assert "the snapshot 1:5, and with it everything before, can't be read, and the log is collected up to 1:4" in (
+        found.unreadable
+    )
+    assert str(losses.accept(found, "ann", "rot").kept) == "0:0"
+    losses.close()
+    assert words_of(tmp_path) == ()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.storage.blob_member import BlobMember, Streams
+from replitree.storage.blob_member import Admission, BlobMember, Reopened, Rules, Standing, Streams
 from replitree.tablet.effects import Collection, Overtaken
-from replitree.tablet.ids import BlobId, Channel, Generation
+from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation
 from replitree.tablet.member import (
+    AskBarrier,
     AskFence,
+    Barrier,
+    BarrierIs,
     Conflict,
     Contents,
     Done,
@@ -109,6 +112,18 @@ def test_fence_never_sinks_and_has_one_issuer(member: BlobMember) -> None:
     assert member.answer(AskFence(TABLET)) == FenceIs(fence(3, "b"))
 
 
+def test_barrier_is_told_and_none_is_before_the_first(member: BlobMember) -> None:
+    ask = AskBarrier(TABLET, Channel(0))
+    assert member.answer(ask) == BarrierIs(NOTHING)
+    write(member, 1)
+    for barrier, is_hard in (((1, 3), False), ((1, 2), True)):
+        order = (Generation(1), 1 + is_hard)
+        command = Collection(TABLET, Channel(0), order, at(*barrier), is_hard=is_hard)
+        assert member.answer(Sweep(command)) == Done()
+        assert member.answer(ask) == BarrierIs(at(1, 3))
+    assert member.answer(AskBarrier(TABLET, Channel(1))) == BarrierIs(NOTHING)
+
+
 def test_first_fence_of_generation_nought_has_one_issuer_too(member: BlobMember) -> None:
     assert member.answer(Raise(TABLET, fence(0, "a"))) == Done()
     assert member.answer(Raise(TABLET, fence(0, "b"))) == Overtaken(Generation(0))
@@ -176,6 +191,41 @@ def test_collection_of_a_deposed_leader_is_refused(member: BlobMember) -> None:
     member.answer(Raise(TABLET, fence(3)))
     assert member.answer(sweep(1, (1, 1))) == Overtaken(Generation(3))
     assert steps_of(member.answer(ALL)) == [1]
+
+
+# --- as what it was admitted ----------------------------------------------------------------------------------------------
+
+
+def test_member_answers_whoever_asks_as_what_it_was_admitted(provider: Provider, member: BlobMember) -> None:
+    who = provider.incarnations[0]
+    assert member.admit(3) == Done()
+    for each in (member, provider.member(0)):
+        assert each.answer_as(Admission(who, 3), ALL) == Contents()
+        later = each.answer_as(Admission(who, 2), Raise(TABLET, fence(1)))
+        assert isinstance(later, Reopened)
+        assert later.session == 3
+        for admission in (Admission(who, 4), Admission("another", 3), Admission("another", 2)):
+            reply = each.answer_as(admission, ALL)
+            assert isinstance(reply, Failed)
+            assert not isinstance(reply, Reopened)
+
+
+def test_member_is_admitted_only_as_it_stood(provider: Provider, member: BlobMember) -> None:
+    who = provider.incarnations[0]
+    assert member.admit(3, Admission(who, 0)) == Done()
+    for stood in (Admission(who, 4), Admission("another", 3)):
+        assert isinstance(member.admit(5, stood), Failed)
+    assert member.admit(4, Admission(who, 2)) == Done()
+    assert member.standing() == Standing(who, 4, ())
+
+
+def test_member_says_what_it_refuses(provider: Provider, member: BlobMember) -> None:
+    assert member.rules() == Rules()
+    member.answer(sweep(1, (2, 1), keep=(blob_id(1, 2),)))
+    member.answer(Raise(TABLET, fence(1)))
+    barrier = Barrier((Generation(3), 1), at(2, 1), keep=frozenset({blob_id(1, 2)}))
+    for each in (member, provider.member(0)):
+        assert each.rules() == Rules(((TABLET, fence(1)),), ((TABLET, Channel(0), barrier),))
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------------

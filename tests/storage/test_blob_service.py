@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import http.client
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
-from replitree.errors import BadInput, NotAuthorized, StoreError
+from replitree.errors import BadInput, NotAuthorized
 from replitree.replica.blob_service import BlobService
+from replitree.storage import blob_remote
 from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
-from replitree.storage.blob_member import MemoryMember, Standing
+from replitree.storage.blob_member import Admission, MemoryMember, Reopened, Standing
 from replitree.storage.blob_remote import RemoteMember
 from replitree.storage.blob_wire import PATH, decode_message, encode_message
 from replitree.tablet.effects import Overtaken
 from replitree.tablet.ids import BlobId, Generation
-from replitree.tablet.member import AskFence, Contents, Done, Failed, FenceIs, Raise, Reply, Scan, Write
+from replitree.tablet.member import AskFence, Contents, Done, Failed, FenceIs, Look, Raise, Reply, Request, Scan, Write
 from tests.faults.proxy import HELD, Link, Network
 from tests.storage.blob_providers import GROUP, TABLET, blob_id, fence
 from tests.storage.blob_service_provider import PATIENCE_S, TOKEN, Services
@@ -135,6 +138,22 @@ def test_late_opening_does_not_make_a_member_forget(services: Services, director
     member.close()
 
 
+def test_client_says_as_what_the_member_was_admitted_and_a_service_that_is_started_anew_knows(
+    services: Services, directory: BlobDirectory, tmp_path: Path
+) -> None:
+    assert directory.admit(2) == Done()
+    member = RemoteMember(services.start(BlobDirectory(tmp_path / "0")), TOKEN)
+    assert member.answer_as(Admission("d0", 2), ALL) == Contents()
+    assert isinstance(member.answer_as(Admission("d0", 1), ALL), Reopened)
+    for admission in (Admission("d0", 3), Admission("other", 2)):
+        reply = member.answer_as(admission, ALL)
+        assert isinstance(reply, Failed)
+        assert not isinstance(reply, Reopened)
+        assert isinstance(member.admit(4, admission), Failed)
+    assert member.admit(4, Admission("d0", 2)) == Done()
+    member.close()
+
+
 @pytest.mark.parametrize("token", ["", "wrong", f"{TOKEN}s"])
 def test_without_the_token_nothing_is_done(services: Services, directory: BlobDirectory, token: str) -> None:
     member = RemoteMember(services.start(directory), token)
@@ -154,7 +173,7 @@ def test_service_without_a_token_does_not_start() -> None:
 
 def test_port_that_is_taken_is_told(services: Services) -> None:
     port = int(services.start(MemoryMember("m")).rpartition(":")[2])
-    with pytest.raises(StoreError, match="name another port"):
+    with pytest.raises(BadInput, match="port 0 for a free one"):
         services.start(MemoryMember("m"), port)
 
 
@@ -187,6 +206,38 @@ def test_answer_that_is_none_is_a_doubt(services: Services, monkeypatch: pytest.
     for reply in (member.answer(ALL), write(member, 1)):
         assert isinstance(reply, Failed)
         assert "something else" in reply.reason
+    member.close()
+
+
+class Slow(MemoryMember):
+    """A member that answers when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__("slow")
+        self.gate = threading.Event()
+
+    @override
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked, when the gate is open."""
+        assert self.gate.wait(PATIENCE_S)
+        return super().answer(request)
+
+
+@pytest.mark.parametrize("read", [ALL, Look((blob_id(1, 1),))])
+def test_read_of_a_slow_member_is_waited_for_longer_than_a_write(
+    services: Services, read: Scan | Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blob_remote, "READ_PATIENCE", PATIENCE_S / IMPATIENCE_S)
+    held = Slow()
+    member = RemoteMember(services.start(held), TOKEN, IMPATIENCE_S)
+    assert isinstance(write(member, 1), Failed)
+    opening = threading.Timer(2 * IMPATIENCE_S, held.gate.set)
+    opening.start()
+    assert isinstance(member.answer(read), Contents)
+    opening.join()
+    held.gate.clear()
+    assert isinstance(write(member, 2), Failed), "the next write is waited for as long as the first"
+    held.gate.set()
     member.close()
 
 

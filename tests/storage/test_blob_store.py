@@ -33,6 +33,7 @@ from tests.storage.objects.conftest import KEYS
 from tests.storage.objects.s3_server import Fault, S3Server
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET
+from tests.waiting import wait_for
 
 ALL = Scan(blob_id(1, 0), blob_id(9, 0))
 
@@ -453,11 +454,13 @@ class Requests:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.kinds: list[str] = []
+        self.keys: list[str] = []
         for name in ("put", "get", "list", "delete"):
             monkeypatch.setattr(obstore, name, partial(self._noted, name, getattr(obstore, name)))
 
     def _noted(self, name: str, whole: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         self.kinds.append(name)
+        self.keys.append(str(arguments[1]) if len(arguments) > 1 else "")
         return whole(*arguments, **options)
 
 
@@ -478,5 +481,24 @@ def test_recovery_from_a_store_reads_each_entry_once_and_lists_instead_of_lookin
     assert len(elected.recovered.accepted) == 40
     counted = Counter(requests.kinds)
     assert counted == {"get": 42 + 9, "list": 3, "put": 2}  # the latest twice; `state` nine times
+    groups.close()
+    member.close()
+
+
+def test_leader_on_a_store_does_not_read_again_what_it_has_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = open_store("memory:///")
+    make_blob_store(objects, GROUP, 0, "s0")
+    member = BlobStore(objects)
+    groups = BlobGroups({GROUP: (Quorum(GROUP, 1, 1), [MemberPool(member)])})
+    channels = in_one_group(TABLET, GROUP)
+    with open_tablet(groups, Words(), channels, settings=QUIET) as tablet:
+        for _ in range(40):
+            tablet.execute(b"a")
+    requests = Requests(monkeypatch)
+    with open_tablet(groups, Words(), channels, settings=QUIET) as tablet:
+        wait_for(lambda: tablet.status().is_mended)
+    asked = zip(requests.kinds, requests.keys, strict=True)
+    reads = Counter(blob for kind, key in asked if kind == "get" and (blob := blob_of(key)) is not None)
+    assert reads == {log_entry(TABLET, Generation(1), Step(step)): 1 + (step == 40) for step in range(41)}
     groups.close()
     member.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from typing import ClassVar
 
 import pytest
 from typing_extensions import override
 
 from replitree.storage import blob_group
-from replitree.storage.blob_group import BlobGroups, MemberThread
+from replitree.storage.blob_group import BlobGroups, MemberPool, MemberThread
 from replitree.storage.blob_member import MemoryMember
 from replitree.tablet.effects import Blobs, Get, InDoubt, Procedure
 from replitree.tablet.member import AskFence, Done, Failed, FenceIs, Look, Reply, Request, Write
@@ -18,7 +19,7 @@ from tests.tablet.building import GROUP, TABLET, entry_id
 from tests.tablet.runtime.group import Gated
 
 
-def asked(thread: MemberThread, request: Request) -> Future[Reply]:
+def asked(thread: MemberThread | MemberPool, request: Request) -> Future[Reply]:
     """Ask, and wait for the reply later."""
     future: Future[Reply] = Future()
     thread.ask(request, future.set_result)
@@ -39,11 +40,37 @@ def test_member_that_is_far_behind_gets_no_more_blobs(monkeypatch: pytest.Monkey
     thread.close()
 
 
-def test_obstacle_comes_and_goes() -> None:
+def test_member_with_an_obstacle_is_not_asked() -> None:
     thread = MemberThread(Gated("away"), "it is away")
     assert asked(thread, AskFence(TABLET)).result(10) == Failed("it is away")
-    thread.set_obstacle(None)
+    thread.close()
+
+
+class Broken(MemoryMember):
+    """A member whose next answer is an error that nobody has reckoned with."""
+
+    errors: ClassVar[list[Exception]] = []
+
+    @override
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked, or fail."""
+        if self.errors:
+            raise self.errors.pop()
+        return super().answer(request)
+
+
+@pytest.mark.parametrize("kind", [MemberThread, MemberPool])
+def test_error_that_nobody_reckoned_with_is_a_doubt_and_the_next_request_is_answered(
+    kind: type[MemberThread | MemberPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Broken, "errors", [ValueError("what is this")])
+    thread = kind(Broken("odd"))
+    reply = asked(thread, Write(((entry_id(1, 1), b"x"),))).result(10)
+    assert isinstance(reply, Failed)
+    assert "what is this" in reply.reason
+    assert (thread.health.missed, thread.health.trouble) == (1, reply.reason)
     assert asked(thread, AskFence(TABLET)).result(10) == FenceIs(None)
+    assert (thread.health.missed, thread.health.trouble) == (1, None)
     thread.close()
 
 

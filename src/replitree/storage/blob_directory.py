@@ -10,7 +10,8 @@
 * The look at the fence and the writing of a blob happen under one lock: no blob slips by a fence, whichever process raises it.
 * Who finds that nobody else has changed anything (`blob_lock`) writes without reading the directory again; who reads does.
 * Damaged blobs are listed as damaged, or as an interval in doubt; they are never left out as if they had not been there.
-* A disk that failed to sync is not asked again: what it shows may differ from what it has.  A full disk may be tried again.
+* A directory that could not be synced is not used again, by no process: what it shows may differ from what is on the disk.  Its
+  lock says so.  A disk that was full before anything was to be synced may be tried again.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from replitree.errors import StoreError, UnsupportedFormat
-from replitree.storage.blob_lock import UNMARKED, DirectoryLock
-from replitree.storage.blob_member import Standing, Streams
+from replitree.storage.blob_frames import checksums_of
+from replitree.storage.blob_lock import UNMARKED, DirectoryFailed, DirectoryLock
+from replitree.storage.blob_member import MEND_IT, Admission, Rules, Standing, Streams, refusal
 from replitree.storage.blob_segments import SEGMENT_BYTES, Segments
-from replitree.storage.blob_state import NAME, DirectoryState, decode_state, write_state
+from replitree.storage.blob_state import NAME, DirectoryState, admitted, decode_state, write_state
+from replitree.storage.blob_sync import SyncFailed
 from replitree.storage.durable import store_errors, sync_folder
 from replitree.tablet.effects import Collection, Fence, Overtaken
 from replitree.tablet.ids import NOTHING, BlobId, Channel, TabletId, first_of, last_of
@@ -50,12 +51,13 @@ from replitree.tablet.member import (
     answer,
     may_write,
     raised,
+    visible_doubts,
 )
 
 LOCK = "lock"
 
 _HARMLESS = (errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EROFS)
-"""A disk that is full, not there, or may not be written: nothing on it has become unclear."""
+"""A disk that is full, not there, or may not be written: nothing on it has become unclear, unless it was to be synced."""
 
 
 def make_blob_directory(folder: Path, group: str, number: int, incarnation: str) -> None:
@@ -111,8 +113,8 @@ class _Hold:
     def __enter__(self) -> DirectoryState:
         return self._enter()
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._leave(is_whole=kind is None)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._leave(error)
 
 
 class BlobDirectory:
@@ -144,6 +146,18 @@ class BlobDirectory:
         except (OSError, StoreError, UnsupportedFormat) as error:
             return self._failed(error)
 
+    def answer_as(self, admission: Admission, request: Request) -> Reply:
+        """Do what is asked if it is the directory that was admitted."""
+        try:
+            with self._locked() as state:
+                if (state.incarnation, state.session) != admission:
+                    refused = refusal(admission, state.incarnation, state.session)
+                    assert refused is not None
+                    return refused
+                return self._answer(state, request)
+        except (OSError, StoreError, UnsupportedFormat) as error:
+            return self._failed(error)
+
     def standing(self) -> Standing | Failed:
         """Return what it knows of openings."""
         try:
@@ -152,9 +166,9 @@ class BlobDirectory:
         except (OSError, StoreError, UnsupportedFormat) as error:
             return self._failed(error)
 
-    def admit(self, session: int) -> Done | Failed:
+    def admit(self, session: int, stood: Admission | None = None) -> Done | Failed:
         """Remember that it takes part in an opening."""
-        return self._change(lambda state: msgspec.structs.replace(state, session=max(state.session, session)))
+        return self._change(lambda state: admitted(state, session, stood))
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
         """Remember who takes part."""
@@ -168,6 +182,15 @@ class BlobDirectory:
         except (OSError, ValueError) as error:
             return Failed(str(error))
         return Streams(tuple(found))
+
+    def rules(self) -> Rules | Failed:
+        """Return what it refuses to take."""
+        try:
+            with self._locked() as state:
+                held = state.holdings()
+        except (OSError, StoreError, UnsupportedFormat) as error:
+            return self._failed(error)
+        return Rules(held.fences, held.barriers)
 
     def close(self) -> None:
         """Close its files; they are opened again when it is asked something."""
@@ -192,18 +215,24 @@ class BlobDirectory:
             if not is_unchanged:
                 self._segments.expire()
             return self._state(is_unchanged=is_unchanged)
-        except BaseException:
-            self._leave(is_whole=False)
+        except BaseException as error:
+            self._leave(error)
             raise
 
     def _acquire(self) -> bool:
         if self._broken is not None:
             raise StoreError(self._broken)
-        return self._lock.acquire()
+        try:
+            return self._lock.acquire()
+        except DirectoryFailed:
+            self._broken = f"{self._folder} could not be synced once and is not used any more: {MEND_IT}"
+            raise StoreError(self._broken) from None
 
-    def _leave(self, *, is_whole: bool) -> None:
-        if not is_whole:
+    def _leave(self, error: BaseException | None) -> None:
+        if error is not None:
             self._lock.forget()
+        if isinstance(_cause(error), SyncFailed):
+            self._lock.mark_failed()
         self._segments.forget_bytes()
         try:
             self._lock.release()
@@ -225,9 +254,9 @@ class BlobDirectory:
 
     def _failed(self, error: Exception) -> Failed:
         """Return what to say of an error; when it leaves unclear what is on the disk, the directory is not used again."""
-        cause = error if isinstance(error, OSError) else error.__cause__
-        if isinstance(cause, OSError) and cause.errno not in _HARMLESS:
-            self._broken = f"{self._folder} failed and is not used any more: {cause}; replace the disk, then restart"
+        cause = _cause(error)
+        if isinstance(cause, SyncFailed) or (isinstance(cause, OSError) and cause.errno not in _HARMLESS):
+            self._broken = f"{self._folder} failed and is not used any more: {cause}; replace the disk, then {MEND_IT}"
         return Failed(str(error))
 
     def _change(self, change: Callable[[DirectoryState], DirectoryState]) -> Done | Failed:
@@ -281,7 +310,7 @@ class BlobDirectory:
             if known is None:
                 new[blob] = data
         self._lock.mark()
-        self._segments.append(new.items())
+        self._segments.append(new.items(), checksums_of(request))
         return Done()
 
     def _read(self, held: Holdings, request: Look | Scan) -> Contents:
@@ -298,13 +327,7 @@ class BlobDirectory:
         return Contents(
             tuple((blob, data) for blob, data in found if data is not None),
             tuple(blob for blob, data in found if data is None),
-            tuple(
-                each
-                for each in self._segments.doubts()
-                if each[0] <= last
-                and each[1] >= first
-                and not held.barrier(each[0].tablet, each[0].channel).has_swept_all(*each)
-            ),
+            visible_doubts(held, self._segments.doubts(), first, last),
         )
 
     def _sweep(self, held: Holdings, collection: Collection) -> None:
@@ -322,6 +345,10 @@ class BlobDirectory:
                 first[:2] == (collection.tablet, collection.channel) and barrier.has_swept_all(first, last)
             ),
         )
+
+
+def _cause(error: BaseException | None) -> BaseException | None:
+    return error if error is None or isinstance(error, OSError) else error.__cause__
 
 
 def _stamp(path: str) -> tuple[int, int, int]:

@@ -12,14 +12,17 @@ of directories has a file of format 1, any other one of format 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from typing_extensions import override
 
-from replitree.errors import BadInput, StoreError, UnsupportedFormat
-from replitree.storage.blob_group import BlobGroups
-from replitree.storage.blob_member import BlobMember, obstacles_of, open_members
+from replitree.errors import BadInput, UnsupportedFormat
+from replitree.storage.blob_group import PATIENCE_S
+from replitree.storage.blob_member import BlobMember
+from replitree.storage.blob_opening import OpenMembers
 from replitree.storage.blob_places import MemberPlace, Wanted, asked, close_member, make_place, open_place
 from replitree.storage.durable import store_errors, sync_folder, write_file
 from replitree.tablet.ids import GroupId
@@ -43,8 +46,18 @@ class GroupFile(msgspec.Struct, frozen=True):
         """The numbers of the group."""
         return Quorum(self.group, len(self.members), self.write)
 
+    @property
+    def incarnations(self) -> tuple[str, ...]:
+        """Which directories the members must be."""
+        return tuple(each.incarnation for each in self.members)
 
-class OpenGroup:
+    def with_member(self, number: int, place: MemberPlace) -> GroupFile:
+        """Return the file with another member in the place of one."""
+        members = (*self.members[:number], place, *self.members[number + 1 :])
+        return GroupFile(_format_of(members), self.group, self.write, members)
+
+
+class OpenGroup(OpenMembers):
     """A group that is open.
 
     Parameters
@@ -60,39 +73,30 @@ class OpenGroup:
     ----------
     group
         Its name.
-    groups
-        Runs procedures on it.
-    obstacles
-        For each member None if it takes part, else why not.
     """
 
     def __init__(self, folder: Path, file: GroupFile, patience_s: float, read_min: int = 0) -> None:
-        self._file = file
-        self._members = members_of(folder, file, probes=True)
         self.group = file.group
-        self.obstacles = self._admitted()
-        self._asked = [asked(*each) for each in zip(self._members, self.obstacles, strict=True)]
-        self.groups = BlobGroups({file.group: (replace(file.quorum, read_min=read_min), self._asked)}, patience_s)
+        members = members_of(folder, file, probes=True, patience_s=patience_s)
+        self._folder, self._file = folder, file
+        super().__init__(replace(file.quorum, read_min=read_min), members, file.incarnations, asked, patience_s)
 
-    def _admitted(self) -> tuple[str | None, ...]:
-        return open_members(self._file.quorum, self._members, [each.incarnation for each in self._file.members])
-
+    @override
     def readmit(self) -> bool:
-        """Let members take part that were away and are back; tell whether there were any."""
-        before = self.obstacles
-        if not any(before):
-            return False
-        standings = [member.standing() for member in self._members]
-        looked = obstacles_of(standings, [each.incarnation for each in self._file.members])
-        if looked.count(None) <= before.count(None):
-            return False
-        try:
-            self.obstacles = self._admitted()
-        except StoreError:
-            return False  # those that take part go on
-        for each, obstacle in zip(self._asked, self.obstacles, strict=True):
-            each.set_obstacle(obstacle)
-        return self.obstacles.count(None) > before.count(None)
+        """Let members take part that were away and are back, or were made anew; tell whether there were any."""
+        if any(self.obstacles):
+            with suppress(BadInput, UnsupportedFormat):
+                self._take_new(read_group(self._folder))
+        return super().readmit()
+
+    def _take_new(self, file: GroupFile) -> None:
+        if file.quorum != self._file.quorum:
+            return
+        for number, (place, known) in enumerate(zip(file.members, self._file.members, strict=True)):
+            if place != known and self.obstacles[number] is not None:
+                old = self.exchange(number, open_place(self._folder, place, probes=True), place.incarnation)
+                self._file = self._file.with_member(number, place)
+                close_member(old)
 
     def close(self) -> None:
         """Let what was asked be answered, then end the threads and close the connections."""
@@ -129,12 +133,29 @@ def make_group(folder: Path, name: str = "tablets", members: Sequence[Wanted] = 
         folder.mkdir(parents=True, exist_ok=True)
     wanted = members or [folder / str(each) for each in range(count)]
     made = tuple(make_place(each, folder, name, number) for number, each in enumerate(wanted))
-    version = OF_DIRECTORIES if all(each.folder for each in made) else FORMAT
-    file = GroupFile(version, GroupId(name), len(made) // 2 + 1, made)
-    with store_errors(f"write {path}"):
-        write_file(path, msgspec.json.format(msgspec.json.encode(file)))
-        sync_folder(folder)
+    file = GroupFile(_format_of(made), GroupId(name), len(made) // 2 + 1, made)
+    put_group(folder, file)
     return file
+
+
+def _format_of(members: Sequence[MemberPlace]) -> int:
+    return OF_DIRECTORIES if all(each.folder for each in members) else FORMAT
+
+
+def put_group(folder: Path, file: GroupFile) -> None:
+    """Put a group's file into a folder, at once and durably, whether there was one or not.
+
+    Raises
+    ------
+    StoreError
+        The disk refused.
+    """
+    path, fresh = folder / NAME, folder / f"{NAME}.new"
+    with store_errors(f"write {path}"):
+        fresh.unlink(missing_ok=True)
+        write_file(fresh, msgspec.json.format(msgspec.json.encode(file)))
+        fresh.replace(path)
+        sync_folder(folder)
 
 
 def read_group(folder: Path) -> GroupFile:
@@ -159,12 +180,14 @@ def read_group(folder: Path) -> GroupFile:
     return file
 
 
-def members_of(folder: Path, file: GroupFile, *, probes: bool = False) -> tuple[BlobMember, ...]:
-    """Return the members of a group, whether they are there or not; `probes`: as of `open_place`."""
-    return tuple(open_place(folder, place, probes=probes) for place in file.members)
+def members_of(
+    folder: Path, file: GroupFile, *, probes: bool = False, patience_s: float = PATIENCE_S
+) -> tuple[BlobMember, ...]:
+    """Return the members of a group, whether they are there or not; `probes`, `patience_s`: as of `open_place`."""
+    return tuple(open_place(folder, place, probes=probes, patience_s=patience_s) for place in file.members)
 
 
-def open_group(folder: Path, patience_s: float = 5.0, read_min: int = 0) -> OpenGroup:
+def open_group(folder: Path, patience_s: float = PATIENCE_S, read_min: int = 0) -> OpenGroup:
     """Open a group.
 
     Parameters

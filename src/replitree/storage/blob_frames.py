@@ -17,12 +17,14 @@ Damage by a disk leaves neither a shorter file nor zeros up to its end, for a fr
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import xxhash
 
 from replitree.tablet.ids import PACKED_BYTES, PACKED_FIELDS, BlobId, unpack
+from replitree.tablet.member import Request, Write
 
 MAGIC = b"RTBF"
 _SUM_BYTES = 8
@@ -63,13 +65,58 @@ class Scanned:
     is_in_doubt: bool = False
 
 
-def frame_parts(blob: BlobId, payload: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return what a frame is made of: header, payload, checksum."""
+def frame_parts(blob: BlobId, payload: bytes, checksum: bytes = b"") -> tuple[bytes, bytes, bytes]:
+    """Return what a frame is made of: header, payload, checksum; the checksum is reckoned, unless it is given."""
+    header = _header_of(blob, payload)
+    return header, payload, checksum or _checksum_of(header, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class FramedWrite(Write):
+    """A write with the checksums of its blobs' frames: reckoned once for all members of a process.  It does not travel."""
+
+    checksums: tuple[bytes, ...] = ()
+
+    @property
+    def plain(self) -> Write:
+        """The write alone."""
+        return Write(self.blobs, self.restorer)
+
+
+def with_checksums(requests: tuple[Request | None, ...]) -> tuple[Request | None, ...]:
+    """Return requests to some members; a write that is the same for all of them has its frames' checksums."""
+    first = requests[0]
+    if not isinstance(first, Write) or any(each is not first for each in requests):
+        return requests
+    checksums = tuple(_checksum_of(_header_of(*each), each[1]) for each in first.blobs)
+    return (FramedWrite(first.blobs, first.restorer, checksums),) * len(requests)
+
+
+def joined(writes: Sequence[Write]) -> Write:
+    """Return several writes as one; those without a restorer can be joined."""
+    blobs = tuple(blob for each in writes for blob in each.blobs)
+    framed = [each for each in writes if isinstance(each, FramedWrite)]
+    if len(framed) < len(writes):
+        return Write(blobs)
+    return FramedWrite(blobs, checksums=tuple(checksum for each in framed for checksum in each.checksums))
+
+
+def checksums_of(write: Write) -> dict[BlobId, bytes]:
+    """Return the checksums of the frames that were reckoned already, by blob."""
+    if not isinstance(write, FramedWrite):
+        return {}
+    return {blob: checksum for (blob, _), checksum in zip(write.blobs, write.checksums, strict=True)}
+
+
+def _header_of(blob: BlobId, payload: bytes) -> bytes:
     plain = MAGIC + blob.pack() + len(payload).to_bytes(4, "big")
-    header = plain + xxhash.xxh3_64_digest(plain)
+    return plain + xxhash.xxh3_64_digest(plain)
+
+
+def _checksum_of(header: bytes, payload: bytes) -> bytes:
     checksum = xxhash.xxh3_64(header)
     checksum.update(payload)
-    return header, payload, checksum.digest()
+    return checksum.digest()
 
 
 def frame_of(blob: BlobId, payload: bytes) -> bytes:

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from replitree.storage.blob_member import BlobMember
+from replitree.storage.blob_frames import joined, with_checksums
+from replitree.storage.blob_gathering import Gathering, Usual, can_spare
+from replitree.storage.blob_health import Health
 from replitree.tablet.effects import Procedure
 from replitree.tablet.ids import GroupId
 from replitree.tablet.member import Done, Failed, Look, Reply, Request, Scan, Write
@@ -30,6 +33,9 @@ BATCH_BYTES = 8 << 20
 
 BACKLOG_BYTES = 64 << 20
 """Bytes that wait for a member; what comes then is not sent to it, until it has caught up."""
+
+PATIENCE_S = 5.0
+"""How long a silent member is waited for, in seconds, where nobody says otherwise."""
 
 READ_PATIENCE = 6
 """So many times longer a read is waited for, until enough members have answered: a log may be long."""
@@ -49,14 +55,22 @@ class _Waiting(NamedTuple):
     bytes: int
 
 
+class Answering(Protocol):
+    """Whoever answers requests: a member, however it takes part."""
+
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked, durably, and say so; `Failed` when that is not possible."""
+
+
 class AskedMember(Protocol):
     """A member to which requests are sent without waiting for their replies."""
 
+    @property
+    def health(self) -> Health:
+        """How it does."""
+
     def ask(self, request: Request, heard: Heard) -> None:
         """Send a request; `heard` is called once, in the thread of whoever answers."""
-
-    def set_obstacle(self, obstacle: str | None) -> None:
-        """Let the member take part from now on, or not any more."""
 
     def close(self) -> None:
         """Let what was asked be answered, then end."""
@@ -73,7 +87,8 @@ class MemberThread:
         Why it must not take part, or None.
     """
 
-    def __init__(self, member: BlobMember, obstacle: str | None = None) -> None:
+    def __init__(self, member: Answering, obstacle: str | None = None) -> None:
+        self.health = Health()
         self._member = member
         self._obstacle = obstacle
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
@@ -90,13 +105,10 @@ class MemberThread:
             is_behind = waiting.bytes and self._backlog_bytes >= BACKLOG_BYTES
             self._backlog_bytes += 0 if is_behind else waiting.bytes
         if is_behind:
+            self.health.missed_one()
             heard(Failed(f"it is {BACKLOG_BYTES >> 20} MiB behind"))
         else:
             self._queue.put(waiting)
-
-    def set_obstacle(self, obstacle: str | None) -> None:
-        """Let the member take part from now on, or not any more."""
-        self._obstacle = obstacle
 
     def close(self) -> None:
         """Let what was asked be answered, then end the thread."""
@@ -129,8 +141,7 @@ class MemberThread:
         """Ask for all at once; when that is refused, one by one."""
         if len(batch) > 1:
             requests = [each.request for each in batch]
-            joined = Write(tuple(each for request in requests if isinstance(request, Write) for each in request.blobs))
-            reply = self._reply(joined)
+            reply = self._reply(joined([each for each in requests if isinstance(each, Write)]))
             if isinstance(reply, Done):
                 for each in batch:
                     each.heard(reply)
@@ -139,7 +150,10 @@ class MemberThread:
             each.heard(self._reply(each.request))
 
     def _reply(self, request: Request) -> Reply:
-        return Failed(self._obstacle) if self._obstacle is not None else self._member.answer(request)
+        self.health.sent()
+        reply = _reply_of(self._member, self._obstacle, request)
+        self.health.heard(request, reply)
+        return reply
 
 
 class MemberPool:
@@ -155,7 +169,8 @@ class MemberPool:
         How many requests are on their way; others wait.
     """
 
-    def __init__(self, member: BlobMember, obstacle: str | None = None, at_once: int = POOL_REQUESTS) -> None:
+    def __init__(self, member: Answering, obstacle: str | None = None, at_once: int = POOL_REQUESTS) -> None:
+        self.health = Health()
         self._member = member
         self._obstacle = obstacle
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="blob-member")
@@ -164,20 +179,24 @@ class MemberPool:
         """Send a request; requests are answered in any order."""
         self._pool.submit(self._answer, request, heard)
 
-    def set_obstacle(self, obstacle: str | None) -> None:
-        """Let the member take part from now on, or not any more."""
-        self._obstacle = obstacle
-
     def close(self) -> None:
         """Let what was asked be answered, then end the threads."""
         self._pool.shutdown()
 
     def _answer(self, request: Request, heard: Heard) -> None:
-        reply: Reply = Failed("it could not be asked, which is a bug")
-        try:
-            reply = Failed(self._obstacle) if self._obstacle is not None else self._member.answer(request)
-        finally:
-            heard(reply)
+        reply = _reply_of(self._member, self._obstacle, request)
+        self.health.heard(request, reply)
+        heard(reply)
+
+
+def _reply_of(member: Answering, obstacle: str | None, request: Request) -> Reply:
+    """Ask; whatever goes wrong is a doubt about this request, and the next one is asked all the same."""
+    if obstacle is not None:
+        return Failed(obstacle)
+    try:
+        return member.answer(request)
+    except Exception as error:  # noqa: BLE001 - whoever waits must hear
+        return Failed(f"asking it failed, which is a bug: {error!r}")
 
 
 def _can_join(first: Request, other: Request) -> bool:
@@ -186,46 +205,6 @@ def _can_join(first: Request, other: Request) -> bool:
 
 def _bytes(request: Request) -> int:
     return sum(len(data) for _, data in request.blobs) if isinstance(request, Write) else 0
-
-
-class _Gathering:
-    """The replies to one question, as they come: done when so many are done as are wanted, or all have answered.
-
-    Parameters
-    ----------
-    asked
-        How many members were asked.
-    members
-        How many there are.
-    wanted
-        How many must be done before it is worth going on.
-    """
-
-    def __init__(self, asked: int, members: int, wanted: int) -> None:
-        self.replies: list[Reply | None] = [None] * members
-        self.heard = 0
-        self._asked, self._wanted = asked, wanted
-        self._lock = threading.Lock()
-        self._latch = threading.Lock()
-        self._latch.acquire()
-
-    def take(self, number: int, reply: Reply) -> None:
-        """Take the reply of a member."""
-        with self._lock:
-            was_over = self._is_over()
-            self.replies[number] = reply
-            self.heard += 1
-            self._wanted -= isinstance(reply, Done)
-            is_news = self._is_over() and not was_over
-        if is_news:
-            self._latch.release()
-
-    def _is_over(self) -> bool:
-        return self._wanted <= 0 or self.heard == self._asked
-
-    def wait(self, patience_s: float) -> bool:
-        """Wait until it is over; return whether it is."""
-        return self._latch.acquire(timeout=patience_s)
 
 
 class BlobGroups:
@@ -239,10 +218,15 @@ class BlobGroups:
         How long a silent member is waited for, in seconds.
     """
 
-    def __init__(self, groups: Mapping[GroupId, tuple[Quorum, Sequence[AskedMember]]], patience_s: float = 5.0) -> None:
+    def __init__(
+        self, groups: Mapping[GroupId, tuple[Quorum, Sequence[AskedMember]]], patience_s: float = PATIENCE_S
+    ) -> None:
         self._members = {group: members for group, (_, members) in groups.items()}
         self._quorums = {group: quorum for group, (quorum, _) in groups.items()}
+        self._usual = {group: Usual(len(members)) for group, members in self._members.items()}
         self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._questions = Counter[GroupId]()
 
     def run(self, procedure: Procedure[T]) -> T:
         """Run a procedure to its end in this thread.  Any number of threads may do so at once."""
@@ -260,20 +244,63 @@ class BlobGroups:
             asking.close()
 
     def _ask(self, ask: Ask) -> Replies:
-        members = self._members[ask.group]
-        asked = sum(request is not None for request in ask.requests)
-        gathering = _Gathering(asked, len(members), ask.wanted)
-        for number, (member, request) in enumerate(zip(members, ask.requests, strict=True)):
-            if request is not None:
-                member.ask(request, partial(gathering.take, number))
+        with self._lock:
+            is_alone = not self._questions[ask.group]
+            self._questions[ask.group] += 1
+        try:
+            return self._asked(ask, is_alone=is_alone)
+        finally:
+            with self._lock:
+                self._questions[ask.group] -= 1
+
+    def _asked(self, ask: Ask, *, is_alone: bool) -> Replies:
+        requests = with_checksums(ask.requests)
+        usual, numbers = self._usual[ask.group], [number for number, each in enumerate(requests) if each is not None]
+        if not numbers:
+            return (None,) * len(requests)
+        gathering = Gathering(len(numbers), ask.wanted, usual, len(requests))
+        first = len(numbers)
+        if is_alone and ask.wanted < first and can_spare([requests[number] for number in numbers]):
+            numbers, first = usual.in_order(numbers), ask.wanted
+        asking = [self._asking(ask.group, number, requests[number], gathering) for number in numbers]
+        gathering.keep(asking[first:])
+        for send in asking[:first]:
+            send()
+        if first < len(numbers):
+            is_over = gathering.wait(usual.patience_s(numbers[:first]))
+            gathering.ask_spares()
+            if is_over:
+                return tuple(gathering.replies)
+        self._wait(ask, gathering)
+        return tuple(gathering.replies)
+
+    def _asking(self, group: GroupId, number: int, request: Request | None, gathering: Gathering) -> Callable[[], None]:
+        """Return what sends a request to a member."""
+        member = self._members[group][number]
+
+        def send() -> None:
+            assert request is not None
+            member.ask(request, partial(gathering.take, number, time.perf_counter_ns()))
+
+        return send
+
+    def _wait(self, ask: Ask, gathering: Gathering) -> None:
         silences = heard = 0
-        while asked and not gathering.wait(self._patience_s):
+        while not gathering.wait(self._patience_s):
             is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
             silences += gathering.heard == heard
             heard = gathering.heard
             if silences and (not is_read or silences == READ_PATIENCE or heard >= self._quorums[ask.group].read):
                 break
-        return tuple(gathering.replies)
+
+    def missed(self) -> Mapping[tuple[GroupId, int], int]:
+        """Return for each member that did what it was asked last how many writes it may have missed so far."""
+        return {
+            (group, number): member.health.missed
+            for group, members in self._members.items()
+            for number, member in enumerate(members)
+            if member.health.trouble is None
+        }
 
     def close(self) -> None:
         """End the members' threads."""

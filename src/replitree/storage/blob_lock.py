@@ -2,11 +2,14 @@
 
 ::
 
-    <directory>/lock    16 bytes: the mark of whoever changed the directory last
+    <directory>/lock    16 bytes: the mark of whoever changed the directory last, or FAILED
 
 Whoever changes anything writes its own mark first, under the lock.  So who finds its own mark knows that nothing has changed
 since, and need not read again what others may have written.  Another file in the lock's place, as when a copy of the directory
 was put there, counts as a change, whatever it says; so does a lock that was never marked.
+
+Who could not sync what it wrote marks the lock as `FAILED`, and no process uses the directory any more: what it shows may
+differ from what is on the disk.
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+from contextlib import suppress
 
 MARK_BYTES = 16
 UNMARKED = bytes(MARK_BYTES)
+FAILED = b"a sync failed!\r\n"
+assert len(FAILED) == MARK_BYTES
 
 
 class Descriptor:
@@ -43,6 +49,10 @@ class Descriptor:
             os.close(self.number)
 
 
+class DirectoryFailed(Exception):
+    """The directory was marked as `FAILED`."""
+
+
 class DirectoryLock:
     """Keeps others out: other processes, and other objects of this one.  Threads that share an object need a lock beside it.
 
@@ -66,16 +76,22 @@ class DirectoryLock:
         ------
         OSError
             There is no such file.
+        DirectoryFailed
+            A sync has failed here.
         """
         if self._file is None or _identity(os.stat(self._path)) != self._identity:  # noqa: PTH116 - for every request
             self._file, self._is_marked = Descriptor(self._path, os.O_RDWR), False
             self._identity = _identity(os.fstat(self._file.number))
         fcntl.flock(self._file.number, fcntl.LOCK_EX)
         try:
-            self._is_marked &= os.pread(self._file.number, MARK_BYTES, 0) == self._mark
+            mark = os.pread(self._file.number, MARK_BYTES, 0)
         except OSError:
             self.release()
             raise
+        self._is_marked &= mark == self._mark
+        if mark == FAILED:
+            self.release()
+            raise DirectoryFailed
         return self._is_marked
 
     def mark(self) -> None:
@@ -90,6 +106,14 @@ class DirectoryLock:
             assert self._file is not None
             os.pwrite(self._file.number, self._mark, 0)
             self._is_marked = True
+
+    def mark_failed(self) -> None:
+        """Let nobody use the directory any more, as far as the disk still takes that.  Only while the lock is held."""
+        assert self._file is not None
+        with suppress(OSError):
+            os.pwrite(self._file.number, FAILED, 0)
+            os.fsync(self._file.number)
+        self._is_marked = False
 
     def forget(self) -> None:
         """Take that this object does not know any more what there is."""

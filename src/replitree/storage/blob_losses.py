@@ -24,7 +24,10 @@ PATIENCE_S = 30.0
 
 
 class Losses:
-    """A tablet whose losses may be accepted.  The group is opened, so a leader that still runs is not disturbed until `accept`.
+    """A tablet whose losses may be accepted.
+
+    The group is opened, so a leader that still runs is not disturbed until `accept`, unless a member is gone that it had when
+    it opened the group itself (`blob_opening`).
 
     Parameters
     ----------

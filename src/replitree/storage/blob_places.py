@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -10,8 +11,9 @@ import msgspec
 
 from replitree.errors import BadInput, StoreError
 from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
-from replitree.storage.blob_group import AskedMember, MemberPool, MemberThread
+from replitree.storage.blob_group import PATIENCE_S, Answering, AskedMember, MemberPool, MemberThread
 from replitree.storage.blob_member import BlobMember
+from replitree.storage.blob_state import NAME, DirectoryState, read_state
 from replitree.tablet.member import Failed
 
 
@@ -46,7 +48,9 @@ Wanted: TypeAlias = "Path | MemberPlace"
 """A directory, or a place that has no incarnation yet."""
 
 
-def make_place(wanted: Wanted, folder: Path, group: str, number: int) -> MemberPlace:
+def make_place(
+    wanted: Wanted, folder: Path, group: str, number: int, others: Sequence[str] | None = None
+) -> MemberPlace:
     """Make a member's place; a service has made its own (``replitree blobd --make``).
 
     Parameters
@@ -57,22 +61,31 @@ def make_place(wanted: Wanted, folder: Path, group: str, number: int) -> MemberP
         Of the group's file.
     group, number
         Of which group it is which member.
+    others
+        The incarnations that the group has: a member that is there already, and is none of these, was begun before and is
+        taken.  None: there must be no member.
 
     Raises
     ------
     StoreError
-        The disk or the store refused, or the service does not answer.
+        The disk or the store refused, or the service does not answer; or there is a member.
     """
     incarnation = secrets.token_hex(16)
     if isinstance(wanted, Path):
-        make_blob_directory(wanted, group, number, incarnation)
+        incarnation = _begun(_state_in(wanted), group, number, others) or incarnation
+        if not (wanted / NAME).exists():
+            make_blob_directory(wanted, group, number, incarnation)
         written = wanted.relative_to(folder) if wanted.is_relative_to(folder) else wanted.absolute()
         return MemberPlace(folder=str(written), incarnation=incarnation)
     if wanted.store:
-        from replitree.storage.blob_store import make_blob_store
+        from replitree.storage.blob_store import make_blob_store, state_on
         from replitree.storage.objects import open_store
 
-        make_blob_store(open_store(wanted.store), group, number, incarnation)
+        objects = open_store(wanted.store)
+        begun = _begun(state_on(objects), group, number, others)
+        if begun is None:
+            make_blob_store(objects, group, number, incarnation)
+        incarnation = begun or incarnation
         return MemberPlace(store=wanted.store, incarnation=incarnation)
     service = open_place(folder, wanted)
     try:
@@ -81,10 +94,30 @@ def make_place(wanted: Wanted, folder: Path, group: str, number: int) -> MemberP
         close_member(service)
     if isinstance(standing, Failed):
         raise StoreError(f"{standing.reason}; start it with `replitree blobd --make {group} --number {number}`")
+    if standing.incarnation in (others or ()):
+        raise StoreError(
+            f"{wanted.service} serves a member that the group has: start `replitree blobd --make {group} --number {number}`"
+            " with a new directory first"
+        )
     return msgspec.structs.replace(wanted, incarnation=standing.incarnation)
 
 
-def open_place(folder: Path, place: MemberPlace, *, probes: bool = False) -> BlobMember:
+def _state_in(folder: Path) -> DirectoryState | None:
+    return read_state(folder) if (folder / NAME).exists() else None
+
+
+def _begun(state: DirectoryState | None, group: str, number: int, others: Sequence[str] | None) -> str | None:
+    """Return the incarnation of a member that was begun before; None if nothing is there."""
+    if state is None:
+        return None
+    if others is None or state.incarnation in others or (state.group, state.number) != (group, number):
+        raise StoreError(
+            f"member {state.number} of group {state.group} is there already: name another place, or move it aside first"
+        )
+    return state.incarnation
+
+
+def open_place(folder: Path, place: MemberPlace, *, probes: bool = False, patience_s: float = PATIENCE_S) -> BlobMember:
     """Return a member, whether it is there or not.
 
     Parameters
@@ -95,6 +128,8 @@ def open_place(folder: Path, place: MemberPlace, *, probes: bool = False) -> Blo
         Where it is.
     probes
         Whether a store must show that it honours conditions before it takes part.
+    patience_s
+        How long an answer of a service is waited for, in seconds.
 
     Raises
     ------
@@ -113,7 +148,7 @@ def open_place(folder: Path, place: MemberPlace, *, probes: bool = False) -> Blo
     if place.service:
         from replitree.storage.blob_remote import RemoteMember
 
-        return RemoteMember(place.service, _token(folder / place.token_file))
+        return RemoteMember(place.service, _token(folder / place.token_file), patience_s)
     raise BadInput("a member of the group says neither folder nor store nor service: mend the group's file")
 
 
@@ -124,7 +159,7 @@ def _token(path: Path) -> str:
         raise BadInput(f"can't read {path}, the file with the blob service's secret: {error}") from error
 
 
-def asked(member: BlobMember, obstacle: str | None) -> AskedMember:
+def asked(member: Answering, obstacle: str | None = None) -> AskedMember:
     """Return what sends requests to a member: one after the other to a disk, many at once to a store."""
     is_concurrent = getattr(member, "is_concurrent", False)
     return MemberPool(member, obstacle) if is_concurrent else MemberThread(member, obstacle)

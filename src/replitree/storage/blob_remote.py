@@ -8,14 +8,18 @@ doubt: it may still be done.  That is `Failed`, which is never taken for "not th
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 
 from replitree.errors import BadInput
-from replitree.storage.blob_member import Standing, Streams
+from replitree.storage.blob_frames import FramedWrite
+from replitree.storage.blob_group import PATIENCE_S, READ_PATIENCE
+from replitree.storage.blob_member import Admission, Rules, Standing, Streams
 from replitree.storage.blob_wire import (
     PATH,
     Admit,
     Answer,
+    AskRules,
     AskStanding,
     AskStreams,
     Question,
@@ -25,7 +29,9 @@ from replitree.storage.blob_wire import (
 )
 from replitree.tablet.effects import Overtaken
 from replitree.tablet.member import (
+    AskBarrier,
     AskFence,
+    BarrierIs,
     Conflict,
     Contents,
     Done,
@@ -41,13 +47,11 @@ from replitree.tablet.member import (
     Write,
 )
 
-ANSWER_S_MAX = 5.0
-"""How long a service may be silent, in seconds."""
-
 _ANSWERS: dict[type, tuple[type, ...]] = {
     Write: (Done, Overtaken, Conflict, Swept),
     Raise: (Done, Overtaken),
     AskFence: (FenceIs,),
+    AskBarrier: (BarrierIs,),
     Look: (Contents, Overtaken),
     Scan: (Contents, Overtaken),
     Sweep: (Done, Overtaken),
@@ -55,6 +59,7 @@ _ANSWERS: dict[type, tuple[type, ...]] = {
     Admit: (Done,),
     Remember: (Done,),
     AskStreams: (Streams,),
+    AskRules: (Rules,),
 }
 """What each question may be answered with, besides `Failed`."""
 
@@ -69,10 +74,10 @@ class RemoteMember:
     token
         The shared secret.
     patience_s
-        How long an answer is waited for, in seconds.
+        How long an answer is waited for, in seconds; `READ_PATIENCE` times as long if blobs are to be read.
     """
 
-    def __init__(self, address: str, token: str, patience_s: float = ANSWER_S_MAX) -> None:
+    def __init__(self, address: str, token: str, patience_s: float = PATIENCE_S) -> None:
         self._address = address
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/octet-stream"}
         self._patience_s = patience_s
@@ -81,8 +86,14 @@ class RemoteMember:
 
     def answer(self, request: Request) -> Reply:
         """Do what is asked, durably, and say so."""
-        reply = self._ask(request)
-        assert not isinstance(reply, Standing | Streams)
+        reply = self._ask(_plain(request))
+        assert not isinstance(reply, Standing | Streams | Rules)
+        return reply
+
+    def answer_as(self, admission: Admission, request: Request) -> Reply:
+        """Do what is asked if it is the member that was admitted, whatever service is there now."""
+        reply = self._ask(_plain(request), admission)
+        assert not isinstance(reply, Standing | Streams | Rules)
         return reply
 
     def standing(self) -> Standing | Failed:
@@ -91,9 +102,9 @@ class RemoteMember:
         assert isinstance(reply, Standing | Failed)
         return reply
 
-    def admit(self, session: int) -> Done | Failed:
+    def admit(self, session: int, stood: Admission | None = None) -> Done | Failed:
         """Remember that it takes part in an opening."""
-        return self._done(Admit(session))
+        return self._done(Admit(session, stood))
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
         """Remember who takes part."""
@@ -103,6 +114,12 @@ class RemoteMember:
         """Return of which tablets it has, or had, blobs in which channels."""
         reply = self._ask(AskStreams())
         assert isinstance(reply, Streams | Failed)
+        return reply
+
+    def rules(self) -> Rules | Failed:
+        """Return what it refuses to take."""
+        reply = self._ask(AskRules())
+        assert isinstance(reply, Rules | Failed)
         return reply
 
     def close(self) -> None:
@@ -115,10 +132,12 @@ class RemoteMember:
         assert isinstance(reply, Done | Failed)
         return reply
 
-    def _ask(self, question: Question) -> Answer:
+    def _ask(self, question: Question, admission: Admission | None = None) -> Answer:
+        question = question.plain if isinstance(question, FramedWrite) else question
         with self._turn:
             try:
-                status, body = self._exchange(encode_message(question))
+                patience_s = self._patience_s * (READ_PATIENCE if isinstance(question, Look | Scan) else 1)
+                status, body = self._exchange(encode_message(question, admission), patience_s)
             except (OSError, http.client.HTTPException) as error:
                 self._drop()
                 why = str(error) or type(error).__name__
@@ -138,19 +157,21 @@ class RemoteMember:
             return answer
         return Failed(f"the blob service at {self._address} answered something else than it was asked")
 
-    def _exchange(self, body: bytes) -> tuple[int, bytes]:
+    def _exchange(self, body: bytes, patience_s: float) -> tuple[int, bytes]:
         """Send a message and read the answer; once more where the kept connection was closed."""
         kept = self._kept
         try:
-            return self._send(kept or self._connect(), body)
+            return self._send(kept or self._connect(), body, patience_s)
         except (ConnectionError, http.client.BadStatusLine):
             if kept is None:
                 raise
             self._drop()
-            return self._send(self._connect(), body)
+            return self._send(self._connect(), body, patience_s)
 
-    def _send(self, connection: http.client.HTTPConnection, body: bytes) -> tuple[int, bytes]:
+    def _send(self, connection: http.client.HTTPConnection, body: bytes, patience_s: float) -> tuple[int, bytes]:
+        _wait_for(connection, self._patience_s)
         connection.request("POST", PATH, body, self._headers)
+        _wait_for(connection, patience_s)
         with connection.getresponse() as response:
             return response.status, response.read()
 
@@ -162,3 +183,14 @@ class RemoteMember:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
+
+
+def _wait_for(connection: http.client.HTTPConnection, patience_s: float) -> None:
+    """Set how long a connection may be silent, if it is open."""
+    sock: socket.socket | None = connection.sock
+    if sock is not None:
+        sock.settimeout(patience_s)
+
+
+def _plain(request: Request) -> Request:
+    return request.plain if isinstance(request, FramedWrite) else request

@@ -8,15 +8,18 @@ others have appended.  What others appended is synced before anybody is told tha
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from replitree.errors import StoreError
 from replitree.storage.blob_frames import HEADER_BYTES, OVERHEAD_BYTES, Frame, frame_parts, scan, whole_payload
 from replitree.storage.blob_lock import Descriptor
-from replitree.storage.durable import sync_folder, write_parts
+from replitree.storage.blob_sync import sync_data, sync_names
+from replitree.storage.durable import write_parts
 from replitree.tablet.ids import COOKIE_MAX, STEP_MAX, BlobId, Channel, Cookie, Generation, Step, TabletId
 
 SEGMENT_BYTES = 64 << 20
@@ -32,6 +35,8 @@ FRESH_BYTES = 256 << 20
 """Bytes of segments that are kept while the request lasts that found them, so that they are not read twice."""
 
 _SUM_BYTES = 8
+_PLACE = re.compile(r"([0-9a-f]{16})/([0-9a-f]{2})/([0-9a-f]{8})-[0-9a-f]{6}\.seg")
+_NO_CHECKSUMS: Mapping[BlobId, bytes] = {}
 
 
 _Stream: TypeAlias = tuple[TabletId, Channel, Generation]
@@ -125,7 +130,7 @@ class Segments:
             data = file.read()
             scanned = scan(data, begin)
             if scanned.end > begin:
-                os.fdatasync(file.fileno())
+                sync_data(file.fileno())
         for frame in scanned.frames:
             self._note(segment, frame)
         if sum(len(known) for _, known in self._fresh.values()) + len(data) <= FRESH_BYTES:
@@ -181,8 +186,15 @@ class Segments:
 
     # --- writing --------------------------------------------------------------------------------------------------------
 
-    def append(self, blobs: Iterable[tuple[BlobId, bytes]]) -> None:
+    def append(self, blobs: Iterable[tuple[BlobId, bytes]], checksums: Mapping[BlobId, bytes] = _NO_CHECKSUMS) -> None:
         """Append blobs and sync them; after an error none of them is here, unless a segment can't be cut either.
+
+        Parameters
+        ----------
+        blobs
+            Each with its bytes.
+        checksums
+            Of the frames of some blobs, so that they need not be reckoned again.
 
         Raises
         ------
@@ -193,7 +205,7 @@ class Segments:
         for blob, data in blobs:
             batches.setdefault(self._open_segment(blob), []).append((blob, data))
         for path, batch in batches.items():
-            self._append_to(self._segments[path], batch)
+            self._append_to(self._segments[path], batch, checksums)
 
     def _open_segment(self, blob: BlobId) -> str:
         """Return the file that a blob goes to; make one when there is none, or the last one is full."""
@@ -206,24 +218,26 @@ class Segments:
         folder = path.parent
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(folder.parent)
-            sync_folder(folder.parent.parent)
+            sync_names(folder.parent)
+            sync_names(folder.parent.parent)
         path.touch()
-        sync_folder(folder)
+        sync_names(folder)
         made = _segment(path)
         self._segments = dict(sorted({**self._segments, str(path): made}.items()))
         self._last[made.stream] = made
         return str(path)
 
-    def _append_to(self, segment: Segment, batch: list[tuple[BlobId, bytes]]) -> None:
-        parts = [part for blob, data in batch for part in frame_parts(blob, data)]
+    def _append_to(
+        self, segment: Segment, batch: list[tuple[BlobId, bytes]], checksums: Mapping[BlobId, bytes]
+    ) -> None:
+        parts = [part for blob, data in batch for part in frame_parts(blob, data, checksums.get(blob, b""))]
         descriptor = self._descriptor(segment)
         try:
             write_parts(descriptor, parts, segment.end)
         except OSError:
             os.ftruncate(descriptor, segment.end)
             raise
-        os.fdatasync(descriptor)
+        sync_data(descriptor)
         for blob, data in batch:
             self._note(segment, Frame(blob, segment.end + HEADER_BYTES, len(data)))
             segment.end += OVERHEAD_BYTES + len(data)
@@ -286,10 +300,9 @@ def _read(path: Path, begin: int, size: int) -> bytes:
         return file.read(size)
 
 
-def _generation(path: Path) -> int:
-    return int(path.stem.partition("-")[0], 16)
-
-
 def _segment(path: Path) -> Segment:
-    tablet, channel = int(path.parent.parent.name, 16), int(path.parent.name, 16)
-    return Segment(path, TabletId(tablet), Channel(channel), Generation(_generation(path)))
+    found = _PLACE.fullmatch("/".join(path.parts[-3:]))
+    if found is None:
+        raise StoreError(f"{path} is no segment, or one by another name: give it its own, or move it out of the blobs")
+    tablet, channel, generation = (int(number, 16) for number in found.groups())
+    return Segment(path, TabletId(tablet), Channel(channel), Generation(generation))

@@ -19,7 +19,9 @@ import msgspec
 import xxhash
 
 from replitree.errors import StoreError, UnsupportedFormat
-from replitree.storage.durable import store_errors, sync_folder, write_file
+from replitree.storage.blob_member import MEND_IT, Admission, forgotten
+from replitree.storage.blob_sync import sync_names
+from replitree.storage.durable import store_errors, write_file
 from replitree.tablet.effects import Fence
 from replitree.tablet.ids import BlobId, Channel, Generation, GenStep, TabletId
 from replitree.tablet.member import Barrier, Holdings
@@ -90,6 +92,20 @@ class DirectoryState(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
+def admitted(state: DirectoryState, session: int, stood: Admission | None) -> DirectoryState:
+    """Return the state of a member that takes part in an opening.
+
+    Raises
+    ------
+    StoreError
+        It is not the one that stood so.
+    """
+    lost = None if stood is None else forgotten(stood, state.incarnation, state.session)
+    if lost is not None:
+        raise StoreError(lost.reason)
+    return msgspec.structs.replace(state, session=max(state.session, session))
+
+
 def encode_state(state: DirectoryState) -> bytes:
     """Return the bytes of the file."""
     body = MAGIC + FORMAT.to_bytes(2, "big") + msgspec.msgpack.encode(state)
@@ -108,7 +124,7 @@ def decode_state(data: bytes, path: Path | str) -> DirectoryState:
     """
     body = data[:-_SUM_BYTES]
     if not body.startswith(MAGIC) or xxhash.xxh3_64_digest(body) != data[-_SUM_BYTES:]:
-        raise StoreError(f"{path} is damaged: make this directory of the blob group anew from the others")
+        raise StoreError(f"{path} is damaged: bring the one that was there back, or {MEND_IT}")
     found = int.from_bytes(body[4:6], "big")
     if found > FORMAT:
         raise UnsupportedFormat(f"{path} has format {found}, this version knows {FORMAT}: upgrade it")
@@ -141,4 +157,4 @@ def write_state(folder: Path, state: DirectoryState) -> None:
         fresh.unlink(missing_ok=True)
         write_file(fresh, encode_state(state))
         os.replace(fresh, folder / NAME)  # noqa: PTH105 - says that it replaces
-        sync_folder(folder)
+        sync_names(folder)

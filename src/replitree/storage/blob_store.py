@@ -19,12 +19,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from replitree.errors import NotAuthorized, StoreError, UnsupportedFormat
 from replitree.storage.blob_frames import frame_of, scan
-from replitree.storage.blob_member import Standing, Streams
-from replitree.storage.blob_state import DirectoryState, decode_state, encode_state
+from replitree.storage.blob_member import MEND_IT, Admission, Rules, Standing, Streams, refusal
+from replitree.storage.blob_state import DirectoryState, admitted, decode_state, encode_state
 from replitree.storage.objects import (
     ObjectChanged,
     ObjectExists,
@@ -76,6 +74,18 @@ def make_blob_store(objects: ObjectStore, group: str, number: int, incarnation: 
         raise StoreError(f"{objects.name} has a blob group's member already: name another prefix") from None
 
 
+def state_on(objects: ObjectStore) -> DirectoryState | None:
+    """Return the state of the member that is on a store; None if there is none.
+
+    Raises
+    ------
+    StoreError, NotAuthorized, UnsupportedFormat
+        It can't be read.
+    """
+    found = objects.get_tagged(STATE_KEY)
+    return None if found is None else decode_state(found.data, f"{objects.name}, {STATE_KEY}")
+
+
 def open_blob_store(objects: ObjectStore) -> BlobStore:
     """Open a member's place, if the store can be used.
 
@@ -124,11 +134,18 @@ class BlobStore:
 
     def answer(self, request: Request) -> Reply:
         """Do what is asked, durably, and say so."""
+        return self._serve(request, None)
+
+    def answer_as(self, admission: Admission, request: Request) -> Reply:
+        """Do what is asked if it is the place that was admitted: every look at `state` says whether it is."""
+        return self._serve(request, admission)
+
+    def _serve(self, request: Request, admission: Admission | None) -> Reply:
         serving = store.serve(request, self._known)
         outcome: Any = None
         try:
             while True:
-                outcome = self._perform(serving.send(outcome))
+                outcome = self._perform(serving.send(outcome), admission)
         except StopIteration as stop:
             reply: Reply = stop.value
             return reply
@@ -145,9 +162,9 @@ class BlobStore:
             return _no_answer(found)
         return Standing(found.state.incarnation, found.state.session, found.state.seen)
 
-    def admit(self, session: int) -> Done | Failed:
+    def admit(self, session: int, stood: Admission | None = None) -> Done | Failed:
         """Remember that it takes part in an opening."""
-        return self._change(lambda state: msgspec.structs.replace(state, session=max(state.session, session)))
+        return self._change(lambda state: admitted(state, session, stood))
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
         """Remember who takes part."""
@@ -157,6 +174,14 @@ class BlobStore:
         """Return of which tablets it has blobs in which channels; a store whose listing is ordered is asked once for each."""
         found = self._outcome(self._listed_streams)
         return found if isinstance(found, Streams) else _no_answer(found)
+
+    def rules(self) -> Rules | Failed:
+        """Return what it refuses to take."""
+        found = self._outcome(self._states.read)
+        if not isinstance(found, _ReadState):
+            return _no_answer(found)
+        held = found.state.holdings()
+        return Rules(held.fences, held.barriers)
 
     def close(self) -> None:
         """End the threads, when what was asked is done."""
@@ -192,11 +217,11 @@ class BlobStore:
         except (StoreError, NotAuthorized, UnsupportedFormat) as error:
             return Failed(str(error))
 
-    def _perform(self, request: store.StoreRequest) -> store.StoreReply | None:
-        reply: store.StoreReply | None = self._outcome(lambda: self._reply(request))
+    def _perform(self, request: store.StoreRequest, admission: Admission | None) -> store.StoreReply | None:
+        reply: store.StoreReply | None = self._outcome(lambda: self._reply(request, admission))
         return reply
 
-    def _reply(self, request: store.StoreRequest) -> store.StoreReply:
+    def _reply(self, request: store.StoreRequest, admission: Admission | None) -> store.StoreReply:
         match request:
             case store.Create(blobs):
                 found = self._each(self._create, blobs)
@@ -206,7 +231,10 @@ class BlobStore:
                 return store.Made()
             case store.ReadState():
                 state = self._states.read()
-                self._known = state.state.holdings()
+                who = state.state
+                if admission is not None and (refused := refusal(admission, who.incarnation, who.session)) is not None:
+                    return refused
+                self._known = who.holdings()
                 return store.StateIs(self._known, state)
             case store.ReplaceState(held, tag):
                 assert isinstance(tag, _ReadState)
@@ -265,7 +293,7 @@ class BlobStore:
         if found is None:
             raise StoreError(
                 f"{self._objects.name} has no object {STATE_KEY}: is it the place that the group was made with? If so,"
-                " bring the object back, or make this member anew from the others"
+                f" bring the object back, or {MEND_IT}"
             )
         return _ReadState(decode_state(found.data, f"{self._objects.name}, {STATE_KEY}"), found.tag)
 
@@ -288,7 +316,9 @@ class BlobStore:
             read = self._outcome(self._states.read)
             if not isinstance(read, _ReadState):
                 return _no_answer(read)
-            state = change(read.state)
+            state = self._outcome(partial(change, read.state))
+            if isinstance(state, Failed):
+                return state
             if state == read.state:
                 return Done()
             changed = self._outcome(partial(self._replace, read, state))

@@ -2,7 +2,9 @@
 
 ::
 
-    MessagePack [name, fields]    XXH3-64 of these (8 bytes)
+    MessagePack [name, fields]  or  [name, fields, [incarnation, session]]    XXH3-64 of these (8 bytes)
+
+A question may say as what the member was admitted (`Admission`): another one does not answer it.
 
 The name is that of the class; a newer version may send one that is not known here: then nothing is done, and it is said so.
 """
@@ -16,10 +18,12 @@ import msgspec
 import xxhash
 
 from replitree.errors import BadInput
-from replitree.storage.blob_member import Standing, Streams
+from replitree.storage.blob_member import Admission, Reopened, Rules, Standing, Streams
 from replitree.tablet.effects import Overtaken
 from replitree.tablet.member import (
+    AskBarrier,
     AskFence,
+    BarrierIs,
     Conflict,
     Contents,
     Done,
@@ -50,6 +54,7 @@ class Admit:
     """Remember that you take part in an opening.  Reply: `Done`, `Failed`."""
 
     session: int
+    stood: Admission | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +69,46 @@ class AskStreams:
     """Reply: `Streams`, `Failed`."""
 
 
-Question: TypeAlias = Request | AskStanding | Admit | Remember | AskStreams
-Answer: TypeAlias = Reply | Standing | Streams
+@dataclass(frozen=True, slots=True)
+class AskRules:
+    """Reply: `Rules`, `Failed`."""
+
+
+Question: TypeAlias = Request | AskStanding | Admit | Remember | AskStreams | AskRules
+Answer: TypeAlias = Reply | Standing | Streams | Rules
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Write, Raise, AskFence, Look, Scan, Sweep, AskStanding, Admit, Remember, AskStreams),
-        *(Done, Overtaken, Conflict, Swept, FenceIs, Contents, Failed, Standing, Streams),
+        *(Write, Raise, AskFence, Look, Scan, Sweep, AskStanding, Admit, Remember, AskStreams, AskRules, AskBarrier),
+        *(Done, Overtaken, Conflict, Swept, FenceIs, Contents, Failed, Reopened, Standing, Streams, Rules, BarrierIs),
     )
 }
-_envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 
 
-def encode_message(message: Question | Answer) -> bytes:
+class _Envelope(msgspec.Struct, array_like=True):
+    name: str
+    fields: msgspec.Raw
+    admission: Admission | None = None
+
+
+_envelope = msgspec.msgpack.Decoder(_Envelope)
+
+
+def encode_message(message: Question | Answer, admission: Admission | None = None) -> bytes:
     """Return the bytes of a question or an answer."""
-    body = msgspec.msgpack.encode((type(message).__name__, message))
+    named = (type(message).__name__, message)
+    body = msgspec.msgpack.encode(named if admission is None else (*named, admission))
     return body + xxhash.xxh3_64_digest(body)
 
 
 def decode_message(data: bytes) -> Question | Answer:
-    """Return the question or the answer that was sent.
+    """Return the question or the answer that was sent; raises as `decode_question`."""
+    return decode_question(data)[0]
+
+
+def decode_question(data: bytes) -> tuple[Question | Answer, Admission | None]:
+    """Return what was sent, and as what the member was admitted by whoever asks.
 
     Raises
     ------
@@ -95,8 +119,8 @@ def decode_message(data: bytes) -> Question | Answer:
     if xxhash.xxh3_64_digest(body) != data[-_SUM_BYTES:]:
         raise BadInput("a message about blobs was damaged on its way; ask again")
     try:
-        name, fields = _envelope.decode(body)
-        message: Question | Answer = msgspec.msgpack.decode(fields, type=_KINDS[name])
+        sent = _envelope.decode(body)
+        message: Question | Answer = msgspec.msgpack.decode(sent.fields, type=_KINDS[sent.name])
     except (msgspec.MsgspecError, KeyError) as error:
         raise BadInput(f"a message about blobs can't be read ({error}): are both sides the same version?") from error
-    return message
+    return message, sent.admission

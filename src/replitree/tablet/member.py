@@ -55,6 +55,14 @@ class AskFence:
 
 
 @dataclass(frozen=True, slots=True)
+class AskBarrier:
+    """Reply: `BarrierIs`."""
+
+    tablet: TabletId
+    channel: Channel
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """Read blobs by id.  Reply: `Contents`, `Overtaken`."""
 
@@ -79,7 +87,7 @@ class Sweep:
     collection: Collection
 
 
-Request: TypeAlias = Write | Raise | AskFence | Look | Scan | Sweep
+Request: TypeAlias = Write | Raise | AskFence | AskBarrier | Look | Scan | Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,13 @@ class FenceIs:
 
 
 @dataclass(frozen=True, slots=True)
+class BarrierIs:
+    """Up to where a channel was collected."""
+
+    place: GenStep
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """What a member has of what it was asked for, ascending.
 
@@ -134,7 +149,7 @@ class Failed:
     reason: str
 
 
-Reply: TypeAlias = Done | Overtaken | Conflict | Swept | FenceIs | Contents | Failed
+Reply: TypeAlias = Done | Overtaken | Conflict | Swept | FenceIs | BarrierIs | Contents | Failed
 
 
 # --- what a member holds --------------------------------------------------------------------------------------------------
@@ -174,12 +189,15 @@ class Holdings:
         The blobs' ids, ascending, and their bytes; None for damaged ones.
     barriers
         (tablet, channel, barrier), ascending.
+    doubts
+        Intervals of ids, both ends included, in which blobs may have been that can't be told any more.
     """
 
     fences: tuple[tuple[TabletId, Fence], ...] = ()
     names: tuple[BlobId, ...] = ()
     data: tuple[bytes | None, ...] = field(default=(), repr=False)
     barriers: tuple[tuple[TabletId, Channel, Barrier], ...] = ()
+    doubts: tuple[tuple[BlobId, BlobId], ...] = ()
 
     def fence(self, tablet: TabletId) -> Fence | None:
         """Return a tablet's fence."""
@@ -204,12 +222,20 @@ def answer(held: Holdings, request: Request) -> tuple[Holdings, Reply]:
             return raised(held, tablet, fence)
         case AskFence(tablet):
             return held, FenceIs(held.fence(tablet))
+        case AskBarrier(tablet, channel):
+            return held, barrier_of(held, tablet, channel)
         case Look(blobs, fence):
             return _look(held, blobs, fence)
         case Scan(first, last, fence, newest):
             return _scan(held, (first, last), fence, newest=newest)
         case Sweep(collection):
             return _sweep(held, collection)
+
+
+def barrier_of(held: Holdings, tablet: TabletId, channel: Channel) -> BarrierIs:
+    """Say up to where a channel was collected."""
+    barrier = held.barrier(tablet, channel)
+    return BarrierIs(max(barrier.soft, barrier.hard))
 
 
 def outranks(fence: Fence | None, other: Fence) -> bool:
@@ -275,7 +301,8 @@ def _look(held: Holdings, blobs: tuple[BlobId, ...], fence: Fence | None) -> tup
         held, reply = raised(held, tablet, fence)
         if isinstance(reply, Overtaken):
             return held, reply
-    return held, _contents(held, [index for blob in sorted(blobs) if (index := held.index(blob)) is not None])
+    found = [index for blob in sorted(blobs) if (index := held.index(blob)) is not None]
+    return held, _contents(held, found, (min(blobs), max(blobs)))
 
 
 def _scan(
@@ -285,10 +312,10 @@ def _scan(
     if isinstance(reply, Overtaken):
         return held, reply
     found = range(bisect_left(held.names, ids[0]), bisect_right(held.names, ids[1]))
-    return held, _contents(held, found[-1:] if newest else found)
+    return held, _contents(held, found[-1:] if newest else found, ids)
 
 
-def _contents(held: Holdings, indexes: Iterable[int]) -> Contents:
+def _contents(held: Holdings, indexes: Iterable[int], ids: tuple[BlobId, BlobId]) -> Contents:
     blobs, damaged = list[tuple[BlobId, bytes]](), list[BlobId]()
     for index in indexes:
         data = held.data[index]
@@ -296,7 +323,20 @@ def _contents(held: Holdings, indexes: Iterable[int]) -> Contents:
             damaged.append(held.names[index])
         else:
             blobs.append((held.names[index], data))
-    return Contents(tuple(blobs), tuple(damaged))
+    return Contents(tuple(blobs), tuple(damaged), visible_doubts(held, held.doubts, *ids) if held.doubts else ())
+
+
+def visible_doubts(
+    held: Holdings, doubts: Iterable[tuple[BlobId, BlobId]], first: BlobId, last: BlobId
+) -> tuple[tuple[BlobId, BlobId], ...]:
+    """Return the doubts that concern a read of the blobs from `first` to `last`, but for what was collected anyway."""
+    return tuple(
+        each
+        for each in doubts
+        if each[0] <= last
+        and each[1] >= first
+        and not held.barrier(each[0].tablet, each[0].channel).has_swept_all(*each)
+    )
 
 
 # --- collection -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,40 @@
+"""Syncing what a blob directory has written: an error of the sync itself leaves unclear what is on the disk, whatever it says.
+
+After such an error the system may take the pages for clean: the next sync succeeds although the bytes are only in memory, and a
+read shows them.  So "no space", which is harmless where bytes are written, is not harmless here.
+
+(PostgreSQL's "fsyncgate" of 2018; Rebello and others, "Can Applications Recover from fsync Failures?", 2020.)
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from replitree.storage import durable
+
+
+class SyncFailed(OSError):
+    """What is on the disk is not known; what was written is not to be read again, nor synced again."""
+
+
+def sync_data(descriptor: int) -> None:
+    """Make a file's bytes durable.
+
+    Raises
+    ------
+    SyncFailed
+        They may be, or not.
+    """
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror) from error
+
+
+def sync_names(folder: Path) -> None:
+    """Make the names in a folder durable; raises as `sync_data`."""
+    try:
+        durable.sync_folder(folder)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror) from error
