@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,48 @@ def test_inspect_prints_generations_zero_entries_and_tails(folder: Path, capsys:
     assert "step 3: would be accepted" in said
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_inspect_says_what_is_not_known_and_what_is_lost_and_exits_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    for member in ("0", "1"):
+        (folder / member).rename(folder / f"away{member}")
+    assert main(["tablet", "inspect", str(folder), *words]) == 3
+    assert words or "UNKNOWN  tablet 1: the log: " in capsys.readouterr().out
+    for member in ("0", "1"):
+        (folder / f"away{member}").rename(folder / member)
+    lose(folder, 2)
+    capsys.readouterr()
+    assert main(["tablet", "inspect", str(folder), *words]) == 1
+    assert words or "DAMAGED  tablet 1: member 1: blob 1/0/1:2/0" in capsys.readouterr().out
+
+
+def test_tablets_have_the_numbers_that_they_are_asked_for_by(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_group(tmp_path)
+    group = open_group(tmp_path)
+    for number in (10, 16):
+        channels = in_one_group(TabletId(number), group.group)
+        with open_tablet(group.groups, Words(), channels, settings=QUIET) as tablet:
+            for word in (b"a", b"b"):
+                tablet.execute(word)
+    group.close()
+    lose(tmp_path, 1, tablet=16)
+    for command in ("inspect", "verify"):
+        assert main(["tablet", command, str(tmp_path)]) == 1
+        said = capsys.readouterr().out
+        assert "DAMAGED  tablet 16: member 0: blob 16/0/1:1/0" in said
+        assert "DAMAGED  tablet 10" not in said
+    words = ["tablet", "accept-loss", str(tmp_path), "--why", "two disks died", "--tablet"]
+    assert main([*words, "10", "--yes"]) == 2
+    assert "no loss to accept" in capsys.readouterr().err
+    assert main([*words, "16", "--yes"]) == 0
+    assert "tablet 16: what can't be read:" in capsys.readouterr().out
+    main(["tablet", "inspect", str(tmp_path)])
+    assert "LOSS ACCEPTED  tablet 16, generation 2" in capsys.readouterr().out
+
+
 def test_inspect_gives_programs_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["tablet", "inspect", str(folder), "--json"]) == 0
@@ -60,9 +103,9 @@ def test_verify_is_0_when_sound_1_when_damaged_3_when_not_known(
     assert "DAMAGED  tablet 1: member 1" in capsys.readouterr().out
 
 
-def lose(folder: Path, step: int) -> None:
+def lose(folder: Path, step: int, tablet: int = 1) -> None:
     """Damage an entry of the first generation on every member."""
-    name = frame_of(log_entry(TabletId(1), Generation(1), Step(step)), b"")[:24]
+    name = frame_of(log_entry(TabletId(tablet), Generation(1), Step(step)), b"")[:24]
     for path in folder.glob("*/blobs/*/00/*.seg"):
         data = bytearray(path.read_bytes())
         if (position := data.find(name)) >= 0:
@@ -85,6 +128,7 @@ def test_accepted_loss_is_said_agreed_on_and_written_down(tmp_path: Path, capsys
     lose(tmp_path, 3)
     assert main(words) == 2
     said = capsys.readouterr()
+    assert "one that has a lease answers reads until that is over" in said.out
     assert "entry 1:3 was confirmed and is not there" in said.out
     assert "everything up to entry 1:2" in said.out
     assert "--yes" in said.err
@@ -96,7 +140,7 @@ def test_accepted_loss_is_said_agreed_on_and_written_down(tmp_path: Path, capsys
     (tmp_path / "away").rename(tmp_path / "2")
     assert main([*words, "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kept"] == "1:2"
-    assert main(["tablet", "inspect", str(tmp_path)]) == 0
+    assert main(["tablet", "inspect", str(tmp_path)]) == 1  # what was given up is damaged, until a snapshot is made
     said_of_it = capsys.readouterr().out
     assert "LOSS ACCEPTED  tablet 1, generation 2, by ann" in said_of_it
     assert "two disks died" in said_of_it
@@ -110,6 +154,23 @@ def test_accepted_loss_is_said_agreed_on_and_written_down(tmp_path: Path, capsys
     (report,) = json.loads(capsys.readouterr().out)["tablets"]
     ((generation, record),) = [(each["generation"], each["record"]) for each in report["losses"]]
     assert (generation, record["who"], record["why"], record["kept"]) == (2, "ann", "two disks died", "1:2")
+
+
+def test_lost_member_is_made_anew(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tablet", "replace", str(folder), "--member", "2"]
+    assert main(words) == 1
+    assert "move it aside first" in capsys.readouterr().err
+    assert main([*words, "--dir", "new", "--store", "memory:///"]) == 2
+    assert main([*words, "--service", "127.0.0.1:1"]) == 2
+    assert main(["tablet", "replace", str(folder), "--member", "3"]) == 2
+    shutil.rmtree(folder / "2")
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["member"] == 2
+    assert main(["tablet", "verify", str(folder)]) == 0
+    assert main([*words, "--store", f"file://{tmp_path}/objects"]) == 0
+    assert "give the group's file to every host" in capsys.readouterr().out
+    assert main(["tablet", "verify", str(folder)]) == 0
 
 
 def test_group_on_a_store_is_made_inspected_and_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

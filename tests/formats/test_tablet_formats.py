@@ -28,8 +28,10 @@ from replitree.tablet.entries import Entry, LogEntry, ZeroEntry, decode, encode
 from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, Step
 from replitree.tablet.losses import LossRecord, decode_record, encode_record
 from replitree.tablet.member import (
+    AskBarrier,
     AskFence,
     Barrier,
+    BarrierIs,
     Conflict,
     Contents,
     Done,
@@ -162,6 +164,8 @@ MESSAGES: tuple[Question | Answer, ...] = (
     Standing("6d65", 5, (5, 5, 4)),
     AskStreams(),
     Streams(((TABLET, Channel(0)), (TABLET, Channel(2)))),
+    AskBarrier(TABLET, Channel(0)),
+    BarrierIs(at(2, 1)),
 )
 
 

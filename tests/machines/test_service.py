@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from replitree.errors import TabletDamaged
 from replitree.machines.apis import APIS
 from replitree.machines.service import BODY_BYTES_MAX, Service
 from replitree.tablet import open as open_tablet
@@ -58,6 +59,21 @@ def test_process_that_does_not_lead_says_so(service: Service) -> None:
     status, said = ask(service, "GET", f"/{service.api.path}/a")
     assert (status, said["error"]) == (503, "NotLeader")
     assert ask(service, "POST", "/snapshot")[0] == 503
+
+
+def test_process_that_was_not_elected_says_why_until_somebody_leads(service: Service) -> None:
+    assert ask(service, "GET", "/status")[1]["reason"] is None
+    for _ in range(2):
+        service.not_elected(TabletDamaged("2 confirmed entries can't be found"))
+    said = ask(service, "GET", "/status")[1]
+    assert (said["role"], said["failures"], said["error"]) == ("standby", 2, "TabletDamaged")
+    assert said["reason"] == "2 confirmed entries can't be found"
+    status, said = ask(service, "GET", f"/{service.api.path}/a")
+    assert (status, said["error"]) == (503, "NotLeader")
+    assert "it was not elected: 2 confirmed entries can't be found" in said["message"]
+    service.somebody_leads()
+    said = ask(service, "GET", "/status")[1]
+    assert (said["failures"], said["error"], said["reason"]) == (0, None, None)
 
 
 def test_doubt_is_not_certainty(service: Service) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from replitree.machines.standing_by import SILENCE_MAX, STEP_S, Peer, ask, delay_s
+from replitree.machines.standing_by import AWAY_S, ENOUGH_MAX, SILENCE_MAX, STEP_S, Peer, ask, delay_s
+
+OWN = Peer("m", "standby", seed=5)
 
 
 @pytest.mark.parametrize(
@@ -16,20 +21,46 @@ from replitree.machines.standing_by import SILENCE_MAX, STEP_S, Peer, ask, delay
         ([Peer("a", "leader")], None),
         ([Peer("a", "candidate")], None),
         ([Peer("a", "leader", SILENCE_MAX - 1)], None),
-        ([Peer("a", "leader", SILENCE_MAX)], 0.0),
+        ([Peer("a", "leader", SILENCE_MAX)], AWAY_S),
         ([Peer("a")], 0.0),
-        ([Peer("a", "standby")], STEP_S),
-        ([Peer("a", "deposed"), Peer("b", "standby")], 2 * STEP_S),
-        ([Peer("z", "standby")], 0.0),
+        ([Peer("a", "standby", seed=4)], STEP_S),
+        ([Peer("a", "standby", seed=5)], STEP_S),
+        ([Peer("a", "standby", seed=6)], 0.0),
+        ([Peer("z", "standby", seed=5)], 0.0),
+        ([Peer("a", "deposed", seed=1), Peer("b", "standby", seed=2)], 2 * STEP_S),
+        ([Peer("a"), Peer("b", "standby", SILENCE_MAX)], AWAY_S),
+        ([Peer("a", "standby", seed=9), Peer("b", "standby", SILENCE_MAX)], 0.0),
+        (
+            [Peer(str(each), "standby", seed=9) for each in range(2)]
+            + [Peer(str(each), "standby", 9) for each in range(9)],
+            0.0,
+        ),
     ],
 )
 def test_candidates_stand_one_after_the_other(peers: list[Peer], wait: float | None) -> None:
-    assert delay_s("m", peers, 0, 0.5) == wait
+    assert delay_s(OWN, peers, 0, 0.5) == wait
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_of_those_that_hear_each_other_one_stands_at_once_and_no_two_together(seeds: list[int]) -> None:
+    candidates = [Peer(f"http://{number}", "standby", seed=seed) for number, seed in enumerate(seeds)]
+    delays = [delay_s(own, [peer for peer in candidates if peer is not own], 0, 0.5) for own in candidates]
+    assert sorted(delay for delay in delays if delay is not None) == [number * STEP_S for number in range(len(seeds))]
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=7))
+def test_on_each_side_of_a_torn_network_somebody_stands(sides: list[bool]) -> None:
+    candidates = [Peer(f"http://{number}", "standby", seed=number) for number in range(len(sides))]
+    for side in set(sides):
+        here = [peer for peer, place in zip(candidates, sides, strict=True) if place is side]
+        away = [replace(peer, silent=SILENCE_MAX) for peer in candidates if peer not in here]
+        first = delay_s(here[0], [*here[1:], *away], 0, 0.5)
+        assert first == (0.0 if len(here) >= min(len(sides) // 2 + 1, ENOUGH_MAX) else AWAY_S)
 
 
 def test_who_was_not_elected_waits_by_chance() -> None:
-    assert delay_s("m", [], 1, 0.5) == STEP_S / 2
-    assert delay_s("m", [], 50, 1.0) == delay_s("m", [], 5, 1.0)
+    assert delay_s(OWN, [], 1, 0.5) == STEP_S / 2
+    assert delay_s(OWN, [], 50, 1.0) == delay_s(OWN, [], 5, 1.0)
 
 
 def test_closed_port_is_known_at_once_and_silence_is_counted() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from replitree.tablet.channels import Channels
@@ -20,6 +22,10 @@ ONE_GROUP = Channels(TABLET, (((Generation(1), GROUP),), ((Generation(1), GROUP)
 EVERYBODY = (0, 1, 2)
 
 
+class Died(Exception):
+    """A process is over."""
+
+
 class Cluster:
     """Some groups of three members with a write quorum of two."""
 
@@ -29,6 +35,7 @@ class Cluster:
         self.reachable: Iterable[int] = EVERYBODY
         self.asked = 0
         self.candidates = 0
+        self._dies_after: int | None = None
 
     def ask(self, number: int, request: Request, group: GroupId = GROUP) -> Reply:
         """Let a member do something."""
@@ -45,13 +52,24 @@ class Cluster:
                 ask = asking.send(outcome)
                 assert isinstance(ask, Ask)
                 self.asked += 1
-                outcome = tuple(
-                    None if request is None or number not in self.reachable else self.ask(number, request, ask.group)
-                    for number, request in enumerate(ask.requests)
-                )
+                outcome = self._outcome(ask)
         except StopIteration as stop:
             result: T = stop.value
             return result
+
+    def _outcome(self, ask: Ask) -> tuple[Reply | None, ...]:
+        """Ask the members that can be reached, in this order; the process may die between two of them."""
+        replies = list[Reply | None]([None] * len(ask.requests))
+        for number in self.reachable:
+            request = ask.requests[number]
+            if request is None:
+                continue
+            if self._dies_after is not None:
+                if not self._dies_after:
+                    raise Died
+                self._dies_after -= 1
+            replies[number] = self.ask(number, request, ask.group)
+        return tuple(replies)
 
     def stand(self, generation: int | None = None, reachable: Iterable[int] = EVERYBODY) -> Elected | NotElected:
         """Let a candidate stand while only some members can be reached."""
@@ -60,6 +78,13 @@ class Cluster:
         result = self.run(stand(Candidate(self.channels, f"c{self.candidates}", assigned)))
         self.reachable = EVERYBODY
         return result
+
+    def die(self, generation: int, reachable: Iterable[int], requests: int) -> None:
+        """Let a candidate die when members have done so many requests; it may have stored its zero entry by then."""
+        self._dies_after = requests
+        with suppress(Died):
+            self.stand(generation, reachable)
+        self._dies_after, self.reachable = None, EVERYBODY
 
     def lead(self, generation: int | None = None, reachable: Iterable[int] = EVERYBODY) -> tuple[Ledger, list[str]]:
         """Let a candidate win; return its ledger, and the places that it accepted."""
@@ -90,6 +115,11 @@ class Cluster:
         """Damage a blob on some members."""
         for number in at:
             self.held[GROUP][number] = with_blobs(self.held[GROUP][number], {blob: None})
+
+    def hide(self, blob: BlobId, at: int) -> None:
+        """Damage a blob on a member so that it can't tell any more which one it was."""
+        held = without_blobs(self.held[GROUP][at], (blob,))
+        self.held[GROUP][at] = replace(held, doubts=((blob, blob),))
 
     def copies(self, blob: BlobId) -> list[int]:
         """Return the members that have a blob."""

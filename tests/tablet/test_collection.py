@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from replitree.tablet.channels import Channels
-from replitree.tablet.collection import bound_of, collect, inherited, log_collection, noted, take
+from replitree.tablet.collection import bound_of, collect, inherited, log_collection, noted, take, told
 from replitree.tablet.commit import Draft, Ledger
 from replitree.tablet.effects import Collected, Collection, InDoubt, Overtaken
 from replitree.tablet.election import Elected
 from replitree.tablet.entries import LogEntry
-from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, GroupId, Step
+from replitree.tablet.ids import NOTHING, STEP_MAX, BlobId, Channel, Generation, GroupId, Step
 from replitree.tablet.quorum import Quorum, carry_out
 from replitree.tablet.recovery import MissingEntries, Recovered, recover
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
@@ -27,20 +27,69 @@ def entry(created: tuple[BlobId, ...] = (), left: tuple[BlobId, ...] = ()) -> Lo
 
 def test_first_barrier_keeps_what_entries_that_count_created() -> None:
     garbage = inherited(TABLET, Generation(2), ((at(1, 1), entry((A,))), (at(1, 2), entry((B,), (A,)))))
-    garbage, (command,) = take(garbage, NOTHING, DATA)
-    assert command == Collection(TABLET, Channel(1), (Generation(2), 1), at(2, 0), keep=(B,), dont_keep=(A,))
-    assert take(garbage, NOTHING, DATA)[1] == ()
+    garbage, commands = take(garbage, NOTHING, DATA)
+    assert commands == (
+        Collection(TABLET, Channel(1), (Generation(2), 1), at(2, 0), keep=(B,)),
+        Collection(TABLET, Channel(1), (Generation(2), 2), at(1, 1), is_hard=True),  # A is below B
+    )
+    assert take(told(garbage), NOTHING, DATA)[1] == ()
 
 
 def test_what_is_left_later_is_not_kept_any_more() -> None:
-    garbage, _ = take(inherited(TABLET, Generation(2), ((at(1, 1), entry((A,))),)), NOTHING, DATA)
-    garbage = noted(garbage, at(2, 1), entry((C,)))
-    garbage = noted(garbage, at(2, 2), entry((), (A, C)))
-    garbage, (command,) = take(garbage, at(2, 1), DATA)
+    garbage, _ = take(inherited(TABLET, Generation(2), ((at(1, 1), entry((A, B))),)), NOTHING, DATA)
+    garbage = noted(told(garbage), at(2, 1), entry((C,)))
+    garbage = noted(garbage, at(2, 2), entry((), (B, C)))
+    garbage, (command, hard) = take(garbage, at(2, 1), DATA)
     assert (command.keep, command.dont_keep, command.barrier) == ((C,), (), at(2, 1))
-    garbage, (command,) = take(garbage, at(2, 2), DATA)
-    assert (command.keep, command.dont_keep, command.order) == ((), (A, C), (Generation(2), 3))
-    assert (garbage.deltas, garbage.kept) == ((), frozenset())
+    assert hard.barrier == at(1, 0)
+    garbage, (command, hard) = take(told(garbage), at(2, 2), DATA)
+    assert (command.keep, command.dont_keep, command.order) == ((), (B, C), (Generation(2), 5))
+    assert hard.barrier == at(1, 0)  # A is needed
+    assert (garbage.deltas, garbage.kept) == ((), frozenset({A}))
+
+
+def test_command_says_what_earlier_ones_did_that_not_everybody_has_taken() -> None:
+    garbage, _ = take(inherited(TABLET, Generation(2), ((at(1, 1), entry((A, B))),)), NOTHING, DATA)
+    garbage, (command, _) = take(garbage, NOTHING, DATA)
+    assert (command.keep, command.order) == ((A, B), (Generation(2), 3))
+    garbage, (command, _) = take(noted(garbage, at(2, 1), entry((C,), (B,))), at(2, 1), DATA)
+    assert (command.keep, command.dont_keep) == ((A, C), (B,))
+    _, (command, _) = take(noted(garbage, at(2, 2), entry((), (C,))), at(2, 2), DATA)
+    assert (command.keep, command.dont_keep) == ((A,), (B, C))
+    _, (command, _) = take(noted(told(garbage), at(2, 2), entry((), (C,))), at(2, 2), DATA)
+    assert (command.keep, command.dont_keep) == ((), (C,))
+
+
+@pytest.mark.parametrize("has_heard", [True, False])
+def test_blob_that_nobody_needs_goes_from_a_member_that_was_told_to_keep_it(*, has_heard: bool) -> None:
+    cluster = Cluster()
+    ledger = cluster.lead()[0]
+    for blob in (A, B):
+        cluster.deliver(ledger, blob, b"body", (0, 1, 2))
+    garbage, commands = take(inherited(TABLET, Generation(1), ((at(1, 1), entry((A,))),)), at(1, 1), DATA)
+    assert sent(cluster, *commands)
+    if has_heard:
+        _, commands = take(noted(told(garbage), at(1, 2), entry((B,), (A,))), at(1, 2), DATA)
+        cluster.reachable = (0, 1)
+        assert not sent(cluster, *commands)
+        assert cluster.copies(A) == [2]
+        cluster.reachable = (0, 1, 2)
+    cluster.lead()
+    _, commands = take(inherited(TABLET, Generation(2), ((at(1, 2), entry((B,))),)), NOTHING, DATA)
+    assert sent(cluster, *commands)
+    assert (cluster.copies(A), cluster.copies(B)) == ([], [0, 1, 2])
+
+
+def test_blob_that_a_later_entry_needs_is_above_the_hard_barrier() -> None:
+    garbage = noted(inherited(TABLET, Generation(2), ()), at(2, 1), entry((), (A,)))
+    garbage = noted(garbage, at(2, 3), entry((C, data_id(2, 0, 1))))
+    assert [command.barrier for command in take(garbage, at(2, 2), DATA)[1]] == [at(2, 2), at(1, STEP_MAX)]
+
+
+def sent(cluster: Cluster, *commands: Collection) -> bool:
+    """Send commands; tell whether every member has taken all of them."""
+    outcomes = [cluster.run(collect(cluster.channels, each, everywhere=False)) for each in commands]
+    return outcomes == [Collected()] * len(commands)
 
 
 def test_blob_below_the_barrier_that_nobody_kept_is_a_mistake() -> None:
@@ -63,7 +112,7 @@ def test_log_is_collected_up_to_what_was_confirmed_before_the_snapshot() -> None
     ledger = cluster.commit(ledger, Draft(is_total=True))
     command = log_collection(ledger, 1)
     assert command is not None
-    assert cluster.run(collect(cluster.channels, command)) == Collected()
+    assert sent(cluster, command)
     assert cluster.copies(entry_id(1, 2)) == []
     assert cluster.copies(entry_id(1, 3)) == [0, 1, 2]
     assert cluster.lead()[1] == ["1:3"]
@@ -76,7 +125,7 @@ def test_31_collection_of_a_deposed_leader_is_refused_everywhere() -> None:
     assert command is not None
     cluster.lead()
     held = list(cluster.held[GROUP])
-    assert cluster.run(collect(cluster.channels, command)) == Overtaken(Generation(1))
+    assert cluster.run(collect(cluster.channels, command, everywhere=True)) == Overtaken(Generation(1))
     assert cluster.held[GROUP] == held
 
 
@@ -86,17 +135,17 @@ def test_collection_that_does_not_reach_everybody_is_repeated() -> None:
     command = log_collection(ledger, 1)
     assert command is not None
     cluster.reachable = (0, 1)
-    assert isinstance(cluster.run(collect(cluster.channels, command)), InDoubt)
+    assert isinstance(cluster.run(collect(cluster.channels, command, everywhere=False)), InDoubt)
     cluster.reachable = (0, 1, 2)
-    assert cluster.run(collect(cluster.channels, command)) == Collected()
+    assert sent(cluster, command)
 
 
-@pytest.mark.parametrize(("number", "groups"), [(1, {"g", "h"}), (2, {"h"})])
-def test_first_collection_of_a_generation_goes_to_every_group(number: int, groups: set[str]) -> None:
+@pytest.mark.parametrize(("everywhere", "groups"), [(True, {"g", "h"}), (False, {"h"})])
+def test_first_collections_of_a_generation_go_to_every_group(*, everywhere: bool, groups: set[str]) -> None:
     history = ((Generation(1), GROUP), (Generation(2), GroupId("h")))
     cluster = Cluster(Channels(TABLET, (history,)))
-    command = Collection(TABLET, Channel(0), (Generation(2), number), at(2, 0))
-    cluster.run(collect(cluster.channels, command))
+    command = Collection(TABLET, Channel(0), (Generation(2), 1), at(2, 0))
+    cluster.run(collect(cluster.channels, command, everywhere=everywhere))
     assert {group for group, held in cluster.held.items() if held[0].barriers} == groups
 
 
@@ -109,8 +158,7 @@ def test_33_references_of_an_accepted_tail_survive_the_first_barrier() -> None:
     result = cluster.stand()
     assert isinstance(result, Elected)
     garbage = inherited(TABLET, Generation(2), result.recovered.accepted)
-    _, (command,) = take(garbage, NOTHING, DATA)
-    assert cluster.run(collect(cluster.channels, command)) == Collected()
+    assert sent(cluster, *take(garbage, NOTHING, DATA)[1])
     assert cluster.copies(reference) == [0, 1, 2]
 
 
@@ -119,8 +167,8 @@ def test_reference_of_a_declined_entry_goes_with_the_first_barrier() -> None:
     ledger = cluster.lead()[0]
     cluster.deliver(ledger, data_id(1, 1), b"body", (0, 1, 2))
     cluster.lead()
-    _, (command,) = take(inherited(TABLET, Generation(2), ()), NOTHING, DATA)
-    cluster.run(collect(cluster.channels, command))
+    command, _ = take(inherited(TABLET, Generation(2), ()), NOTHING, DATA)[1]
+    assert sent(cluster, command)
     assert cluster.copies(data_id(1, 1)) == []
 
 
@@ -136,8 +184,8 @@ def test_32_what_a_declined_entry_no_longer_needs_stays(*, is_broken: bool) -> N
     assert [str(place) for place, _ in accepted] == ["1:1"]
     if is_broken:  # the declined entry is listened to
         accepted = (*accepted, (at(1, 2), entry(left=(kept,))))
-    _, (command,) = take(inherited(TABLET, Generation(2), accepted), NOTHING, DATA)
-    assert cluster.run(collect(cluster.channels, command)) == Collected()
+    commands = take(inherited(TABLET, Generation(2), accepted), NOTHING, DATA)[1]
+    assert sent(cluster, *commands)
     assert cluster.copies(kept) == ([] if is_broken else [0, 1, 2])
 
 
@@ -148,7 +196,7 @@ def collected_between(cluster: Cluster, command: Collection, question: int) -> o
         while True:
             effect = asking.send(outcome)
             if number == question:
-                cluster.run(collect(cluster.channels, command))
+                sent(cluster, command)
             number += 1
             outcome = cluster.run(carry_out(Quorum(GROUP, 3, 2), effect))
     except StopIteration as stop:

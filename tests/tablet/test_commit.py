@@ -52,6 +52,8 @@ def test_chain_is_committed_in_order_whatever_is_stored_first(order: list[int]) 
         assert committed == list(range(1, len(committed) + 1))
         done = order[:count]
         assert len(committed) == next(step for step in range(7) if step + 1 not in done)
+        waiting = [each.bytes for each in ledger.pending if not each.is_committed]
+        assert (ledger.flying, ledger.flying_bytes) == (len(waiting), sum(waiting))
     assert ledger.pending == ()
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from replitree.errors import UnsupportedFormat
-from replitree.tablet.entries import Entry, LogEntry, ZeroEntry, decode, encode, flaw
+from replitree.tablet.entries import BODY_APART, Entry, LogEntry, ZeroEntry, decode, encode, flaw
 from replitree.tablet.envelope import BadEntry, seal
 from replitree.tablet.ids import NOTHING, BlobId, Step
 from tests.tablet.building import at, data_id, entry_id
@@ -28,6 +28,14 @@ SAMPLES: dict[BlobId, Entry] = {
     entry_id(3, 0): ZeroEntry(at(2, 9), at(2, 9), 66, (1 << 63, 2)),
     entry_id(1, 0): ZeroEntry(NOTHING, NOTHING),
 }
+
+
+@pytest.mark.parametrize("size", [0, 1, BODY_APART - 1, BODY_APART, BODY_APART + 1, 1 << 20])
+@pytest.mark.parametrize("metadata", [(), ((1, b"lease"), (2, bytes(300)))])
+def test_large_body_gives_the_bytes_that_every_body_gives(size: int, metadata: tuple[tuple[int, bytes], ...]) -> None:
+    blob, entry = entry_id(2, 8), LogEntry(at(1, 3), Step(4), (Step(7),), body=bytes(size), metadata=metadata)
+    assert encode(blob, entry) == seal(blob, msgspec.msgpack.Encoder(order="deterministic").encode(entry))
+    assert decode(blob, encode(blob, entry)) == entry
 
 
 @pytest.mark.parametrize("blob", SAMPLES, ids=str)

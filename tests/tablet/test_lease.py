@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from replitree.tablet.entries import LogEntry
 from replitree.tablet.ids import NOTHING, Step
-from replitree.tablet.lease import Tenure, duration_of, extended, may_answer, metadata, ready_at, released
+from replitree.tablet.lease import Tenure, duration_of, extended, lowered, may_answer, metadata, ready_at, released
 from tests.tablet.building import at
 
 
@@ -32,6 +34,16 @@ def test_successor_waits_twice_what_the_last_entry_says() -> None:
     accepted = ((at(1, 1), entry(Tenure(50))), (at(1, 2), entry(Tenure(10))))
     assert ready_at(accepted, fenced_ns=1000) == 1020
     assert ready_at((), fenced_ns=1000) == 1000
+
+
+def test_lease_that_is_lowered_ends_as_if_it_had_never_been_longer() -> None:
+    tenure = lowered(extended(Tenure(10), sent_ns=100), 4)
+    assert tenure == Tenure(4, 104)
+    assert extended(tenure, sent_ns=101) == Tenure(4, 105)  # sent before, when it was longer
+    assert duration_of(entry(tenure)) == 4
+    assert lowered(Tenure(10), 4) == Tenure(4, 0)
+    with pytest.raises(AssertionError):
+        lowered(tenure, 5)
 
 
 def test_lease_that_was_given_up_is_not_waited_for() -> None:

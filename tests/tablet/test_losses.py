@@ -7,7 +7,7 @@ import pytest
 from replitree.tablet.commit import Draft
 from replitree.tablet.effects import Collection, Fence, InDoubt
 from replitree.tablet.election import Elected, NotElected
-from replitree.tablet.ids import Generation
+from replitree.tablet.ids import Generation, GenStep
 from replitree.tablet.losses import (
     FORMAT,
     Assessment,
@@ -19,6 +19,7 @@ from replitree.tablet.losses import (
     record_id,
 )
 from replitree.tablet.member import Done, Raise, Sweep, Write, with_blobs
+from replitree.tablet.quorum import HIDDEN
 from replitree.tablet.recovery import MissingEntries
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
 from tests.tablet.cluster import EVERYBODY, Cluster
@@ -122,7 +123,11 @@ def test_lost_zero_entry_takes_all_since_the_snapshot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "what"), [(0, "blob 7/1/1:1/0 can't be read"), (1, "blob 7/1/1:1/0 of entry 1:1 can't be read")]
+    ("more", "what"),
+    [
+        (0, "blob 7/1/1:1/0 can't be read"),
+        (1, "blob 7/1/1:1/0 of the snapshot 1:1, and with it everything before, can't be read"),
+    ],
 )
 def test_snapshot_whose_blobs_are_lost_takes_everything(more: int, what: str) -> None:
     cluster = Cluster()
@@ -135,6 +140,102 @@ def test_snapshot_whose_blobs_are_lost_takes_everything(more: int, what: str) ->
     assert (found.accepted, found.unreadable) == ((), (what,))
     assert isinstance(accepted(cluster, found), Elected)
     assert cluster.lead()[1] == []
+
+
+def test_snapshot_whose_entry_is_lost_is_named_and_nothing_else_is_missed() -> None:
+    cluster = Cluster()
+    ledger = cluster.commit(cluster.commit(cluster.lead()[0]), TOTAL)
+    cluster.commit(ledger)
+    cluster.rot(entry_id(1, 2))
+    result = cluster.stand()
+    assert isinstance(result, NotElected)
+    assert result.reason == MissingEntries((at(1, 2),))
+    found = assessed(cluster)
+    assert found.unreadable == ("the snapshot 1:2, and with it everything before, was confirmed and is not there",)
+    assert found.kept == at(0, 0)
+    assert isinstance(accepted(cluster, found), Elected)
+    assert cluster.lead()[1] == []
+
+
+@pytest.mark.parametrize(
+    ("swept", "kept", "words"),
+    [
+        ((), at(1, 1), "blob 7/1/1:2/0 can't be read"),
+        (
+            (0, 2),
+            at(0, 0),
+            "the snapshot 1:2, and with it everything before, can't be read, and the log is collected up to 1:1",
+        ),
+    ],
+)
+def test_what_a_snapshot_replaced_stays_if_nobody_has_deleted_it(
+    swept: tuple[int, ...], kept: GenStep, words: str
+) -> None:
+    cluster = Cluster()
+    ledger = cluster.commit(cluster.lead()[0], at=(0, 1))
+    state = Draft(parallel=((data_id(1, 2), b"state"),), is_snapshot=True, is_total=True)
+    cluster.commit(cluster.commit(ledger, state, at=(0, 1)), at=(0, 1))
+    command = Sweep(Collection(TABLET, entry_id(1, 1).channel, (Generation(1), 1), at(1, 1)))
+    for number in swept:
+        assert cluster.ask(number, command) == Done()
+    cluster.rot(entry_id(1, 3), at=(0, 1))
+    cluster.rot(data_id(1, 2), at=(0, 1))
+    found = assessed(cluster)
+    assert (found.kept, found.unreadable[-1]) == (kept, words)
+    assert isinstance(accepted(cluster, found), Elected)
+    assert cluster.lead()[1] == [str(place) for place, _ in found.accepted]
+
+
+@pytest.mark.parametrize("members", [(0, 1), (0, 1, 2)])
+def test_zero_entry_of_the_first_generation_can_be_done_without(members: tuple[int, ...]) -> None:
+    cluster = Cluster()
+    five_entries(cluster)
+    cluster.rot(entry_id(1, 0), at=members)
+    cluster.forget(entry_id(1, 0), at=[number for number in EVERYBODY if number not in members])
+    found = assessed(cluster)
+    assert (found.unreadable, found.given_up, found.kept) == ((), (), at(1, 5))
+    assert cluster.lead()[1] == ["1:1", "1:2", "1:3", "1:4", "1:5"]
+
+
+def test_zero_entry_of_the_first_generation_that_is_gone_without_a_trace_is_missed() -> None:
+    cluster = Cluster()
+    five_entries(cluster)
+    cluster.forget(entry_id(1, 0))
+    result = cluster.stand()
+    assert isinstance(result, NotElected)
+    assert result.reason == MissingEntries((at(1, 0),))
+
+
+def test_reference_that_is_lost_takes_its_entry_and_all_after_it_and_the_one_before_is_mended() -> None:
+    cluster = Cluster()
+    ledger = cluster.lead()[0]
+    for step in (1, 2, 3):
+        ledger = cluster.commit(ledger, Draft(parallel=((data_id(1, step), b"body"),)))
+    cluster.rot(data_id(1, 2))
+    cluster.forget(data_id(1, 1), at=(0, 1))
+    found = assessed(cluster)
+    assert (found.kept, found.given_up) == (at(1, 1), (at(1, 2), at(1, 3)))
+    assert found.unreadable == ("blob 7/1/1:2/0 of entry 1:2 can't be read",)
+    assert isinstance(accepted(cluster, found), Elected)
+    assert cluster.lead()[1] == ["1:1"]
+    assert cluster.copies(data_id(1, 1)) == [0, 1, 2]
+
+
+def test_nothing_is_given_up_while_members_can_not_tell_what_they_had() -> None:
+    cluster = Cluster()
+    five_entries(cluster)
+    for number in (0, 1):
+        cluster.hide(entry_id(1, 3), at=number)
+    assert cluster.run(assess(cluster.channels)) == HIDDEN
+    assert isinstance(cluster.stand(), NotElected)
+    cluster = Cluster()
+    five_entries(cluster)
+    cluster.hide(entry_id(1, 3), at=0)
+    cluster.rot(entry_id(1, 3), at=(1, 2))
+    found = assessed(cluster)
+    assert found.unreadable == ("entry 1:3 was confirmed and is not there",)
+    assert isinstance(accepted(cluster, found), Elected)
+    assert cluster.lead()[1] == ["1:1", "1:2"]
 
 
 def test_record_is_there_for_good() -> None:

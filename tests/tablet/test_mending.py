@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from replitree.tablet.commit import Draft
 from replitree.tablet.effects import Fence, InDoubt
 from replitree.tablet.election import Elected
 from replitree.tablet.ids import Generation
 from replitree.tablet.mending import BLOBS_AT_ONCE, blobs_of, mend
-from tests.tablet.building import TABLET, data_id, entry_id
-from tests.tablet.cluster import Cluster
+from replitree.tablet.quorum import Quorum, over_members
+from tests.tablet.building import GROUP, TABLET, data_id, entry_id
+from tests.tablet.cluster import ONE_GROUP, Cluster
 
 
 def test_member_that_was_away_gets_everything() -> None:
@@ -50,3 +53,24 @@ def test_it_is_done_a_few_blobs_at_a_time() -> None:
     blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
     assert cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs)) is None
     assert cluster.asked - asked == 2 * 2  # read, and written to the member that missed them
+
+
+def test_group_of_one_member_is_not_asked() -> None:
+    blobs = (entry_id(1, 0), entry_id(1, 1))
+    asking = over_members(mend(ONE_GROUP, Fence(Generation(1), "c2"), blobs), {GROUP: Quorum(GROUP, 1, 1)})
+    with pytest.raises(StopIteration) as ended:
+        next(asking)
+    assert ended.value.value is None
+
+
+def test_first_zero_entry_that_is_damaged_does_not_stop_the_rest() -> None:
+    cluster = Cluster()
+    ledger = cluster.lead()[0]
+    for _ in range(2):
+        ledger = cluster.commit(ledger, at=(0, 1))
+    cluster.rot(entry_id(1, 0), at=(0, 1))
+    elected = cluster.stand()
+    assert isinstance(elected, Elected)
+    blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
+    assert cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs)) is None
+    assert cluster.copies(entry_id(1, 1)) == [0, 1, 2]

@@ -14,6 +14,7 @@ Keys, ours beside a plain loop on the same disk in the same run::
                             `fdatasync`, in turn with ours, when the third directory has been synced, too
     one_client_copies       the same of ours; the loop writes and syncs three files at once, in three threads, until two are
                             done
+    one_client_steady       of a client that begins the next commit at once, while the third directory may still be synced
     one_client_p90_ms, …    other quantiles of `one_client`
     clients_16_per_s, …     commits of 1 KB by 16 threads that each wait for the answer
     recovery_s              until a tablet with 100,000 log entries and no snapshot is led, the group opened included
@@ -30,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from replitree.bench.clients import run_clients
@@ -37,7 +39,7 @@ from replitree.bench.report import Measured, Report, medians, quantile
 from replitree.bench.tablet_loops import SmallWrites, synced_loops
 from replitree.storage.blob_folders import make_group, members_of, read_group
 from replitree.storage.blob_group import BlobGroups, MemberThread
-from replitree.storage.blob_member import BlobMember, Standing, Streams, open_members
+from replitree.storage.blob_member import Admission, BlobMember, Rules, Standing, Streams, open_members
 from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
 from replitree.tablet.bodies import encode_commands
@@ -95,36 +97,43 @@ class Asked:
         How often.
     writes
         The bytes of each write that it did: what was sent to it meanwhile is written together, and synced once.
-    is_busy
-        Whether it is being asked.
+    written
+        How many blobs it has written.
     """
 
     def __init__(self, member: BlobMember) -> None:
         self.times = 0
         self.writes: list[int] = []
-        self.is_busy = False
+        self.written = 0
         self._member = member
         self._is_counting = True
 
     def answer(self, request: Request) -> Reply:
         """Count, and answer."""
+        return self._counted(request, self._member.answer)
+
+    def answer_as(self, admission: Admission, request: Request) -> Reply:
+        """Count, and answer."""
+        return self._counted(request, partial(self._member.answer_as, admission))
+
+    def _counted(self, request: Request, answer: Callable[[Request], Reply]) -> Reply:
         self.times += self._is_counting and not isinstance(request, Look)
-        if isinstance(request, Write):
-            self._is_counting = False
-            self.writes.append(sum(len(data) for _, data in request.blobs))
-        self.is_busy = True
+        if not isinstance(request, Write):
+            return answer(request)
+        self._is_counting = False
+        self.writes.append(sum(len(data) for _, data in request.blobs))
         try:
-            return self._member.answer(request)
+            return answer(request)
         finally:
-            self.is_busy = False
+            self.written += len(request.blobs)
 
     def standing(self) -> Standing | Failed:
         """Return what the member says."""
         return self._member.standing()
 
-    def admit(self, session: int) -> Done | Failed:
+    def admit(self, session: int, stood: Admission | None = None) -> Done | Failed:
         """Return what the member says."""
-        return self._member.admit(session)
+        return self._member.admit(session, stood)
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
         """Return what the member says."""
@@ -133,6 +142,10 @@ class Asked:
     def streams(self) -> Streams | Failed:
         """Return what the member says."""
         return self._member.streams()
+
+    def rules(self) -> Rules | Failed:
+        """Return what the member says."""
+        return self._member.rules()
 
 
 class TabletBench:
@@ -187,24 +200,26 @@ class TabletBench:
 
     def _one_client(self, tablet: Tablet[int], members: Sequence[Asked], folder: Path) -> tuple[Measured, Measured]:
         """Commit and write in turn, so that whatever else the disk does hits all."""
-        ours, one, three = list[float](), list[float](), list[float]()
+        ours, one, three, steady = list[float](), list[float](), list[float](), list[float]()
 
         def client() -> None:
             for _ in range(ONE_CLIENT):
                 ours.append(_timed(lambda: tablet.execute(COMMAND)))
-                while any(member.is_busy for member in members):
+                while len({member.written for member in members}) > 1:
                     time.sleep(PAUSE_S)
                 one.append(_timed(loop.write_one))
                 three.append(_timed(loop.write_two_of_three))
                 loop.wait()
+            steady.extend(_timed(lambda: tablet.execute(COMMAND)) for _ in range(ONE_CLIENT))
 
         with ExitStack() as stack:
             loop = stack.enter_context(SmallWrites(folder, COMMAND))
             stack.enter_context(ThreadPoolExecutor(1)).submit(client).result()
         self.latencies_s += ours
         copies = {"one_client_copies": quantile(three, 0.5) * 1000}
-        found = _quantiles(ours)
-        return found | {"one_client_copies": found["one_client"]}, _quantiles(one) | copies
+        found, plain = _quantiles(ours), _quantiles(one)
+        found |= {"one_client_copies": found["one_client"], "one_client_steady": quantile(steady, 0.5) * 1000}
+        return found, plain | copies | {"one_client_steady": plain["one_client"]}
 
     def _clients(self, tablet: Tablet[int]) -> Measured:
         def commit(_: int) -> None:

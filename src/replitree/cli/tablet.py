@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replitree.cli.options import Json
+from replitree.cli.options import PORT_MAX, Json, check_address, check_group_name
 from replitree.cli.output import EXIT_UNFINISHED, Output
 from replitree.cli.tablet_losses import accept_loss
+from replitree.cli.tablet_replace import replace
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 
 app.command("accept-loss")(accept_loss)
+app.command("replace")(replace)
 
 EXIT_OF_VERDICT = {"sound": 0, "damaged": 1, "unknown": EXIT_UNFINISHED}
 
@@ -63,6 +65,7 @@ def make(
     from replitree.storage.blob_folders import make_group
     from replitree.storage.blob_places import MemberPlace
 
+    check_group_name(name)
     if services and token_file is None:
         raise BadInput("--service needs --token-file, the file with the shared secret of the services")
     elsewhere = [MemberPlace(store=url) for url in stores or ()]
@@ -78,9 +81,18 @@ def make(
 def serve(
     machine: Annotated[MachineName, typer.Argument(help="Which state machine.")],
     directory: Group,
-    port: Annotated[int, typer.Option("--port", metavar="N", help="Where to listen on this machine; 0: any.")] = 0,
+    port: Annotated[
+        int,
+        typer.Option("--port", metavar="N", min=0, max=PORT_MAX, help="Where to listen on this machine; 0: any."),
+    ] = 0,
     peers: Annotated[
         list[str] | None, typer.Option("--peer", metavar="URL", help="Another candidate; repeat it.")
+    ] = None,
+    generations: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--generations", metavar="URL", help="A sequencer that hands out generations; repeat its addresses."
+        ),
     ] = None,
     tablet: Annotated[int, typer.Option("--tablet", metavar="N", min=1, help="Which tablet of the group.")] = 1,
     lease: Annotated[
@@ -94,12 +106,14 @@ def serve(
     """Stand by and serve a machine over HTTP while this process leads, until SIGTERM."""
     from replitree.machines.apis import APIS
     from replitree.machines.process import Place, run
+    from replitree.storage.blob_folders import read_group
     from replitree.tablet import Settings
 
-    for peer in peers or ():
-        if not peer.startswith("http://"):
-            raise BadInput(f"--peer {peer!r} is no address such as http://127.0.0.1:7070")
-    place = Place(directory, tablet, tuple(peers or ()))
+    read_group(directory)  # a folder without a group will never have a leader; members may still come
+    for option, urls in (("--peer", peers), ("--generations", generations)):
+        for url in urls or ():
+            check_address(option, url)
+    place = Place(directory, tablet, tuple(peers or ()), tuple(generations or ()))
     return run(
         APIS[machine.value],
         place,
@@ -110,17 +124,17 @@ def serve(
 
 
 @app.command("inspect")
-def inspect(path: Looked, as_json: Json = False) -> None:
-    """Print generations, zero entries, and what became or would become of each tail; changes nothing."""
+def inspect(path: Looked, as_json: Json = False) -> int:
+    """Print generations, zero entries, and what became or would become of each tail; changes nothing; exits as `verify`."""
     report = _look(path)
     if as_json:
         Output(as_json).json(_plain(report))
-        return
+        return EXIT_OF_VERDICT[report.verdict]
     _print_members(report)
     for tablet in report.tablets:
         _print_losses(tablet)
         fences = ", ".join("none" if fence is None else str(fence) for fence in tablet.fences)
-        print(f"tablet {tablet.tablet:x}: fenced up to generation {fences}")
+        print(f"tablet {tablet.tablet}: fenced up to generation {fences}")
         for each in tablet.generations:
             said = "no zero entry" if each.zero is None else _zero(each.zero)
             steps = "no entries" if each.first is None else f"{each.entries} entries, steps {each.first} to {each.last}"
@@ -128,6 +142,8 @@ def inspect(path: Looked, as_json: Json = False) -> None:
             print(f"  generation {each.generation}: {said}; {steps}, confirmed up to {each.confirmed}{more}")
             for step, decision in each.decisions:
                 print(f"    step {step}: {decision}")
+        _print_complaints(tablet)
+    return EXIT_OF_VERDICT[report.verdict]
 
 
 @app.command("verify")
@@ -139,9 +155,7 @@ def verify(path: Looked, as_json: Json = False) -> int:
         return EXIT_OF_VERDICT[report.verdict]
     _print_members(report)
     for tablet in report.tablets:
-        for mark, lines in (("DAMAGED", tablet.wrong), ("UNKNOWN", tablet.unknown)):
-            for line in lines:
-                print(f"{mark}  tablet {tablet.tablet:x}: {line}")
+        _print_complaints(tablet)
     print(f"group {report.group} is {report.verdict}: {len(report.tablets)} tablets, {len(report.members)} members")
     return EXIT_OF_VERDICT[report.verdict]
 
@@ -165,10 +179,16 @@ def _print_members(report: GroupReport) -> None:
             print(f"UNKNOWN  member {number} would not take part: {obstacle}")
 
 
+def _print_complaints(tablet: TabletReport) -> None:
+    for mark, lines in (("DAMAGED", tablet.wrong), ("UNKNOWN", tablet.unknown)):
+        for line in lines:
+            print(f"{mark}  tablet {tablet.tablet}: {line}")
+
+
 def _print_losses(tablet: TabletReport) -> None:
     for each in tablet.losses:
         said, is_done = each.record, any(found.generation == each.generation for found in tablet.generations)
-        place = f"tablet {tablet.tablet:x}, generation {each.generation}"
+        place = f"tablet {tablet.tablet}, generation {each.generation}"
         print(f"LOSS ACCEPTED  {place}, by {said['who']}, {said['when']}: {said['why']}")
         for name in ("kept", "unreadable", "given_up", "away"):
             print(f"    {name.replace('_', ' ')}: {said[name] or 'nothing'}")

@@ -56,7 +56,7 @@ def accept_loss(
 
 
 def _print_assessment(tablet: int, found: Assessment) -> None:
-    print(f"tablet {tablet:x}: what can't be read:")
+    print(f"tablet {tablet}: what can't be read:")
     for line in found.unreadable[:NAMED_MAX]:
         print(f"  {line}")
     if len(found.unreadable) > NAMED_MAX:
@@ -69,12 +69,11 @@ def _print_assessment(tablet: int, found: Assessment) -> None:
 
 
 def _warn_of_leaders(without: Sequence[int]) -> None:
-    """Say that a member which is away from here need not be away from everybody."""
+    """Say what a leader may still do; a member which is away from here need not be away from everybody."""
+    print("stop leaders first: one that has a lease answers reads until that is over, and shows what is given up")
     if without:
         named = ", ".join(map(str, sorted(set(without))))
-        print(
-            f"stop leaders first: one that reaches member {named} may acknowledge what it has sent, and that is lost, too"
-        )
+        print(f"  and one that reaches member {named} may acknowledge what it has sent, which is lost, too")
 
 
 def _is_agreed(tablet: int) -> bool:

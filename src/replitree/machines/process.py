@@ -14,11 +14,10 @@ from typing import Any
 import replitree.tablet
 from replitree.errors import NotLeader, ReplitreeError
 from replitree.machines.apis import Api
+from replitree.machines.generations import Generations
 from replitree.machines.service import Service
 from replitree.machines.standing_by import LOOK_S, Peer, ask, delay_s
 from replitree.storage.blob_folders import OpenGroup, open_group
-from replitree.tablet.channels import in_one_group
-from replitree.tablet.ids import TabletId
 from replitree.tablet.runtime.settings import Settings
 from replitree.tablet.runtime.tablet import Tablet
 
@@ -37,11 +36,14 @@ class Place:
         Which tablet of the group.
     peers
         Addresses of the other candidates.
+    generations
+        Addresses of a sequencer that hands out generations; none: candidates choose theirs.
     """
 
     folder: Path
     tablet: int = 1
     peers: tuple[str, ...] = ()
+    generations: tuple[str, ...] = ()
 
 
 class CandidateProcess:
@@ -68,7 +70,7 @@ class CandidateProcess:
         self._service = service
         self._say = say
         self._peers: Sequence[Peer] = [Peer(url) for url in place.peers]
-        self._failures = self._floor = 0
+        self._floor = 0
         self.stop = threading.Event()
 
     def run(self) -> None:
@@ -77,9 +79,11 @@ class CandidateProcess:
         while not self.stop.is_set():
             self._peers = [ask(peer) for peer in self._peers]
             draw = random.random()  # noqa: S311 - a chance, not a secret
-            delay = delay_s(self._service.url, self._peers, self._failures, draw)
+            own = Peer(self._service.url, seed=self._service.seed)
+            delay = delay_s(own, self._peers, self._service.failures, draw)
             if delay is None:
-                idle_since, self._failures = None, 0
+                idle_since = None
+                self._service.somebody_leads()
             else:
                 idle_since = time.monotonic() if idle_since is None else idle_since
                 if time.monotonic() - idle_since >= delay:
@@ -101,7 +105,7 @@ class CandidateProcess:
             self._service.is_standing = False
 
     def _not_elected(self, error: ReplitreeError) -> None:
-        self._failures += 1
+        self._service.not_elected(error)
         self._say(f"not elected: {error}")
         self.stop.wait(LOOK_S)
 
@@ -110,34 +114,40 @@ class CandidateProcess:
         for number, obstacle in enumerate(group.obstacles):
             if obstacle is not None:
                 self._say(f"member {number} does not take part: {obstacle}")
-        self._service.away = _away(group)
-        channels = in_one_group(TabletId(self._place.tablet), group.group)
+        self._service.away = lambda: group.away
         try:
             tablet = replitree.tablet.open(
-                group.groups, self._api.machine, channels, settings=self._settings, floor=self._floor
+                group,
+                self._api.machine,
+                tablet=self._place.tablet,
+                settings=self._settings,
+                floor=self._floor,
+                assigned=self._assigned(group),
             )
             self._lead(tablet, group)
         finally:
             group.close()
 
+    def _assigned(self, group: OpenGroup) -> int | None:
+        place = self._place
+        if not place.generations:
+            return None
+        return Generations(place.generations, group.group, place.tablet).take(self._floor)
+
     def _lead(self, tablet: Tablet[Any], group: OpenGroup) -> None:
-        self._failures = 0
+        self._service.somebody_leads()
         self._say(f"leads generation {tablet.generation}")
         self._service.tablet = tablet
         try:
-            while tablet.is_leading and not self.stop.wait(LOOK_S):
+            while tablet.is_leading and group.forgot is None and not self.stop.wait(LOOK_S):
                 if group.readmit():
                     self._say("a member is back")
                     tablet.mend()
-                    self._service.away = _away(group)
         finally:
-            self._say(f"leads no more: {tablet.status().reason or 'it was stopped'}")
+            self._say(f"leads no more: {tablet.status().reason or group.forgot or 'it was stopped'}")
             self._service.tablet = None
+            self._service.draw()
             tablet.close(timeout_s=5.0)
-
-
-def _away(group: OpenGroup) -> tuple[int, ...]:
-    return tuple(number for number, obstacle in enumerate(group.obstacles) if obstacle is not None)
 
 
 def run(api: Api, place: Place, settings: Settings, port: int, say: Say) -> int:

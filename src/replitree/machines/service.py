@@ -1,15 +1,18 @@
 """A small HTTP server for one machine, on this machine only: it has no authentication.
 
-Any process answers ``GET /status``; commands and reads are answered by the leader, and so is ``POST /snapshot``, by which
-members forget what was damaged before.  Errors have a body
-``{"error": …, "message": …}``: 503 says that certainly nothing was done, 504 that it is not known, 400 that it was no command.
+Any process answers ``GET /status``; one that does not lead says there how often it was not elected, and why.  Commands and
+reads are answered by the leader, and so is ``POST /snapshot``, by which members forget what was damaged before.
+
+Errors have a body ``{"error": …, "message": …}``: 503 says that certainly nothing was done, 504 that it is not known, 400
+that it was no command.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,6 +21,7 @@ from typing_extensions import override
 
 from replitree.errors import BadInput, CommandUnknown, NotLeader, ReplitreeError
 from replitree.machines.apis import Answer, Api
+from replitree.machines.standing_by import SEED_BITS
 from replitree.tablet.runtime.tablet import Tablet
 
 HOST = "127.0.0.1"
@@ -36,27 +40,44 @@ class Service:
     port
         Where to listen; 0: any.
 
+    Raises
+    ------
+    BadInput
+        The port can't be listened on.
+
     Attributes
     ----------
     tablet
         While it is led here.
     is_standing
         Whether this process is about to lead.
+    failures, failure
+        How often it stood and was not elected since somebody led; why not, the last time.
+    seed
+        What this candidate has drawn for the next vote.
     away
-        Members of the group that do not take part.
+        Tells which members of the group do not do what they are asked.
     """
 
     def __init__(self, api: Api, port: int = 0) -> None:
         self.api = api
         self.tablet: Tablet[Any] | None = None
         self.is_standing = False
-        self.away: tuple[int, ...] = ()
+        self.failures = 0
+        self.failure: ReplitreeError | None = None
+        self.seed = secrets.randbits(SEED_BITS)
+        self.away: Callable[[], tuple[int, ...]] = tuple
         service = self
 
         class Handler(_Handler):
             of = service
 
-        self._server = ThreadingHTTPServer((HOST, port), Handler)
+        try:
+            self._server = ThreadingHTTPServer((HOST, port), Handler)
+        except OSError as error:
+            raise BadInput(
+                f"can't listen on {HOST}:{port} ({error.strerror}): name another port, or 0 for a free one"
+            ) from error
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="http", daemon=True)
         self._thread.start()
@@ -65,6 +86,20 @@ class Service:
     def url(self) -> str:
         """Where it listens."""
         return f"http://{HOST}:{self._server.server_address[1]}"
+
+    def not_elected(self, error: ReplitreeError) -> None:
+        """Take that this process stood and was not elected."""
+        self.failures += 1
+        self.failure = error
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw anew for the next vote."""
+        self.seed = secrets.randbits(SEED_BITS)
+
+    def somebody_leads(self) -> None:
+        """Take that this process, or another one, leads."""
+        self.failures, self.failure = 0, None
 
     def close(self) -> None:
         """Answer nobody any more."""
@@ -75,7 +110,9 @@ class Service:
         """Return who this is."""
         tablet = self.tablet
         if tablet is None:
-            return {"machine": self.api.path, "role": "candidate" if self.is_standing else "standby"}
+            why = {"error": None, "reason": None} if self.failure is None else _why(self.failure)
+            role = "candidate" if self.is_standing else "standby"
+            return {"machine": self.api.path, "role": role, "seed": self.seed, "failures": self.failures, **why}
         found = tablet.status()
         return {
             "machine": self.api.path,
@@ -86,7 +123,7 @@ class Service:
             "snapshot": "{}:{}".format(*found.snapshot),
             "commands": found.commands,
             "is_mended": found.is_mended,
-            "away": list(self.away),
+            "away": list(self.away()),
             "reason": found.reason,
         }
 
@@ -119,8 +156,13 @@ class Service:
 
     def _leading(self) -> Tablet[Any]:
         if self.tablet is None:
-            raise NotLeader("this process does not lead the tablet: ask another one")
+            why = "" if self.failure is None else f"; when it stood last it was not elected: {self.failure}"
+            raise NotLeader(f"this process does not lead the tablet: ask another one{why}")
         return self.tablet
+
+
+def _why(error: ReplitreeError) -> Mapping[str, str]:
+    return {"error": type(error).__name__, "reason": str(error)}
 
 
 def _told(error: ReplitreeError) -> Mapping[str, str]:

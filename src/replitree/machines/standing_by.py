@@ -1,9 +1,16 @@
 """When a candidate stands: not while somebody leads, and one after the other when nobody does.
 
 Nothing here is needed for safety: any number may stand at any time, and one wins at most.  But each that wins ends the one
-before, so they ask each other first.  A peer counts while it says that it leads or is about to; one that was silent
-`SILENCE_MAX` times, or whose port is closed, does not.  Of those that stand by the first one in the order of their addresses
-stands at once, each other later, and later again by chance when it was not elected.
+before, so they ask each other first, and vote:
+
+* Each candidate draws a *seed* when it starts, and anew when it has led or was not elected.  Of those that stand by, the one
+  with the smallest seed stands at once, each other later, and later again by chance when it was not elected.
+* A peer counts while it says that it leads or is about to.  One whose port is closed has no candidate; one that was silent
+  `SILENCE_MAX` times is *away*.
+* When fewer are there than most of those that are not gone, three at most, they may be on the small side of a network that is
+  torn: who is there waits `AWAY_S` longer, and then stands all the same.
+
+Source: YDB's bootstrapper (``spec/tablet.md`` 2.1).
 """
 
 from __future__ import annotations
@@ -25,6 +32,14 @@ SILENCE_MAX = 3
 STEP_S = 0.3
 """So much later the next one of those that stand by does."""
 
+AWAY_S = 1.0
+"""So much later everybody does while too many are away."""
+
+ENOUGH_MAX = 3
+"""So many are always enough."""
+
+SEED_BITS = 64
+
 BACKOFF_MAX = 5
 """Doublings of the random part, at most."""
 
@@ -41,11 +56,14 @@ class Peer:
         What it said last: ``leader``, ``candidate``, ``standby``, ``deposed``; None: its port is closed.
     silent
         How often it did not answer since.
+    seed
+        What it has drawn.
     """
 
     url: str
     role: str | None = None
     silent: int = 0
+    seed: int = 0
 
     @property
     def is_alive(self) -> bool:
@@ -53,13 +71,13 @@ class Peer:
         return self.role is not None and self.silent < SILENCE_MAX
 
 
-def delay_s(own: str, peers: Sequence[Peer], failures: int, draw: float) -> float | None:
+def delay_s(own: Peer, peers: Sequence[Peer], failures: int, draw: float) -> float | None:
     """Return in how many seconds to stand if nothing changes; None: not now, for somebody leads.
 
     Parameters
     ----------
     own
-        The own address.
+        This candidate.
     peers
         What is known of the others.
     failures
@@ -70,9 +88,11 @@ def delay_s(own: str, peers: Sequence[Peer], failures: int, draw: float) -> floa
     alive = [peer for peer in peers if peer.is_alive]
     if any(peer.role in ("leader", "candidate") for peer in alive):
         return None
-    rank = sum(peer.url < own for peer in alive)
+    rank = sum((peer.seed, peer.url) < (own.seed, own.url) for peer in alive)
     chance = draw * STEP_S * ((1 << min(failures, BACKOFF_MAX)) - 1)
-    return rank * STEP_S + chance
+    count = 1 + sum(peer.role is not None for peer in peers)
+    is_small = 1 + len(alive) < min(count // 2 + 1, ENOUGH_MAX)
+    return rank * STEP_S + chance + (AWAY_S if is_small else 0.0)
 
 
 def ask(peer: Peer, patience_s: float = PATIENCE_S) -> Peer:
@@ -81,10 +101,11 @@ def ask(peer: Peer, patience_s: float = PATIENCE_S) -> Peer:
     connection = HTTPConnection(address.hostname or "", address.port, timeout=patience_s)
     try:
         connection.request("GET", "/status")
-        return Peer(peer.url, json.loads(connection.getresponse().read()).get("role"))
+        said = json.loads(connection.getresponse().read())
+        return Peer(peer.url, said.get("role"), seed=int(said.get("seed", 0)))
     except ConnectionRefusedError:
         return Peer(peer.url)
     except (OSError, HTTPException, ValueError):
-        return Peer(peer.url, peer.role, peer.silent + 1)
+        return Peer(peer.url, peer.role, peer.silent + 1, peer.seed)
     finally:
         connection.close()

@@ -14,6 +14,11 @@ said: the blobs that are still needed are kept, by the command that moves the ba
 The first barrier of a generation is its own begin.  It takes what earlier generations have left behind, but for what the
 entries that count say is needed.
 
+Not every member takes every command, and who was told to keep a blob may never hear that nobody needs it: the leader that knew
+is gone, and the log, too.  So each command says what the ones before did that have not reached everybody, and after it goes a
+hard one, up to the first blob that is needed: below it nothing is, whatever a member was told to keep.  For that the entries
+that count must name all blobs that are needed: a snapshot says so again of those that are older.
+
 Commands are numbered within their generation; members ignore older ones, and refuse those of deposed leaders.
 """
 
@@ -26,7 +31,7 @@ from replitree.tablet.channels import Channels
 from replitree.tablet.commit import Ledger
 from replitree.tablet.effects import Collect, Collected, Collection, InDoubt, Overtaken, Procedure
 from replitree.tablet.entries import LogEntry
-from replitree.tablet.ids import LOG, NOTHING, BlobId, Channel, Generation, GenStep, Step, TabletId
+from replitree.tablet.ids import LOG, NOTHING, STEP_MAX, BlobId, Channel, Generation, GenStep, Step, TabletId
 from replitree.tablet.recovery import Accepted
 
 
@@ -55,6 +60,10 @@ class Garbage:
         How many commands there were in this generation.
     barrier
         The last one.
+    is_told
+        Whether every member has taken the last commands.
+    keep, dont_keep
+        What those have said that not every member has taken.
     """
 
     tablet: TabletId
@@ -63,6 +72,9 @@ class Garbage:
     kept: frozenset[BlobId] = frozenset()
     commands: int = 0
     barrier: GenStep = NOTHING
+    is_told: bool = True
+    keep: tuple[BlobId, ...] = ()
+    dont_keep: tuple[BlobId, ...] = ()
 
 
 def inherited(tablet: TabletId, generation: Generation, accepted: Accepted) -> Garbage:
@@ -99,30 +111,56 @@ def bound_of(ledger: Ledger, durable_snapshot: GenStep, held: Sequence[GenStep] 
 
 
 def take(garbage: Garbage, bound: GenStep, channels: Sequence[Channel]) -> tuple[Garbage, tuple[Collection, ...]]:
-    """Return the commands, one for each channel, that take the deltas up to a bound; nothing if there is nothing new."""
-    barrier = max(bound, GenStep(garbage.generation, Step(0)))
-    if barrier <= garbage.barrier:
+    """Return the commands that take the deltas up to a bound, two for each channel; nothing if there is nothing to say."""
+    barrier = max(bound, garbage.barrier, GenStep(garbage.generation, Step(0)))
+    if barrier == garbage.barrier and garbage.is_told:
         return garbage, ()
     taken = [delta for delta in garbage.deltas if delta.place <= barrier]
-    created = dict.fromkeys(blob for delta in taken for blob in delta.created)
     left = dict.fromkeys(blob for delta in taken for blob in delta.left)
-    keep = tuple(blob for blob in created if blob not in left and blob not in garbage.kept)
-    dont_keep = tuple(left)  # also what this leader never told to keep: one before may have
-    number = garbage.commands + 1
-    commands = tuple(
-        Collection(
-            garbage.tablet,
-            channel,
-            (garbage.generation, number),
-            barrier,
-            tuple(blob for blob in keep if blob.channel == channel),
-            tuple(blob for blob in dont_keep if blob.channel == channel),
-        )
-        for channel in channels
+    created = dict.fromkeys(blob for delta in taken for blob in delta.created)
+    keep = dict.fromkeys((*garbage.keep, *(blob for blob in created if blob not in garbage.kept)))
+    after = replace(
+        garbage,
+        deltas=garbage.deltas[len(taken) :],
+        kept=(garbage.kept | frozenset(created)) - frozenset(left),
+        commands=garbage.commands + 2,
+        barrier=barrier,
+        is_told=False,
+        keep=tuple(blob for blob in keep if blob not in left),
+        dont_keep=tuple(dict.fromkeys((*garbage.dont_keep, *left))),  # also what this leader never told to keep
     )
-    kept = (garbage.kept | frozenset(keep)) - frozenset(dont_keep)
-    deltas = garbage.deltas[len(taken) :]
-    return replace(garbage, deltas=deltas, kept=kept, commands=number, barrier=barrier), commands
+    floors = {channel: _floor(after, channel) for channel in channels}
+    dont_keep = tuple(blob for blob in after.dont_keep if blob.place > floors.get(blob.channel, NOTHING))
+    after = replace(after, dont_keep=dont_keep)
+    return after, tuple(command for channel in channels for command in _commands(after, channel, floors[channel]))
+
+
+def _floor(garbage: Garbage, channel: Channel) -> GenStep:
+    """Return up to where no blob of a channel is needed, within the barrier."""
+    later = (blob for delta in garbage.deltas for blob in delta.created)
+    needed = [blob.place for blob in (*sorted(garbage.kept), *later) if blob.channel == channel]
+    return min([garbage.barrier, *map(_before, needed)])
+
+
+def _before(place: GenStep) -> GenStep:
+    generation, step = place
+    return GenStep(generation, Step(step - 1)) if step else GenStep(Generation(generation - 1), Step(STEP_MAX))
+
+
+def _commands(garbage: Garbage, channel: Channel, floor: GenStep) -> tuple[Collection, Collection]:
+    """Return what is said of a channel: the barrier, with what is kept, and up to where nothing is."""
+    tablet, generation, number = garbage.tablet, garbage.generation, garbage.commands
+    keep = tuple(blob for blob in garbage.keep if blob.channel == channel)
+    dont_keep = tuple(blob for blob in garbage.dont_keep if blob.channel == channel)
+    return (
+        Collection(tablet, channel, (generation, number - 1), garbage.barrier, keep, dont_keep),
+        Collection(tablet, channel, (generation, number), floor, is_hard=True),
+    )
+
+
+def told(garbage: Garbage) -> Garbage:
+    """Take that every member has taken the last commands."""
+    return replace(garbage, is_told=True, keep=(), dont_keep=())
 
 
 def log_collection(ledger: Ledger, number: int) -> Collection | None:
@@ -132,12 +170,25 @@ def log_collection(ledger: Ledger, number: int) -> Collection | None:
     return Collection(ledger.tablet, LOG, (ledger.generation, number), ledger.barrier)
 
 
-def collect(channels: Channels, collection: Collection) -> Procedure[Collected | Overtaken | InDoubt]:
-    """Send a command: the first of a generation to every group that the channel ever lay in, later ones to the last."""
+def collect(
+    channels: Channels, collection: Collection, *, everywhere: bool
+) -> Procedure[Collected | Overtaken | InDoubt]:
+    """Send a command.
+
+    Parameters
+    ----------
+    channels
+        Where the tablet lies.
+    collection
+        The command.
+    everywhere
+        Whether it goes to every group that the channel ever lay in, not only to the last: so do those of a generation until
+        one was taken by all of them.
+    """
     intervals = channels.intervals(collection.channel)
     groups = tuple(dict.fromkeys(each.group for each in intervals))
     result: Collected | Overtaken | InDoubt = Collected()
-    for group in groups if collection.order[1] == 1 else (intervals[-1].group,):
+    for group in groups if everywhere else (intervals[-1].group,):
         outcome = yield Collect(group, collection)
         if isinstance(outcome, Overtaken):
             return outcome

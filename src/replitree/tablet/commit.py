@@ -11,8 +11,11 @@ for the entries before.  `stored` and `failed` take what became of it.  So entri
 * the first entry that fails ends the ledger: nothing new is formed; what came before it may still be committed, nothing else.
   Clients of the others must hear "outcome unknown".  No step is ever used twice
 
-Limits: `STEPS_MAX` entries and `BYTES_MAX` bytes on their way.  A ledger and its entries are structs, not dataclasses: they are
-replaced several times for each commit, and a struct is replaced ten times quicker.
+Limits: an entry is formed while fewer than `STEPS_MAX` entries and `BYTES_MAX` bytes are on their way, which is counted, for it
+is asked before each entry.  Whoever commits waits until there is room (`Ledger.has_room`).
+
+A ledger and its entries are structs, not dataclasses: they are replaced several times for each commit, and a struct is replaced
+ten times quicker.
 """
 
 from __future__ import annotations
@@ -92,6 +95,8 @@ class Ledger(msgspec.Struct, frozen=True):
         The last step that was used.
     pending
         The entries that are not confirmed, by step.
+    flying, flying_bytes
+        How many of them are not committed, and their bytes.
     confirmed, confirmed_durable
         All steps up to here are committed; a stored entry says so.
     failed_at
@@ -105,6 +110,8 @@ class Ledger(msgspec.Struct, frozen=True):
     snapshot: GenStep
     last: Step = BEGIN
     pending: tuple[Pending, ...] = ()
+    flying: int = 0
+    flying_bytes: int = 0
     confirmed: Step = BEGIN
     confirmed_durable: Step = BEGIN
     failed_at: Step | None = None
@@ -113,8 +120,7 @@ class Ledger(msgspec.Struct, frozen=True):
     @property
     def has_room(self) -> bool:
         """Whether another entry may be sent."""
-        waiting = [each for each in self.pending if not each.is_committed]
-        return len(waiting) < STEPS_MAX and sum(each.bytes for each in waiting) < BYTES_MAX
+        return self.flying < STEPS_MAX and self.flying_bytes < BYTES_MAX
 
     @property
     def is_over(self) -> bool:
@@ -151,7 +157,14 @@ def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, byte
     blobs = (*draft.parallel, (blob, encode(blob, entry)))
     size = sum(len(data) for _, data in blobs)
     pending = Pending(step, entry, size, frozenset(each for each, _ in blobs))
-    return msgspec.structs.replace(ledger, last=step, pending=(*ledger.pending, pending)), blobs
+    after = msgspec.structs.replace(
+        ledger,
+        last=step,
+        pending=(*ledger.pending, pending),
+        flying=ledger.flying + 1,
+        flying_bytes=ledger.flying_bytes + size,
+    )
+    return after, blobs
 
 
 def _dependencies(ledger: Ledger, draft: Draft) -> tuple[Step, ...]:
@@ -177,7 +190,7 @@ def stored(ledger: Ledger, blob: BlobId) -> tuple[Ledger, tuple[Step, ...]]:
 def _commit(ledger: Ledger) -> tuple[Ledger, tuple[Step, ...]]:
     """Commit what can be; a step depends on earlier ones only, so one pass is enough."""
     waiting = frozenset(each.step for each in ledger.pending if not each.is_committed)
-    pending, committed = list[Pending](), list[Step]()
+    pending, committed, size = list[Pending](), list[Step](), 0
     for each in ledger.pending:
         is_held = any(step in waiting and step not in committed for step in each.entry.depends_on)
         is_late = ledger.failed_at is not None and each.step >= ledger.failed_at
@@ -186,7 +199,14 @@ def _commit(ledger: Ledger) -> tuple[Ledger, tuple[Step, ...]]:
         else:
             pending.append(msgspec.structs.replace(each, is_committed=True))
             committed.append(each.step)
-    return msgspec.structs.replace(ledger, pending=tuple(pending)), tuple(committed)
+            size += each.bytes
+    after = msgspec.structs.replace(
+        ledger,
+        pending=tuple(pending),
+        flying=ledger.flying - len(committed),
+        flying_bytes=ledger.flying_bytes - size,
+    )
+    return after, tuple(committed)
 
 
 def _note_durable(ledger: Ledger, blob: BlobId) -> Ledger:

@@ -59,6 +59,15 @@ class ReadFence:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadBarrier:
+    """Ask up to where a channel was collected.  Outcome: `CollectedUpTo`, `InDoubt`."""
+
+    group: GroupId
+    tablet: TabletId
+    channel: Channel
+
+
+@dataclass(frozen=True, slots=True)
 class Get:
     """Read blobs by id.  Outcome: `Blobs`, `Overtaken`, `InDoubt`.
 
@@ -69,6 +78,18 @@ class Get:
     blobs: tuple[BlobId, ...]
     fence: Fence | None = None
     restore: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Store blobs anew wherever they are missing, as far as anybody has them.  Outcome: `Restored`, `Overtaken`, `InDoubt`.
+
+    Whoever answers raises the fence first.  A group of one member is not asked: nobody has what that one lacks.
+    """
+
+    group: GroupId
+    blobs: tuple[BlobId, ...]
+    fence: Fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +151,11 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """What there is of the blobs is stored for good."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fenced:
     """The fence holds."""
 
@@ -145,6 +171,13 @@ class FencedUpTo:
 
     generation: Generation
     is_set: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedUpTo:
+    """No member that answered was told to delete what comes after `place`; one at least was told up to there."""
+
+    place: GenStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +200,13 @@ class Overtaken:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """Not known; `reason` is for people."""
+    """Not known; `reason` is for people, `about` the one blob that can't be told, if it is one."""
 
     reason: str
+    about: BlobId | None = None
 
 
-GroupEffect: TypeAlias = Put | RaiseFence | ReadFence | Get | Range | Discover | Collect
+GroupEffect: TypeAlias = Put | RaiseFence | ReadFence | ReadBarrier | Get | Restore | Range | Discover | Collect
 
 T = TypeVar("T")
 Procedure: TypeAlias = Generator[Any, Any, T]

@@ -14,6 +14,7 @@ always gives the same bytes.  Around it lies an envelope (`envelope`).
 
 from __future__ import annotations
 
+import struct
 from typing import TypeAlias
 
 import msgspec
@@ -85,6 +86,13 @@ class ZeroEntry(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 Entry: TypeAlias = LogEntry | ZeroEntry
 
+BODY_APART = 1 << 16
+"""Bytes from which on a body is not copied into the entry before that is sealed: MessagePack's longest kind of bytes begins."""
+
+_NO_BODY = msgspec.msgpack.encode(b"")
+_BIN32, _BODY = 0xC6, struct.Struct(">BI")
+"""What MessagePack has before bytes that are as many."""
+
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Entry)
 
@@ -93,7 +101,17 @@ def encode(blob: BlobId, entry: Entry) -> bytes:
     """Return the bytes that are stored for an entry under its id."""
     wrong = flaw(blob, entry)
     assert wrong is None, wrong
-    return seal(blob, _encoder.encode(entry))
+    return seal(blob, *_payload(entry))
+
+
+def _payload(entry: Entry) -> tuple[bytes, ...]:
+    """Return the bytes of an entry in parts, so that a large body is copied once, not twice."""
+    if isinstance(entry, ZeroEntry) or len(entry.body) < BODY_APART:
+        return (_encoder.encode(entry),)
+    after = _encoder.encode(entry.metadata)
+    plain = _encoder.encode(msgspec.structs.replace(entry, body=b""))
+    before = plain[: len(plain) - len(after) - len(_NO_BODY)]
+    return before, _BODY.pack(_BIN32, len(entry.body)), entry.body, after
 
 
 def decode(blob: BlobId, data: bytes) -> Entry:

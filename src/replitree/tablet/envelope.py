@@ -28,12 +28,13 @@ class BadEntry(StoreError):
     """A log entry can't be what was written under its id.  Nothing was changed; look at the disks, then restore a copy."""
 
 
-def seal(blob: BlobId, payload: bytes) -> bytes:
-    """Return the bytes that are stored under an id; equal arguments give equal bytes."""
-    header = MAGIC + FORMAT.to_bytes(2, "big") + blob.pack() + len(payload).to_bytes(4, "big")
+def seal(blob: BlobId, *payload: bytes) -> bytes:
+    """Return the bytes that are stored under an id; equal payloads, in one part or several, give equal bytes."""
+    header = MAGIC + FORMAT.to_bytes(2, "big") + blob.pack() + sum(map(len, payload)).to_bytes(4, "big")
     checksum = xxhash.xxh3_64(header)
-    checksum.update(payload)
-    return b"".join((header, payload, checksum.digest()))
+    for part in payload:
+        checksum.update(part)
+    return b"".join((header, *payload, checksum.digest()))
 
 
 def unseal(blob: BlobId, data: bytes) -> bytes:

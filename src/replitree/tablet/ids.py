@@ -15,7 +15,7 @@ from typing import NamedTuple, NewType
 from typing_extensions import override
 
 TabletId = NewType("TabletId", int)
-"""Names a tablet; 64 bits."""
+"""Names a tablet; `TABLET_BITS` bits."""
 
 Channel = NewType("Channel", int)
 """A stream of blobs of one tablet; 8 bits.  Channel 0 holds log entries and nothing else."""
@@ -31,6 +31,8 @@ Cookie = NewType("Cookie", int)
 
 GroupId = NewType("GroupId", str)
 """Names a blob group."""
+
+TABLET_BITS = 64
 
 LOG = Channel(0)
 ENTRY = Cookie(0)
@@ -94,7 +96,7 @@ class BlobId(NamedTuple):
 
     @override
     def __str__(self) -> str:
-        return f"{self.tablet:x}/{self.channel}/{self.generation}:{self.step}/{self.cookie}"
+        return f"{self.tablet}/{self.channel}/{self.generation}:{self.step}/{self.cookie}"
 
 
 def unpack(packed: bytes) -> BlobId:

@@ -7,7 +7,8 @@
 * Who was elected waits twice the duration that the last entry which counts says, from a moment at which its fence held.  No
   entry that was sent after the fence is stored, so with perfect clocks one duration is enough; the second one is for clocks
   of which one runs at half the speed of the other.
-* A leader that lowers the duration gives up at once what is longer; so does one that releases its lease, with the duration 0.
+* A leader that lowers the duration gives up at once what is longer, for its successor may read the entry that says so and wait
+  for that long only.  One that releases its lease lowers it to 0.  A duration is never raised.
 
 Times are nanoseconds of a clock that is never set and goes on while the machine sleeps (``CLOCK_BOOTTIME``): one that can be
 set back, or stands still meanwhile, would make a lease last longer than it does for others.
@@ -17,7 +18,7 @@ set back, or stands still meanwhile, would make a lease last longer than it does
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from replitree.tablet.entries import LogEntry
 from replitree.tablet.recovery import Accepted
@@ -62,9 +63,23 @@ def may_answer(tenure: Tenure, now_ns: int) -> bool:
     return now_ns < tenure.until_ns
 
 
+def lowered(tenure: Tenure, duration_ns: int) -> Tenure:
+    """Let entries make the lease last no longer than this, those included that were sent; the next entry says so.
+
+    Parameters
+    ----------
+    tenure
+        The lease.
+    duration_ns
+        The new duration, in nanoseconds, at most the old one.
+    """
+    assert duration_ns <= tenure.duration_ns
+    return Tenure(duration_ns, max(0, tenure.until_ns - (tenure.duration_ns - duration_ns)))
+
+
 def released(tenure: Tenure) -> Tenure:
     """Give the lease up; the next entry says so."""
-    return replace(tenure, duration_ns=0, until_ns=0)
+    return lowered(tenure, 0)
 
 
 def duration_of(entry: LogEntry) -> int:

@@ -2,7 +2,8 @@
 
 What stays is what counted before the first entry that can't be read: a state that there has been.  What comes after is given
 up, also where it can be read, for it depended on what is lost.  If a snapshot's blobs are gone, or the zero entry of a
-generation, so is everything that rests on it.
+generation, so is everything that rests on it: a snapshot takes what it has replaced with it, for that may be collected on some
+members already, who would not take it again.  (The zero entry of the first generation can be done without.)
 
 1. `assess` reads the whole log as it is, and says what would stay.  It changes nothing but the fence, if it is given one.
 2. With a fence it is looked again: when anything differs from what was agreed on, nothing is done.  What stays is restored.
@@ -28,6 +29,7 @@ from replitree.errors import UnsupportedFormat
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import (
     Blobs,
+    CollectedUpTo,
     Fence,
     Fenced,
     Get,
@@ -37,6 +39,7 @@ from replitree.tablet.effects import (
     Put,
     RaiseFence,
     Range,
+    ReadBarrier,
     Stored,
 )
 from replitree.tablet.election import Elected, NotElected, choose_generation, open_generation
@@ -135,14 +138,17 @@ def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessme
             return refused
         found += answer.found
         doubtful += answer.doubtful
-    log, flawed = _readable(found)
+    log, flawed = _readable(found, doubtful)
     damaged = sorted({*doubtful, *flawed})
     if log is None:
         return Assessment((), _named(damaged), tuple(blob.place for blob in damaged))
     looked = yield from _look_for_references(channels, fence, log)
     if not isinstance(looked, Blobs):
         return looked
-    accepted, more = _counted(channels, log, looked)
+    counted = yield from _not_collected(channels, log, *_counted(channels, log, looked))
+    if isinstance(counted, InDoubt):
+        return counted
+    accepted, more = counted
     kept = accepted[-1][0] if accepted else NOTHING
     places = {*log.entries, *(blob.place for blob in damaged if blob.step)}
     tail = [blob for blob in damaged if blob.place > log.latest.confirmed]  # what is confirmed is missed by itself
@@ -153,7 +159,9 @@ def _named(damaged: Sequence[BlobId]) -> tuple[str, ...]:
     return tuple(f"log entry {blob} is damaged" for blob in damaged)
 
 
-def _readable(found: Sequence[tuple[BlobId, bytes]]) -> tuple[Log | None, tuple[BlobId, ...]]:
+def _readable(
+    found: Sequence[tuple[BlobId, bytes]], doubtful: Sequence[BlobId]
+) -> tuple[Log | None, tuple[BlobId, ...]]:
     """Return the log that can be read, up to its last entry, and the entries that are no entries."""
     good, flawed = list[tuple[BlobId, bytes]](), list[BlobId]()
     for blob, data in found:
@@ -165,7 +173,7 @@ def _readable(found: Sequence[tuple[BlobId, bytes]]) -> tuple[Log | None, tuple[
             good.append((blob, data))
     if not good:
         return None, tuple(flawed)
-    log = log_of(Latest(good[-1][0], decode(*good[-1])), good)
+    log = log_of(Latest(good[-1][0], decode(*good[-1])), good, (*doubtful, *flawed))
     assert isinstance(log, Log)
     return log, tuple(flawed)
 
@@ -194,16 +202,56 @@ def _counted(channels: Channels, log: Log, looked: Blobs) -> tuple[Accepted, tup
     present = frozenset(blob for blob, _ in looked.found)
     built = build(log, chain, present)
     if isinstance(built, MissingEntries):
-        lost = tuple(f"entry {place} was confirmed and is not there" for place in built.places)
+        lost = tuple(f"{_named_at(log, place)} was confirmed and is not there" for place in built.places)
         accepted = built.readable or _snapshot_of(log)
     else:
         lost, accepted = (), built.accepted
     for number, (place, entry) in enumerate(accepted):
         gone = [blob for blob in own_references(channels.tablet, entry) if blob not in present]
         if gone:
-            return accepted[:number], (*lost, f"blob {gone[0]} of entry {place} can't be read")
+            return accepted[:number], (*lost, f"blob {gone[0]} of {_named_at(log, place)} can't be read")
     tail = [blob for place, entry in log.entries.items() if place > log.latest.confirmed for blob in entry.references]
     return accepted, (*lost, *(f"blob {blob} can't be read" for blob in tail if blob in looked.doubtful))
+
+
+def _not_collected(
+    channels: Channels, log: Log, accepted: Accepted, more: tuple[str, ...]
+) -> Procedure[tuple[Accepted, tuple[str, ...]] | InDoubt]:
+    """Return what would stay, and why no more: nothing, if a member was told to delete the begin of it."""
+    if not _is_passed_over(log, accepted):
+        return accepted, more
+    barrier = yield ReadBarrier(channels.group(LOG, accepted[0][0].generation), channels.tablet, LOG)
+    if not isinstance(barrier, CollectedUpTo):
+        doubt: InDoubt = barrier
+        return doubt
+    if barrier.place < _begin_of(accepted):
+        return accepted, more
+    return (), (*more, _collected(log, barrier.place))
+
+
+def _is_passed_over(log: Log, accepted: Accepted) -> bool:
+    """Whether there is a later snapshot than what would stay begins with: then that may be collected already."""
+    return bool(accepted) and any(entry.is_snapshot and place > accepted[0][0] for place, entry in log.entries.items())
+
+
+def _begin_of(accepted: Accepted) -> GenStep:
+    """Return the first place that is needed: a snapshot, or the zero entry of a generation."""
+    place, entry = accepted[0]
+    return place if entry.is_snapshot else GenStep(place.generation, Step(0))
+
+
+def _collected(log: Log, barrier: GenStep) -> str:
+    """Say why nothing stays: members that were told to delete what a snapshot has replaced do not take it again."""
+    place = min((place for place, entry in log.entries.items() if entry.is_snapshot and place > barrier), default=None)
+    named = f"a snapshot after {barrier}" if place is None else f"the snapshot {place}"
+    return f"{named}, and with it everything before, can't be read, and the log is collected up to {barrier}"
+
+
+def _named_at(log: Log, place: GenStep) -> str:
+    """Name an entry; a snapshot by this word, for all before it is lost with it."""
+    entry = log.entries.get(place)
+    is_snapshot = place == log.latest.entry.snapshot if entry is None else entry.is_snapshot
+    return f"the snapshot {place}, and with it everything before," if is_snapshot else f"entry {place}"
 
 
 def _snapshot_of(log: Log) -> Accepted:

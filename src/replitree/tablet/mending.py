@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from replitree.tablet.channels import Channels
-from replitree.tablet.effects import Blobs, Fence, Get, InDoubt, Overtaken, Procedure
+from replitree.tablet.effects import Fence, InDoubt, Overtaken, Procedure, Restore, Restored
 from replitree.tablet.ids import BlobId, Generation, GroupId, Step, TabletId, log_entry
-from replitree.tablet.recovery import Accepted, own_references
+from replitree.tablet.recovery import Accepted, first_zero, own_references
 
 BLOBS_AT_ONCE = 256
 
@@ -46,8 +46,11 @@ def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure
         wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     for group, names in wanted.items():
         for begin in range(0, len(names), BLOBS_AT_ONCE):
-            found = yield Get(group, tuple(sorted(names[begin : begin + BLOBS_AT_ONCE])), fence, restore=True)
-            if not isinstance(found, Blobs):
-                doubt: Overtaken | InDoubt = found
+            batch = tuple(sorted(names[begin : begin + BLOBS_AT_ONCE]))
+            outcome = yield Restore(group, batch, fence)
+            if isinstance(outcome, InDoubt) and outcome.about == first_zero(channels.tablet):  # nobody needs it
+                outcome = yield Restore(group, batch[1:], fence)
+            if not isinstance(outcome, Restored):
+                doubt: Overtaken | InDoubt = outcome
                 return doubt
     return None

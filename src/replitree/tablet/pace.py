@@ -30,7 +30,7 @@ class Limits:
     """
 
     flights: int = 4
-    batch_bytes: int = 512 << 10
+    batch_bytes: int = 1 << 20
     batch_commands: int = 4096
     waiting_bytes: int = 64 << 20
     waiting_commands: int = 100_000

@@ -30,6 +30,7 @@ from replitree.tablet.effects import (
     Blobs,
     Collect,
     Collected,
+    CollectedUpTo,
     Discover,
     Fence,
     Fenced,
@@ -42,7 +43,10 @@ from replitree.tablet.effects import (
     Put,
     RaiseFence,
     Range,
+    ReadBarrier,
     ReadFence,
+    Restore,
+    Restored,
     Stored,
 )
 from replitree.tablet.ids import (
@@ -56,7 +60,9 @@ from replitree.tablet.ids import (
     Step,
 )
 from replitree.tablet.member import (
+    AskBarrier,
     AskFence,
+    BarrierIs,
     Contents,
     Done,
     Failed,
@@ -155,8 +161,12 @@ def carry_out(quorum: Quorum, effect: GroupEffect) -> Procedure[Any]:
             return _decided(replies, quorum.fence, Fenced())
         case ReadFence(tablet=tablet):
             return (yield from _read_fence(quorum, AskFence(tablet)))
+        case ReadBarrier(tablet=tablet, channel=channel):
+            return (yield from _read_barrier(quorum, AskBarrier(tablet, channel)))
         case Get(blobs=blobs, fence=fence, restore=restore):
             return (yield from _get(quorum, blobs, fence, restore=restore))
+        case Restore(blobs=blobs, fence=fence):
+            return (yield from _restored(quorum, blobs, fence))
         case Range(first=first, last=last, fence=fence, restore=restore):
             replies = yield from _ask_all(quorum, Scan(first, last, fence), quorum.members)
             if _unknown(replies, partial(_doubts, first=first, last=last)) >= quorum.write:
@@ -189,7 +199,7 @@ def _complaint(replies: Replies, good: int, needed: int) -> str:
     reasons = [
         "silent" if reply is None else reply.reason if isinstance(reply, Failed) else type(reply).__name__.lower()
         for reply in replies
-        if not isinstance(reply, Done | Contents | FenceIs)
+        if not isinstance(reply, Done | Contents | FenceIs | BarrierIs)
     ]
     return f"{good} of {len(replies)} members answered well, {needed} are needed: {', '.join(reasons)}"
 
@@ -210,6 +220,14 @@ def _read_fence(quorum: Quorum, request: AskFence) -> Procedure[FencedUpTo | InD
     return FencedUpTo(max(generations, default=Generation(0)), is_set=bool(generations))
 
 
+def _read_barrier(quorum: Quorum, request: AskBarrier) -> Procedure[CollectedUpTo | InDoubt]:
+    replies = yield from _ask_all(quorum, request, quorum.members)
+    known = [reply.place for reply in replies if isinstance(reply, BarrierIs)]
+    if len(known) < quorum.read:
+        return InDoubt(_complaint(replies, len(known), quorum.read))
+    return CollectedUpTo(max(known))
+
+
 # --- reads ----------------------------------------------------------------------------------------------------------------
 
 
@@ -220,6 +238,13 @@ def _get(
         return Blobs(())
     replies = yield from _ask_all(quorum, Look(tuple(sorted(blobs)), fence), quorum.members)
     return (yield from _settle(quorum, replies, blobs, fence if restore else None))
+
+
+def _restored(quorum: Quorum, blobs: tuple[BlobId, ...], fence: Fence) -> Procedure[Restored | Overtaken | InDoubt]:
+    if quorum.members == 1:
+        return Restored()
+    found = yield from _get(quorum, blobs, fence, restore=True)
+    return Restored() if isinstance(found, Blobs) else found
 
 
 def _discover(quorum: Quorum, first: BlobId, fence: Fence | None) -> Procedure[Blobs | Overtaken | InDoubt]:
@@ -338,7 +363,7 @@ def _verdict(quorum: Quorum, views: Sequence[View | None], blob: BlobId) -> byte
     if seen:
         return seen[0] if seen.count(seen[0]) == len(seen) else InDoubt(f"two copies of blob {blob} differ")
     unknown = sum(view is None or view.is_unsure(blob) for view in views)
-    return InDoubt(f"blob {blob}: {unknown} members can't tell") if unknown >= quorum.write else None
+    return InDoubt(f"blob {blob}: {unknown} members can't tell", blob) if unknown >= quorum.write else None
 
 
 def _restore(

@@ -27,6 +27,7 @@ from replitree.tablet.ids import (
     COOKIE_MAX,
     ENTRY,
     LOG,
+    NOTHING,
     STEP_MAX,
     BlobId,
     Cookie,
@@ -35,8 +36,11 @@ from replitree.tablet.ids import (
     GroupId,
     Step,
     TabletId,
+    log_entry,
 )
 from replitree.tablet.zero import Verdict, last_step, verdict
+
+FIRST = Generation(1)
 
 Accepted: TypeAlias = tuple[tuple[GenStep, LogEntry], ...]
 """Entries that count, in order, from the last snapshot on."""
@@ -161,6 +165,7 @@ def _read_log(channels: Channels, fence: Fence | None, latest: Latest) -> Proced
     if latest.blob.step > confirmed.step:
         pieces.append((GenStep(confirmed.generation, Step(confirmed.step + 1)), latest.blob.place, True))
     blobs: list[tuple[BlobId, bytes]] = []
+    doubtful: list[BlobId] = []
     for first, last, restore in pieces:
         for each in overlapping(channels.intervals(), first, last):
             begin = max(first, GenStep(each.first, Step(0)))
@@ -171,12 +176,18 @@ def _read_log(channels: Channels, fence: Fence | None, latest: Latest) -> Proced
                 answer: Overtaken | InDoubt = found
                 return answer
             blobs += found.found
-    return log_of(latest, blobs)
+            doubtful += found.doubtful
+    return log_of(latest, blobs, doubtful)
 
 
-def log_of(latest: Latest, blobs: Sequence[tuple[BlobId, bytes]]) -> Log | InDoubt:
-    """Return a log of the entries that were found, up to the latest; sync entries say no more than that one."""
+def log_of(latest: Latest, blobs: Sequence[tuple[BlobId, bytes]], doubtful: Sequence[BlobId] = ()) -> Log | InDoubt:
+    """Return a log of the entries that were found, up to the latest; sync entries say no more than that one.
+
+    The zero entry of the first generation counts as found if it is damaged: nothing is before it, and it says nothing else.
+    """
     zeros, entries = dict[Generation, ZeroEntry](), dict[GenStep, LogEntry]()
+    if first_zero(latest.blob.tablet) in doubtful:
+        zeros[FIRST] = ZeroEntry(NOTHING, NOTHING)
     for blob, data in blobs:
         if blob.cookie != ENTRY:
             continue
@@ -189,6 +200,11 @@ def log_of(latest: Latest, blobs: Sequence[tuple[BlobId, bytes]]) -> Log | InDou
             case LogEntry():
                 entries[blob.place] = entry
     return Log(latest, zeros, entries)
+
+
+def first_zero(tablet: TabletId) -> BlobId:
+    """Return the id of the one zero entry that can be done without."""
+    return log_entry(tablet, FIRST, Step(0))
 
 
 def chain_of(log: Log) -> tuple[Generation, ...] | InDoubt:
@@ -286,7 +302,7 @@ def build(log: Log, chain: tuple[Generation, ...], present: frozenset[BlobId]) -
             place = GenStep(generation, Step(step))
             wanted = _wanted(confirmed.step, zero, Step(step))
             has_snapshot |= _visit(built, place, log.entries.get(place), wanted, is_whole=place in whole)
-        if not has_snapshot and generation not in log.zeros:
+        if not has_snapshot and generation not in log.zeros and log.latest.entry.snapshot not in built.missing:
             built.lose(GenStep(generation, Step(0)))
     if built.missing:
         return MissingEntries(tuple(built.missing), tuple(built.readable))

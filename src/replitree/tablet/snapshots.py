@@ -1,9 +1,13 @@
 """Snapshots of a running state machine, made while it goes on.
 
 1. The state is taken when all commands up to some step are applied; it is a value, so commits go on.
-2. Its bytes are stored in *pieces*, blobs of the data channel, at leisure.
-3. The entry of the snapshot refers to the pieces, and to one more blob that is stored together with it: the commands of all
-   steps since, whether they are committed or not.  With that it needs nothing before it: it is total.
+2. Its bytes are stored in *pieces*, blobs of the data channel, at leisure.  The commands of all steps since are stored, too,
+   whenever there are many, whether they are committed or not.
+3. The entry of the snapshot refers to the pieces and to those commands, and to those that are left, which are stored together
+   with it.  With that it needs nothing before it: it is total.
+
+All that is stored before the entry belongs to the step after the last one that was sent when the snapshot was begun: so it lies
+above every barrier.  A blob has `PIECE_BYTES` of the state, or `SINCE_BYTES` of commands and one command more.
 
 The entry says how many commands are in the pieces, so that every command has the same number after a restart.  It names the
 blobs that it made as discovered, and those of the snapshot before as left.
@@ -12,6 +16,7 @@ blobs that it made as discovered, and those of the snapshot before as left.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from replitree.tablet.bodies import decode_commands, encode_commands
@@ -28,10 +33,18 @@ DATA = Channel(1)
 
 PIECE_BYTES = 1 << 20
 
+SINCE_BYTES = 8 << 20
+"""From which on commands fill a blob."""
+
 COMMANDS = 2
-"""Key of the number of commands in an entry's metadata."""
+"""Key in an entry's metadata: the number of commands in the pieces, when one blob has those since."""
+
+COMMANDS_AND_BLOBS = 3
+"""Key of that number, and of how many blobs have the commands since, when it is more than one."""
 
 _BYTES = 8
+_COMMAND_BYTES = 5
+"""What a command takes in a blob besides its own bytes, at most."""
 
 
 def pieces_of(
@@ -46,48 +59,110 @@ def pieces_of(
     data
         The snapshot.
     first
-        The first cookie that this leader has not used in pieces: no blob is ever named twice.
+        The first cookie that this leader has not used in snapshots: no blob is ever named twice.
     piece_bytes
         The largest piece, in bytes.
     """
     begins = range(0, len(data), piece_bytes)
+    return _named(ledger, first, [data[begin : begin + piece_bytes] for begin in begins])
+
+
+def since_of(ledger: Ledger, commands: Sequence[bytes], first: int) -> tuple[tuple[BlobId, bytes], ...]:
+    """Return the blobs of commands that come after a snapshot's state, in their order.
+
+    Parameters
+    ----------
+    ledger
+        As it was when the snapshot was begun; of those that are stored with its entry: as it is when that is sent.
+    commands
+        Which; none at all are in no blob.
+    first
+        As of `pieces_of`.
+    """
+    batches, size = list[list[bytes]](), SINCE_BYTES
+    for command in commands:
+        if size >= SINCE_BYTES:
+            batches.append([])
+            size = 0
+        batches[-1].append(command)
+        size += bytes_of((command,))
+    return _named(ledger, first, [encode_commands(batch) for batch in batches])
+
+
+def bytes_of(commands: Sequence[bytes]) -> int:
+    """Return how many bytes commands take in a blob, at most."""
+    return sum(map(len, commands)) + _COMMAND_BYTES * len(commands)
+
+
+def _named(ledger: Ledger, first: int, contents: Sequence[bytes]) -> tuple[tuple[BlobId, bytes], ...]:
+    step = Step(ledger.last + 1)
     return tuple(
-        (
-            BlobId(ledger.tablet, DATA, ledger.generation, ledger.last, Cookie(number)),
-            data[begin : begin + piece_bytes],
-        )
-        for number, begin in enumerate(begins, first)
+        (BlobId(ledger.tablet, DATA, ledger.generation, step, Cookie(number)), data)
+        for number, data in enumerate(contents, first)
     )
 
 
-def draft_of(
-    ledger: Ledger, pieces: Sequence[BlobId], commands: int, since: Sequence[bytes], left: Sequence[BlobId]
-) -> Draft:
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A snapshot of which a part is stored.
+
+    Attributes
+    ----------
+    commands
+        How many commands the state has seen.
+    pieces
+        Where it lies.
+    since
+        Where commands after it lie.
+    """
+
+    commands: int
+    pieces: tuple[BlobId, ...] = ()
+    since: tuple[BlobId, ...] = ()
+
+
+def draft_of(ledger: Ledger, begun: Begun, rest: Sequence[bytes], left: Sequence[BlobId], first: int) -> Draft:
     """Return the snapshot to be committed as the next step.
 
     Parameters
     ----------
     ledger
         Of the leader; what is sent next is the snapshot.
-    pieces
-        Where the state lies.
-    commands
-        How many commands it has seen.
-    since
-        All commands after it, up to the last step that was sent.
+    begun
+        What is stored of it.
+    rest
+        All commands after that, up to the last step that was sent.
     left
         The blobs of the snapshot before.
+    first
+        As of `pieces_of`.
     """
-    rest = BlobId(ledger.tablet, DATA, ledger.generation, Step(ledger.last + 1), Cookie(0))
+    parallel = since_of(ledger, rest, first) or _named(ledger, first, [encode_commands(())])
+    own = (*begun.pieces, *begun.since, *(blob for blob, _ in parallel))
     return Draft(
-        references=tuple(pieces),
-        parallel=((rest, encode_commands(since)),),
+        references=(*begun.pieces, *begun.since),
+        parallel=parallel,
         is_snapshot=True,
         is_total=True,
-        gc_discovered=(*pieces, rest),
+        gc_discovered=own,
         gc_left=tuple(left),
-        metadata=((COMMANDS, commands.to_bytes(_BYTES, "big")),),
+        metadata=(_numbers(begun.commands, len(own) - len(begun.pieces)),),
     )
+
+
+def _numbers(commands: int, blobs: int) -> tuple[int, bytes]:
+    """Say how many commands are in the pieces, and how many blobs have those since."""
+    said = commands.to_bytes(_BYTES, "big")
+    return (COMMANDS, said) if blobs == 1 else (COMMANDS_AND_BLOBS, said + blobs.to_bytes(_BYTES, "big"))
+
+
+def _said(entry: LogEntry) -> tuple[int, int] | None:
+    """Return what an entry says: how many commands are in the pieces, and how many blobs have those since."""
+    metadata = dict(entry.metadata)
+    if COMMANDS in metadata:
+        return int.from_bytes(metadata[COMMANDS], "big"), 1
+    both = metadata.get(COMMANDS_AND_BLOBS)
+    return None if both is None else (int.from_bytes(both[:_BYTES], "big"), int.from_bytes(both[_BYTES:], "big"))
 
 
 def restored(
@@ -102,12 +177,14 @@ def restored(
     """
     found = dict(blobs)
     missing = [blob for blob in entry.references if blob not in found]
-    said = dict(entry.metadata).get(COMMANDS)
-    if missing or said is None or not entry.references:
+    said = _said(entry)
+    if missing or said is None or not 0 < said[1] <= len(entry.references):
         raise BadEntry(f"the snapshot at {place} lacks {missing[0] if missing else 'what it stands for'}")
-    *pieces, rest = entry.references
+    commands, blobs_since = said
+    pieces, since = entry.references[:-blobs_since], entry.references[-blobs_since:]
     state = machine.restore(b"".join(found[blob] for blob in pieces)) if pieces else machine.begin()
-    since = decode_commands(found[rest])
-    for command in since:
-        state, _ = machine.apply(state, command)
-    return state, int.from_bytes(said, "big") + len(since)
+    for blob in since:
+        for command in decode_commands(found[blob]):
+            state, _ = machine.apply(state, command)
+            commands += 1
+    return state, commands

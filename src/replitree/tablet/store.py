@@ -30,6 +30,7 @@ from replitree.tablet import member
 from replitree.tablet.effects import Fence, GroupEffect, Overtaken, Procedure
 from replitree.tablet.ids import NOTHING, BlobId, TabletId, first_of, last_of
 from replitree.tablet.member import (
+    AskBarrier,
     AskFence,
     Conflict,
     Contents,
@@ -45,6 +46,7 @@ from replitree.tablet.member import (
     Sweep,
     Swept,
     Write,
+    barrier_of,
     may_write,
     outranks,
     raised,
@@ -180,6 +182,9 @@ def serve(request: Request, known: Holdings = Holdings()) -> Procedure[Reply]:  
         case AskFence(tablet):
             state = yield from _asked(ReadState(), StateIs)
             return state if isinstance(state, Failed) else FenceIs(state.held.fence(tablet))
+        case AskBarrier(tablet, channel):
+            state = yield from _asked(ReadState(), StateIs)
+            return state if isinstance(state, Failed) else barrier_of(state.held, tablet, channel)
         case Look() | Scan():
             return (yield from _read(request))
         case Sweep():

@@ -74,7 +74,7 @@ class Candidate:
     def start(self, lease_s: float = 0.0) -> None:
         """Start it, with a lease of so many seconds."""
         self.lease_s = lease_s
-        command = [*self._command, "--lease", str(lease_s)]
+        command = [*self._command, *(["--lease", str(lease_s)] if lease_s else [])]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
 

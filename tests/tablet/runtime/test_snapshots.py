@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from replitree.tablet import Settings
-from replitree.tablet.ids import BlobId, Channel
+from replitree.tablet import open as open_tablet
+from replitree.tablet.channels import Channels
+from replitree.tablet.ids import BlobId, Channel, Generation, GroupId
 from replitree.tablet.pace import Limits
-from tests.tablet.building import entry_id
-from tests.tablet.runtime.group import Group
+from tests.tablet.building import GROUP, TABLET, entry_id
+from tests.tablet.machine import Words
+from tests.tablet.runtime.group import QUIET, Group
 from tests.waiting import wait_for
 
 
@@ -78,6 +81,43 @@ def test_member_that_was_away_hears_what_is_kept_and_what_is_gone() -> None:
     assert held[2] <= held[0]
     group.members[2].trouble = "it is away"
     with group.open() as second:
+        assert second.read() == ("a", "b")
+
+
+def test_blobs_that_a_member_was_told_to_keep_go_although_the_leader_that_knew_is_gone() -> None:
+    group = Group()
+    with group.open() as tablet:
+        tablet.execute(b"a")
+        assert tablet.snapshot()
+        group.members[2].trouble = "it is away"
+        for word in (b"b", b"c"):
+            tablet.execute(word)
+            assert tablet.snapshot()
+        assert len(blobs(group, 1)) == 2, "members that are there do not wait for the one that is away"
+    group.members[2].trouble = None
+    with group.open() as second:
+        wait_for(lambda: second.status().is_mended)
+        second.execute(b"d")
+        assert second.snapshot()
+        assert second.read() == ("a", "b", "c", "d")
+    assert [len(blobs(group, 1, member)) for member in range(3)] == [2, 2, 2]
+
+
+def test_group_that_a_channel_has_left_is_collected_although_a_member_was_away() -> None:
+    group, other = Group(), GroupId("h")
+    groups = group.beside(other)
+    history = ((Generation(1), GROUP), (Generation(2), other))
+    with open_tablet(groups, Words(), Channels(TABLET, (history, history)), settings=QUIET) as first:
+        first.execute(b"a")
+        assert first.snapshot()
+    group.members[2].trouble = "it is away"
+    with open_tablet(groups, Words(), Channels(TABLET, (history, history)), settings=QUIET) as second:
+        second.execute(b"b")
+        assert second.snapshot()
+        group.members[2].trouble = None
+        assert [len(group.members[number].held.names) for number in range(3)] == [0, 0, 4]
+        assert second.snapshot()
+        assert [group.members[number].held.names for number in range(3)] == [(), (), ()]
         assert second.read() == ("a", "b")
 
 

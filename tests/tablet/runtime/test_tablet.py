@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from replitree.errors import BadInput, CommandUnknown, NotLeader, TabletDamaged, Unavailable
+from replitree.storage.blob_folders import make_group, open_group
 from replitree.tablet import Settings
+from replitree.tablet import open as open_tablet
+from replitree.tablet.channels import in_one_group
 from replitree.tablet.commit import Ledger
 from replitree.tablet.effects import Stored
-from replitree.tablet.ids import NOTHING, STEP_MAX, Generation, Step
+from replitree.tablet.ids import NOTHING, STEP_MAX, Generation, Step, TabletId
 from replitree.tablet.member import with_blobs
 from replitree.tablet.pace import Limits
 from replitree.tablet.runtime.answers import Answer
@@ -35,6 +39,26 @@ def test_command_is_answered_when_it_is_committed_and_the_next_leader_has_it(gro
         assert second.generation == 2
         assert second.execute(b"b") == b"2"
         assert second.read() == ("a", "b")
+
+
+def test_tablet_is_opened_in_a_group_by_its_number(tmp_path: Path) -> None:
+    make_group(tmp_path)
+    group = open_group(tmp_path)
+    try:
+        with open_tablet(group, Words(), settings=QUIET) as first, open_tablet(group, Words(), tablet=16) as other:
+            first.execute(b"a")
+            other.execute(b"b")
+        with open_tablet(group.groups, Words(), in_one_group(TabletId(1), group.group), settings=QUIET) as again:
+            assert again.read() == ("a",)
+        with open_tablet(group, Words(), in_one_group(TabletId(16), group.group), settings=QUIET) as again:  # type: ignore[call-overload]
+            assert again.read() == ("b",)
+        with pytest.raises(BadInput, match="say in which of them"):
+            open_tablet(group.groups, Words())  # type: ignore[call-overload]
+        for number in (0, 1 << 64):
+            with pytest.raises(BadInput, match="at least 1 and below 2\\^64"):
+                open_tablet(group, Words(), tablet=number)
+    finally:
+        group.close()
 
 
 def test_commands_that_come_while_an_entry_is_on_its_way_go_together(group: Group) -> None:

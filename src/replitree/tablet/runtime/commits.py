@@ -8,6 +8,9 @@ entry that may not be stored ends it all:
 * commands of this entry and of later ones: `CommandUnknown`; earlier ones may still be committed
 * whatever comes after: `NotLeader`
 
+While too much is on its way (`commit.Ledger.has_room`), or a snapshot has to catch up with too much (`SINCE_BYTES_MAX`),
+nothing is sent, and what waits is limited (`pace.Limits`).
+
 Everything is done under one lock but the storing itself, and the telling.
 """
 
@@ -29,6 +32,7 @@ from replitree.tablet.lease import Tenure
 from replitree.tablet.machine import Machine
 from replitree.tablet.runtime.answers import Answer, Answers, Telling, Waiting, tell
 from replitree.tablet.runtime.settings import Settings
+from replitree.tablet.snapshots import bytes_of
 
 State = TypeVar("State")
 
@@ -37,6 +41,9 @@ COMMAND_BYTES_MAX = 16 << 20
 
 TOGETHER_MAX = 65_536
 """So many commands may go together."""
+
+SINCE_BYTES_MAX = 64 << 20
+"""When so many bytes of commands were sent since a snapshot was begun, and it has not stored them, commands wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,7 @@ class Commits(Generic[State]):
         self._sent_ns: dict[Step, int] = {}
         self._last_command = Step(0)
         self._since: list[bytes] | None = None
+        self._since_bytes = 0
         self._is_closing = self._is_broken = False
 
     # --- taking commands ------------------------------------------------------------------------------------------------
@@ -154,7 +162,7 @@ class Commits(Generic[State]):
         with self.changed:
             answer = Answer(self._turn)
             waiting = self._queued((command,), len(command), answer)
-            if len(self._queue) == 1 and not self._pace.flying:
+            if len(self._queue) == 1 and not self._pace.flying and self._has_room:
                 return answer, self._send(self._settings.clock())
             self._wake(waiting)
         return answer, None
@@ -202,13 +210,21 @@ class Commits(Generic[State]):
         with self.changed:
             while self.ended is None and not (self._is_closing and not self._queue):
                 now = self._settings.clock()
-                patience = pace.patience_ns(
-                    self._pace, self._settings.limits, self._queue_commands, self._queue_bytes, now
-                )
+                patience = self._patience_ns(now)
                 if patience == 0:
                     return self._send(now)
                 self._sends.wait(None if patience is None else patience / 1e9)
             return None
+
+    def _patience_ns(self, now: int) -> int | None:
+        """Return as `pace.patience_ns`: None, too, while there is no room."""
+        if not self._has_room:
+            return None
+        return pace.patience_ns(self._pace, self._settings.limits, self._queue_commands, self._queue_bytes, now)
+
+    @property
+    def _has_room(self) -> bool:
+        return self.ledger.has_room and self._since_bytes < SINCE_BYTES_MAX
 
     def _send(self, now: int) -> Flight:
         limits, batch, commands, size = self._settings.limits, list[Waiting](), list[bytes](), 0
@@ -230,7 +246,7 @@ class Commits(Generic[State]):
         )
         self._last_command = Step(self.ledger.last + 1)
         if self._since is not None:
-            self._since += commands
+            self._note(commands)
         self._pace = pace.sent(self._pace, now)
         return self._form(draft, tuple(batch), now)
 
@@ -264,7 +280,10 @@ class Commits(Generic[State]):
         tell(told)
 
     def _taken(self, blob: BlobId, outcome: Stored | Overtaken | InDoubt) -> list[Telling]:
+        had_room = self._has_room
         told = self._stored(blob) if isinstance(outcome, Stored) else self._failed(blob.step, outcome)
+        if not had_room:
+            self._sends.notify()
         self.changed.notify_all()
         return told
 
@@ -333,23 +352,52 @@ class Commits(Generic[State]):
     # --- snapshots ------------------------------------------------------------------------------------------------------
 
     def begin_snapshot(self) -> tuple[State, int, Ledger]:
-        """Return the state, how many commands it has seen, and the ledger; from now on what comes after is written down."""
+        """Return the state, how many commands it has seen, and the ledger; from now on what comes after is written down.
+
+        Whoever calls this calls `end_snapshot` in the end, whatever happens.
+        """
         with self.changed:
             self.check_leading()
-            flying = (waiting for step in sorted(self._flights) for waiting in self._flights[step].waiting)
-            self._since = [command for waiting in flying for command in waiting.commands]
+            self._since = []
+            for step in sorted(self._flights):
+                for waiting in self._flights[step].waiting:
+                    self._note(waiting.commands)
             return self.state, self.commands, self.ledger
 
-    def send_snapshot(self, draft: Callable[[Ledger, list[bytes]], Draft]) -> tuple[Flight, Draft]:
-        """Send the snapshot; it may be stored before what was sent earlier."""
+    def _note(self, commands: Sequence[bytes]) -> None:
+        assert self._since is not None
+        self._since += commands
+        self._since_bytes += bytes_of(commands)
+
+    def take_since(self, bytes_min: int) -> list[bytes]:
+        """Return the commands that were written down, if they have so many bytes, else none; who takes them stores them."""
         with self.changed:
+            return self._take_since() if self._since_bytes >= bytes_min else []
+
+    def _take_since(self) -> list[bytes]:
+        taken, self._since_bytes = self._since or [], 0
+        self._since = []
+        self._sends.notify()
+        return taken
+
+    def send_snapshot(self, draft: Callable[[Ledger, list[bytes]], Draft]) -> tuple[Flight, Draft]:
+        """Send the snapshot as soon as there is room; it may be stored before what was sent earlier."""
+        with self.changed:
+            while not self.ledger.has_room:
+                self.check_leading()
+                self.changed.wait()
             self.check_leading()
-            assert self._since is not None
-            made = draft(self.ledger, self._since)
+            made = draft(self.ledger, self._take_since())
             self._since = None
             self.sent_entries = self.sent_bytes = 0
             terms = (*made.metadata, *lease.metadata(self.tenure))
             return self._form(replace(made, metadata=terms), (), self._settings.clock()), made
+
+    def end_snapshot(self) -> None:
+        """Write nothing down any more: the snapshot was sent, or is not going to be."""
+        with self.changed:
+            self._take_since()
+            self._since = None
 
     def synced(self, blob: BlobId, snapshot: GenStep) -> None:
         """Take that a sync entry is stored, which names a snapshot."""

@@ -5,21 +5,21 @@ from __future__ import annotations
 import secrets
 import threading
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TypeVar, overload
 
-from replitree.errors import NotLeader, ReplitreeError, StoreError, TabletDamaged, Unavailable
+from replitree.errors import BadInput, NotLeader, ReplitreeError, StoreError, TabletDamaged, Unavailable
 from replitree.tablet import lease, snapshots
 from replitree.tablet.bodies import decode_commands
-from replitree.tablet.channels import Channels
+from replitree.tablet.channels import Channels, in_one_group
 from replitree.tablet.commit import open_ledger
 from replitree.tablet.effects import Blobs, Fence, Get, Overtaken, Procedure
 from replitree.tablet.election import Candidate, NotElected, open_generation, prepare
-from replitree.tablet.ids import BlobId, Generation, GroupId
+from replitree.tablet.ids import TABLET_BITS, BlobId, Generation, GroupId, TabletId
 from replitree.tablet.machine import Machine
 from replitree.tablet.recovery import Accepted, MissingEntries, own_references
 from replitree.tablet.runtime.collector import without_collector
 from replitree.tablet.runtime.commits import Commits
-from replitree.tablet.runtime.performing import Groups
+from replitree.tablet.runtime.performing import Group, Groups
 from replitree.tablet.runtime.settings import Settings
 from replitree.tablet.runtime.tablet import Tablet
 from replitree.tablet.runtime.upkeep import Upkeep
@@ -32,11 +32,36 @@ LOOK_S = 0.1
 Contents = tuple[tuple[BlobId, bytes], ...]
 
 
-def open(  # noqa: A001 - said as `replitree.tablet.open`
+@overload
+def open(  # noqa: A001 - as below
+    groups: Group,
+    machine: Machine[State],
+    *,
+    tablet: int = 1,
+    settings: Settings | None = None,
+    floor: int = 0,
+    assigned: int | None = None,
+) -> Tablet[State]: ...
+
+
+@overload
+def open(  # noqa: A001 - as below
     groups: Groups,
     machine: Machine[State],
     channels: Channels,
     *,
+    settings: Settings | None = None,
+    floor: int = 0,
+    assigned: int | None = None,
+) -> Tablet[State]: ...
+
+
+def open(  # noqa: A001 - said as `replitree.tablet.open`
+    groups: Group | Groups,
+    machine: Machine[State],
+    channels: Channels | None = None,
+    *,
+    tablet: int = 1,
     settings: Settings | None = None,
     floor: int = 0,
     assigned: int | None = None,
@@ -46,11 +71,14 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
     Parameters
     ----------
     groups
-        Blob groups of any kind, such as `replitree.storage.blob_group.BlobGroups`.
+        One blob group, such as `replitree.storage.blob_folders.open_group` returns; or, with `channels`, groups of any kind,
+        such as `replitree.storage.blob_group.BlobGroups`.
     machine
         The state machine.
     channels
         The tablet, and in which groups it lies: channel 0 has the log, channel 1 snapshots.
+    tablet
+        Which tablet of the one group, from 1 on, below 2^64.
     settings
         How it runs.
     floor
@@ -71,7 +99,10 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
         Too few members answer; try again.
     TabletDamaged
         Confirmed entries can't be found: an operator must look.
+    BadInput
+        There is no such number of a tablet, or it is not said where it lies.
     """
+    groups, channels = _place(groups, channels, tablet)
     settings = settings or Settings()
     given = None if assigned is None else Generation(assigned)
     candidate = Candidate(channels, secrets.token_hex(16), given, floor)
@@ -93,6 +124,19 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
     fence = Fence(Generation(elected.generation - 1), candidate.issuer)
     upkeep = Upkeep(groups, channels, machine, commits, fence, accepted)
     return Tablet(groups, channels, elected.generation, commits, upkeep, settings)
+
+
+def _place(groups: Group | Groups, channels: Channels | None, tablet: int) -> tuple[Groups, Channels]:
+    """Return what runs procedures, and where the tablet lies."""
+    if channels is not None:
+        return (groups.groups if isinstance(groups, Group) else groups), channels
+    if not isinstance(groups, Group):
+        raise BadInput(
+            "groups without channels: say in which of them the tablet lies, or give one group that was opened"
+        )
+    if not 0 < tablet < 1 << TABLET_BITS:
+        raise BadInput(f"a tablet's number is at least 1 and below 2^{TABLET_BITS}, not {tablet}")
+    return groups.groups, in_one_group(TabletId(tablet), groups.group)
 
 
 def refusal(result: NotElected) -> ReplitreeError:

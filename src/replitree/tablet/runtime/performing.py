@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import InDoubt, Overtaken, Procedure, Put, Stored
-from replitree.tablet.ids import BlobId
+from replitree.tablet.ids import BlobId, GroupId
 
 T = TypeVar("T")
 
@@ -18,6 +18,22 @@ class Groups(Protocol):
 
     def run(self, procedure: Procedure[T]) -> T:
         """Run a procedure to its end in this thread.  Any number of threads may do so at once."""
+
+    def missed(self) -> Mapping[tuple[GroupId, int], int]:
+        """Return for each member that did what it was asked last how many writes it may have missed so far."""
+
+
+@runtime_checkable
+class Group(Protocol):
+    """One blob group that is open, and its name."""
+
+    @property
+    def groups(self) -> Groups:
+        """What runs procedures on it."""
+
+    @property
+    def group(self) -> GroupId:
+        """Its name."""
 
 
 def store(channels: Channels, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | InDoubt]:

@@ -48,7 +48,7 @@ class Status:
     commands
         How many commands the state has seen, since the tablet is new.
     is_mended
-        Whether what was recovered is whole again on every member that answers.
+        Whether every member that answers has all that counts.
     """
 
     generation: int
@@ -244,7 +244,7 @@ class Tablet(Generic[State]):
                 ledger.confirmed,
                 (ledger.snapshot.generation, ledger.snapshot.step),
                 commits.commands,
-                self._upkeep.is_mended,
+                self._upkeep.mends.is_whole(),
             )
 
     def snapshot(self) -> bool:
@@ -260,7 +260,7 @@ class Tablet(Generic[State]):
 
     def mend(self) -> None:
         """Restore what members miss, in the background: a member is back."""
-        self._upkeep.is_mended = False
+        self._upkeep.mends.ask()
 
     # --- threads --------------------------------------------------------------------------------------------------------
 

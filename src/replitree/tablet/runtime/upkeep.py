@@ -1,12 +1,14 @@
 """What a leader does beside its commits: look whether it still leads, make snapshots, collect what nobody needs any more.
 
-A snapshot, in this order (`snapshots`, `collection`): its pieces, its entry, wait until it is confirmed and until a stored
-entry names it; if nothing else is sent, a sync entry does.  Then the log is collected, and the blobs of the snapshot before.
-A command to collect that has not reached every member is repeated before the next one.
+A snapshot, in this order (`snapshots`, `collection`): its pieces, and the commands that came meanwhile whenever there are many;
+its entry; wait until it is confirmed and until a stored entry names it; if nothing else is sent, a sync entry does.  Then the
+log is collected, and the blobs of the snapshot before.  What a command to collect has said that has not reached every member
+the next one says again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from replitree.tablet import collection, commit, snapshots
@@ -14,13 +16,14 @@ from replitree.tablet.channels import Channels
 from replitree.tablet.collection import Garbage
 from replitree.tablet.effects import Collected, Collection, Fence, Overtaken, Stored
 from replitree.tablet.entries import LogEntry
-from replitree.tablet.ids import NOTHING, BlobId, GenStep, Step, log_entry
+from replitree.tablet.ids import NOTHING, BlobId, Channel, GenStep, Step, log_entry
 from replitree.tablet.machine import Machine
 from replitree.tablet.mending import blobs_of, mend
 from replitree.tablet.probing import Probed
 from replitree.tablet.recovery import Accepted, own_references
 from replitree.tablet.runtime.commits import Commits, end_of
 from replitree.tablet.runtime.fresh import FreshReads
+from replitree.tablet.runtime.mends import Mends
 from replitree.tablet.runtime.performing import Groups, store_all, store_one
 
 State = TypeVar("State")
@@ -45,8 +48,8 @@ class Upkeep(Generic[State]):
 
     Attributes
     ----------
-    is_mended
-        Whether all that was recovered was restored on every member that answers.
+    mends
+        Whether every member that answers has all that counts, and what has to be done for it.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Upkeep(Generic[State]):
         accepted: Accepted,
     ) -> None:
         is_snapshot = bool(accepted) and accepted[0][1].is_snapshot
-        self.is_mended = not accepted
+        self.mends = Mends(groups, is_needed=bool(accepted))
         self._groups = groups
         self._channels = channels
         self._machine = machine
@@ -70,7 +73,7 @@ class Upkeep(Generic[State]):
         self._blobs: tuple[BlobId, ...] = own_references(channels.tablet, accepted[0][1]) if is_snapshot else ()
         self._log_commands = 0
         self._cookie = 1
-        self._uncollected: tuple[Collection, ...] = ()
+        self._taken_everywhere = set[tuple[Channel, bool]]()
 
     def look(self, probe: FreshReads[Probed]) -> None:
         """Learn of it if somebody else leads."""
@@ -79,11 +82,12 @@ class Upkeep(Generic[State]):
             self._commits.end(end_of(found))
 
     def mend(self) -> None:
-        """Restore what was recovered, wherever it is missing, unless that is done."""
-        if self.is_mended:
-            return
+        """Restore what counts wherever it is missing, if that is due."""
         with self._commits.changed:
             ledger, durable = self._commits.ledger, self._commits.durable_snapshot
+        due = self.mends.due(ledger.last, ledger.confirmed)
+        if due is None:
+            return
         is_own = durable.generation == ledger.generation
         first = durable.step if is_own else 0
         own = (log_entry(ledger.tablet, ledger.generation, Step(step)) for step in range(first, ledger.confirmed + 1))
@@ -92,7 +96,7 @@ class Upkeep(Generic[State]):
         found = self._groups.run(mend(self._channels, self._fence, blobs))
         if isinstance(found, Overtaken):
             self._commits.end(end_of(found))
-        self.is_mended = found is None
+        self.mends.ended(due, is_done=found is None)
 
     def snapshot(self) -> bool:
         """Make a snapshot and collect what it replaces; return whether it was made.
@@ -102,23 +106,20 @@ class Upkeep(Generic[State]):
         NotLeader
             It does not lead any more.
         """
-        state, commands, ledger = self._commits.begin_snapshot()
-        pieces = snapshots.pieces_of(ledger, self._machine.snapshot(state), self._cookie)
-        self._cookie += len(pieces)
-        for blob, data in pieces:
-            outcome = store_one(self._groups, self._channels, blob, data)
-            if isinstance(outcome, Overtaken):
-                self._commits.end(end_of(outcome))
-            if not isinstance(outcome, Stored):
+        try:
+            begun = self._store_state()
+            if begun is None:
                 return False
-        names = tuple(blob for blob, _ in pieces)
-        flight, draft = self._commits.send_snapshot(
-            lambda ledger, since: snapshots.draft_of(ledger, names, commands, since, self._blobs)
-        )
+            flight, draft = self._commits.send_snapshot(
+                lambda ledger, rest: snapshots.draft_of(ledger, begun, rest, self._blobs, self._cookie)
+            )
+        finally:
+            self._commits.end_snapshot()
+        self._cookie += len(draft.parallel)
         outcomes = store_all(self._groups, self._channels, flight.blobs)
         for (blob, _), outcome in zip(flight.blobs, outcomes, strict=True):
             self._commits.taken(blob, outcome)
-        place = GenStep(ledger.generation, flight.step)
+        place = GenStep(self._commits.ledger.generation, flight.step)
         if not self._is_named(place):
             return False
         said = LogEntry(NOTHING, Step(0), gc_discovered=draft.gc_discovered, gc_left=draft.gc_left)
@@ -126,6 +127,29 @@ class Upkeep(Generic[State]):
         self._blobs, self._accepted = draft.gc_discovered, ()
         self._collect()
         return True
+
+    def _store_state(self) -> snapshots.Begun | None:
+        """Store the state piece by piece, and what comes meanwhile; None when something may not be stored."""
+        state, commands, ledger = self._commits.begin_snapshot()
+        pieces = snapshots.pieces_of(ledger, self._machine.snapshot(state), self._cookie)
+        self._cookie += len(pieces)
+        since = list[BlobId]()
+        for piece in pieces:
+            if not self._are_stored((piece,)):
+                return None
+            more = snapshots.since_of(ledger, self._commits.take_since(snapshots.SINCE_BYTES), self._cookie)
+            self._cookie += len(more)
+            if not self._are_stored(more):
+                return None
+            since += (blob for blob, _ in more)
+        return snapshots.Begun(commands, tuple(blob for blob, _ in pieces), tuple(since))
+
+    def _are_stored(self, blobs: Sequence[tuple[BlobId, bytes]]) -> bool:
+        outcomes = store_all(self._groups, self._channels, blobs)
+        for outcome in outcomes:
+            if isinstance(outcome, Overtaken):
+                self._commits.end(end_of(outcome))
+        return all(isinstance(each, Stored) for each in outcomes)
 
     def _is_named(self, place: GenStep) -> bool:
         """Wait until a stored entry names the snapshot; store a sync entry that does, if nothing else is on its way."""
@@ -154,14 +178,20 @@ class Upkeep(Generic[State]):
         log = collection.log_collection(ledger, self._log_commands)
         if log is not None:
             self._send(log)
-        if not self._uncollected:
-            bound = collection.bound_of(ledger, durable)
-            self._garbage, self._uncollected = collection.take(self._garbage, bound, (snapshots.DATA,))
-        self._uncollected = tuple(each for each in self._uncollected if not self._send(each))
+        bound = collection.bound_of(ledger, durable)
+        self._garbage, commands = collection.take(self._garbage, bound, (snapshots.DATA,))
+        outcomes = [self._send(each) for each in commands]
+        if all(outcomes):
+            self._garbage = collection.told(self._garbage)
 
     def _send(self, command: Collection) -> bool:
         """Send a command; return whether every member has taken it."""
-        outcome = self._groups.run(collection.collect(self._channels, command))
+        kind = (command.channel, command.is_hard)
+        outcome = self._groups.run(
+            collection.collect(self._channels, command, everywhere=kind not in self._taken_everywhere)
+        )
         if isinstance(outcome, Overtaken):
             self._commits.end(end_of(outcome))
+        if isinstance(outcome, Collected):
+            self._taken_everywhere.add(kind)
         return isinstance(outcome, Collected)

@@ -1,0 +1,81 @@
+"""Generations that somebody else hands out: a sequencer, so that no two candidates of a tablet ever stand for the same one.
+
+Nothing here is needed for safety: a number that is handed out twice, as by a sequencer that was set back to an old copy, makes
+one leader at most, for a fence has an issuer.  Who is told to take its generations from a sequencer never chooses one itself.
+
+Source: YDB's Hive, which counts a tablet's generations and gives each to one node (``spec/tablet.md`` 2.1).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import urlsplit
+
+from replitree.errors import Unavailable
+from replitree.machines.apis import COUNT_MAX
+
+PATIENCE_S = 2.0
+"""How long one process of the sequencer is waited for."""
+
+
+class Generations:
+    """The generations of one tablet, from a sequencer.
+
+    Parameters
+    ----------
+    urls
+        Addresses of the processes that serve the sequencer; the one that leads answers.
+    group, tablet
+        Whose generations: the name of the sequence.
+    """
+
+    def __init__(self, urls: Sequence[str], group: str, tablet: int) -> None:
+        self._urls = tuple(urls)
+        self._path = f"/sequences/generations-{group}-{tablet}"
+
+    def take(self, above: int) -> int:
+        """Return a generation that nobody else was given.
+
+        Parameters
+        ----------
+        above
+            A generation that has been already: numbers up to it are outdated, and passed over.
+
+        Raises
+        ------
+        Unavailable
+            No process gave one; what was on its way is lost, and given to nobody.
+        """
+        last = self._next(1)
+        while last <= above:
+            last = self._next(min(above - last + 1, COUNT_MAX))
+        return last
+
+    def _next(self, count: int) -> int:
+        problems = list[str]()
+        for url in self._urls:
+            try:
+                return _taken(url, self._path, count)
+            except (OSError, HTTPException, ValueError, KeyError) as error:
+                problems.append(f"{url}: {error}")
+        raise Unavailable(
+            f"no sequencer gave a generation ({'; '.join(problems)}): start one with `replitree tablet serve sequencer`,"
+            " or name its address with --generations"
+        )
+
+
+def _taken(url: str, path: str, count: int) -> int:
+    address = urlsplit(url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=PATIENCE_S)
+    try:
+        connection.request("POST", path, json.dumps({"count": count}))
+        response = connection.getresponse()
+        said = json.loads(response.read())
+    finally:
+        connection.close()
+    if response.status != HTTPStatus.OK:
+        raise ValueError(said.get("message", response.status))
+    return int(said["last"])
