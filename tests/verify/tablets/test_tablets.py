@@ -8,10 +8,14 @@ from replitree.verify.tablets.explore import explore
 from replitree.verify.tablets.model import Model
 from replitree.verify.tablets.models import MODELS
 from replitree.verify.tablets.mutants import MUTANTS, Mutant, mutated
+from replitree.verify.tablets.mutants_equivalent import EQUIVALENTS
 from tests.verify.tablets.pins import FAST, PINNED, QUICK, STEPS
 
-AT_NIGHT = ("free_entries", "mask-left-out", "mask-from-the-other-end")
-"""A model and two mutants that take a minute."""
+AT_NIGHT = (
+    *("free_entries", "mask-left-out", "mask-from-the-other-end"),
+    *("loss_state", "loss_snapshot", "loss_reference"),
+)
+"""Models and mutants that take up to a minute."""
 
 
 def marked(name: str, *, is_fast: bool, is_nightly: bool) -> object:
@@ -42,6 +46,15 @@ def test_mutant_is_caught_by_the_invariant_that_it_breaks(name: str) -> None:
     assert found.violation is not None
     assert found.violation.partition(":")[0] == mutant.invariant, "\n".join(found.trace)
     assert len(found.trace) == STEPS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", EQUIVALENTS, ids=[f"{each.name}-{each.model}" for each in EQUIVALENTS])
+def test_mutant_that_changes_nothing_violates_nothing(mutant: Mutant) -> None:
+    with mutated(mutant):
+        found = explore(MODELS[mutant.model])
+    assert found.violation is None, "\n".join(found.trace)
+    assert set(MODELS[mutant.model].probes) <= found.probes
 
 
 def test_mutant_leaves_nothing_behind() -> None:

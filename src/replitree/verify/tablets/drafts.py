@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from replitree.tablet.commit import Draft, Ledger
-from replitree.tablet.ids import BlobId, Channel, Cookie, Step
-from replitree.verify.tablets.model import Kind
+from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, Step
+from replitree.verify.tablets.model import TABLET, Kind
 
 
 def draft_of(ledger: Ledger, kind: Kind, number: int) -> Draft:
@@ -17,11 +17,17 @@ def draft_of(ledger: Ledger, kind: Kind, number: int) -> Draft:
         case Kind.FREE:
             return Draft(body, depends_on=())
         case Kind.REFERENCE:
-            blob = BlobId(ledger.tablet, Channel(1), ledger.generation, step, Cookie(0))
-            return Draft(parallel=((blob, body),))
+            return Draft(parallel=((body_id(ledger.generation, step), body),))
         case Kind.SNAPSHOT:
             return Draft(is_snapshot=True)
         case Kind.TOTAL:
             return Draft(is_snapshot=True, is_total=True)
+        case Kind.STATE:
+            return Draft(parallel=((body_id(ledger.generation, step), body),), is_snapshot=True, is_total=True)
         case Kind.READ:
             raise AssertionError("a read forms no entry")
+
+
+def body_id(generation: int, step: int) -> BlobId:
+    """Return the id of the blob that an entry refers to, if it does."""
+    return BlobId(TABLET, Channel(1), Generation(generation), Step(step), Cookie(0))

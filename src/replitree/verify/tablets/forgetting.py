@@ -5,7 +5,7 @@ from __future__ import annotations
 from replitree.tablet import store
 from replitree.tablet.effects import Fence
 from replitree.tablet.ids import BlobId
-from replitree.tablet.member import AskFence, Holdings, Look, Raise, Request, Scan, Sweep, Write, outranks
+from replitree.tablet.member import AskBarrier, AskFence, Holdings, Look, Raise, Request, Scan, Sweep, Write, outranks
 from replitree.verify.tablets.model import TABLET
 
 
@@ -18,7 +18,7 @@ def is_dead(held: Holdings, request: Request | store.StoreRequest) -> bool:
             return _is_raised(held.fence(tablet), fence)
         case Scan(fence=fence) | Look(fence=fence):
             return fence is None or _is_raised(held.fence(TABLET), fence)
-        case AskFence():
+        case AskFence() | AskBarrier():
             return True
         case Sweep(collection=collection):
             fence = held.fence(collection.tablet)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 from replitree.tablet.effects import InDoubt
 from replitree.tablet.election import Elected, NotElected
@@ -12,6 +13,7 @@ from replitree.tablet.ids import LOG, NOTHING, BlobId, Generation, GenStep, Step
 from replitree.tablet.member import Holdings
 from replitree.tablet.recovery import MissingEntries, own_references
 from replitree.verify.tablets.aftermath import broken_aftermath
+from replitree.verify.tablets.invariants_kept import Truth, broken_state, truth_of
 from replitree.verify.tablets.invariants_losses import broken_acceptance, broken_loss, given_up, is_wrongly_missed
 from replitree.verify.tablets.model import TABLET
 from replitree.verify.tablets.space import Space
@@ -25,7 +27,7 @@ class Checker:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._stored: dict[tuple[int, ...], str | None] = {}
+        self._stored: dict[Any, str | None] = {}
         self._changes: dict[tuple[int, int], str | None] = {}
 
     def broken(self, world: World, move: Move) -> str | None:
@@ -78,7 +80,11 @@ class Checker:
         assert isinstance(move.election, Elected)
         asked = tuple(self._space.holdings[number] for number in move.loss.asked)
         lost = lost_by(world, move.election)
-        return broken_loss(move.election, move.loss.agreed, lost, held, asked, self._space.model.write)
+        kept = [(int(place[0]), int(place[1])) for place, _ in move.loss.agreed.accepted]
+        before = world._replace(elected=tuple(each for each in world.elected if each[0] != move.election.generation))
+        return broken_loss(move.election, move.loss.agreed, lost, held, asked, self._space.model.write) or broken_state(
+            self._truth(before, held), kept
+        )
 
     def _broken_past(self, world: World, held: tuple[Holdings, ...], result: Elected, own: Places) -> str | None:
         """I4: what a leader accepted stays accepted, unless it was given up, and what it declined stays declined."""
@@ -131,14 +137,24 @@ class Checker:
         return None
 
     def _broken_log(self, world: World, held: tuple[Holdings, ...]) -> str | None:
-        """Look at what the members hold, once for each value."""
-        if world.held not in self._stored:
-            model = self._space.model
-            after = broken_acceptance if model.has_operators else broken_aftermath
-            self._stored[world.held] = broken_log(held, model.write) or (
-                after(model, held) if model.aftermath else None
-            )
-        return self._stored[world.held]
+        """Look at what the members hold, once for each value; where a loss may be accepted, and each thing that counts."""
+        model = self._space.model
+        known = (world.held, world.acked, world.elected) if model.has_operators and model.aftermath else world.held
+        if known not in self._stored:
+            self._stored[known] = broken_log(held, model.write) or self._broken_after(world, held)
+        return self._stored[known]
+
+    def _broken_after(self, world: World, held: tuple[Holdings, ...]) -> str | None:
+        model = self._space.model
+        if not model.aftermath:
+            return None
+        return (
+            broken_acceptance(self._truth(world, held), held) if model.has_operators else broken_aftermath(model, held)
+        )
+
+    def _truth(self, world: World, held: tuple[Holdings, ...]) -> Truth:
+        model, last = self._space.model, max(generation for generation, _ in world.elected)
+        return truth_of(model, world.acked, world.elected, given_up(held, 0, last, model.write))
 
 
 def _on_its_way(space: Space, position: Position) -> int:
@@ -216,8 +232,13 @@ def _broken_answer(reason: object) -> str | None:
 
 
 def copies(held: tuple[Holdings, ...], blob: BlobId) -> int:
-    """Return how many members have a blob, or have had it and were told to delete it."""
-    return sum(each.index(blob) is not None or each.barrier(blob.tablet, blob.channel).has_swept(blob) for each in held)
+    """Return how many members have a blob, or had it: they were told to delete it, or can't tell any more."""
+    return sum(
+        each.index(blob) is not None
+        or each.barrier(blob.tablet, blob.channel).has_swept(blob)
+        or any(first <= blob <= last for first, last in each.doubts)
+        for each in held
+    )
 
 
 def entries_of(held: tuple[Holdings, ...]) -> Mapping[GenStep, LogEntry]:
@@ -253,7 +274,11 @@ def broken_log(held: tuple[Holdings, ...], write: int) -> str | None:
 def _broken_barrier(held: tuple[Holdings, ...], entries: Mapping[GenStep, LogEntry], write: int) -> str | None:
     """I12: whatever was collected of the log is before a snapshot that is stored."""
     barrier = max((each.barrier(TABLET, LOG).soft for each in held), default=NOTHING)
-    later = [place for place, entry in entries.items() if entry.is_snapshot and place > barrier]
+    named = {blob.place for each in held for blob in each.names if blob.channel == LOG and blob.step}
+    snapshots = {place for place, entry in entries.items() if entry.is_snapshot} | (
+        named - entries.keys()
+    )  # or damaged
+    later = sorted(place for place in snapshots if place > barrier)
     kept = any(sum(each.index(log_entry(TABLET, *place)) is not None for each in held) >= write for place in later)
     return None if barrier == NOTHING or kept else f"I12: the log is collected up to {barrier}, and no snapshot is left"
 

@@ -3,8 +3,9 @@
 * L1: nothing is given up but what the operator was shown and has agreed on, and what stays is what it was shown
 * L2: whoever does not find what was acknowledged finds a record that says so, stored for good
 * L3: nothing is given up that can be read on members that the operator has not named as away
-* L4: an operator that nothing disturbs can accept what is lost, and every later candidate, whichever members it hears, finds
-  what was agreed on
+* L4: an operator that nothing disturbs can accept what is lost; every later candidate, whichever members it hears, finds what
+  was agreed on, and so does the one after it
+* L5 to L7: what stays (`invariants_kept`)
 
 What was given up counts as declined: I2 and I4 say that nobody acknowledges it any more, and that it never comes back.
 """
@@ -19,17 +20,28 @@ from replitree.tablet.ids import BlobId, Generation, Step, log_entry
 from replitree.tablet.losses import AUDIT, FORMAT, Assessment, LossRecord, accept, assess, decode_record
 from replitree.tablet.member import Holdings
 from replitree.verify.tablets.aftermath import ISSUER, Undisturbed, enough_of
+from replitree.verify.tablets.invariants_kept import Truth, are_unsure, broken_choice, broken_copies, is_opening
 from replitree.verify.tablets.model import CHANNELS, TABLET, Model
 
 Place = tuple[int, int]
 
-_PLACE = re.compile(r"(\d+):(\d+)")
+_PLACE, _SNAPSHOT = re.compile(r"(\d+):(\d+)"), re.compile(r"snapshot (\d+):(\d+)")
+
+STEPS = 8
+"""More than any leader of a model commits."""
 
 
 def named_in(shown: Assessment | LossRecord) -> frozenset[Place]:
-    """Return the places that an operator was shown to be lost, or that a record says are."""
-    words = (found for line in shown.unreadable for found in _PLACE.findall(line))
-    return frozenset((*shown.given_up, *((int(generation), int(step)) for generation, step in words)))
+    """Return the places that an operator was shown to be lost, or that a record says are: a snapshot with all before it."""
+    named = {*shown.given_up, *_places(_PLACE, shown.unreadable)}
+    for generation, step in _places(_SNAPSHOT, shown.unreadable):
+        before = ((each, number) for each in range(1, generation + 1) for number in range(1, STEPS))
+        named |= {place for place in before if shown.kept < place <= (generation, step)}
+    return frozenset(named)
+
+
+def _places(pattern: re.Pattern[str], lines: Iterable[str]) -> list[Place]:
+    return [(int(generation), int(step)) for line in lines for generation, step in pattern.findall(line)]
 
 
 def given_up(held: Sequence[Holdings], after: int, last: int, write: int) -> frozenset[Place]:
@@ -116,29 +128,50 @@ def is_wrongly_missed(held: Sequence[Holdings], places: Iterable[Place], generat
 # --- what an operator would find that nothing disturbs ----------------------------------------------------------------------
 
 
-def broken_acceptance(model: Model, held: tuple[Holdings, ...]) -> str | None:
-    """L4: return what an operator that nothing disturbs would run into, or a candidate after it; None: nothing."""
-    for present in enough_of(model):
-        members = Undisturbed(model, held, present)
+def broken_acceptance(truth: Truth, held: tuple[Holdings, ...]) -> str | None:
+    """Return what an operator that nothing disturbs would be shown, or run into, or a candidate after it; None: nothing."""
+    for present in enough_of(truth.model):
+        members, are_silent = Undisturbed(truth.model, held, present), are_unsure(truth.model, held, present)
         found = members.run(assess(CHANNELS))
-        if not isinstance(found, Assessment):
+        if are_silent and isinstance(found, Assessment):
+            return f"L6: an operator that hears members {present}, who can't tell what is lost, is shown {found.unreadable}"
+        if not are_silent and not isinstance(found, Assessment):
             return f"L4: an operator that hears members {present} can't tell what is lost: {found}"
-        if found.unreadable:
-            broken = _broken_acceptance(model, members, found)
-            if broken is not None:
-                return f"L4: when an operator that hears members {present} has accepted a loss, {broken}"
+        broken = _broken_look(truth, members, found, present) if isinstance(found, Assessment) else None
+        if broken is not None:
+            return f"{broken}: an operator that hears members {present}"
     return None
 
 
-def _broken_acceptance(model: Model, members: Undisturbed, found: Assessment) -> str | None:
+def _broken_look(truth: Truth, members: Undisturbed, found: Assessment, present: Sequence[int]) -> str | None:
+    asked = [members.held[number] for number in present]
+    broken = None if is_opening(truth, asked) else broken_choice(truth, found, asked)
+    return broken or (_broken_acceptance(truth, members, found) if found.unreadable else None)
+
+
+def _broken_acceptance(truth: Truth, members: Undisturbed, found: Assessment) -> str | None:
     record = LossRecord(FORMAT, ISSUER, "once", "a model", found.kept, found.unreadable, found.given_up)
     result = members.run(accept(CHANNELS, ISSUER, found, record))
     if not isinstance(result, Elected):
-        return f"it is not done: {result}"
-    for others in enough_of(model):
-        later = Undisturbed(model, tuple(members.held), others).run(stand(Candidate(CHANNELS, f"after {ISSUER}")))
-        if not isinstance(later, Elected):
-            return f"a candidate that hears members {others} is not elected: {later}"
-        if later.recovered.accepted != found.accepted:
-            return f"a candidate that hears members {others} finds {[place for place, _ in later.recovered.accepted]}"
+        return f"L4: it is not done: {result}"
+    held, kept = tuple(members.held), [(int(place[0]), int(place[1])) for place, _ in found.accepted]
+    return _broken_later(truth.model, held, found) or broken_copies(truth, kept, held, truth.model.write)
+
+
+def _broken_later(model: Model, held: tuple[Holdings, ...], found: Assessment) -> str | None:
+    """Return what a candidate that comes after would run into, or the one after it, which hears other members."""
+    enough = enough_of(model)
+    for others, again in zip(enough, (*enough[1:], enough[0]), strict=True):
+        after = held
+        for number, present in enumerate((others, again)):
+            if are_unsure(model, after, present):
+                continue
+            members = Undisturbed(model, after, present)
+            later = members.run(stand(Candidate(CHANNELS, f"after {ISSUER} {number}")))
+            if not isinstance(later, Elected):
+                return f"L4: a candidate that hears members {present} then is not elected: {later}"
+            if later.recovered.accepted != found.accepted:
+                places = [place for place, _ in later.recovered.accepted]
+                return f"L4: a candidate that hears members {present} then finds {places}"
+            after = tuple(members.held)
     return None

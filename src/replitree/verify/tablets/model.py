@@ -7,7 +7,7 @@ from enum import Enum
 
 from replitree.tablet.channels import Channels
 from replitree.tablet.commit import STEPS_MAX
-from replitree.tablet.ids import Generation, GroupId, TabletId
+from replitree.tablet.ids import BlobId, Generation, GroupId, TabletId
 from replitree.tablet.quorum import Quorum
 
 TABLET = TabletId(1)
@@ -20,7 +20,8 @@ class Kind(Enum):
     """What a leader commits.
 
     `PLAIN`: an entry with a body.  `REFERENCE`: one whose body is a blob that is stored together with it.  `FREE`: one that
-    depends on nothing.  `SNAPSHOT`, `TOTAL`: snapshots.  `READ`: nothing; a client is shown the state, if a probe says so.
+    depends on nothing.  `SNAPSHOT`, `TOTAL`: snapshots.  `STATE`: a total one whose state is a blob that is stored together
+    with it.  `READ`: nothing; a client is shown the state, if a probe says so.
     """
 
     PLAIN = "plain"
@@ -28,6 +29,7 @@ class Kind(Enum):
     FREE = "free"
     SNAPSHOT = "snapshot"
     TOTAL = "total"
+    STATE = "state"
     READ = "read"
 
 
@@ -61,17 +63,23 @@ class Model:
     crashes, lost, away
         How many processes die, answers are lost, and members go away; these return at any moment, or never.
     rots
-        How many copies of entries become unreadable.
+        How many copies of entries and of what they refer to become unreadable.
+    rots_zeros, hides
+        Whether those of zero entries do, too; whether a member may not be able to tell any more what a damaged copy was.
     spoiled
-        (member, step) of copies of the first leader's entries that are unreadable from the beginning.
+        (member, blob) of copies that are unreadable from the beginning.
+    hidden
+        (member, first blob, last blob) of copies of which a member can't tell from the beginning that it had them.
     members, write
         How many members the group has; the write quorum.
     ahead, in_turn
         Whether the first seat leads already; whether a candidate begins when those before it have been elected, or not.
     prelude
         How many commits of the first seat are done before it begins.
+    relay
+        How many seats after the first have led, too, one after the other, and have done all their commits, before it begins.
     collects
-        Whether leaders collect the log when a snapshot is confirmed.
+        Whether leaders collect the log when a snapshot is confirmed; what was sent before an operator may begin is on its way.
     probes
         What must be seen: a model that never gets there proves nothing.
     nightly
@@ -92,12 +100,16 @@ class Model:
     lost: int = 0
     away: int = 0
     rots: int = 0
-    spoiled: tuple[tuple[int, int], ...] = ()
+    rots_zeros: bool = False
+    hides: bool = False
+    spoiled: tuple[tuple[int, BlobId], ...] = ()
+    hidden: tuple[tuple[int, BlobId, BlobId], ...] = ()
     members: int = 3
     write: int = 2
     ahead: bool = True
     in_turn: bool = False
     prelude: int = 0
+    relay: int = 0
     collects: bool = False
     probes: tuple[str, ...] = ()
     nightly: bool = False
@@ -113,7 +125,7 @@ class Model:
     @property
     def has_damage(self) -> bool:
         """Whether copies are, or become, unreadable."""
-        return bool(self.rots or self.spoiled)
+        return bool(self.rots or self.spoiled or self.hidden)
 
     @property
     def quorum(self) -> Quorum:

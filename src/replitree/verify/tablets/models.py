@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from replitree.verify.tablets.model import Kind, Model, Seat
 from replitree.verify.tablets.models_losses import LOSS_MODELS
+from replitree.verify.tablets.models_lost_blobs import LOST_BLOB_MODELS
 from replitree.verify.tablets.models_store import STORE_MODELS
 
 P, R, F, S, T = Kind.PLAIN, Kind.REFERENCE, Kind.FREE, Kind.SNAPSHOT, Kind.TOTAL
@@ -171,6 +172,11 @@ _MODELS = (
         (Seat(1, (S, P, P)),),
     ),
     Model(
+        "total_snapshot_named",
+        "an entry after a snapshot that needs nothing before it",
+        (Seat(1, (P, T, P)),),
+    ),
+    Model(
         "any_order",
         "two candidates of which either may begin",
         (Seat(1), Seat(2)),
@@ -238,4 +244,4 @@ _MODELS = (
     ),
 )
 
-MODELS = {model.name: model for model in (*_MODELS, *STORE_MODELS, *LOSS_MODELS)}
+MODELS = {model.name: model for model in (*_MODELS, *STORE_MODELS, *LOSS_MODELS, *LOST_BLOB_MODELS)}

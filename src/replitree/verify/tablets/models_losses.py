@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from functools import partial
 
-from replitree.verify.tablets.model import OPERATOR, Kind, Model, Seat
+from replitree.tablet.ids import Generation, Step, log_entry
+from replitree.verify.tablets.model import OPERATOR, TABLET, Kind, Model, Seat
 
 P = Kind.PLAIN
 
-LOST = ((0, 2), (1, 2))
+FIRST, SECOND = (log_entry(TABLET, Generation(1), Step(step)) for step in (1, 2))
+
+LOST = ((0, SECOND), (1, SECOND))
 """The second entry is lost; the first one stays, and the third one is given up although it can be read."""
 
-WEAK = ((0, 2),)
+WEAK = ((0, SECOND),)
 """One copy of the second entry is left."""
 
-THIN = ((0, 1), (0, 2), (1, 2))
+THIN = ((0, FIRST), (0, SECOND), (1, SECOND))
 """The second entry is lost, and one copy of the first one is left."""
 
 LEADER, SERVING = Seat(1, (P, P, P)), Seat(1, (P, P, P, P))

@@ -22,6 +22,7 @@ from replitree.tablet.zero import Verdict
 from replitree.verify.tablets.mutant import Mutant, mutated
 from replitree.verify.tablets.mutants_late import LATE_MUTANTS
 from replitree.verify.tablets.mutants_losses import LOSS_MUTANTS
+from replitree.verify.tablets.mutants_lost_blobs import LOST_BLOB_MUTANTS
 from replitree.verify.tablets.mutants_store import STORE_MUTANTS
 
 # --- blob groups ----------------------------------------------------------------------------------------------------------
@@ -182,6 +183,8 @@ _MUTANTS = (
     Mutant("step-used-again", "failing", "I11", ((commit, "failed", _step_used_again),)),
 )
 
-MUTANTS = {mutant.name: mutant for mutant in (*_MUTANTS, *LATE_MUTANTS, *STORE_MUTANTS, *LOSS_MUTANTS)}
+MUTANTS = {
+    mutant.name: mutant for mutant in (*_MUTANTS, *LATE_MUTANTS, *STORE_MUTANTS, *LOSS_MUTANTS, *LOST_BLOB_MUTANTS)
+}
 
 __all__ = ["MUTANTS", "Mutant", "mutated"]

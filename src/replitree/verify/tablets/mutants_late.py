@@ -17,6 +17,7 @@ from replitree.tablet.member import Barrier, Done, Holdings, Reply
 from replitree.verify.tablets import space
 from replitree.verify.tablets.model import TABLET
 from replitree.verify.tablets.mutant import Mutant
+from replitree.verify.tablets.mutants_equivalent import NAMED_WHEN_COMMITTED
 
 NOTHING_IS_FORGOTTEN = (space, "is_dead", lambda *_: False)
 """What usually can't change anything any more may do so in a mutant."""
@@ -44,6 +45,11 @@ def _snapshot_named_at_once(ledger: Ledger, draft: commit.Draft) -> Any:
     return ledger, blobs
 
 
+def _not_counted(ledger: Ledger, draft: commit.Draft) -> Any:
+    formed, blobs = _form(ledger, draft)
+    return structs.replace(formed, flying=ledger.flying, flying_bytes=ledger.flying_bytes), blobs
+
+
 def _snapshot_named_when_idle(ledger: Ledger, draft: commit.Draft) -> Any:
     """Name the snapshot only when nothing is on its way."""
     formed, blobs = _form(structs.replace(ledger, snapshot=NOTHING) if ledger.pending else ledger, draft)
@@ -66,6 +72,11 @@ def _barrier_takes_the_snapshot(ledger: Ledger) -> Ledger:
 def _deposed_may_collect(held: Holdings, collection: Collection) -> tuple[Holdings, Done | Overtaken]:
     after, reply = _member_sweep(replace(held, fences=()), collection)
     return replace(after, fences=held.fences), reply
+
+
+def _fence_swept(held: Holdings, collection: Collection) -> tuple[Holdings, Done | Overtaken]:
+    after, reply = _member_sweep(held, collection)
+    return replace(after, fences=()), reply
 
 
 def _no_restoring(*_: object) -> Procedure[None]:
@@ -101,6 +112,7 @@ def _successor_overlooked(channels: Channels, generation: Generation) -> Procedu
 LATE_MUTANTS = (
     Mutant("fence-ends-with-the-zero-entry", "deposed", "I2", ((member, "_write", _fence_ends_with_the_zero_entry),)),
     Mutant("snapshot-named-at-once", "snapshot_named", "I8", ((commit, "form", _snapshot_named_at_once),)),
+    Mutant("total-snapshot-named-when-committed", "total_snapshot_named", "I8", NAMED_WHEN_COMMITTED),
     Mutant("snapshot-named-when-idle", "snapshot_named", "I9", ((commit, "form", _snapshot_named_when_idle),)),
     Mutant(
         "mask-too-long",
@@ -117,6 +129,7 @@ LATE_MUTANTS = (
         "I13",
         ((member, "_sweep", _deposed_may_collect), NOTHING_IS_FORGOTTEN),
     ),
+    Mutant("fence-collected", "collections", "I18", ((member, "_sweep", _fence_swept), NOTHING_IS_FORGOTTEN)),
     Mutant("read-whatever-the-answer", "reads", "I14", ((probing, "probe", _answer_ignored),)),
     Mutant("successor-overlooked", "reads", "I14", ((probing, "probe", _successor_overlooked),)),
     Mutant("copies-left-as-found", "successor", "I16", ((quorum, "_restore", _no_restoring),)),
@@ -124,4 +137,5 @@ LATE_MUTANTS = (
     Mutant("fence-sinks", "any_order", "I18", ((member, "outranks", _whoever_asks_last),)),
     Mutant("collections-in-any-order", "collections", "I19", ((member, "advanced", _any_order), NOTHING_IS_FORGOTTEN)),
     Mutant("window-without-end", "window", "I20", ((Ledger, "has_room", property(lambda _: True)),)),
+    Mutant("entries-not-counted", "window", "I20", ((commit, "form", _not_counted),)),
 )

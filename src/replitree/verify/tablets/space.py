@@ -21,11 +21,12 @@ from replitree.tablet.collection import log_collection
 from replitree.tablet.commit import Ledger
 from replitree.tablet.effects import Collect, Overtaken, Procedure, Put, Stored
 from replitree.tablet.election import Candidate, Elected, NotElected
-from replitree.tablet.ids import BlobId, Cookie, Generation, Step, log_entry
+from replitree.tablet.ids import BlobId, Cookie, Generation, Step
 from replitree.tablet.member import Done, Holdings, Reply, Request, Sweep, with_blobs
 from replitree.tablet.probing import Leads
 from replitree.tablet.quorum import Ask, Quorum
 from replitree.verify.kernel import END, Interner, Kernel
+from replitree.verify.tablets.damage import rotting, with_hidden
 from replitree.verify.tablets.drafts import draft_of
 from replitree.verify.tablets.forgetting import is_dead
 from replitree.verify.tablets.model import CHANNELS, GROUP, TABLET, Kind, Model
@@ -92,20 +93,29 @@ class Space:
             (),
             (model.crashes, model.lost, model.away, model.rots),
         )
-        while model.ahead and world.seats[0][0] != LEADING:
-            world = self._ahead(world)
-        for _ in range(model.prelude):
-            world = next(self._lead(world, 0))[0]
-            while world.seats[0][0] == LEADING and world.seats[0][3]:
-                world = next(after for after, move in self._lead(world, 0) if not move.is_asked)
-        for number, step in model.spoiled:
-            world = self._with_damage(world, number, log_entry(TABLET, Generation(1), Step(step)))
-        return world._replace(late=())
+        if model.ahead:
+            world = self._ahead(world, 0, model.prelude)
+        for seat in range(1, 1 + model.relay):
+            world = self._ahead(world, seat, len(model.seats[seat].commits))
+        for number, blob in model.spoiled:
+            world = self._changed(world, number, with_blobs(self.holdings[world.held[number]], {blob: None}))
+        for number, begin, end in model.hidden:
+            world = self._changed(world, number, with_hidden(self.holdings[world.held[number]], begin, end))
+        return world._replace(late=self._collections(world) if model.has_operators else ())
 
-    def _ahead(self, world: World) -> World:
-        """Let the first seat go on without anything going wrong, all members answering."""
-        moves = self._begin(world, 0) if world.seats[0] == IDLE else self._hear(world, 0)
-        return next(iter(moves))[0]
+    def _ahead(self, world: World, seat: int, commits: int) -> World:
+        """Let a seat lead and commit without anything going wrong, all members answering."""
+        while world.seats[seat][0] != LEADING:
+            moves = self._begin(world, seat) if world.seats[seat] == IDLE else self._hear(world, seat)
+            world = next(iter(moves))[0]
+        for _ in range(commits):
+            world = next(self._lead(world, seat))[0]
+            while world.seats[seat][0] == LEADING and world.seats[seat][3]:
+                world = next(after for after, move in self._lead(world, seat) if not move.is_asked)
+        return world
+
+    def _collections(self, world: World) -> tuple[tuple[int, int], ...]:
+        return tuple(each for each in world.late if isinstance(self.requests[each[1]], Sweep))
 
     def canonical(self, world: World) -> World:
         """Return the state that stands for all that differ from it in the members' numbers only.
@@ -482,19 +492,22 @@ class Space:
                 yield after, Move(told, probes=("late arrival",))
 
     def _rot(self, world: World) -> Iterator[Found]:
-        """Let an entry of a member become unreadable."""
+        """Let an entry of a member become unreadable, and maybe its name, too."""
         if not world.left[3]:
             return
+        left = (*world.left[:3], world.left[3] - 1)
         for number, held in enumerate(world.held):
-            holdings = self.holdings[held]
-            for blob, data in zip(holdings.names, holdings.data, strict=True):
-                if data is not None and blob.step:
-                    after = self._with_damage(world, number, blob)._replace(left=(*world.left[:3], world.left[3] - 1))
-                    yield after, Move((blob, " rots on member ", number), probes=("rot",))
+            for blob in rotting(self.holdings[held], has_zeros=self.model.rots_zeros):
+                damaged = with_blobs(self.holdings[held], {blob: None})
+                told = (blob, " rots on member ", number)
+                yield self._changed(world, number, damaged)._replace(left=left), Move(told, probes=("rot",))
+                if self.model.hides:
+                    hidden = with_hidden(self.holdings[held], blob, blob)
+                    after = self._changed(world, number, hidden)._replace(left=left)
+                    yield after, Move((*told, ", which can't tell it any more"), probes=("hidden",))
 
-    def _with_damage(self, world: World, number: int, blob: BlobId) -> World:
-        damaged = self.holdings.number(with_blobs(self.holdings[world.held[number]], {blob: None}))
-        return world._replace(held=replaced(world.held, number, damaged))
+    def _changed(self, world: World, number: int, held: Holdings) -> World:
+        return world._replace(held=replaced(world.held, number, self.holdings.number(held)))
 
     def _without_dead(self, world: World, number: int) -> World:
         """Forget the late messages to a member that can't change anything any more."""
