@@ -11,6 +11,8 @@ from replitree.verify.merging import models as merging_models
 from replitree.verify.merging import mutants as merging_mutants
 from replitree.verify.moving import models as moving_models
 from replitree.verify.moving import mutants as moving_mutants
+from replitree.verify.prepared import models as prepared_models
+from replitree.verify.prepared import mutants as prepared_mutants
 from replitree.verify.shared_tables import models as shared_models
 from replitree.verify.shared_tables import mutants as shared_mutants
 from replitree.verify.sharing import models, mutants
@@ -31,6 +33,10 @@ CASES = {
     "tests/verify/moving/test_moving.py": {
         *(model.name for model in moving_models.MODELS),
         *(mutant.name for mutant in moving_mutants.MUTANTS),
+    },
+    "tests/verify/prepared/test_prepared.py": {
+        *(model.name for model in prepared_models.MODELS),
+        *(mutant.name for mutant in prepared_mutants.MUTANTS),
     },
     "tests/verify/shared_tables/test_shared_tables.py": {
         *(model.name for model in shared_models.MODELS),

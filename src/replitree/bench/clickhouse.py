@@ -124,6 +124,24 @@ class ClickHouse:
         """Version of the server."""
         return self.query(1, "SELECT version()").strip()
 
+    def create_table(self, name: str, root: str, settings: str = "") -> None:
+        """Create the table of the measurements on all replicas.
+
+        Parameters
+        ----------
+        name, root
+            Its name, and the node of ZooKeeper below which its own lie.
+        settings
+            The end of the statement.
+        """
+        for number in self.replicas:
+            self.query(
+                number,
+                f"CREATE TABLE {name} (d Date, k UInt64, v Float64, s String) "
+                f"ENGINE=ReplicatedMergeTree('{root}/{name}','{{replica}}') "
+                f"PARTITION BY toYYYYMM(d) ORDER BY k {settings}",
+            )
+
     def stop(self) -> None:
         """Stop all replicas."""
         for process in self._processes:

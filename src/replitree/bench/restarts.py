@@ -118,13 +118,7 @@ class PeerRestarts:
     def create(self, table: str) -> None:
         """See `Recovering`."""
         self._table = table
-        for number in self._cluster.replicas:
-            self._cluster.query(
-                number,
-                f"CREATE TABLE {table} (d Date, k UInt64, v Float64, s String) "
-                f"ENGINE=ReplicatedMergeTree('{self._root}/{table}','{{replica}}') "
-                f"PARTITION BY toYYYYMM(d) ORDER BY k {_THEIRS}",
-            )
+        self._cluster.create_table(table, self._root, _THEIRS)
 
     def load(self, first: int, rows: int) -> None:
         """See `Recovering`."""

@@ -63,12 +63,7 @@ class Peer:
     def create(self, table: str) -> None:
         """See `System`."""
         self._table = table
-        for number in self._cluster.replicas:
-            self._cluster.query(
-                number,
-                f"CREATE TABLE {table} (d Date, k UInt64, v Float64, s String) "
-                f"ENGINE=ReplicatedMergeTree('{self._root}/{table}','{{replica}}') PARTITION BY toYYYYMM(d) ORDER BY k",
-            )
+        self._cluster.create_table(table, self._root)
 
     def prepare(self, first: int, blocks: int) -> None:
         """See `System`: nothing to do."""

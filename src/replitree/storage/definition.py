@@ -323,6 +323,7 @@ def define_table(
         storage=parse_storage(storage).text,
     )
     _check(definition)
+    _check_new(definition.settings)
     return definition
 
 
@@ -379,6 +380,12 @@ def _check(definition: TableDefinition) -> None:
     from replitree.storage.definition_checks import check_definition
 
     check_definition(definition)
+
+
+def _check_new(settings: TableSettings) -> None:
+    from replitree.storage.definition_checks import check_new_settings
+
+    check_new_settings(settings)
 
 
 def parse_transform(text: str) -> Transform:

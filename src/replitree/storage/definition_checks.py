@@ -24,6 +24,7 @@ COLUMNS_MAX = 2000
 NAME_CHARACTERS_MAX = 100
 TRANSFORMS_MAX = 8
 BUCKETS_MAX = 1_000_000
+SETTING_MAX = (1 << 31) - 1
 
 
 def check_definition(definition: TableDefinition) -> None:
@@ -174,6 +175,20 @@ _HINT = {
     TransformKind.TRUNCATE: "use integers, decimals, strings or binaries",
 }
 _ARGUMENT_MAX = {TransformKind.BUCKET: BUCKETS_MAX, TransformKind.TRUNCATE: 999_999_999}
+
+
+def check_new_settings(settings: TableSettings) -> None:
+    """Do nothing with settings that a new table may have; what a table has that is there already is not asked.
+
+    Raises
+    ------
+    BadInput
+        One is too large.
+    """
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if value > SETTING_MAX:
+            raise BadInput(f"setting {name} must be at most {SETTING_MAX:,}, not {value}")
 
 
 def _check_settings(settings: TableSettings) -> None:

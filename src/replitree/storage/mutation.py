@@ -324,7 +324,7 @@ def check_mutation(mutation: Mutation, definition: TableDefinition) -> CheckedMu
     if size > MUTATION_BYTES_MAX:
         raise BadInput(f"a mutation may have {MUTATION_BYTES_MAX:,} bytes; this has {size:,}: use several")
     if mutation.partition is not None and not is_partition_id(mutation.partition):
-        raise BadInput(f"{mutation.partition!r} can't be a partition's id")
+        raise BadInput(f"{mutation.partition!r} can't be a partition's id; `replitree table partitions` shows them")
     if (mutation.kind is MutationKind.UPDATE) != bool(mutation.assignments):
         raise BadInput("an update sets columns, and a delete none")
     _refuse_unusable(mutation.where)
