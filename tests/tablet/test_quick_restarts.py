@@ -13,6 +13,7 @@ from replitree.tablet.election import Elected, NotElected
 from replitree.tablet.entries import ZeroEntry, decode
 from replitree.tablet.ids import BlobId, Generation, GenStep, Step
 from replitree.tablet.recovery import Accepted, Latest, chain_of, log_of
+from replitree.tablet.zero import zero_of
 from replitree.verify.tablets.mutants import MUTANTS, mutated
 from tests.tablet.building import GROUP, at
 from tests.tablet.cluster import EVERYBODY, Cluster, steps
@@ -113,7 +114,7 @@ def test_34_candidates_died_at_every_point() -> None:
 
 
 def test_34_chain_that_grows_with_every_restart_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, zero_of = Cluster(), election.zero_of
+    cluster = Cluster()
 
     def newest_generation(accepted: Accepted) -> ZeroEntry:
         zeros = [blob.generation for blob in stored(cluster) if not blob.step]
@@ -125,8 +126,8 @@ def test_34_chain_that_grows_with_every_restart_is_noticed(monkeypatch: pytest.M
 
 def test_34_what_was_declined_and_is_looked_at_again_is_noticed() -> None:
     with mutated(MUTANTS["declined-looked-at-again"]):
-        stories = [restarts(Cluster(), random.Random(seed)) for seed in range(10)]
-    assert any(each != story.accepted[0] for story in stories for each in story.accepted)
+        story = restarts(Cluster(), random.Random(6))
+    assert any(each != story.accepted[0] for each in story.accepted)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -57,7 +57,7 @@ def _fence_swept(request: Sweep) -> Procedure[Reply]:
 STORE_MUTANTS = (
     Mutant("fence-not-looked-at", "store_take_over", "I3", ((store, "_refusal", lambda *_: None),)),
     Mutant("silence-is-success", "store_away", "I3", ((store, "_change", _silence_is_success),)),
-    Mutant("conflict-is-created", "store_away", "I3", ((store, "_asked", _refusal_is_there),)),
+    Mutant("conflict-is-created", "store_away", "I6", ((store, "_asked", _refusal_is_there),)),
     Mutant("fence-object-collected", "store_collected", "I18", ((store, "_sweep", _fence_swept),)),
     Mutant("condition-ignored", "store_any_order", "I18", ((store, "answer", _whatever_is_there),)),
 )
