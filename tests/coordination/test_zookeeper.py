@@ -289,7 +289,7 @@ def test_reconnecting_comes_back_after_the_server_was_away(tmp_path: Path) -> No
 
 def test_a_restart_of_the_server_keeps_the_session(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path, durable=False) as server:
-        zk = ZooKeeperCoordination(server.url, session_timeout_s=30.0)  # longer than a restart on a busy machine
+        zk = ZooKeeperCoordination(server.url, session_timeout_s=60.0)  # longer than a restart on a busy machine
         heard = Recorder()
         zk.add_listener(heard)
         assert zk.perform(Commit(Create("/mine", ephemeral=True))) == Applied(("/mine",))
