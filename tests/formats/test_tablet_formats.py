@@ -175,6 +175,11 @@ def test_messages_of_a_blob_service_are_frozen() -> None:
     assert tuple(decode_message(bytes.fromhex(line)) for line in lines) == MESSAGES
 
 
+def test_opening_by_an_earlier_version_is_understood() -> None:
+    """It did not say how the member stood."""
+    assert decode_message(bytes.fromhex("92a541646d697481a773657373696f6e05d50efadb3df0239e")) == Admit(5)
+
+
 def test_newer_state_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replitree.storage.blob_state.FORMAT", 2)
     data = encode_state(STATE)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -26,6 +25,7 @@ from replitree.protocol.table_store import sharing_nodes
 from replitree.storage.objects import open_store
 from replitree.storage.objects.shares import ShareObjects
 from tests.replica.inprocess import ROOT
+from tests.shared.stores import BUCKET, FOLDER, on
 
 ROUNDS = 1000
 TABLE = Table(f"{ROOT}/tables/t")
@@ -76,10 +76,12 @@ def count(owners: list[Owner], kind: type[Create | Delete], share: ShareId) -> i
 
 
 @pytest.mark.slow
-def test_two_last_owners_let_go_at_once(connect: Callable[[], Coordination] | None, tmp_path: Path) -> None:
+@pytest.mark.timeout(900)
+@on(FOLDER, at_night=(BUCKET,))
+def test_two_last_owners_let_go_at_once(connect: Callable[[], Coordination] | None, store_url: str) -> None:
     tree = SharedTree()
     open_session = connect or (lambda: MemoryCoordination(tree))
-    objects = ShareObjects(lambda: open_store(f"file://{tmp_path}"), "t1")
+    objects = ShareObjects(lambda: open_store(store_url), "t1")
     owners = [Owner(name, open_session(), objects) for name in NAMES]
     admin: Any = owners[0].coordination
     make_root(admin, f"{ROOT}/tables")

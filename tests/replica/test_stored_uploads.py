@@ -34,8 +34,8 @@ from tests.replica.test_uploads import commit, upload_rows
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Iterator[SharedCluster]:
-    cluster = SharedCluster(tmp_path, f"file://{tmp_path}/objects")
+def shared(tmp_path: Path, store_url: str) -> Iterator[SharedCluster]:
+    cluster = SharedCluster(tmp_path, store_url)
     yield cluster
     cluster.close()
 
