@@ -78,9 +78,11 @@ class Shares:
     def fence(self, replica: str) -> None:
         """Take a replica's epoch from it, as fsck and whoever declares a part lost do."""
         path = layout.host(Replica(self._place, replica))
-        host = self._session.perform(Get(path))
-        assert host is not None
-        assert isinstance(self._session.perform(Commit(Set(path, host.value, host.version))), Applied)
+        while True:
+            host = self._session.perform(Get(path))
+            assert host is not None
+            if isinstance(self._session.perform(Commit(Set(path, host.value, host.version))), Applied):
+                return  # else it has just taken a new one itself
 
     def wait_settled(self) -> None:
         wait_for(lambda: not self.unsettled(), lambda: f"objects are what is owned: {self.unsettled()}", 90.0)

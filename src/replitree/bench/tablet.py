@@ -191,11 +191,13 @@ class TabletBench:
     ) -> tuple[float, list[list[int]]]:
         """Return commands per second, and the bytes of each write, for each member."""
         _submitted(tablet, WARM, together)
+        _wait_for_all(members)
         for member in members:
             member.writes.clear()
         begin = time.perf_counter()
         _submitted(tablet, self._commands, together)
         seconds = time.perf_counter() - begin
+        _wait_for_all(members)
         return self._commands / seconds, [list(member.writes) for member in members]
 
     def _one_client(self, tablet: Tablet[int], members: Sequence[Asked], folder: Path) -> tuple[Measured, Measured]:
@@ -205,8 +207,7 @@ class TabletBench:
         def client() -> None:
             for _ in range(ONE_CLIENT):
                 ours.append(_timed(lambda: tablet.execute(COMMAND)))
-                while len({member.written for member in members}) > 1:
-                    time.sleep(PAUSE_S)
+                _wait_for_all(members)
                 one.append(_timed(loop.write_one))
                 three.append(_timed(loop.write_two_of_three))
                 loop.wait()
@@ -289,6 +290,12 @@ def _submitted(tablet: Tablet[int], commands: int, together: int) -> None:
         futures = [tablet.submit_together([COMMAND] * size) for size in sizes]
     for future in futures:
         future.result()
+
+
+def _wait_for_all(members: Sequence[Asked]) -> None:
+    """Wait until every member has written what the others have."""
+    while len({member.written for member in members}) > 1:
+        time.sleep(PAUSE_S)
 
 
 def _timed(work: Callable[[], object]) -> float:
