@@ -34,6 +34,7 @@ from replitree.protocol.effects import (
 )
 from tests.coordination.waiting import Recorder
 from tests.examples import examples
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system
 
@@ -148,9 +149,16 @@ class Pair(RuleBasedStateMachine):
 
     @rule(session=sessions)
     def end_session(self, session: int) -> None:
-        """The ephemerals of a session go, others stay, and its watches are void."""
+        """The ephemerals of a session go, others stay, and its watches are void.
+
+        A real client does not wait for the end of its old session, so its ephemerals may go a moment later.
+        """
+        tree, ended = self.shared.tree, self.memory[session].session_id
+        ephemerals = [path for path in tree if tree.owner(path) == ended]
         self.memory[session].reconnect()
         self.real[session].reconnect()
+        for path in ephemerals:
+            wait_for(lambda: not self.real[session].perform(Exists(path)), f"{path} goes with its session")  # noqa: B023
 
     @invariant()
     def reads_are_equal(self) -> None:
