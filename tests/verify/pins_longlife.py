@@ -22,8 +22,8 @@ PINNED = {
     "lost_while_running": (55295, 139928, 89, 32),
     "join_clean": (20412, 54172, 75, 22),
     "join_clean_insert": (52485, 129637, 74, 59),
-    "drop_activation": (12762, 32554, 72, 14),
-    "drop_each_other": (2738, 6636, 24, 4),
+    "drop_activation": (13676, 34792, 74, 14),
+    "drop_each_other": (5482, 12576, 27, 4),
     "survive_two": (99922, 273129, 92, 21),
     "survive_behind": (42899, 95357, 105, 13),
 }
@@ -39,9 +39,9 @@ NIGHTLY = {
     "recover_own_insert": (753394, 2568933, 141, 111),
     "recover_two": (428950, 1245470, 69, 1),
     "lost_while_making": (654605, 2165771, 112, 92),
-    "recover_source_dropped": (794039, 2244476, 143, 14),
-    "drop_half": (263774, 799074, 87, 55),
-    "drop_session": (1406686, 4380690, 356, 79),
+    "recover_source_dropped": (874175, 2474980, 145, 14),
+    "drop_half": (282708, 858553, 89, 55),
+    "drop_session": (1039067, 3210439, 356, 79),
 }
 
 STEPS: dict[str, int] = {
@@ -69,12 +69,12 @@ STEPS: dict[str, int] = {
     "new-replica-is-good": 18,
     "drop-of-active": 10,
     "last-good-dropped": 18,
-    "marked-though-joined-again": 44,
-    "source-joined-again": 47,
+    "marked-though-joined-again": 45,
+    "source-joined-again": 48,
     "recovers-while-executing": 48,
     "recovery-goes-on-in-doubt": 57,
     "tail-believed": 25,
-    "drop-goes-on-after-return": 31,
+    "drop-goes-on-after-return": 33,
 }
 """Steps of the shortest counterexample of each mutant."""
 

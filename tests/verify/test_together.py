@@ -20,7 +20,6 @@ TOGETHER = "together_merge_faults"
 """A merge, an insert with a quorum, another one, two reads and all three faults."""
 
 CAUGHT = {
-    "counted-at-pull": ("QUORUM", 3),
     "settle-without-delete": ("QUORUM", 5),
     "merge-of-open-parts": ("I1", 6),
     "sequential-shows-visible": ("I8", 8),
@@ -50,7 +49,10 @@ CAUGHT_FRESH = {
 
 NOBODY_GIVES_UP = "nobody gives the insert up, or asks for it again"
 ONE_COMPLETES = "only one replica can complete the number, in the commit that registers the part"
-NOT_ASKED_FOR = "nobody recovers, cleans, loses a part, or rolls the log over; no leader of coordination is deposed"
+NOT_ASKED_FOR = (
+    "nobody recovers, is dropped, cleans, loses a part, or rolls the log over; no leader of coordination is deposed"
+)
+TOO_EARLY = "what has happened before the model begins breaks it already"
 ONE_IS_READ = "one replica is read: what it has shown it has"
 ONE_LAGS = "a session begins at a server that lags only where another replica's session is behind; here one may be"
 
@@ -61,12 +63,15 @@ ELSEWHERE = {
     "impatient-means-failed": NOBODY_GIVES_UP,
     "failed-part-kept-by-late-fetch": NOBODY_GIVES_UP,
     "block-id-kept-after-fail": NOBODY_GIVES_UP,
+    "counted-at-pull": TOO_EARLY,
     "counted-unversioned": ONE_COMPLETES,
     "reactivation-does-not-count": ONE_COMPLETES,
     "slower-one-does-not-count": ONE_COMPLETES,
     "recovery-forgets-what-is-open": NOT_ASKED_FOR,
     "open-entry-cleaned": NOT_ASKED_FOR,
     "lost-though-open": NOT_ASKED_FOR,
+    "dropped-still-counted": NOT_ASKED_FOR,
+    "dropped-counted-too-long": NOT_ASKED_FOR,
     "read-of-closed-parent": NOT_ASKED_FOR,
     "read-only-syncs": NOT_ASKED_FOR,
     "client-forgets": ONE_IS_READ,
@@ -112,6 +117,7 @@ NO_DIFFERENCE: dict[str, Stage] = {
     **MUTANTS["recovery-forgets-what-is-open"].stages,
     **MUTANTS["open-entry-cleaned"].stages,
     **MUTANTS["lost-though-open"].stages,
+    **MUTANTS["dropped-counted-too-long"].stages,
 }
 """Those that change nothing there, all at once; and a stage that fails where those begin who give up."""
 

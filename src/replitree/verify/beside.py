@@ -1,4 +1,6 @@
-"""The models beside those of the table's protocol, by name: shared storage, tablets, leases, each with a search of its own.
+"""The models beside those of the table's protocol, by name: shared storage, openings of blob groups, tablets, leases.
+
+Each has a search of its own.
 
 Shared storage has several kinds: owners of shares alone, replicas of tables with their disks, and what these make together.
 """
@@ -15,6 +17,10 @@ from replitree.verify.leases.model import Model as LeaseModel
 from replitree.verify.leases.model import explore as explore_lease
 from replitree.verify.leases.mutants import MUTANTS as LEASE_MUTANTS
 from replitree.verify.leases.mutants import mutated as mutated_lease
+from replitree.verify.lone.model import DESCRIPTIONS as OF_LONE_PLACES
+from replitree.verify.lone.model import MODELS as LONE_PLACES
+from replitree.verify.lone.mutants import MUTANTS as LONE_PLACE_MUTANTS
+from replitree.verify.lone.search import search as search_lone_places
 from replitree.verify.merging.invariants import DESCRIPTIONS as OF_MERGES
 from replitree.verify.merging.models import MODELS as MERGES
 from replitree.verify.merging.mutants import MUTANTS as MERGE_MUTANTS
@@ -23,10 +29,18 @@ from replitree.verify.moving.invariants import DESCRIPTIONS as OF_MOVES
 from replitree.verify.moving.models import MODELS as MOVES
 from replitree.verify.moving.mutants import MUTANTS as MOVE_MUTANTS
 from replitree.verify.moving.search import search as search_moves
+from replitree.verify.openings.invariants import DESCRIPTIONS as OF_OPENINGS
+from replitree.verify.openings.models import MODELS as OPENINGS
+from replitree.verify.openings.mutants import MUTANTS as OPENING_MUTANTS
+from replitree.verify.openings.search import search as search_openings
 from replitree.verify.prepared.models import MODELS as PREPARED
 from replitree.verify.prepared.mutants import MUTANTS as PREPARED_MUTANTS
 from replitree.verify.prepared.search import search as search_prepared
 from replitree.verify.registry import WORKERS_MAX, Result
+from replitree.verify.rejoining.invariants import DESCRIPTIONS as OF_REJOINING
+from replitree.verify.rejoining.models import MODELS as REJOINING
+from replitree.verify.rejoining.mutants import MUTANTS as REJOINING_MUTANTS
+from replitree.verify.rejoining.search import search as search_rejoining
 from replitree.verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
 from replitree.verify.shared_tables.models import MODELS as SHARED_TABLES
 from replitree.verify.shared_tables.mutants import MUTANTS as SHARED_TABLE_MUTANTS
@@ -48,7 +62,7 @@ LEASE = "lease"
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Models of shared storage that have one search: the models, their mutants, what must hold, and the search."""
+    """Models that have one small search: the models, their mutants, what must hold, and the search."""
 
     models: Sequence[Any]
     mutants: Sequence[Mutant]
@@ -62,6 +76,9 @@ ROOMS = (
     Room(MOVES, MOVE_MUTANTS, OF_MOVES, search_moves),
     Room(MERGES, MERGE_MUTANTS, OF_MERGES, search_merges),
     Room(PREPARED, PREPARED_MUTANTS, OF_MERGES, search_prepared),
+    Room(REJOINING, REJOINING_MUTANTS, OF_REJOINING, search_rejoining),
+    Room(OPENINGS, OPENING_MUTANTS, OF_OPENINGS, search_openings),
+    Room(LONE_PLACES, LONE_PLACE_MUTANTS, OF_LONE_PLACES, search_lone_places),
 )
 
 

@@ -66,6 +66,7 @@ from replitree.verify.losing import declared_part, kept_rows
 from replitree.verify.memory import Memory, State
 from replitree.verify.model import Budget, Fault, seat_of
 from replitree.verify.past import half_way, recovers, remember
+from replitree.verify.quorum_rules import settled_without
 from replitree.verify.reading import Told
 from replitree.verify.restoring import LockDisk, OpenTable, UnlockDisk, chosen_parts, lock, locked_by, wrongly_ended
 from replitree.verify.windows import timed
@@ -230,8 +231,12 @@ def deliver(request: Request, tree: Tree) -> tuple[Tree, Any, str | None]:
     after, outcome = tree.commit(request.operations, request.session)
     if not isinstance(outcome, Applied) or after is tree:
         return after, outcome, None
-    breach = _broken_fence(request, tree) or half_way(request.operations, tree, request.replica.table)
-    return remember(request.operations, tree, after, request.replica.table), outcome, breach
+    operations, table = request.operations, request.replica.table
+    kept = remember(operations, tree, after, table)
+    breach = (
+        _broken_fence(request, tree) or half_way(operations, tree, table) or settled_without(operations, kept, table)
+    )
+    return kept, outcome, breach
 
 
 def _broken_fence(request: Request, before: Tree) -> str | None:

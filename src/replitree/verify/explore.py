@@ -13,13 +13,12 @@ Only the states of the present depth and of the next one are kept in memory.
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from replitree.tablet.runtime.collector import without_collector
 from replitree.verify.ample import Ample
 from replitree.verify.checker import Checker
 from replitree.verify.initial import first_world
@@ -110,7 +109,7 @@ def explore(
     """
     begun, begun_cpu = time.perf_counter(), time.process_time()
     is_ample = reduce and model.ample if ample is None else ample
-    with _without_collector():
+    with without_collector():
         try:
             result = _explored(
                 Space(model, replaced, reduce=reduce), states_max, is_ample=is_ample, symmetric=symmetric
@@ -120,18 +119,6 @@ def explore(
             result.asymmetry = str(difference)
     result.seconds, result.cpu_seconds = time.perf_counter() - begun, time.process_time() - begun_cpu
     return result
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Leave the collector of cycles off: a search makes none, and all that it keeps would be gone through again and again."""
-    is_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_on:
-            gc.enable()
 
 
 def _explored(space: Space, states_max: int, *, is_ample: bool, symmetric: bool) -> Explored:

@@ -314,7 +314,7 @@ def join_again(replica: Replica, me: bytes) -> Stage:
     yield Forget()
     yield from finish_leaving(replica)
     match (yield from join_table(replica)):
-        case Outcome.MISSING | Outcome.DROPPED:
+        case Outcome.MISSING | Outcome.DROPPED | Outcome.WORN:
             yield Stop()
             return None
     return Then(become_active, (replica, me))

@@ -79,10 +79,10 @@ LONG_LIFE = (
     ),
     Mutant(
         "marked-though-joined-again",
-        "marking a replica lost does not check that it was not dropped and has joined again",
+        "marking a replica lost does not check that it was not dropped and has joined again, and its epochs begin anew",
         "drop_half",
         "AHEAD",
-        with_change(m.marking_joined, "clean"),
+        with_change(m.marking_joined, "clean") | with_others(m.EPOCHS_BEGIN_ANEW, "join_again"),
     ),
     Mutant(
         "source-joined-again",

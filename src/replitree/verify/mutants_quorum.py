@@ -6,11 +6,12 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
-from replitree.protocol import clean_log, drop, execute, fold, layout, lost, quorum
+from replitree.protocol import clean_log, counted, drop, execute, fold, layout, lost, quorum, table
 from replitree.protocol.drop import must_wait
 from replitree.protocol.effects import (
     ANY_VERSION,
     Answer,
+    Check,
     Commit,
     Delete,
     Duplicate,
@@ -166,7 +167,24 @@ def _plan_without_open(
     return _PLAN(cleaner, tuple(replace(seen, opened=()) for seen in replicas), first, keep)
 
 
+def not_taken_back(*_: Any) -> Generator[Any, Any, bool]:
+    """Leave the name of a replica that is dropped where it is."""
+    yield from ()
+    return True
+
+
+def _taken_back_last(parent: str, *proof: Check) -> Generator[Any, Any, bool]:
+    """Take the name of a replica that is dropped back when its parts are gone already."""
+    place, _, what = parent.rpartition("/")
+    deleted = yield from _DELETE_CHILDREN(parent, *proof)
+    if not deleted or what != "parts":
+        return deleted
+    path, _, name = place.rpartition("/")
+    return (yield from counted.count_no_more(Replica(Table(path.rpartition("/")[0]), name), proof[0]))
+
+
 _PLAN = clean_log.plan
+_DELETE_CHILDREN = table._delete_children  # noqa: SLF001 - what is broken here
 IGNORED: Patches = {(fold, "is_open"): _nothing_is_open}
 ONCE: Patches = {(drop, "must_wait"): _fails_at_once}
 IDS_KEPT: Patches = {(quorum, "free_blocks"): _no_ids}
@@ -175,6 +193,8 @@ FIRST_OR_NEVER: Patches = {(execute, "join_all"): _not_again}
 VACUOUS: Patches = {(life, "answer_awaited"): _settled_at_any_rate}
 LOST_THOUGH_OPEN: Patches = {(lost, "quorum_of"): _open_no_more}
 CLEANED: Patches = {(clean_log, "plan"): _plan_without_open}
+NOT_TAKEN_BACK: Patches = {(table, "count_no_more"): not_taken_back}
+TAKEN_BACK_LAST: Patches = {**NOT_TAKEN_BACK, (table, "_delete_children"): _taken_back_last}
 
 QUORUMS = (
     Mutant(
@@ -208,7 +228,7 @@ QUORUMS = (
     Mutant(
         "counted-at-pull",
         "a replica counts itself when it has pulled the entry, and not the parts",
-        "quorum_three",
+        "quorum_two",
         "QUORUM",
         with_change(_counting_at_pull, "pull_next"),
     ),
@@ -274,6 +294,20 @@ QUORUMS = (
         "quorum_clean",
         "QUORUM",
         with_others(CLEANED, "clean"),
+    ),
+    Mutant(
+        "dropped-still-counted",
+        "a replica that is dropped stays counted for open inserts, and joins again under its name, with nothing",
+        "quorum_dropped",
+        "QUORUM",
+        with_others(NOT_TAKEN_BACK, "drop_other", "join_again"),
+    ),
+    Mutant(
+        "dropped-counted-too-long",
+        "a replica that is dropped is counted until after its parts are gone",
+        "quorum_dropped",
+        "QUORUM",
+        with_others(TAKEN_BACK_LAST, "drop_other", "join_again"),
     ),
     Mutant(
         "lost-though-open",

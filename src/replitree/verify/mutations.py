@@ -45,6 +45,7 @@ from replitree.protocol.effects import (
 from replitree.protocol.layout import Replica
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.pull import load
+from replitree.protocol.run import translate
 from replitree.protocol.start import list_idle_staging, sweep_staging
 from replitree.verify import life
 from replitree.verify.kernel import Stage as StageFunction
@@ -68,14 +69,7 @@ def changed(stage: StageFunction, new_change: Callable[..., Change]) -> StageFun
     """
 
     def run(*arguments: Any) -> Generator[Any, Any, Any]:
-        procedure, change = stage(*arguments), new_change(*arguments)
-        outcome: Any = None
-        while True:
-            try:
-                effect = procedure.send(outcome)
-            except StopIteration as stop:
-                return stop.value
-            outcome = yield from change(effect)
+        return (yield from translate(stage(*arguments), new_change(*arguments)))
 
     return run
 

@@ -12,6 +12,8 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from replitree.protocol import clean_log, layout, recover, start, table
 from replitree.protocol.effects import (
     ANY_VERSION,
@@ -30,6 +32,7 @@ from replitree.protocol.effects import (
     Set,
     Version,
 )
+from replitree.protocol.epochs import Noted
 from replitree.protocol.layout import Replica
 from replitree.protocol.log import LogStart, LogValue, encode_log
 from replitree.protocol.parts import parse_part
@@ -141,6 +144,14 @@ def _wait_for_half_dropped(replicas: tuple[Replica, ...]) -> Some:
     return (yield from LOOK(replicas))
 
 
+class BeginsAnew(Noted):
+    """Counts past no epoch, as it was before there were notes."""
+
+    @override
+    def passing(self) -> tuple[Operation, ...]:
+        return ()
+
+
 LOOK, PLAN = clean_log.look, clean_log.plan
 
 POINTERS_FIRST: Patches = {(clean_log, "look"): _pointers_first}
@@ -148,6 +159,7 @@ READ_ONCE: Patches = {(clean_log, "_look_again"): _read_once}
 SOURCES_IGNORED: Patches = {(clean_log, "plan"): _plan_for_good_ones}
 MARKS_ITSELF: Patches = {(clean_log, "plan"): _plan_with_itself}
 FROM_THE_TOP: Patches = {(clean_log, "_remove"): _from_the_top}
+EPOCHS_BEGIN_ANEW: Patches = {(table, "Noted"): BeginsAnew}
 HALF_DROPPED_BLOCKS: Patches = {(clean_log, "look"): _wait_for_half_dropped}
 
 
@@ -300,10 +312,10 @@ TAIL_BELIEVED: Patches = {(start, "read_start"): _begins_at_zero}
 # --- joining, leaving ---------------------------------------------------------------------------------------------------------
 
 
-def _join_good(replica: Replica, start: LogStart) -> tuple[Operation, ...]:
+def _join_good(replica: Replica, start: LogStart, noted: Noted) -> tuple[Operation, ...]:
     """Join a cleaned log as a good replica."""
     lost = layout.is_lost(replica)
-    return tuple(Create(lost, NOT_LOST) if each.path == lost else each for each in JOIN(replica, start))
+    return tuple(Create(lost, NOT_LOST) if each.path == lost else each for each in JOIN(replica, start, noted))
 
 
 def _leave_any_version(replica: Replica, host: Any, lost: Any) -> tuple[Operation, ...]:

@@ -7,13 +7,18 @@ of them).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from replitree.coordination.tree import Tree
 from replitree.protocol import layout
-from replitree.protocol.effects import Duplicate, Inserted, LogIndex
-from replitree.protocol.entries import FailEntry, GetEntry, SettleEntry, inserted_parts, quorum_of
-from replitree.protocol.parts import Part
-from replitree.protocol.quorum import decode_quorum
+from replitree.protocol.counted import decode_quorum
+from replitree.protocol.effects import Create, Delete, Duplicate, Inserted, LogIndex, Operation
+from replitree.protocol.entries import FailEntry, GetEntry, SettleEntry, encode_entry, inserted_parts, quorum_of
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.part_set import PartSet
+from replitree.protocol.parts import Part, parse_part
+from replitree.protocol.table import DROPPED_HOST
 from replitree.verify.disk import Disk, requests_in
 from replitree.verify.history import Log
 from replitree.verify.memory import State
@@ -86,6 +91,37 @@ def settled_rows_are_on_enough_disks(look: Look) -> str | None:
         if index in settled and left and len(holders) < quorum_of(get):
             return f"QUORUM: the insert at {index} is settled with {quorum_of(get)}, and only {holders} have its rows"
     return None
+
+
+def settled_without(operations: Sequence[Operation], after: Tree, table: Table) -> str | None:
+    """Check QUORUM for a commit that took place: who is named as a holder has executed the insert, or has its parts registered.
+
+    The writer has staged them.  Of a replica that is being dropped the parts themselves count: it may be half gone.
+    """
+    if not any(isinstance(each, Delete) and "/quorum/status/" in each.path for each in operations):
+        return None
+    log = Log(after, table)
+    settles = (entry for _, entry in log.raw if isinstance(entry, SettleEntry))
+    written = {each.value for each in operations if isinstance(each, Create)}
+    for settle in (each for each in settles if encode_entry(each) in written):
+        insert = dict(log.inserts)[settle.index]
+        for name in settle.holders:
+            if name != insert.replica and not _has_executed(Replica(table, name), settle.index, insert, log):
+                return f"QUORUM: the insert at {settle.index} settles with {name}, which does not have it"
+    return None
+
+
+def _has_executed(replica: Replica, index: int, insert: GetEntry, log: Log) -> bool:
+    tree = log.tree
+    host, pointer = tree.get(layout.host(replica)), tree.get(layout.log_pointer(replica))
+    if host is None or pointer is None:
+        return False
+    queued = {layout.queue_index(name) for name in tree.children(layout.queue(replica)) or ()}
+    if host.value != DROPPED_HOST and layout.pointer_index(pointer.value) > index and index not in queued:
+        return True
+    registered = PartSet.of(map(parse_part, tree.children(layout.parts(replica)) or ()))
+    wanted = (part for part in inserted_parts(insert, LogIndex(index)) if _is_in_the_table(part, log))
+    return all(registered.covering(part) is not None for part in wanted)
 
 
 def everybody_counts(look: Look) -> str | None:

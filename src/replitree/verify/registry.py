@@ -24,6 +24,7 @@ from replitree.verify.packed.catalog import PACKED
 from replitree.verify.packed.report import explore_packed
 from replitree.verify.reductions import THEMES
 from replitree.verify.simulate import Run, simulate_seed, summed_up
+from replitree.verify.simulation.moving_mutants import MOVING_MUTANTS
 from replitree.verify.simulation.shared_mutants import SHARED_MUTANTS
 from replitree.verify.small_search import patched
 from replitree.verify.trace import state_of, trace_of
@@ -229,6 +230,9 @@ HOURS_MAX = 24 * 31
 SEEDS_AT_ONCE = 4
 """Seeds that a worker process takes at a time."""
 
+ON_STORES = SHARED_MUTANTS | MOVING_MUTANTS
+"""The mutants of tables on an object store, by name: a quarter of the seeds has one."""
+
 
 def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: int = 1, hours: int = 0) -> Result:
     """Simulate the seeds from `seed_from` up to and without `seed_to`.
@@ -236,7 +240,7 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
     Parameters
     ----------
     mutant
-        Its name: one of the explorer's, whose tables lie on local disks, or of `SHARED_MUTANTS`.
+        Its name: one of the explorer's, whose tables lie on local disks, or of `ON_STORES`.
     workers
         Processes that share the seeds; what is found, and in which order, does not depend on it.
     hours
@@ -251,7 +255,7 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
         raise BadInput(f"{hours} hours: use 0 to {HOURS_MAX}")
     if not 1 <= workers <= WORKERS_MAX:
         raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
-    if mutant is not None and mutant not in SHARED_MUTANTS:
+    if mutant is not None and mutant not in ON_STORES:
         find_mutant(mutant)
     run, seeds = partial(_run_seed, mutant, hours), range(seed_from, seed_to)
     if workers == 1:
@@ -273,7 +277,7 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
 
 def _run_seed(mutant: str | None, hours: int, seed: int) -> Run:
     """Run one seed, in whatever process: what a mutant puts in place of others can't be sent to another one, its name can."""
-    if mutant in SHARED_MUTANTS:
-        with patched(SHARED_MUTANTS[mutant].patches):
+    if mutant in ON_STORES:
+        with patched(ON_STORES[mutant].patches):
             return simulate_seed(seed, None, hours)
     return simulate_seed(seed, find_mutant(mutant).stages if mutant else None, hours)

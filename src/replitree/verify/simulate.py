@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 
@@ -27,6 +27,7 @@ from replitree.verify.memory import State
 from replitree.verify.reading import NotShown, Shown, Told
 from replitree.verify.simulation.clients import Client, Committer
 from replitree.verify.simulation.cluster import COORDINATION, Cluster
+from replitree.verify.simulation.moving_options import draw_moving
 from replitree.verify.simulation.observer import Observer, Violated
 from replitree.verify.simulation.options import MS, SECOND, Options, draw_options, stretched
 from replitree.verify.simulation.process import Process
@@ -129,6 +130,7 @@ class Simulation:
         self.store = None if self._stages else draw_store(Random(f"{seed}/object store"))  # noqa: S311
         if self.store is not None:
             self.options = patient(self.options, self.store)
+            self.store = replace(self.store, moving=draw_moving(seed, self.options.duration))
         self.disks = {name: self._new_disk() for name in self._names}
         tree = table_tree(self._names, shared=self.store is not None)
         self.observer = Observer(self._names, tree, self.disks)

@@ -1,15 +1,17 @@
 """Searches every world of a small model, nearest first, and tells the way to the first that breaks an invariant.
 
-For models that need no reduction: of shared storage (`verify.sharing`) and of the tables on it (`verify.shared_tables`).
+For models that need no reduction: of shared storage (`verify.sharing`), of the tables on it (`verify.shared_tables`), of parts
+that move (`verify.moving`) and of merges there (`verify.merging`, `verify.prepared`); of replicas
+that join again (`verify.rejoining`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from replitree.verify.kernel import ProcedureFailed
 
@@ -63,12 +65,25 @@ class World(Protocol):
 W = TypeVar("W", bound=World)
 
 
-class Scene(Protocol[W]):
-    """A model that can be searched."""
+def spent(budget: tuple[int, ...], place: int) -> tuple[int, ...] | None:
+    """Take one from a place of a budget; None when there is none left."""
+    return (*budget[:place], budget[place] - 1, *budget[place + 1 :]) if budget[place] else None
+
+
+class Named(Protocol):
+    """What has a name."""
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """For people."""
+
+
+class Scene(Protocol[W]):
+    """What may happen in a model."""
+
+    @property
+    def model(self) -> Named:
+        """The model."""
 
     def first(self) -> W:
         """Return the world at the beginning."""
@@ -76,15 +91,46 @@ class Scene(Protocol[W]):
     def steps(self, world: W) -> Iterable[tuple[str, W]]:
         """Give what may happen next: in words, and the world after it."""
 
-    def problem(self, world: W) -> str:
-        """Return what does not hold in a world; empty when all does."""
-
-    def problem_at_rest(self, world: W) -> str:
-        """Return what does not hold although nothing more will be done by itself; empty before, or when all does."""
+    def is_at_rest(self, world: W) -> bool:
+        """Whether nothing is left to do."""
 
 
-def search_all(scene: Scene[W], mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+def _nothing(_world: Any) -> Iterable[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules(Generic[W]):
+    """What must hold: each rule gives what does not, beginning with the name of the invariant.
+
+    Attributes
+    ----------
+    always
+        In every world.
+    at_rest
+        Where nothing is left to do.
+    before_rest
+        Where something is.
+    """
+
+    always: Callable[[W], Iterable[str]]
+    at_rest: Callable[[W], Iterable[str]]
+    before_rest: Callable[[W], Iterable[str]] = _nothing
+
+
+def search_all(
+    scene: Scene[W], rules: Rules[W], mutant: Mutant | None = None, states_max: int = STATES_MAX
+) -> Searched:
     """Search a model, with a mutant's patches if one is given.
+
+    Parameters
+    ----------
+    scene, rules
+        What may happen in the model, and what must hold.
+    mutant
+        A broken rule; None: the protocol as it is.
+    states_max
+        How many worlds there may be.
 
     Raises
     ------
@@ -92,17 +138,17 @@ def search_all(scene: Scene[W], mutant: Mutant | None = None, states_max: int = 
         There are more than `states_max` worlds.
     """
     with patched({} if mutant is None else mutant.patches):
-        return _search(scene, states_max)
+        return _search(scene, rules, states_max)
 
 
-def _search(scene: Scene[W], states_max: int) -> Searched:
+def _search(scene: Scene[W], rules: Rules[W], states_max: int) -> Searched:
     first = scene.first()
     came_from: dict[Any, tuple[Any, str]] = {first.key: (None, "")}
     level, transitions = [first], 0
     while level:
         following: list[W] = []
         for world in level:
-            problem, found = _look(scene, world)
+            problem, found = _look(scene, rules, world)
             transitions += len(found)
             for text, after in found:
                 if after.key not in came_from:
@@ -111,21 +157,22 @@ def _search(scene: Scene[W], states_max: int) -> Searched:
             if problem:
                 return Searched(len(came_from), transitions, problem, _way_to(world.key, came_from))
         if len(came_from) > states_max:
-            raise RuntimeError(f"{scene.name} has more than {states_max} states")
+            raise RuntimeError(f"{scene.model.name} has more than {states_max} states")
         level = following
     return Searched(len(came_from), transitions)
 
 
-def _look(scene: Scene[W], world: W) -> tuple[str, list[tuple[str, W]]]:
+def _look(scene: Scene[W], rules: Rules[W], world: W) -> tuple[str, list[tuple[str, W]]]:
     """Return what does not hold in a world, and what may happen next."""
-    problem = scene.problem(world)
+    problem = next(iter(rules.always(world)), "")
     if problem:
         return problem, []
     try:
         found = list(scene.steps(world))
     except ProcedureFailed as error:
         return f"FAILED: {error}", []
-    return scene.problem_at_rest(world), found
+    rest = rules.at_rest if scene.is_at_rest(world) else rules.before_rest
+    return next(iter(rest(world)), ""), found
 
 
 def _way_to(key: Any, came_from: Mapping[Any, tuple[Any, str]]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from replitree.protocol import layout
+from replitree.protocol.counted import decode_quorum
 from replitree.protocol.effects import (
     AdoptEpoch,
     Answer,
@@ -84,7 +85,6 @@ from replitree.protocol.entries import (
     quorum_of,
 )
 from replitree.protocol.layout import Replica
-from replitree.protocol.quorum import decode_quorum
 from replitree.protocol.table import HALF_BUILT, LOST
 from replitree.verify.branches import Request
 from replitree.verify.history import Log

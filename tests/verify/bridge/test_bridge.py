@@ -122,6 +122,12 @@ def test_a_wrong_read_has_no_way_in_a_simulated_run(mutant: str, seed: int, lead
     assert leads_to in after
 
 
+@pytest.mark.slow
+def test_a_replica_that_is_dropped_while_an_insert_is_open_goes_without_a_step() -> None:
+    found = bridge_seeds(2402, 2403)
+    assert (found.violations, found.undecided) == ([], "")
+
+
 def test_a_simulated_insert_that_is_given_up_is_refused() -> None:
     found = bridge_seeds(7, 8)
     assert (found.violations, found.undecided) == ([], "")

@@ -12,7 +12,7 @@ from replitree.errors import ReplitreeError
 from replitree.verify.bridge.report import bridge_traces
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 SETTINGS = {
     "min_replicated_logs_to_keep": 2,

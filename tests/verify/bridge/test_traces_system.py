@@ -18,7 +18,7 @@ from replitree.errors import BadInput, ReplitreeError
 from replitree.verify.bridge.report import Bridged, bridge_traces
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 SETTINGS = {
     "min_replicated_logs_to_keep": 2,
@@ -150,7 +150,9 @@ def test_an_acknowledged_insert_whose_entry_was_taken_out_is_missed(copy: Copy) 
     name, number, index = copy.appends("get")[2]
     copy.take_out(name, number)
     what = copy.what_is_wrong()
-    assert f"TRACE: a client heard that its insert is at {index}, and no trace has an insert there" in what
+    heard = f"TRACE: a client heard that its insert is at {index}, and no trace has an insert there"
+    pulled = f"BRIDGE: mended/truncate-log has no way from [log of {index},"
+    assert heard in what or pulled in what, "its client hears of it first, or somebody pulls it"
     assert ".jsonl, line " in what
 
 

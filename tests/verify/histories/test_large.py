@@ -22,7 +22,6 @@ print(json.dumps([verdict.counts, verdict.operations, used.ru_utime + used.ru_st
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
 def test_a_million_operations_take_seconds_and_a_gigabyte(tmp_path: Path) -> None:
     file, stale = tmp_path / "history.jsonl", set(range(5_000, 500_000, 50_000))
     write_large(file, 1_000_000, stale=stale)

@@ -28,7 +28,7 @@ from tests.verify.histories.spoil import INJECTED
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

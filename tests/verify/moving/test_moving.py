@@ -5,59 +5,73 @@ from __future__ import annotations
 import pytest
 
 from replitree.verify.moving.invariants import DESCRIPTIONS
-from replitree.verify.moving.models import MODELS, find_model
-from replitree.verify.moving.mutants import MUTANTS, find_mutant
+from replitree.verify.moving.models import MODELS
+from replitree.verify.moving.mutants import MUTANTS
 from replitree.verify.moving.search import search
+from tests.verify.small_models import SmallModels
 
-PINS: dict[str, tuple[int, int]] = {
-    "move_two": (396, 774),
-    "move_leave": (28_897, 94_041),
-    "move_crash": (1_884, 4_170),
-    "move_leave_crash": (36_836, 115_003),
-    "move_two_crash": (91_112, 283_846),
-    "move_doubt": (9_501, 23_501),
-    "move_leave_doubt": (187_357, 613_429),
-    "take_crash": (248, 433),
-    "take_doubt": (975, 2_195),
-    "take_lag": (4_969, 14_778),
-    "move_store": (904, 2_067),
-    "move_expiry": (92_457, 269_393),
-    "home_two": (225, 421),
-    "home_leave": (2_156, 5_555),
-    "home_crash": (4_918, 11_681),
-    "home_doubt": (3_028, 7_137),
-    "there_and_back": (2_040, 4_663),
-    "home_mend": (162, 280),
-    "borrowed_home": (2_176, 5_238),
-    "borrowed_home_crash": (1_125, 2_198),
-    "borrowed_home_doubt": (772, 1_568),
-    "borrowed_there_and_back": (139_021, 389_883),
-    "borrowed_home_mend": (681, 1_233),
-}
-"""States and transitions."""
+MOVES = SmallModels(
+    models=MODELS,
+    mutants=MUTANTS,
+    search=search,
+    pins={
+        "move_two": (396, 774),
+        "move_leave": (28_897, 94_041),
+        "move_crash": (1_884, 4_170),
+        "move_leave_crash": (36_836, 115_003),
+        "move_two_crash": (91_000, 283_580),
+        "move_doubt": (9_321, 23_125),
+        "move_leave_doubt": (184_513, 605_017),
+        "take_crash": (248, 433),
+        "take_doubt": (975, 2_195),
+        "take_lag": (4_969, 14_778),
+        "move_store": (904, 2_067),
+        "move_expiry": (56_259, 159_528),
+        "home_two": (225, 421),
+        "home_leave": (2_156, 5_555),
+        "home_crash": (4_918, 11_681),
+        "home_doubt": (3_028, 7_137),
+        "there_and_back": (2_040, 4_663),
+        "home_mend": (162, 280),
+        "borrowed_home": (2_176, 5_238),
+        "borrowed_home_crash": (1_125, 2_198),
+        "borrowed_home_doubt": (772, 1_568),
+        "borrowed_there_and_back": (129_144, 361_709),
+        "borrowed_home_mend": (681, 1_233),
+    },
+    steps={
+        "swapped-before-marked": 7,
+        "removed-before-owned": 7,
+        "moved-without-note": 10,
+        "moved-unnoted": 5,
+        "moved-attempt-kept": 7,
+        "moved-unclaimed": 18,
+        "not-looked-again": 22,
+        "claim-kept": 17,
+        "doubt-worked-off": 11,
+        "home-before-rows": 2,
+        "let-go-before-home": 4,
+        "home-without-note": 2,
+        "let-go-at-any-version": 16,
+        "let-go-again-in-doubt": 23,
+        "moved-mark-deleted-alone": 14,
+        "moved-and-deleted": 7,
+        "moved-never-let-go": 6,
+        "moved-in-part": 12,
+    },
+    slow_states=3_000,
+    nightly_states=50_000,
+)
 
-SLOW_STATES, NIGHTLY_STATES = 3_000, 80_000
 
-
-def by_size(name: str) -> object:
-    states = PINS[name][0]
-    mark = pytest.mark.nightly if states > NIGHTLY_STATES else pytest.mark.slow
-    return pytest.param(name, marks=[mark] if states > SLOW_STATES else [])
-
-
-@pytest.mark.parametrize("name", [by_size(model.name) for model in MODELS])
+@pytest.mark.parametrize("name", MOVES.each_model())
 def test_model_holds(name: str) -> None:
-    found = search(find_model(name))
-    assert (found.violation, found.trace) == ("", ())
-    assert (found.states, found.transitions) == PINS[name]
+    MOVES.assert_model_holds(name)
 
 
-@pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
+@pytest.mark.parametrize("name", MOVES.each_mutant())
 def test_mutant_is_caught(name: str) -> None:
-    mutant = find_mutant(name)
-    found = search(find_model(mutant.model), mutant)
-    assert found.violation.partition(":")[0] == mutant.breaks
-    assert found.trace
+    MOVES.assert_mutant_is_caught(name)
 
 
 def test_every_invariant_has_a_mutant() -> None:

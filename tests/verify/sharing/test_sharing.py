@@ -8,66 +8,119 @@ from replitree.verify.sharing.invariants import DESCRIPTIONS
 from replitree.verify.sharing.models import MODELS, find_model
 from replitree.verify.sharing.mutants import MUTANTS, find_mutant
 from replitree.verify.sharing.search import search
+from tests.verify.small_models import SmallModels
 
-PINS = {
-    "share_two": (1_859, 4_802),
-    "share_crash": (10_433, 29_041),
-    "share_doubt": (34_443, 104_572),
-    "share_store": (21_369, 63_051),
-    "share_three": (80_407, 264_811),
-    "share_borrow": (6_014, 13_693),
-    "share_borrow_crash": (13_880, 39_030),
-    "share_borrow_refused": (4_166, 11_956),
-    "share_twice": (7_539, 20_307),
-    "share_drop": (9_700, 28_964),
-    "share_drop_crash": (16_466, 54_348),
-    "fsck_write": (2_024, 4_124),
-    "fsck_leave": (2_336, 5_480),
-    "fsck_borrowed": (4_294, 10_041),
-    "fsck_crash": (5_025, 10_922),
-    "fsck_doubt": (2_298, 5_150),
-    "fsck_store": (3_686, 7_683),
-    "fsck_stale": (8_422, 18_779),
-    "fsck_staged": (119, 232),
-    "fsck_silent": (9_098, 22_611),
-    "fsck_marks": (12_460, 30_212),
-    "fsck_orphan": (3_831, 10_100),
-    "fsck_unowned": (18_161, 46_784),
-    "fsck_two": (16_628, 45_864),
-    "upload": (151_361, 458_734),
-    "upload_crash": (31_167, 78_496),
-    "upload_doubt": (18_389, 43_525),
-    "upload_store": (8_714, 19_988),
-    "upload_old": (88_048, 253_683),
-}
-"""States and transitions."""
-
-SLOW_STATES, NIGHTLY_STATES = 7_000, 30_000
-SLOW_MODELS = ("share_doubt", "fsck_silent", "fsck_marks", "upload_old")
-"""Models in which it takes more than a moment until a mutant is caught."""
-
-
-def by_size(name: str) -> object:
-    states = PINS[name][0]
-    mark = pytest.mark.nightly if states > NIGHTLY_STATES else pytest.mark.slow if states > SLOW_STATES else ()
-    return pytest.param(name, marks=mark)
-
-
-@pytest.mark.parametrize("name", [by_size(model.name) for model in MODELS])
-def test_model_holds(name: str) -> None:
-    found = search(find_model(name))
-    assert (found.violation, found.trace) == ("", ())
-    assert (found.states, found.transitions) == PINS[name]
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(m.name, marks=[pytest.mark.slow] if m.model in SLOW_MODELS else []) for m in MUTANTS]
+SHARING = SmallModels(
+    models=MODELS,
+    mutants=MUTANTS,
+    search=search,
+    pins={
+        "share_two": (1_859, 4_802),
+        "share_crash": (10_433, 29_041),
+        "share_doubt": (34_443, 104_572),
+        "share_store": (21_369, 63_051),
+        "share_three": (80_407, 264_811),
+        "share_borrow": (6_014, 13_693),
+        "share_borrow_crash": (13_880, 39_030),
+        "share_borrow_refused": (4_166, 11_956),
+        "share_twice": (7_539, 20_307),
+        "share_drop": (9_700, 28_964),
+        "share_drop_crash": (16_466, 54_348),
+        "fsck_write": (2_024, 4_124),
+        "fsck_leave": (2_336, 5_480),
+        "fsck_borrowed": (4_294, 10_041),
+        "fsck_crash": (5_025, 10_922),
+        "fsck_doubt": (2_298, 5_150),
+        "fsck_store": (3_686, 7_683),
+        "fsck_stale": (8_422, 18_779),
+        "fsck_staged": (119, 232),
+        "fsck_silent": (9_098, 22_611),
+        "fsck_marks": (12_460, 30_212),
+        "fsck_orphan": (3_831, 10_100),
+        "fsck_unowned": (18_161, 46_784),
+        "fsck_two": (16_628, 45_864),
+        "upload": (151_361, 458_734),
+        "upload_crash": (31_167, 78_496),
+        "upload_doubt": (18_389, 43_525),
+        "upload_store": (8_714, 19_988),
+        "upload_old": (88_048, 253_683),
+        "own_leave": (64_110, 209_159),
+        "own_second": (166_626, 545_763),
+        "own_crash": (44_742, 149_350),
+        "own_doubt": (4_506, 12_093),
+        "own_store": (1_186, 2_825),
+        "own_old": (2_812, 7_740),
+    },
+    steps={
+        "registered-before-marked": 12,
+        "marked-before-registered": 13,
+        "share-resurrected": 20,
+        "borrowed-not-taken-over": 25,
+        "borrowed-not-marked": 13,
+        "share-named-by-part": 13,
+        "deleted-in-doubt": 7,
+        "borrowed-deleted": 18,
+        "registered-before-stored": 5,
+        "left-without-witness": 25,
+        "owners-counted": 11,
+        "deleted-by-last-owner": 13,
+        "absence-is-permission": 22,
+        "deregistered-before-left": 11,
+        "dropped-marks-kept": 9,
+        "unfenced": 10,
+        "garbage-forgotten-first": 14,
+        "store-believed": 15,
+        "garbage-kept": 22,
+        "failed-take-over-deletes": 13,
+        "mark-is-ephemeral": 14,
+        "owners-in-a-number": 21,
+        "marks-are-optional": 20,
+        "fsck-one-share-each": 36,
+        "fsck-no-grace": 27,
+        "fsck-references-first": 24,
+        "fsck-one-look": 24,
+        "fsck-marks-unproven": 61,
+        "fsck-asks-before-fence": 67,
+        "fsck-silence-is-no": 30,
+        "fsck-silence-needs-nothing": 37,
+        "fsck-registered-is-all": 36,
+        "fsck-attempts-by-age": 25,
+        "fsck-forgets-garbage-first": 17,
+        "fsck-keeps-marks-of-the-gone": 31,
+        "upload-believed": 3,
+        "upload-given-up-for-its-age": 25,
+        "upload-late-put-kept": 45,
+        "own-mark-taken-for-stale": 34,
+        "own-silence-is-no": 11,
+        "own-first-owner-only": 9,
+        "own-of-any-incarnation": 44,
+    },
+    slow_states=7_000,
+    nightly_states=30_000,
+    slow_mutants=(
+        "borrowed-deleted",
+        "absence-is-permission",
+        "store-believed",
+        "owners-in-a-number",
+        "fsck-marks-unproven",
+        "fsck-asks-before-fence",
+        "fsck-silence-is-no",
+        "fsck-silence-needs-nothing",
+        "fsck-registered-is-all",
+        "upload-given-up-for-its-age",
+        "upload-late-put-kept",
+    ),
 )
+
+
+@pytest.mark.parametrize("name", SHARING.each_model())
+def test_model_holds(name: str) -> None:
+    SHARING.assert_model_holds(name)
+
+
+@pytest.mark.parametrize("name", SHARING.each_mutant())
 def test_mutant_is_caught(name: str) -> None:
-    mutant = find_mutant(name)
-    found = search(find_model(mutant.model), mutant)
-    assert found.violation.partition(":")[0] == mutant.breaks
-    assert found.trace
+    SHARING.assert_mutant_is_caught(name)
 
 
 def test_every_invariant_has_a_mutant() -> None:

@@ -8,9 +8,10 @@ from replitree.cli.main import main
 from replitree.errors import BadInput
 from replitree.verify.beside import simulate_tablets
 from replitree.verify.tablets.drawing import draw_model
-from replitree.verify.tablets.simulate import HISTORIES_OF_ONE, simulate, way_of
+from replitree.verify.tablets.simulate import HISTORIES_OF_ONE, simulate
 
 SEEN = {"accepted", "away", "declined", "deposed", "in doubt", "late arrival", "not elected", "read", "rot"}
+OF_DATA = {"collected", "taken", "not taken", "synced"}
 
 
 def test_same_seeds_give_the_same_histories_whoever_goes_through_them() -> None:
@@ -22,9 +23,9 @@ def test_same_seeds_give_the_same_histories_whoever_goes_through_them() -> None:
 
 @pytest.mark.slow
 def test_rare_branches_are_seen_and_nothing_is_violated() -> None:
-    found = simulate(0, 1500, workers=2)
+    found = simulate(0, 2000, workers=2)
     assert found.violations == []
-    assert set(found.probes) >= SEEN
+    assert set(found.probes) >= SEEN | OF_DATA
 
 
 @pytest.mark.nightly
@@ -40,14 +41,39 @@ def test_models_that_are_drawn_differ() -> None:
     assert {model.members for model in models} == {1, 2, 3}
     assert {len(model.seats) for model in models} == {2, 3, 4}
     assert any(model.crashes and model.lost and model.away for model in models)
+    with_data = [model for model in models if model.collects_data]
+    assert {model.data_members for model in with_data} == {0, 2, 3}
+    assert any(model.on_store for model in with_data)
+    assert any(model.lost and model.away and model.data_members for model in with_data)
 
 
 def test_mutant_is_caught_with_the_way_to_it() -> None:
     found = simulate_tablets(0, 2 * HISTORIES_OF_ONE, "references-not-awaited")
     assert found.violations[0]["invariant"] == "I6"
-    seed = found.violations[0]["seed"]
-    assert way_of(seed, len(found.trace)) != ()
     assert "committed" in found.trace[-1]
+
+
+def test_history_of_a_seed_is_the_same_wherever_one_begins() -> None:
+    parts = [simulate(first, end, "fence-of-the-log-alone") for first, end in ((60, 64), (64, 68))]
+    together = simulate(60, 68, "fence-of-the-log-alone")
+    assert together.violations == [each for found in parts for each in found.violations]
+    assert len(parts[1].violations) > 1
+    assert together.trace == (parts[0].trace or parts[1].trace)
+    assert simulate(65, 68, "fence-of-the-log-alone").violations == parts[1].violations[1:]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant", "first"),
+    [
+        ("fence-of-the-log-alone", "I2", 60),
+        ("keep-left-out", "I12", 440),
+        ("lists-lost-at-a-take-over", "I12", 440),
+        ("heard-when-sent", "I12", 920),
+    ],
+)
+def test_mutant_of_collections_is_caught(mutant: str, invariant: str, first: int) -> None:
+    found = simulate(first, first + HISTORIES_OF_ONE, mutant)
+    assert invariant in {wrong.partition(":")[0] for _, wrong in found.violations}
 
 
 def test_command_goes_through_histories_of_tablets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,10 @@ from tests.verify.tablets.pins import FAST, PINNED, QUICK, STEPS
 AT_NIGHT = (
     *("free_entries", "mask-left-out", "mask-from-the-other-end"),
     *("loss_state", "loss_snapshot", "loss_reference"),
+    *("loss_state_faults", "loss_zero_rot", "loss_rot", "loss_hidden_away", "loss_faults", "data_state"),
+    "lost-state-not-in-the-record",
 )
-"""Models and mutants that take up to a minute."""
+"""Models and mutants that take 20 seconds to a minute."""
 
 
 def marked(name: str, *, is_fast: bool, is_nightly: bool) -> object:

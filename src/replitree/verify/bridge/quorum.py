@@ -18,6 +18,7 @@ import msgspec
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
 from replitree.protocol import layout
+from replitree.protocol.counted import decode_quorum
 from replitree.protocol.effects import Duplicate, Failed, Inserted
 from replitree.protocol.entries import (
     DropEntry,
@@ -30,7 +31,6 @@ from replitree.protocol.entries import (
 )
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.parts import parse_part
-from replitree.protocol.quorum import decode_quorum
 from replitree.protocol.table import NOT_LOST
 from replitree.verify.bridge.mapping import Answers, Mapping, NoState
 from replitree.verify.disk import requests_in

@@ -156,8 +156,10 @@ class Replay:
         if isinstance(step, Expired):
             self.tree = before.expire(step.session)
         else:
+            created_here = {each.path for each in step.operations if isinstance(each, Create)}
             for operation in step.operations:
-                self._meet(operation)
+                if isinstance(operation, Create) or operation.path not in created_here:  # else it was not there before
+                    self._meet(operation)
             before = self.tree
             operations = tuple(self._as_here(operation) for operation in step.operations)
             after, outcome = before.commit(operations, step.session)

@@ -3,6 +3,8 @@
 An insert is looked at after each commit as long as it is open, when it ends, when a client hears of it, and by every strict
 read that asks for it or shows it.  Of a read at a position above an entry that may have taken rows of it away (a drop, an
 overwrite, a loss) nothing is asked: I8 knows what is left.  Who counts for an insert after such an entry is believed.
+A replica that is taken out of the table while an insert is open goes without a step; from then on it has and counts for
+nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from replitree.coordination.trace import Told
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
 from replitree.protocol import layout
+from replitree.protocol.counted import decode_quorum
 from replitree.protocol.effects import LogIndex
 from replitree.protocol.entries import (
     EVERY_PARTITION,
@@ -32,7 +35,7 @@ from replitree.protocol.entries import (
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.log import next_index
 from replitree.protocol.parts import parse_part
-from replitree.protocol.quorum import decode_quorum
+from replitree.protocol.table import DROPPED_HOST
 from replitree.verify.bridge.explored import wrong_step
 from replitree.verify.bridge.mapping import Follower
 from replitree.verify.bridge.quorum import QUORUM, Quorum, Quorums, held, read, requests_of
@@ -155,7 +158,7 @@ class Inserts:
     def look(self, tree: Tree) -> str | None:
         """Look at the inserts that are open or have just ended; return what is wrong with one."""
         for index in sorted(self._due):
-            one = self._all[index]
+            one = self._without_dropped(tree, self._all[index])
             here = self._outline(tree, index, one)
             wrong = wrong_step(self.follower, one.seen, here)
             if wrong is not None:
@@ -164,6 +167,19 @@ class Inserts:
             if not one.is_open:
                 self._due.discard(index)
         return None
+
+    def _without_dropped(self, tree: Tree, one: One) -> One:
+        """Return an open insert without who is being dropped and was taken back: who joins under that name is another one."""
+        counted, kept = self._members(tree, one), list[bool]()
+        for name, was_counted in zip(self.names, one.seen.counts, strict=True):
+            host = tree.get(layout.host(Replica(self.table, name)))
+            is_dropped = host is not None and host.value == DROPPED_HOST
+            kept.append(not (one.is_open and was_counted and name not in counted and is_dropped))
+        if all(kept):
+            return one
+        has = tuple(mask * keeps for mask, keeps in zip(one.seen.has, kept, strict=True))
+        counts = tuple(mask * keeps for mask, keeps in zip(one.seen.counts, kept, strict=True))
+        return replace(one, seen=msgspec.structs.replace(one.seen, has=has, counts=counts))
 
     def hear(self, told: Told) -> str | None:
         """Look at what a client heard of its insert; return what is wrong with that."""

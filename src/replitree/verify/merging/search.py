@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from replitree.verify.merging.invariants import in_the_end, violations
 from replitree.verify.merging.scene import MergeScene
 from replitree.verify.merging.world import Model
-from replitree.verify.small_search import STATES_MAX, Mutant, Searched, search_all
+from replitree.verify.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
+
+STUCK = "STUCK: somebody waits for what nobody will do"
+AtRest = Callable[[Any, tuple[str, ...], Model], Iterable[str]]
 
 
-class _Checked(MergeScene):
-    """A scene, and what does not hold in it."""
+def search(
+    model: Model,
+    mutant: Mutant | None = None,
+    states_max: int = STATES_MAX,
+    *,
+    scene_of: Callable[[Model], MergeScene] = MergeScene,
+    at_rest: AtRest = in_the_end,
+) -> Searched:
+    """Search a model; all else as of `search_all`.
 
-    @property
-    def name(self) -> str:
-        return self.model.name
+    Parameters
+    ----------
+    model, mutant, states_max
+        See `search_all`.
+    scene_of
+        What may happen in the model.
+    at_rest
+        What must hold in a world where nothing is left to do, with the names of its seats and the model.
+    """
+    scene = scene_of(model)
+    rules: Rules[Any] = Rules(
+        lambda world: violations(world, scene.names, model),
+        lambda world: at_rest(world, scene.names, model),
+        lambda world: (STUCK,) if scene.is_stuck(world) else (),
+    )
+    return search_all(scene, rules, mutant, states_max)
 
-    def problem(self, world: Any) -> str:
-        return next(violations(world, self.names, self.model), "")
 
-    def problem_at_rest(self, world: Any) -> str:
-        if self.is_at_rest(world):
-            return next(in_the_end(world, self.names, self.model), "")
-        return "STUCK: somebody waits for what nobody will do" if self.is_stuck(world) else ""
-
-
-def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
-    """Search a model; all else as of `search_all`."""
-    return search_all(_Checked(model), mutant, states_max)
+__all__ = ["search"]

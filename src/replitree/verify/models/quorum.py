@@ -40,7 +40,7 @@ def _two(name: str, description: str, faults: dict[Fault, int], *probes: str, **
 def _three(name: str, description: str, faults: dict[Fault, int], *probes: str, **more: Any) -> Model:
     """Return a model of three."""
     asked: dict[str, Any] = {"inserts": (FIRST,), "workers": ALL, "started": ALL, **more}
-    return Model(name, description, THREE, faults=faults, probes=probes, **asked)
+    return Model(name, description, asked.pop("seats", THREE), faults=faults, probes=probes, **asked)
 
 
 MODELS = (
@@ -186,6 +186,18 @@ MODELS = (
         prelude=(*OPEN, "r3 pull"),
         duties=(Duty("r1", "clean", (0, 5)),),
         resting=("r1 work", "r1 ins 1"),
+    ),
+    _three(
+        "quorum_dropped",
+        "a replica that is counted for an open insert is dropped and joins again; all three have to have it",
+        {},
+        *(*REACHED, "counted", "drop of a replica finished", "replica added"),
+        seats=(*THREE, ("op", "op")),
+        inserts=(Insert("r1", ((1, "a"),), quorum=3),),
+        prelude=("open r1 ins 1", "r1", "r2", "stop r2", "r3 pull"),
+        duties=(Duty("op", "drop", ("r2",)),),
+        operators=("op",),
+        resting=("r1", "r1 life", "r1 ins 1", "r3 pull", "r3 life"),
     ),
     _two(
         "quorum_lost",

@@ -20,7 +20,6 @@ from replitree.protocol.share_effects import (
 )
 from replitree.verify.kernel import ProcedureFailed
 from replitree.verify.moving.tasks import (
-    TABLE,
     Activate,
     AwaitActive,
     AwaitNote,
@@ -35,6 +34,7 @@ from replitree.verify.moving.tasks import (
     WhereIs,
 )
 from replitree.verify.moving.world import Disk, Machine, Note, World, shares_in
+from replitree.verify.shared_tables.tasks import TABLE
 
 
 def told_at_once(machine: Machine, name: str, effect: Any) -> tuple[Any, Machine] | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from replitree.protocol import layout
 from replitree.protocol.share import ShareId
-from replitree.verify.moving.tasks import INCARNATION, TABLE, replica_of
 from replitree.verify.moving.world import Fault, Model, World, shares_in
+from replitree.verify.shared_tables.tasks import INCARNATION, TABLE, replica_of
 from replitree.verify.stored_shares import marks_of, not_deleted, not_ended, of_shares
 
 DESCRIPTIONS = {

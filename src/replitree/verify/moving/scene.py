@@ -17,9 +17,10 @@ from replitree.protocol.moving import PutPart
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ObjectsThere, PutObjects, ShareId
 from replitree.verify.kernel import Kernel, ProcedureFailed
 from replitree.verify.moving.disk import act, can_act, told_at_once
-from replitree.verify.moving.tasks import CONTENT, INCARNATION, TABLE, clean, live, replica_of, work_notes_off
+from replitree.verify.moving.tasks import live, work_notes_off
 from replitree.verify.moving.world import LENDS, PIECES, Disk, Fault, Machine, Model, Process, Thread, World, shares_in
 from replitree.verify.shared_tables.scene import short
+from replitree.verify.shared_tables.tasks import CONTENT, INCARNATION, TABLE, clean, replica_of
 
 Step = tuple[str, World]
 Outcomes = Iterator[tuple[str, World, Any]]

@@ -5,35 +5,14 @@ A task that a crash cuts off is done again by the next process, as far as it is 
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from replitree.protocol import layout, letting_go, moving, owning, share
-from replitree.protocol.effects import (
-    ANY_VERSION,
-    AdoptEpoch,
-    Applied,
-    Check,
-    Commit,
-    Delete,
-    Epoch,
-    Get,
-    Procedure,
-    RemovePart,
-    Set,
-    Sync,
-)
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.share_effects import Sharer
+from replitree.protocol.effects import ANY_VERSION, Check, Commit, Delete, Get, RemovePart, Sync
 from replitree.verify.moving.world import Note, shares_in
+from replitree.verify.shared_tables.tasks import Task, new_epoch, replica_of, sharer_of
 
-TABLE = Table("/t")
-INCARNATION = "i1"
-CONTENT = "c1"
 TRIES = 2
-
-Task: TypeAlias = Generator[Any, Any, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +89,6 @@ class LoseRows:
     part: str
 
 
-def replica_of(name: str) -> Replica:
-    """Return a replica of the models' table."""
-    return Replica(TABLE, name)
-
-
-def sharer_of(name: str) -> Sharer:
-    """Return who a replica is to coordination."""
-    return Sharer(replica_of(name), INCARNATION)
-
-
 # --- moving -------------------------------------------------------------------------------------------------------------------
 
 
@@ -187,33 +156,14 @@ def work_notes_off(name: str) -> Task:
 def live(name: str) -> Task:
     """Activate again after trouble."""
     yield AwaitTrouble()
-    epoch = yield from _new_epoch(replica_of(name))
+    epoch = yield from new_epoch(replica_of(name))
+    assert epoch is not None
     yield from moving.give_up_claims(sharer_of(name))
     yield from letting_go.give_up_attempts(sharer_of(name), epoch)
     yield Activate()
 
 
-def _new_epoch(replica: Replica) -> Procedure[Epoch]:
-    while True:
-        yield Sync(layout.host(replica))
-        host = yield Get(layout.host(replica))
-        assert host is not None
-        outcome = yield Commit(Set(layout.host(replica), b"here", host.version))
-        if isinstance(outcome, Applied):
-            epoch = Epoch(host.version + 1)
-            yield AdoptEpoch(epoch)
-            return epoch
-
-
-def clean() -> Task:
-    """Work the garbage off."""
-    yield from share.work_off(TABLE)
-
-
 __all__ = [
-    "CONTENT",
-    "INCARNATION",
-    "TABLE",
     "Activate",
     "AwaitActive",
     "AwaitNote",
@@ -227,12 +177,9 @@ __all__ = [
     "Trouble",
     "WhereIs",
     "bring",
-    "clean",
     "leave",
     "live",
     "mend",
     "move",
-    "replica_of",
-    "sharer_of",
     "work_notes_off",
 ]

@@ -15,6 +15,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.effects import Epoch
 from replitree.protocol.share import ShareId
 from replitree.verify.kernel import END
+from replitree.verify.small_search import spent
 
 PIECES = 2
 
@@ -226,10 +227,8 @@ class World:
 
     def spend(self, fault: Fault) -> World | None:
         """Take one fault from the budget; None when there is none left."""
-        index = list(Fault).index(fault)
-        if not self.budget[index]:
-            return None
-        return replace(self, budget=(*self.budget[:index], self.budget[index] - 1, *self.budget[index + 1 :]))
+        left = spent(self.budget, list(Fault).index(fault))
+        return None if left is None else replace(self, budget=left)
 
     def sent(self, session: int, request: Any) -> World:
         """Let a request be on its way."""

@@ -17,6 +17,7 @@ from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import Fenced
 from replitree.protocol.registration import Executed, View
+from replitree.protocol.run import translate
 from replitree.protocol.share import ObjectsThere, PutObjects, ShareId
 from replitree.verify.life import Then
 from replitree.verify.merging import tasks as merging
@@ -97,17 +98,16 @@ def _with_prepared(
     procedure: Generator[Any, Any, Any], prepared: ShareId | None
 ) -> Generator[Any, Any, tuple[Any, ShareId | None]]:
     """Run a procedure that merges, and give it what is prepared, once; return its outcome, and what is still prepared."""
-    outcome: Any = None
-    while True:
-        try:
-            effect = procedure.send(outcome)
-        except StopIteration as stop:
-            return stop.value, prepared
-        if isinstance(effect, Merge) and prepared is not None:
-            taken, prepared = TakePrepared(prepared), None
-            outcome = yield taken
-        else:
-            outcome = yield effect
+    left = prepared
+
+    def each(effect: Any) -> Generator[Any, Any, Any]:
+        nonlocal left
+        if isinstance(effect, Merge) and left is not None:
+            effect, left = TakePrepared(left), None
+        return (yield effect)
+
+    outcome = yield from translate(procedure, each)
+    return outcome, left
 
 
 def put(name: str) -> Task:

@@ -177,6 +177,14 @@ MODELS = (
         is_borrowing=True,
     ),
     Model(
+        "shared_borrowed_expiry",
+        "a part that borrows is taken over and leaves again, while a session ends, also between reading and committing",
+        {"r1": (), "r2": (_take("r2", "r1"), _leave("r2"), _settle("r2"))},
+        {Fault.EXPIRY: 1},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
         "shared_borrowed_lost",
         "a replica loses a part's folder, and owns what it takes over in its place, which borrows; the other one lets go",
         {
@@ -227,6 +235,13 @@ MODELS = (
         "the same while the answer to a commit is lost",
         {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
         {Fault.UNKNOWN: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_recover_expiry",
+        "the same while a session ends",
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {Fault.EXPIRY: 1},
         written=PART,
     ),
 )

@@ -5,23 +5,16 @@ from __future__ import annotations
 from replitree.verify.shared_tables.invariants import in_the_end, violations
 from replitree.verify.shared_tables.scene import Scene
 from replitree.verify.shared_tables.world import Model, World
-from replitree.verify.small_search import STATES_MAX, Mutant, Searched, search_all
-
-
-class _Checked(Scene):
-    """A scene, and what does not hold in it."""
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    def problem(self, world: World) -> str:
-        return next(violations(world, self.names), "")
-
-    def problem_at_rest(self, world: World) -> str:
-        return next(in_the_end(world, self.names), "") if self.is_at_rest(world) else ""
+from replitree.verify.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
 
 
 def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
     """Search a model; all else as of `search_all`."""
-    return search_all(_Checked(model), mutant, states_max)
+    scene = Scene(model)
+    rules: Rules[World] = Rules(
+        lambda world: violations(world, scene.names), lambda world: in_the_end(world, scene.names)
+    )
+    return search_all(scene, rules, mutant, states_max)
+
+
+__all__ = ["search"]

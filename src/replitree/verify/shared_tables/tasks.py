@@ -87,7 +87,7 @@ def sharer_of(name: str) -> Sharer:
 
 def begin(name: str) -> Procedure[Epoch | None]:
     """Take a new epoch, and settle what earlier processes have left; None when the replica is being dropped."""
-    epoch = yield from _new_epoch(replica_of(name))
+    epoch = yield from new_epoch(replica_of(name))
     if epoch is None:
         return None
     for staging in (yield ListStaging()):
@@ -98,7 +98,7 @@ def begin(name: str) -> Procedure[Epoch | None]:
 
 def activate(name: str) -> Task:
     """Take a new epoch because the session has ended, while something runs: what that has staged is not swept."""
-    epoch = yield from _new_epoch(replica_of(name))
+    epoch = yield from new_epoch(replica_of(name))
     if epoch is not None:
         yield from _settle(name, epoch)
 
@@ -112,7 +112,8 @@ def _settle(name: str, epoch: Epoch) -> Procedure[None]:
     yield Reveal(tuple(part for part in registered if part not in gone))
 
 
-def _new_epoch(replica: Replica) -> Procedure[Epoch | None]:
+def new_epoch(replica: Replica) -> Procedure[Epoch | None]:
+    """Take a new epoch; None when the replica is being dropped."""
     while True:
         yield Sync(layout.host(replica))
         host = yield Get(layout.host(replica))

@@ -14,6 +14,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.effects import Epoch
 from replitree.protocol.share import ShareId
 from replitree.verify.kernel import END
+from replitree.verify.small_search import spent
 
 PIECES = 2
 SESSION = 1
@@ -192,12 +193,8 @@ class World:
 
     def spend(self, fault: Fault) -> World | None:
         """Take one fault from the budget; None when there is none left."""
-        index = list(Fault).index(fault)
-        if not self.budget[index]:
-            return None
-        budget = list(self.budget)
-        budget[index] -= 1
-        return replace(self, budget=tuple(budget))
+        left = spent(self.budget, list(Fault).index(fault))
+        return None if left is None else replace(self, budget=left)
 
     def sent(self, request: Any) -> World:
         """Let a request be on its way."""

@@ -184,6 +184,8 @@ def _untrue(world: World, findings: tuple[Finding, ...]) -> str:
             return f"TRUE: {each.share} is said to lack objects"
         if each.kind is Kind.ORPHAN and world.tree.get(layout.share(TABLE, each.share)) is not None:
             return f"TRUE: {each.share} is said to be nobody's"
+        if each.kind is Kind.UNREFERENCED and any(share == each.share for _, _, share in world.disks):
+            return f"TRUE: {each.share} is said to have what nobody needs"
     return ""
 
 

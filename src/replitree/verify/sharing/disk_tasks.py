@@ -25,6 +25,7 @@ from replitree.protocol.effects import (
     StagingId,
 )
 from replitree.protocol.layout import Replica
+from replitree.protocol.run import translate
 from replitree.protocol.share import InDoubt, Owned, Owner, PutObjects, ShareId
 from replitree.protocol.share_effects import (
     ForgetParts,
@@ -66,28 +67,25 @@ def _insert(replica: Replica, epoch: Epoch, part: str, own: ShareId) -> Procedur
 
 def _here(procedure: Procedure[_T], replica: Replica, epoch: Epoch, part: str, own: ShareId) -> _Any[_T]:
     """Run a procedure of `sharing`, and answer what it asks of the process and the disk."""
-    outcome: Any = None
-    while True:
-        try:
-            effect: Any = procedure.send(outcome)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+
+    def each(effect: Any) -> _Any[Any]:
         match effect:
             case Stage():
                 yield Keep(replica, part, own)
-                outcome = Staged(())
+                return Staged(())
             case NameShares():
-                outcome = (own,)
+                return (own,)
             case PutShares():
-                outcome = yield PutObjects(own)
+                return (yield PutObjects(own))
             case SharesOf():
-                outcome = (SharedPart(part, own, is_new=True),)
+                return (SharedPart(part, own, is_new=True),)
             case CurrentEpoch():
-                outcome = epoch
+                return epoch
             case SharesSettled() | ForgetParts():
-                outcome = None
-            case _:
-                outcome = yield effect
+                return None
+        return (yield effect)
+
+    return (yield from translate(procedure, each))
 
 
 def take(name: str, part: str, source: str) -> _Any[None]:
@@ -144,21 +142,18 @@ def _tidied(replica: Replica, epoch: Epoch) -> _Any[None]:
 
 def with_disk(procedure: Procedure[_T], here: tuple[ShareId, ...] = ()) -> _Any[_T]:
     """Run a procedure of `sharing` on what has left the table's parts; `here` are the shares on the disk."""
-    outcome: Any = None
-    while True:
-        try:
-            effect: Any = procedure.send(outcome)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+
+    def each(effect: Any) -> _Any[Any]:
         match effect:
             case SharesOf():
-                outcome = ()
+                return ()
             case HasPart():
-                outcome = False
+                return False
             case SharesHere():
-                outcome = here
-            case _:
-                outcome = yield effect
+                return here
+        return (yield effect)
+
+    return (yield from translate(procedure, each))
 
 
 def check_afterwards() -> _Any[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from replitree.protocol import layout
+from replitree.protocol.registration import is_broken
 from replitree.verify.sharing.tasks import INCARNATION, TABLE, replica_of, shares_in
 from replitree.verify.sharing.world import PIECES, Model, World
 
@@ -20,6 +21,7 @@ DESCRIPTIONS = {
     "ONCE": "no share is owned and in the garbage",
     "HELD": "fsck takes nothing from a replica that has it on its disk",
     "TRUE": "what fsck says is so: what is called dangling lacks objects, what is called an orphan has no owner",
+    "FOUND": "no part is called broken whose objects are in the store, under a mark of its replica",
     "SETTLES": "in the end the garbage is empty, objects that were ever owned are there if and only if they are owned, and"
     " fsck has ended all damage",
 }
@@ -32,6 +34,7 @@ def violations(world: World, model: Model) -> Iterator[str]:
     damaged = {path.removeprefix(f"{layout.shares(TABLE)}/") for path in world.damage}
     yield from _marks(world, model.replicas, damaged)
     yield from _shares(world, damaged)
+    yield from _called_broken(world, model.replicas)
 
 
 def _marks(world: World, replicas: tuple[str, ...], damaged: set[str]) -> Iterator[str]:
@@ -62,6 +65,18 @@ def _expected(world: World, replicas: tuple[str, ...]) -> Iterator[str]:
             node = world.tree.get(layout.part(replica_of(name), part))
             assert node is not None
             yield from (f"{share}/{name}~{INCARNATION}~{part}" for share in shares_in(node.value))
+
+
+def _called_broken(world: World, replicas: tuple[str, ...]) -> Iterator[str]:
+    """Yield the parts that are called broken although the store has them."""
+    for name in replicas:
+        for part in world.tree.children(layout.parts(replica_of(name))) or ():
+            node = world.tree.get(layout.part(replica_of(name), part))
+            if node is None or not is_broken(node.value):
+                continue
+            pieces = [(share, piece) for share in shares_in(node.value) for piece in range(PIECES)]
+            if all(each in world.objects for each in pieces):
+                yield f"FOUND: {name} calls {part} broken"
 
 
 def _replica_of(mark: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replitree.verify.sharing.models_fsck import FSCK_MODELS
+from replitree.verify.sharing.models_own import OWN_MODELS
 from replitree.verify.sharing.models_upload import UPLOAD_MODELS
 from replitree.verify.sharing.tasks import drop, leave, take, write
 from replitree.verify.sharing.world import Fault, Model, Task
@@ -114,6 +115,7 @@ MODELS = (
     ),
     *FSCK_MODELS,
     *UPLOAD_MODELS,
+    *OWN_MODELS,
 )
 
 

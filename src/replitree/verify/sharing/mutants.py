@@ -36,6 +36,7 @@ from replitree.protocol.share import (
 from replitree.verify.sharing import tasks
 from replitree.verify.sharing.mutants_fsck import FSCK_MUTANTS
 from replitree.verify.sharing.mutants_history import HISTORY_MUTANTS
+from replitree.verify.sharing.mutants_own import OWN_MUTANTS
 from replitree.verify.sharing.mutants_upload import UPLOAD_MUTANTS
 from replitree.verify.small_search import Mutant
 
@@ -346,6 +347,7 @@ MUTANTS = (
     *HISTORY_MUTANTS,
     *FSCK_MUTANTS,
     *UPLOAD_MUTANTS,
+    *OWN_MUTANTS,
 )
 
 

@@ -5,6 +5,7 @@ What changes nothing when it is left out alone: docs/shared-storage.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +54,13 @@ def _not_registered_is_unused(replica: SeenReplica, part: str, _share: ShareId, 
 
 def _one_share_each(replica: SeenReplica) -> dict[str, set[ShareId]]:
     return {each.part: {each.share} for each in reversed(replica.references or ())}
+
+
+def _silence_needs_nothing(seen: Look, _grace_ms: int) -> Iterator[Finding]:
+    needed = {(each.share, file.name) for one in seen.replicas for each in one.references or () for file in each.files}
+    for share_id in seen.owners:
+        if any((share_id, each.file) not in needed for each in seen.objects.get(share_id, ())):
+            yield Finding(fsck.Kind.UNREFERENCED, share_id)
 
 
 def _silence_is_no(replica: SeenReplica, part: str, share_id: ShareId, _known: object = None) -> bool:
@@ -163,6 +171,13 @@ FSCK_MUTANTS = (
         "a replica that does not answer is taken to have nothing",
         (fsck, "is_unused", _silence_is_no),
         (fsck_repair, "_release_mark", _silence_is_accepted),
+    ),
+    mutant_of(
+        "fsck-silence-needs-nothing",
+        "fsck_silent",
+        "TRUE",
+        "what a replica needs that does not answer is said to be needed by nobody",
+        (fsck, "_unreferenced", _silence_needs_nothing),
     ),
     mutant_of(
         "fsck-registered-is-all",

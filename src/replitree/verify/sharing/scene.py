@@ -25,7 +25,7 @@ from replitree.verify.kernel import END, Kernel, ProcedureFailed, Stage
 from replitree.verify.sharing.checking import grown_older, harm_of, new_names, perform
 from replitree.verify.sharing.disk_tasks import check, tidy
 from replitree.verify.sharing.tasks import TABLE, clean, replica_of
-from replitree.verify.sharing.world import CLEANER, PIECES, SESSION, Fault, Model, Seat, Step, World, spend
+from replitree.verify.sharing.world import CLEANER, PIECES, SESSION, UNANSWERED, Fault, Model, Seat, Step, World, spend
 
 COUNTED = ("write", "receive", "finish")
 """Tasks that are told the number of the attempt."""
@@ -174,7 +174,7 @@ class Scene:
                 whole = all((share, piece) in world.objects for share in shares for piece in range(PIECES))
                 yield "looked", world, ObjectsThere() if whole else ObjectsInDoubt("not there")
                 if (unanswered := spend(world, Fault.STORE)) is not None:
-                    yield "no answer", unanswered, ObjectsInDoubt("no answer")
+                    yield "no answer", unanswered, ObjectsInDoubt(UNANSWERED)
             case PutObjects():
                 yield "stored", self._arrive(world, effect), ObjectsThere()
                 yield from self._in_doubt(world, effect)

@@ -21,6 +21,7 @@ from replitree.protocol.effects import (
     Unknown,
 )
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.registration import content_of
 from replitree.protocol.share import InDoubt, LetGo, NotOwned, Owner, ShareId, Sharing
 
 TABLE = Table("/t")
@@ -36,7 +37,7 @@ def replica_of(name: str) -> Replica:
 
 def shares_in(value: bytes) -> Shares:
     """Return the shares of a registered part; the models' registrations name them."""
-    return tuple(ShareId(name) for name in value.decode().split())
+    return tuple(ShareId(name) for name in content_of(value).split())
 
 
 def new_epoch(replica: Replica) -> Procedure[Epoch | None]:

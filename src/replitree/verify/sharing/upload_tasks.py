@@ -24,6 +24,7 @@ from replitree.protocol.effects import (
     StagingId,
 )
 from replitree.protocol.layout import Replica
+from replitree.protocol.run import translate
 from replitree.protocol.share import ObjectsThere, PutObjects, ShareId
 from replitree.protocol.share_effects import NameShares, SharedPart, Sharer, SharesOf, SharesSettled
 from replitree.verify.sharing.checking import Keep, OnDisk
@@ -75,26 +76,23 @@ def put(name: str, part: str) -> _Any[None]:
 
 def _registered(sharer: Sharer, epoch: Epoch, part: str, own: ShareId) -> _Any[Any]:
     """Stage and register what was put, by the procedure for all parts; nothing is left to be named or put."""
-    procedure = sharing.with_shares(sharer, _insert(sharer.replica, epoch, part, own))
-    outcome: Any = None
-    while True:
-        try:
-            effect: Any = procedure.send(outcome)
-        except StopIteration as stop:
-            return stop.value
+
+    def each(effect: Any) -> _Any[Any]:
         match effect:
             case Stage():
-                outcome = Staged(())
+                return Staged(())
             case NameShares():
-                outcome = ()
+                return ()
             case SharesOf():
-                outcome = (SharedPart(part, own, is_new=True),)
+                return (SharedPart(part, own, is_new=True),)
             case CurrentEpoch():
-                outcome = epoch
+                return epoch
             case SharesSettled():
-                outcome = None
-            case _:
-                outcome = yield effect
+                return None
+        return (yield effect)
+
+    inserting = sharing.with_shares(sharer, _insert(sharer.replica, epoch, part, own))
+    return (yield from translate(inserting, each))
 
 
 def _insert(replica: Replica, epoch: Epoch, part: str, own: ShareId) -> Procedure[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from replitree.coordination.tree import Tree
 from replitree.protocol.share import ShareId
 from replitree.verify.kernel import END, Stage
+from replitree.verify.small_search import spent
 
 PIECES = 2
 SESSION = 1
@@ -21,6 +22,9 @@ CLEANER = "cleaner"
 
 FSCK = "fsck"
 """The seat that runs fsck."""
+
+UNANSWERED = "no answer"
+"""What is said of objects that the store did not tell of."""
 
 
 class Fault(Enum):
@@ -136,12 +140,21 @@ Step = tuple[str, World]
 
 def spend(world: World, fault: Fault) -> World | None:
     """Take one fault from the budget; None when there is none left."""
-    index = list(Fault).index(fault)
-    if not world.budget[index]:
-        return None
-    budget = list(world.budget)
-    budget[index] -= 1
-    return replace(world, budget=tuple(budget))
+    left = spent(world.budget, list(Fault).index(fault))
+    return None if left is None else replace(world, budget=left)
 
 
-__all__ = ["CLEANER", "FSCK", "PIECES", "SESSION", "Fault", "Model", "Seat", "Step", "Task", "World", "spend"]
+__all__ = [
+    "CLEANER",
+    "FSCK",
+    "PIECES",
+    "SESSION",
+    "UNANSWERED",
+    "Fault",
+    "Model",
+    "Seat",
+    "Step",
+    "Task",
+    "World",
+    "spend",
+]

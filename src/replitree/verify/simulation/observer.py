@@ -183,18 +183,8 @@ class Observer:
         if isinstance(entry, SettleEntry | FailEntry):
             self.seen("quorum settled" if isinstance(entry, SettleEntry) else "quorum failed")
             self._refuse(quorums_end_once, failed_inserts_free_their_ids)
-            if not self._may_lack_copies:
+            if not self.probes["part broken"]:  # what has rotted on a disk is fetched again, some time
                 self._refuse(settled_rows_are_on_enough_disks)
-
-    @property
-    def _may_lack_copies(self) -> bool:
-        """Whether a replica that was counted may have lost its copy since.
-
-        What has rotted on a disk is fetched again, some time.  On an object store a replica that is dropped and joins again has
-        nothing of what it had: its marks went with the drop.
-        """
-        is_shared = self.probes["table on an object store"] > 0
-        return self.probes["part broken"] > 0 or (is_shared and self.probes["drop of a replica begun"] > 0)
 
     def _refuse(self, *invariants: Invariant) -> None:
         look = self.look({}, ())

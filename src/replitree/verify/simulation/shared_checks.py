@@ -15,7 +15,7 @@ SETTLES  at rest nothing is being written or garbage, every mark has a registere
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
 from replitree.coordination.tree import Tree, answer
@@ -39,6 +39,8 @@ from replitree.protocol.table import DROPPED_HOST
 from replitree.verify.disk import Disk
 from replitree.verify.memory import Memory
 from replitree.verify.model import TABLE
+from replitree.verify.simulation.moving_checks import left_to_move, moved_twice, without_rows
+from replitree.verify.simulation.moving_options import Place
 from replitree.verify.simulation.object_store import PIECES, Change, ObjectStore
 from replitree.verify.simulation.observer import Violated
 from replitree.verify.simulation.shared_disk import SharedDisk
@@ -114,7 +116,8 @@ class SharedChecks:
             is_meant = part in registered and (part in shown or part in fresh)
             if is_meant and f"{name}~{incarnation}~{part}" not in places.owned.get(share, ()):
                 yield f"MARKED: {name} has {part} in {share} and no mark"
-        known = {*disk.shares, *((left.part, left.share) for left in disk.leaving)}
+        yield from without_rows(name, disk, registered)
+        known = {*disk.shares, *disk.detached, *((left.part, left.share) for left in disk.leaving)}
         for share, mark in places.marks_of(name):
             of, part = mark.split("~", 2)[1:]
             if of != incarnation or (part, share) not in known:
@@ -122,10 +125,11 @@ class SharedChecks:
 
     # --- at rest --------------------------------------------------------------------------------------------------------------
 
-    def left(self, tree: Tree, *, is_last: bool) -> str:
-        """Say what is left to do with shares: on its way, to be deleted or let go of; empty when nothing is.
+    def left(self, tree: Tree, places: Mapping[str, Place], *, is_last: bool) -> str:
+        """Say what is left to do with shares: on its way, to be deleted, let go of or moved; empty when nothing is.
 
-        `is_last`: and what only an activation settles, attempts that could not be given up, parts that were never registered.
+        `places`: where parts belong, of each replica whose parts move.  `is_last`: and what only an activation settles,
+        attempts that could not be given up, parts that were never registered.
         """
         if self.store.pending:
             return "requests to the store are on their way"
@@ -141,7 +145,17 @@ class SharedChecks:
             disk = _disk(self._disks[name])
             if disk.leaving:
                 return f"{name} has not let go of {disk.leaving[0].share}"
-        return ""
+        return left_to_move(tree, self._shared_disks, places) if places else ""
+
+    @property
+    def _shared_disks(self) -> Mapping[str, SharedDisk]:
+        return cast("Mapping[str, SharedDisk]", self._disks)
+
+    def check_moved_once(self, tree: Tree, unseen: Collection[str]) -> None:
+        """Check that what was moved into the store is there once, but for parts of which a replica could not be asked."""
+        for part in moved_twice(tree, self._shared_disks):
+            if part not in unseen:
+                raise Violated(f"SINGLE: {part} was moved into the store more than once")
 
     def check_with_fsck(self, tree: Tree, begun: Mapping[str, frozenset[ShareId]]) -> None:
         """Check that fsck finds nothing but what was lost on the way, and repairs that."""
@@ -165,8 +179,9 @@ class SharedChecks:
             replica = Replica(TABLE, name)
             node = tree.get(layout.replica_path(replica))
             assert node is not None
-            for part, share in _disk(self._disks[name]).shares:
-                if tree.exists(layout.part(replica, part)):
+            disk = _disk(self._disks[name])
+            for part, share in (*disk.shares, *disk.detached):
+                if tree.exists(layout.part(replica, part)) or (part, share) in disk.detached:
                     yield share, f"{name}~{node.value.decode()}~{part}"
 
     def _repaired(
@@ -252,7 +267,7 @@ class _Checked:
         """Yield what a replica says that it has, as `replica.sharing` does."""
         disk = _disk(self._disks[name])
         needed = tuple(NeededFile(str(piece), 1) for piece in range(PIECES))
-        yield from (Reference(part, share, needed) for part, share in disk.shares)
+        yield from (Reference(part, share, needed) for part, share in (*disk.shares, *disk.detached))
         yield from (Reference("", share, needed) for _, _, share in disk.staged)
         yield from (Reference(left.part, left.share) for left in disk.leaving)
         yield from (Reference("", share) for share in sorted(self._begun.get(name, ())))

@@ -36,13 +36,22 @@ class SharedDisk(Disk):
     staged
         The share of each staged part that has one: staging id, partition, share.
     leaving, count
-        What has left, and how much ever did.
+        What has left, and how much ever did; among it what a move has noted.
+    brought
+        Of which parts the rows were brought here from which share, and may take its place.
+    bare
+        Parts without a share whose rows are gone: there must be none.
+    detached
+        Parts that were detached and have no rows of their own, each with its share, which it still owns: there must be none.
     """
 
     shares: tuple[tuple[str, ShareId], ...] = ()
     staged: tuple[tuple[StagingId, str, ShareId], ...] = ()
     leaving: tuple[Left, ...] = ()
     count: int = 0
+    brought: tuple[tuple[str, ShareId], ...] = ()
+    bare: tuple[str, ...] = ()
+    detached: tuple[tuple[str, ShareId], ...] = ()
 
     def share_of(self, part: str) -> ShareId | None:
         """Return the share of a published part; None when its rows are here, or it is not."""
@@ -70,6 +79,37 @@ class SharedDisk(Disk):
     def without_left(self, number: int) -> SharedDisk:
         """Forget what has left: it was let go of."""
         return replace(self, leaving=tuple(each for each in self.leaving if each.number != number))
+
+    # --- moves ----------------------------------------------------------------------------------------------------------------
+
+    def has_rows(self, part: str) -> bool:
+        """Whether the rows of a published part are here and not in a share."""
+        return self.content(part) is not None and self.share_of(part) is None and part not in self.bare
+
+    def noting_move(self, part: str, share: ShareId) -> SharedDisk:
+        """Note that a part may own a share: that is let go of unless the part has it."""
+        return self._noting_left(((part, share),))
+
+    def to_share(self, part: str, share: ShareId) -> SharedDisk | None:
+        """Let a part have a share, and no rows here; None when they are not here any more."""
+        return self.having(part, share) if self.has_rows(part) else None
+
+    def bringing(self, part: str, share: ShareId) -> SharedDisk | None:
+        """Bring the rows of a share here; None when the part does not have it any more."""
+        if self.share_of(part) != share:
+            return None
+        return replace(self, brought=tuple(sorted({*self.brought, (part, share)})))
+
+    def to_disk(self, part: str, share: ShareId) -> SharedDisk | None:
+        """Let a part have its rows here; None when they were not brought, or it does not have the share any more."""
+        if self.share_of(part) != share or (part, share) not in self.brought:
+            return None
+        others = tuple(each for each in self.shares if each[0] != part)
+        return replace(self, shares=others, brought=tuple(each for each in self.brought if each[0] != part))
+
+    def losing_rows(self, part: str) -> SharedDisk:
+        """Remove a part's files, all but its manifest."""
+        return replace(self, bare=(*self.bare, part)) if self.has_rows(part) else self
 
     # --- what may remove something ------------------------------------------------------------------------------------------
 
@@ -111,8 +151,13 @@ class SharedDisk(Disk):
 
     def _left(self, names: tuple[str, ...]) -> SharedDisk:
         """Note the shares of published parts as left."""
-        gone = tuple(each for each in self.shares if each[0] in names)
-        return replace(self._noting_left(gone), shares=tuple(each for each in self.shares if each[0] not in names))
+        gone = tuple(each for each in self.shares if each[0] in names and each not in self.detached)
+        return replace(
+            self._noting_left(gone),
+            shares=tuple(each for each in self.shares if each[0] not in names),
+            brought=tuple(each for each in self.brought if each[0] not in names),
+            bare=tuple(each for each in self.bare if each not in names),
+        )
 
     def _noting_left(self, gone: tuple[tuple[str, ShareId], ...]) -> SharedDisk:
         if not gone:
@@ -121,4 +166,9 @@ class SharedDisk(Disk):
         return replace(self, leaving=(*self.leaving, *noted), count=self.count + len(noted))
 
 
-__all__ = ["Left", "SharedDisk"]
+def kept_aside(disk: SharedDisk, parts: tuple[str, ...]) -> SharedDisk:
+    """Return a disk that has copies of parts aside, with rows of their own."""
+    return cast("SharedDisk", disk.keeping_aside(parts))
+
+
+__all__ = ["Left", "SharedDisk", "kept_aside"]

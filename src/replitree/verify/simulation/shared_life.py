@@ -75,6 +75,11 @@ class ListLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class ListDetached:
+    """Outcome: the shares in which rows of detached parts lie."""
+
+
+@dataclass(frozen=True, slots=True)
 class HasLeft:
     """Forget something that has left the disk: it was let go of.  Outcome: None."""
 
@@ -88,7 +93,7 @@ class Rest:
     long: bool = False
 
 
-ON_PROCESS = (Opened, CurrentSharer, ForAll, EndMaking, AsHeld, ListLeft)
+ON_PROCESS = (Opened, CurrentSharer, ForAll, EndMaking, AsHeld, ListDetached, ListLeft)
 """Effects that take no time."""
 
 # --- the life thread ----------------------------------------------------------------------------------------------------------
@@ -123,7 +128,7 @@ def join_again(replica: Replica, me: bytes) -> Stage:
     yield Forget()
     yield from finish_leaving(replica, shared=True)
     match (yield from join_table(replica, me.decode())):
-        case Outcome.MISSING | Outcome.DROPPED:
+        case Outcome.MISSING | Outcome.DROPPED | Outcome.WORN:
             yield Stop()
             return None
     return Then(life.become_active, (replica, me))
@@ -200,6 +205,6 @@ STAGES: dict[str, Callable[..., Generator[Any, Any, Any]]] = {
 
 
 __all__ = [
-    "ON_PROCESS", "STAGES", "STORE_ID", "AsHeld", "CurrentSharer", "EndMaking", "ForAll", "HasLeft", "ListLeft", "Opened",
-    "Rest", "keep_shares",
+    "ON_PROCESS", "STAGES", "STORE_ID", "AsHeld", "CurrentSharer", "EndMaking", "ForAll", "HasLeft", "ListDetached",
+    "ListLeft", "Opened", "Rest", "keep_shares",
 ]  # fmt: skip

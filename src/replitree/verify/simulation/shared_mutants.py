@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
-from replitree.protocol import owning
+from replitree.protocol import owning, table
+from replitree.protocol.layout import Replica
+from replitree.protocol.share import DeleteObjects
+from replitree.verify.mutants_quorum import not_taken_back
 from replitree.verify.shared_tables import mutants as of_models
-from replitree.verify.simulation import shared_process
+from replitree.verify.simulation import shared_disk, shared_life, shared_process
+from replitree.verify.simulation.shared_disk import SharedDisk
+from replitree.verify.simulation.shared_life import ListDetached
 from replitree.verify.small_search import Mutant
 
 _OF_MODELS = (
@@ -34,13 +40,45 @@ def _gives_always(_source: Any, _part: str) -> bool:
     return True
 
 
+def _detached_in_its_share(disk: SharedDisk, parts: tuple[str, ...]) -> SharedDisk:
+    """Keep no rows aside but the manifest, which names the share, and the mark on that."""
+    shared = (each for each in disk.shares if each[0] in parts)
+    return replace(_KEPT_ASIDE(disk, parts), detached=tuple(sorted({*disk.detached, *shared})))
+
+
+def _deleting_what_is_detached(replica: Replica, *, shared: bool) -> Generator[Any, Any, Any]:
+    """Delete the objects of what a dropped replica has detached, without a look at who else owns them."""
+    outcome = yield from _FINISH_LEAVING(replica, shared=shared)
+    for share in (yield ListDetached()):
+        yield DeleteObjects(share)
+    return outcome
+
+
+_KEPT_ASIDE, _FINISH_LEAVING = shared_disk.kept_aside, table.finish_leaving
 _OWN = (
+    Mutant(
+        "detached-deleted-with-its-replica",
+        "what is detached has no rows of its own, and a replica that is dropped deletes what it has detached",
+        "simulation",
+        "WHOLE",
+        {
+            (shared_disk, "kept_aside"): _detached_in_its_share,
+            (shared_life, "finish_leaving"): _deleting_what_is_detached,
+        },
+    ),
     Mutant(
         "looked-at-one-by-one",
         "of the parts of a commit one more is looked at for each try: a restarted replica never registers many of its own",
         "simulation",
         "CONVERGES",
         {(owning, "_look_at_all"): _looks_at_nothing},
+    ),
+    Mutant(
+        "joined-again-still-counted",
+        "a replica that is dropped stays counted for open inserts, and joins again under its name, without marks",
+        "simulation",
+        "QUORUM",
+        {(table, "count_no_more"): not_taken_back},
     ),
     Mutant(
         "given-before-owned",

@@ -14,6 +14,8 @@ from typing import Any, cast
 from typing_extensions import override
 
 from replitree.protocol.effects import (
+    AdoptEpoch,
+    Detach,
     Discard,
     Fetched,
     FetchMany,
@@ -40,6 +42,7 @@ from replitree.protocol.share_effects import (
     SharedPart,
     Sharer,
     SharesHere,
+    SharesInDoubt,
     SharesOf,
     SharesSettled,
 )
@@ -49,7 +52,7 @@ from replitree.verify.kernel import Stage as StageFunction
 from replitree.verify.life import WorkTurn
 from replitree.verify.local import MAKING, is_made
 from replitree.verify.memory import Memory
-from replitree.verify.simulation import shared_life
+from replitree.verify.simulation import moves, shared_disk, shared_life
 from replitree.verify.simulation.object_store import Change, ObjectStore, deleting, putting
 from replitree.verify.simulation.options import SECOND
 from replitree.verify.simulation.process import Process, Thread
@@ -60,6 +63,7 @@ from replitree.verify.simulation.shared_life import (
     EndMaking,
     ForAll,
     HasLeft,
+    ListDetached,
     ListLeft,
     Opened,
     Rest,
@@ -72,7 +76,8 @@ PATIENCE = 30 * SECOND
 """How long a replica waits for what another one should make before it makes that itself."""
 
 _TOLD = (
-    *shared_life.ON_PROCESS, HasPart, NameShares, ResultsInWork, SharesHere, SharesOf, SharesSettled, Untouched,
+    *shared_life.ON_PROCESS, HasPart, NameShares, ResultsInWork, SharesHere, SharesInDoubt, SharesOf,
+    SharesSettled, Untouched,
 )  # fmt: skip
 """Effects whose outcome a process knows at once."""
 
@@ -100,8 +105,14 @@ class SharedProcess(Process):
     sharer: Sharer | None = None
     """Who it is to the others; known since it has opened the store."""
 
+    @property
+    def puts_new_parts(self) -> bool:
+        """Whether what is staged goes into the store; otherwise it stays here, and each replica makes its own results."""
+        return True
+
     @override
     def start(self) -> None:
+        self.moves = moves.Moves()
         self._named: dict[StagingId, tuple[_Named, ...]] = {}
         self._new: set[ShareId] = set()
         self._count = 0
@@ -137,6 +148,12 @@ class SharedProcess(Process):
             if thread.kind in _IDLE and thread.waits and not thread.turns:
                 thread.generator = self._generator(thread.stage, thread.arguments)
                 thread.effect = thread.generator.send(None)
+
+    @override
+    def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        if isinstance(effect, AdoptEpoch):
+            self.moves.has_new_epoch()
+        return super()._locally(thread, effect)
 
     @override
     def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
@@ -184,15 +201,21 @@ class SharedProcess(Process):
             case SharesSettled(shares):
                 return self._settled(shares)
             case SharesHere():
-                return tuple(sorted(disk.all_shares | self._new))
+                return tuple(sorted(disk.all_shares | self._new | self.moves.shares))
+            case SharesInDoubt(shares):
+                self.observer.seen("shares in doubt")
+                self.moves.doubt(shares)
+                return self._remember(self.memory.with_trouble())
             case HasPart(part):
                 return disk.content(part) is not None
             case Untouched():
                 return False
             case ResultsInWork():
                 return self._in_work()
+            case ListDetached():
+                return tuple(share for _, share in disk.detached)
             case ListLeft():
-                return disk.leaving
+                return moves.to_let_go_of(disk, self.moves)
         return self._tell_of_process(effect)
 
     def _tell_of_process(self, effect: Any) -> Any:
@@ -215,7 +238,8 @@ class SharedProcess(Process):
         """Say who it is, and whether it has waited for the others long enough."""
         first = [self._first_tried.setdefault(item.index, self.cluster.now) for item in turn.batch]
         is_overdue = self.cluster.now - min(first) > PATIENCE
-        return replace(turn, view=replace(turn.view, sharer=self.sharer, is_overdue=is_overdue))
+        sharer = self.sharer if self.puts_new_parts else None
+        return replace(turn, view=replace(turn.view, sharer=sharer, is_overdue=is_overdue))
 
     def _end_making(self) -> None:
         """Remove what was staged of results in vain, and hold it no more."""
@@ -234,7 +258,7 @@ class SharedProcess(Process):
     def _name(self, staging: StagingId) -> tuple[ShareId, ...]:
         """Name the shares of what is staged and has none: what is linked has that of its source."""
         folder = self.disk.folder(staging)
-        parts = () if folder is None else folder.parts
+        parts = () if folder is None or not self.puts_new_parts else folder.parts
         have = {partition for id_, partition, _ in self.disk.staged if id_ == staging}
         named: list[_Named] = []
         for partition, _ in parts:
@@ -247,6 +271,7 @@ class SharedProcess(Process):
         return shares
 
     def _settled(self, shares: tuple[ShareId, ...]) -> None:
+        self.moves.settled(shares)
         self._new.difference_update(shares)
         for staging, named in list(self._named.items()):
             if any(each.share in shares for each in named):
@@ -314,6 +339,8 @@ class SharedProcess(Process):
         match effect:
             case Discard(part):
                 return None, disk.without_parts(part), self.memory
+            case Detach(parts):
+                return None, shared_disk.kept_aside(disk, parts), self.memory
             case ForgetParts(parts):
                 self.observer.seen("too late to take over")
                 contents = tuple((part, content) for part in parts if (content := disk.content(part)) is not None)

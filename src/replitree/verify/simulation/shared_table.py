@@ -10,6 +10,8 @@ from replitree.verify.disk import Disk
 from replitree.verify.kernel import Stage
 from replitree.verify.memory import Memory
 from replitree.verify.simulation.cluster import Cluster
+from replitree.verify.simulation.moving_checks import EARLY_ENDS
+from replitree.verify.simulation.moving_process import MovingProcess
 from replitree.verify.simulation.object_store import Change, ObjectStore
 from replitree.verify.simulation.observer import Observer
 from replitree.verify.simulation.options import SECOND
@@ -45,14 +47,21 @@ class SharedTable:
         self._checks = SharedChecks(disks)
         self._checks.store = self.store = ObjectStore(options, cluster, self._stored)
         self._is_last = False
+        self._unseen: set[str] = set()
         observer.seen("table on an object store")
+        if options.moving is not None:
+            observer.seen("table whose parts move")
 
     def process(self, name: str, incarnation: int, stages: Mapping[str, Stage], *, is_operator: bool) -> Process:
         """Return a process of a replica of this table."""
-        process = SharedProcess(
+        moving = self.store.options.moving
+        kind = SharedProcess if moving is None or is_operator else MovingProcess
+        process = kind(
             self._cluster, self._observer, name, incarnation, stages, self._processes, is_operator=is_operator
         )
         process.store, process.on_let_go = self.store, self.changed
+        if isinstance(process, MovingProcess) and moving is not None:
+            process.moving, process.on_unseen = moving, self._unseen.add
         return process
 
     def plan_faults(self, random: Random, duration: int) -> None:
@@ -79,11 +88,16 @@ class SharedTable:
 
     def is_settled(self) -> bool:
         """Whether nothing is left to do with shares; at first that may be left which only an activation settles."""
-        return not self._checks.left(self._cluster.tree, is_last=self._is_last)
+        return not self._left()
 
     def who_lags(self) -> str:
         """Say what is left to do with shares."""
-        return self._checks.left(self._cluster.tree, is_last=self._is_last) or "shares are settled"
+        return self._left() or "shares are settled"
+
+    def _left(self) -> str:
+        movers = (process for process in self._processes.values() if isinstance(process, MovingProcess))
+        places = {process.name: process.place for process in movers}
+        return self._checks.left(self._cluster.tree, places, is_last=self._is_last)
 
     def check_before_activation(self) -> None:
         """Check what fsck would find and repair now; from now on all is to be settled without it."""
@@ -94,6 +108,8 @@ class SharedTable:
         """Check that marks, objects and parts are the same, once fsck has deleted what is stray."""
         self.changed()
         self._checks.check_at_rest(self._cluster.tree, self._begun())
+        if not any(self._observer.probes[each] for each in EARLY_ENDS):
+            self._checks.check_moved_once(self._cluster.tree, self._unseen)
 
     def _begun(self) -> dict[str, frozenset[ShareId]]:
         """Return the shares that each process writes now, as it would say."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from replitree.verify.simulation.moving_options import MovingOptions
 from replitree.verify.simulation.options import MS, SECOND, Options
 
 SHARE_OF_SEEDS = 0.25
@@ -32,6 +33,8 @@ class StoreOptions:
         Mean time between two rounds of letting go and working garbage off, in microseconds.
     rows
         Share of the fetches that bring the rows, because the peer does not say where they are.
+    moving
+        How parts move between the disks and the store; None: they do not.
     """
 
     request: int
@@ -41,6 +44,7 @@ class StoreOptions:
     absences: int
     upkeep: int
     rows: float
+    moving: MovingOptions | None = None
 
 
 def draw_store(random: Random) -> StoreOptions | None:

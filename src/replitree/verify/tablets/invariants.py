@@ -9,10 +9,11 @@ from typing import Any
 from replitree.tablet.effects import InDoubt
 from replitree.tablet.election import Elected, NotElected
 from replitree.tablet.entries import MASK_BITS, LogEntry, ZeroEntry, decode
-from replitree.tablet.ids import LOG, NOTHING, BlobId, Generation, GenStep, Step, log_entry
+from replitree.tablet.ids import ENTRY, LOG, NOTHING, SYNC, BlobId, Cookie, Generation, GenStep, Step, log_entry
 from replitree.tablet.member import Holdings
 from replitree.tablet.recovery import MissingEntries, own_references
 from replitree.verify.tablets.aftermath import broken_aftermath
+from replitree.verify.tablets.invariants_data import broken_fences, broken_needs
 from replitree.verify.tablets.invariants_kept import Truth, broken_state, truth_of
 from replitree.verify.tablets.invariants_losses import broken_acceptance, broken_loss, given_up, is_wrongly_missed
 from replitree.verify.tablets.model import TABLET
@@ -66,6 +67,9 @@ class Checker:
             return f"I1: generation {generation} has two leaders"
         if copies(held, log_entry(TABLET, result.generation, Step(0))) < write:
             return f"I6: generation {generation} leads before its zero entry is stored"
+        broken = self._broken_data(held, result)
+        if broken is not None:
+            return broken
         if flaw_of_mask(result.zero):
             return f"I10: the zero entry of generation {generation} has {flaw_of_mask(result.zero)}"
         lost = lost_by(world, result)
@@ -73,6 +77,12 @@ class Checker:
             number = "L2" if self._space.model.has_operators else "I3"
             return f"{number}: {lost[0]} was acknowledged, and generation {generation} does not have it"
         return self._broken_past(world, held, result, own) or _broken_closure(held, result, write)
+
+    def _broken_data(self, held: tuple[Holdings, ...], result: Elected) -> str | None:
+        """Look at the groups of all channels, and at the blobs that entries speak of."""
+        model, accepted = self._space.model, result.recovered.accepted
+        unfenced = broken_fences(model, held, result.generation) if model.data_members else None
+        return unfenced or (broken_needs(model, accepted, held, model.write) if model.collects_data else None)
 
     def _broken_loss(self, world: World, held: tuple[Holdings, ...], move: Move) -> str | None:
         if move.loss is None:
@@ -159,7 +169,7 @@ class Checker:
 
 def _on_its_way(space: Space, position: Position) -> int:
     """Return how many entries a seat waits for."""
-    pending = space.ledgers[position[1]].pending if position[0] == LEADING else ()
+    pending = space.ledger_of(position).pending if position[0] == LEADING else ()
     return sum(not each.is_committed for each in pending)
 
 
@@ -241,16 +251,20 @@ def copies(held: tuple[Holdings, ...], blob: BlobId) -> int:
     )
 
 
-def entries_of(held: tuple[Holdings, ...]) -> Mapping[GenStep, LogEntry]:
-    """Return the log entries that any member has, by place."""
+def entries_of(held: tuple[Holdings, ...], cookie: Cookie = ENTRY) -> Mapping[GenStep, LogEntry]:
+    """Return the log entries that any member has, by place; with `SYNC` the sync entries."""
     found = dict[GenStep, LogEntry]()
     for each in held:
         for blob, data in zip(each.names, each.data, strict=True):
-            if blob.channel == LOG and blob.step and data is not None:
+            if _is_entry(blob, cookie) and data is not None:
                 entry = decode(blob, data)
                 assert isinstance(entry, LogEntry)
                 found[blob.place] = entry
     return found
+
+
+def _is_entry(blob: BlobId, cookie: Cookie = ENTRY) -> bool:
+    return blob.channel == LOG and blob.step > 0 and blob.cookie == cookie
 
 
 def broken_log(held: tuple[Holdings, ...], write: int) -> str | None:
@@ -261,7 +275,7 @@ def broken_log(held: tuple[Holdings, ...], write: int) -> str | None:
             if data is not None and contents.setdefault(blob, data) != data:
                 return f"I11: {blob} has two contents"
     entries = entries_of(held)
-    for place, entry in entries.items():
+    for place, entry in (*entries.items(), *entries_of(held, SYNC).items()):
         for step in range(1, entry.confirmed + 1):
             if copies(held, log_entry(TABLET, place.generation, Step(step))) < write:
                 return f"I7: {place} says that step {step} is confirmed, and it is not stored"
@@ -274,7 +288,7 @@ def broken_log(held: tuple[Holdings, ...], write: int) -> str | None:
 def _broken_barrier(held: tuple[Holdings, ...], entries: Mapping[GenStep, LogEntry], write: int) -> str | None:
     """I12: whatever was collected of the log is before a snapshot that is stored."""
     barrier = max((each.barrier(TABLET, LOG).soft for each in held), default=NOTHING)
-    named = {blob.place for each in held for blob in each.names if blob.channel == LOG and blob.step}
+    named = {blob.place for each in held for blob in each.names if _is_entry(blob)}
     snapshots = {place for place, entry in entries.items() if entry.is_snapshot} | (
         named - entries.keys()
     )  # or damaged

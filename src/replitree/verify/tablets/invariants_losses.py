@@ -19,9 +19,9 @@ from replitree.tablet.election import Candidate, Elected, stand
 from replitree.tablet.ids import BlobId, Generation, Step, log_entry
 from replitree.tablet.losses import AUDIT, FORMAT, Assessment, LossRecord, accept, assess, decode_record
 from replitree.tablet.member import Holdings
-from replitree.verify.tablets.aftermath import ISSUER, Undisturbed, enough_of
 from replitree.verify.tablets.invariants_kept import Truth, are_unsure, broken_choice, broken_copies, is_opening
 from replitree.verify.tablets.model import CHANNELS, TABLET, Model
+from replitree.verify.tablets.undisturbed import ISSUER, Undisturbed, enough_of
 
 Place = tuple[int, int]
 

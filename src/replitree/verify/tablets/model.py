@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from replitree.tablet.channels import Channels
+from replitree.tablet.channels import Channels, in_one_group
 from replitree.tablet.commit import STEPS_MAX
 from replitree.tablet.ids import BlobId, Generation, GroupId, TabletId
 from replitree.tablet.quorum import Quorum
 
 TABLET = TabletId(1)
 GROUP = GroupId("g")
-CHANNELS = Channels(TABLET, (((Generation(1), GROUP),), ((Generation(1), GROUP),)))
+CHANNELS = in_one_group(TABLET, GROUP)
 """One group has the log and the data."""
+
+DATA_GROUP = GroupId("d")
+APART = Channels(TABLET, (((Generation(1), GROUP),), ((Generation(1), DATA_GROUP),)))
+"""The data has a group of its own."""
 
 
 class Kind(Enum):
@@ -22,6 +26,10 @@ class Kind(Enum):
     `PLAIN`: an entry with a body.  `REFERENCE`: one whose body is a blob that is stored together with it.  `FREE`: one that
     depends on nothing.  `SNAPSHOT`, `TOTAL`: snapshots.  `STATE`: a total one whose state is a blob that is stored together
     with it.  `READ`: nothing; a client is shown the state, if a probe says so.
+
+    Where leaders collect data, a reference is a blob that is needed until an entry leaves it: `LEAVE`, of the first one that is
+    needed; `STATE`, of all, as a running tablet does.  Other snapshots say again what is needed.  `COLLECT`: nothing; whatever
+    may go is collected, of the log and of the data.
     """
 
     PLAIN = "plain"
@@ -31,6 +39,8 @@ class Kind(Enum):
     TOTAL = "total"
     STATE = "state"
     READ = "read"
+    LEAVE = "leave"
+    COLLECT = "collect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,8 @@ class Model:
         (member, first blob, last blob) of copies of which a member can't tell from the beginning that it had them.
     members, write
         How many members the group has; the write quorum.
+    data_members
+        How many members the group of the data has, with the same write quorum; 0: log and data have one group.
     ahead, in_turn
         Whether the first seat leads already; whether a candidate begins when those before it have been elected, or not.
     prelude
@@ -106,6 +118,7 @@ class Model:
     hidden: tuple[tuple[int, BlobId, BlobId], ...] = ()
     members: int = 3
     write: int = 2
+    data_members: int = 0
     ahead: bool = True
     in_turn: bool = False
     prelude: int = 0
@@ -116,6 +129,14 @@ class Model:
     on_store: bool = False
     steps_max: int = STEPS_MAX
     aftermath: bool = False
+
+    def __post_init__(self) -> None:
+        assert not (self.data_members and self.has_operators), "operators know one group"
+
+    def name_of(self, seat: int) -> str:
+        """Return what a seat is called, for people."""
+        each = self.seats[seat]
+        return f"operator {seat}" if each.is_operator else f"candidate {seat} ({each.generation})"
 
     @property
     def has_operators(self) -> bool:
@@ -128,6 +149,22 @@ class Model:
         return bool(self.rots or self.spoiled or self.hidden)
 
     @property
-    def quorum(self) -> Quorum:
-        """The numbers of the group."""
-        return Quorum(GROUP, self.members, self.write)
+    def collects_data(self) -> bool:
+        """Whether leaders collect what entries say nobody needs."""
+        return any(Kind.COLLECT in seat.commits for seat in self.seats)
+
+    @property
+    def channels(self) -> Channels:
+        """Where log and data lie."""
+        return APART if self.data_members else CHANNELS
+
+    @property
+    def groups(self) -> tuple[Quorum, ...]:
+        """The numbers of the groups, the log's first."""
+        log, data = Quorum(GROUP, self.members, self.write), self.data_members
+        return (log, Quorum(DATA_GROUP, data, self.write)) if data else (log,)
+
+    @property
+    def members_of_all(self) -> int:
+        """How many members all groups have."""
+        return self.members + self.data_members

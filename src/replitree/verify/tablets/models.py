@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replitree.verify.tablets.model import Kind, Model, Seat
+from replitree.verify.tablets.models_data import DATA_MODELS
 from replitree.verify.tablets.models_losses import LOSS_MODELS
 from replitree.verify.tablets.models_lost_blobs import LOST_BLOB_MODELS
 from replitree.verify.tablets.models_store import STORE_MODELS
@@ -244,4 +245,4 @@ _MODELS = (
     ),
 )
 
-MODELS = {model.name: model for model in (*_MODELS, *STORE_MODELS, *LOSS_MODELS, *LOST_BLOB_MODELS)}
+MODELS = {model.name: model for model in (*_MODELS, *DATA_MODELS, *STORE_MODELS, *LOSS_MODELS, *LOST_BLOB_MODELS)}

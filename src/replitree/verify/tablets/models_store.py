@@ -68,6 +68,13 @@ STORE_MODELS = (
         probes=("accepted", "late arrival"),
     ),
     _on_store(
+        "store_collected_later",
+        "a candidate lists while the next leader makes a snapshot and deletes what the candidate would read",
+        (Seat(1, (P,)), Seat(2), Seat(3, (S,))),
+        collects=True,
+        probes=("not elected", "accepted"),
+    ),
+    _on_store(
         "store_reads",
         "clients read from a leader while another one takes over and commits",
         (Seat(1, (P, L)), Seat(2, (P,))),

@@ -20,6 +20,7 @@ from replitree.tablet.ids import LOG, BlobId, Generation, GenStep, Step, log_ent
 from replitree.tablet.member import Look, Scan
 from replitree.tablet.zero import Verdict
 from replitree.verify.tablets.mutant import Mutant, mutated
+from replitree.verify.tablets.mutants_data import DATA_MUTANTS
 from replitree.verify.tablets.mutants_late import LATE_MUTANTS
 from replitree.verify.tablets.mutants_losses import LOSS_MUTANTS
 from replitree.verify.tablets.mutants_lost_blobs import LOST_BLOB_MUTANTS
@@ -184,7 +185,8 @@ _MUTANTS = (
 )
 
 MUTANTS = {
-    mutant.name: mutant for mutant in (*_MUTANTS, *LATE_MUTANTS, *STORE_MUTANTS, *LOSS_MUTANTS, *LOST_BLOB_MUTANTS)
+    mutant.name: mutant
+    for mutant in (*_MUTANTS, *DATA_MUTANTS, *LATE_MUTANTS, *STORE_MUTANTS, *LOSS_MUTANTS, *LOST_BLOB_MUTANTS)
 }
 
 __all__ = ["MUTANTS", "Mutant", "mutated"]

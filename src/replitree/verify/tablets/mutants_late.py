@@ -14,12 +14,12 @@ from replitree.tablet.effects import Collection, Fence, FencedUpTo, InDoubt, Ove
 from replitree.tablet.entries import ZeroEntry
 from replitree.tablet.ids import LOG, NOTHING, BlobId, Generation, GenStep, Step, log_entry
 from replitree.tablet.member import Barrier, Done, Holdings, Reply
-from replitree.verify.tablets import space
+from replitree.verify.tablets import members
 from replitree.verify.tablets.model import TABLET
 from replitree.verify.tablets.mutant import Mutant
 from replitree.verify.tablets.mutants_equivalent import NAMED_WHEN_COMMITTED
 
-NOTHING_IS_FORGOTTEN = (space, "is_dead", lambda *_: False)
+NOTHING_IS_FORGOTTEN = (members, "is_dead", lambda *_: False)
 """What usually can't change anything any more may do so in a mutant."""
 
 

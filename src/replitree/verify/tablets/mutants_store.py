@@ -8,9 +8,12 @@ from typing import Any
 
 from replitree.tablet import member, store
 from replitree.tablet.effects import Procedure
-from replitree.tablet.member import Failed, Holdings, Reply, Sweep
+from replitree.tablet.member import Done, Failed, Holdings, Raise, Reply, Request, Scan, Sweep
+from replitree.tablet.quorum import end_of
 from replitree.verify.tablets.mutant import Mutant
 
+NOTHING = Holdings()
+_serve = store.serve
 _answer, _asked, _change = store.answer, store._asked, store._change  # noqa: SLF001 - mutants reach into what they break
 
 
@@ -54,10 +57,29 @@ def _fence_swept(request: Sweep) -> Procedure[Reply]:
     return reply
 
 
+def _listed_before_the_fence(
+    request: Request, known: Holdings = NOTHING, *, is_alone: bool = False
+) -> Procedure[Reply]:
+    """Let a listing that was made before the fence was raised stand for one that was made after."""
+    if isinstance(request, Raise):
+        return Done()  # what is read raises it
+    serving, outcome, listed = _serve(request, known, is_alone=is_alone), None, None
+    if isinstance(request, Scan) and request.fence is not None:
+        listed = yield store.List(request.first, end_of(request.first))
+    while True:
+        try:
+            asked = serving.send(outcome)
+        except StopIteration as stop:
+            reply: Reply = stop.value
+            return reply
+        outcome = listed if listed is not None and isinstance(asked, store.List) else (yield asked)
+
+
 STORE_MUTANTS = (
     Mutant("fence-not-looked-at", "store_take_over", "I3", ((store, "_refusal", lambda *_: None),)),
     Mutant("silence-is-success", "store_away", "I3", ((store, "_change", _silence_is_success),)),
     Mutant("conflict-is-created", "store_away", "I6", ((store, "_asked", _refusal_is_there),)),
     Mutant("fence-object-collected", "store_collected", "I18", ((store, "_sweep", _fence_swept),)),
+    Mutant("listed-before-the-fence", "store_take_over", "I3", ((store, "serve", _listed_before_the_fence),)),
     Mutant("condition-ignored", "store_any_order", "I18", ((store, "answer", _whatever_is_there),)),
 )

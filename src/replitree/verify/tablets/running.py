@@ -5,16 +5,23 @@ An operator's are `looking` and `accepting`: what `storage.blob_losses` does, wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from replitree.tablet import election, losses, quorum, store
+from replitree.tablet import collecting, election, losses, quorum, store
 from replitree.tablet import probing as probes
-from replitree.tablet.effects import GroupEffect, InDoubt, Procedure
-from replitree.tablet.ids import Generation
+from replitree.tablet.channels import Channels
+from replitree.tablet.collecting import Kind as KindOfCommand
+from replitree.tablet.effects import Collection, GroupEffect, InDoubt, Procedure, Put
+from replitree.tablet.ids import Generation, GenStep
 from replitree.tablet.losses import FORMAT, Assessment, LossRecord
+from replitree.tablet.quorum import Quorum
 from replitree.verify.life import Then
 from replitree.verify.tablets.model import CHANNELS
+
+T = TypeVar("T")
+Groups = tuple[Quorum, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +63,72 @@ def accepting(issuer: str, agreed: Assessment) -> Procedure[None]:
     yield Ended(result, agreed)
 
 
-def carrying(numbers: quorum.Quorum, effect: GroupEffect, on_store: bool) -> Procedure[None]:
+# --- what members are asked -------------------------------------------------------------------------------------------------
+
+
+def carrying(groups: Groups, effect: GroupEffect, on_store: bool) -> Procedure[None]:
     """Carry out an effect of a group, and say how it ended."""
-    result = yield from (store.carry_out_on_store if on_store else quorum.carry_out)(numbers, effect)
+    result = yield from carried_out(groups, effect, on_store)
     yield Ended(result)
 
 
-def probing(numbers: quorum.Quorum, generation: Generation, on_store: bool) -> Procedure[None]:
+def probing(groups: Groups, channels: Channels, generation: Generation, on_store: bool) -> Procedure[None]:
     """Ask whether a leader still leads, and say what the answer is."""
-    asking, outcome = probes.probe(CHANNELS, generation), None
+    found = yield from _over(groups, probes.probe(channels, generation), on_store)
+    yield Ended(found)
+
+
+def syncing(groups: Groups, put: Put, snapshot: GenStep, on_store: bool) -> Procedure[None]:
+    """Store a sync entry, and say how it ended, and which snapshot it names."""
+    result = yield from carried_out(groups, put, on_store)
+    yield Ended((snapshot, result))
+
+
+def sending(
+    groups: Groups,
+    channels: Channels,
+    taken_everywhere: frozenset[KindOfCommand],
+    commands: tuple[Collection, ...],
+    on_store: bool,
+) -> Procedure[None]:
+    """Send commands to collect; say which they were, and what became of them."""
+    result = yield from _over(groups, collecting.send(channels, taken_everywhere, commands), on_store)
+    yield Ended((commands, result))
+
+
+def _over(groups: Groups, procedure: Procedure[T], on_store: bool) -> Procedure[T]:
+    """Run a procedure that asks groups by asking their members."""
+    outcome: Any = None
     while True:
         try:
-            effect = asking.send(outcome)
+            effect = procedure.send(outcome)
         except StopIteration as stop:
-            yield Ended(stop.value)
-            return
-        outcome = yield from (store.carry_out_on_store if on_store else quorum.carry_out)(numbers, effect)
+            result: T = stop.value
+            return result
+        outcome = yield from carried_out(groups, effect, on_store)
+
+
+def carried_out(groups: Groups, effect: GroupEffect, on_store: bool) -> Procedure[Any]:
+    """Carry out an effect by asking members, who are numbered through all groups: those of other groups are not asked."""
+    at = next(number for number, each in enumerate(groups) if each.group == effect.group)
+    asking = (store.carry_out_on_store if on_store else quorum.carry_out)(groups[at], effect)
+    if len(groups) == 1:
+        return (yield from asking)
+    return (yield from _among(asking, _nobody(groups[:at]), _nobody(groups[at + 1 :])))
+
+
+def _nobody(groups: Sequence[Quorum]) -> tuple[None, ...]:
+    return (None,) * sum(each.members for each in groups)
+
+
+def _among(asking: Procedure[T], before: tuple[None, ...], after: tuple[None, ...]) -> Procedure[T]:
+    """Let the members that are asked be some of more."""
+    outcome: Any = None
+    while True:
+        try:
+            ask = asking.send(outcome)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        replies = yield replace(ask, requests=(*before, *ask.requests, *after))
+        outcome = replies[len(before) : len(replies) - len(after)]

@@ -6,7 +6,7 @@ Seeds share a model, `HISTORIES_OF_ONE` of them, so that what the members answer
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -19,6 +19,7 @@ from replitree.verify.tablets.invariants import Checker
 from replitree.verify.tablets.mutant import mutated
 from replitree.verify.tablets.mutants import MUTANTS
 from replitree.verify.tablets.space import Space
+from replitree.verify.tablets.state import Move
 
 HISTORIES_OF_ONE = 10
 
@@ -93,36 +94,48 @@ def _simulate_block(mutant: str | None, seeds: list[int]) -> Simulated:
 
 
 def _histories(seeds: list[int]) -> Simulated:
-    """Go through the histories of one model."""
-    space = Space(draw_model(seeds[0] // HISTORIES_OF_ONE))
-    checker, result = Checker(space), Simulated()
-    for seed in seeds:
-        result.add(_history(space, checker, seed))
+    """Go through the histories of one model; the order of moves is that of the numbers of what the members were asked before.
+
+    So a seed's history comes after those of the earlier seeds of its model, whether they are asked for or not.
+    """
+    result, block = Simulated(), _Block(seeds[0] // HISTORIES_OF_ONE)
+    for seed in range(block.first, seeds[-1] + 1):
+        found = block.history(seed)
+        if seed in seeds:
+            result.add(found)
     return result
 
 
-def _history(space: Space, checker: Checker, seed: int) -> Simulated:
-    draw, world = Random(seed), space.first()  # noqa: S311 - drawn to be drawn again
-    result = Simulated(histories=1)
-    while moves := list(space.successors(world)):
-        after, move = draw.choice(moves)
-        wrong = checker.broken_between(world, after) or checker.broken(after, move)
-        result.moves += 1
-        result.probes |= Counter(dict.fromkeys(move.probes, 1))
-        if wrong is not None:
-            result.violations.append((seed, wrong))
-            result.trace = way_of(seed, result.moves)
-            break
-        world = after
-    result.digest = summand_of(seed, result.moves)
-    return result
+class _Block:
+    """The histories of one model, one after the other.
 
+    Parameters
+    ----------
+    number
+        Of the model.
+    """
 
-def way_of(seed: int, moves: int) -> tuple[str, ...]:
-    """Return what happens in the first moves of a seed's history, for people."""
-    space = Space(draw_model(seed // HISTORIES_OF_ONE))
-    draw, world, told = Random(seed), space.first(), list[str]()  # noqa: S311 - as above
-    while len(told) < moves:
-        world, move = draw.choice(list(space.successors(world)))
-        told.append(move.text)
-    return tuple(told)
+    def __init__(self, number: int) -> None:
+        self.first = number * HISTORIES_OF_ONE
+        self._space = Space(draw_model(number))
+        self._checker = Checker(self._space)
+
+    def history(self, seed: int) -> Simulated:
+        """Go through the next history; if it violates anything, tell the way there."""
+        result, way = Simulated(histories=1), list[Move]()
+        for move, wrong in self._moves(seed):
+            way.append(move)
+            result.probes |= Counter(dict.fromkeys(move.probes, 1))
+            if wrong is not None:
+                result.violations.append((seed, wrong))
+                result.trace = tuple(each.text for each in way)
+        result.moves, result.digest = len(way), summand_of(seed, len(way))
+        return result
+
+    def _moves(self, seed: int) -> Iterator[tuple[Move, str | None]]:
+        """Yield move by move what is wrong after it; the first thing that is wrong ends it."""
+        draw, world, wrong = Random(seed), self._space.first(), None  # noqa: S311 - drawn to be drawn again
+        while wrong is None and (moves := list(self._space.successors(world))):
+            before, (world, move) = world, draw.choice(moves)
+            wrong = self._checker.broken_between(before, world) or self._checker.broken(world, move)
+            yield move, wrong

@@ -21,7 +21,7 @@ as one that is away.
 """
 
 Position: TypeAlias = tuple[Any, ...]
-"""A seat: `IDLE`, `OVER`, (ASKING, place in `stand`, place in `carry_out`, columns), (LEADING, ledger, commits, puts).
+"""A seat: `IDLE`, `OVER`, (ASKING, place in `stand`, place in `carry_out`, columns), (LEADING, leader, commits, works).
 
 An operator is a seat that asks as candidates do, in `looking` and `accepting`; when it is asked itself, it is nowhere in
 `carry_out`.

@@ -1,0 +1,47 @@
+"""What must hold of replicas that join again, at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from replitree.protocol import layout
+from replitree.protocol.counted import decode_quorum
+from replitree.verify.rejoining.tasks import ONE, OPEN, PART, TABLE
+from replitree.verify.rejoining.world import World
+from replitree.verify.stored_shares import marks_of
+
+DESCRIPTIONS = {
+    "HELD": "what the replica has registered is on the disk of the process that was added to the table last",
+    "COUNTED": "so is what the replica is counted for, as long as the insert is open",
+    "OWN": "a mark of the replica is one of the process that was added last",
+    "FENCED": "a process that was added before the replica was dropped changes nothing in its name after it was added again",
+}
+
+
+def violations(world: World, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield what does not hold, beginning with the name of the invariant.
+
+    Parameters
+    ----------
+    names
+        Of the seats.
+    """
+    node = world.tree.get(layout.replica_path(ONE))
+    added = "" if node is None else node.value.decode()
+    is_dropped = world.tree.exists(layout.replica_dropped(ONE))
+    has_part = added in names and any(part == PART for part, _ in world.seats[names.index(added)].disk)
+    if world.tree.exists(layout.part(ONE, PART)) and not has_part and not is_dropped:
+        yield f"HELD: {ONE.name}, which is {added}, has registered {PART}"
+    status = layout.quorum_status(TABLE, OPEN.insert)
+    opened = world.tree.get(status)
+    is_counted = opened is not None and ONE.name in decode_quorum(opened.value, status).replicas
+    if is_counted and not has_part and not is_dropped:
+        yield f"COUNTED: {ONE.name}, which is {added}, has not what it is counted for"
+    for share, mark in sorted(marks_of(world.tree, TABLE)):
+        of, incarnation, _ = mark.split("~", 2)
+        if of == ONE.name and incarnation != added:
+            yield f"OWN: {share} is marked by {mark}, and the replica is {added or 'gone'}"
+    yield from (f"FENCED: {changed}" for changed in world.changed)
+
+
+__all__ = ["DESCRIPTIONS", "violations"]

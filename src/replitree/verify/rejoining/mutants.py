@@ -1,0 +1,95 @@
+"""Broken rules of replicas that join again; each must be found by name."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from replitree.protocol import epochs, table
+from replitree.protocol.effects import Check, Epoch, Operation, Procedure, Version
+from replitree.protocol.layout import Replica
+from replitree.protocol.share import LetGo
+from replitree.verify.mutations_long import BeginsAnew
+from replitree.verify.small_search import Mutant
+
+_NOTED = epochs.Noted
+
+
+class _NotesNothing(_NOTED):
+    @override
+    def noting(self, last: Version) -> tuple[Operation, ...]:
+        del last
+        return ()
+
+
+class _CountsTo(_NOTED):
+    """Brings `host` to the last epoch that a process had, not past it."""
+
+    @override
+    def passing(self) -> tuple[Operation, ...]:
+        found = super().passing()
+        return (
+            found if self.last is None else found[:-2]
+        )  # the last epoch of a process is one below the mark of the drop
+
+
+class _ProvesNoNote(_NOTED):
+    """Counts past the note that it has read, and does not prove that there is no newer one."""
+
+    @override
+    def passing(self) -> tuple[Operation, ...]:
+        return tuple(each for each in super().passing() if not isinstance(each, Check))
+
+
+class _ProvesNoAbsence(_NOTED):
+    """Believes that nobody has had the name when it has read no note."""
+
+    @override
+    def passing(self) -> tuple[Operation, ...]:
+        return () if self.last is None else super().passing()
+
+
+def _releases_nothing(_replica: Replica, _epoch: Epoch) -> Procedure[LetGo]:
+    yield from ()
+    return LetGo(())
+
+
+def _mutant(name: str, noted: type[epochs.Noted], model: str, breaks: str, description: str) -> Mutant:
+    return Mutant(name, description, model, breaks, {(table, "Noted"): noted})
+
+
+MUTANTS = (
+    _mutant(
+        "epochs-begin-anew",
+        BeginsAnew,
+        "rejoin_register",
+        "HELD",
+        "a replica that joins again has a node at version 0",
+    ),
+    _mutant("epochs-not-noted", _NotesNothing, "rejoin_count", "COUNTED", "who drops a replica notes nothing"),
+    _mutant(
+        "epochs-reached",
+        _CountsTo,
+        "rejoin_append",
+        "FENCED",
+        "a joining counts to the epochs of a name, not past them",
+    ),
+    _mutant(
+        "note-unproved",
+        _ProvesNoNote,
+        "rejoin_again",
+        "HELD",
+        "a joining does not prove that the note is still the last",
+    ),
+    _mutant(
+        "absence-unproved", _ProvesNoAbsence, "rejoin_first", "HELD", "a joining does not prove that there is no note"
+    ),
+    Mutant(
+        "marks-outlive-drop",
+        "the marks of a replica that is dropped stay",
+        "rejoin_leave",
+        "OWN",
+        {(table, "release"): _releases_nothing},
+    ),
+)
+
+__all__ = ["MUTANTS"]

@@ -1,0 +1,139 @@
+"""What the processes of a model do: procedures of a replica that comes, and of one that still has something in its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeAlias
+
+from replitree.protocol import activate, insert, layout, letting_go, quorum, registration, sharing, table
+from replitree.protocol.effects import (
+    BlockId,
+    CurrentEpoch,
+    Epoch,
+    Get,
+    LogIndex,
+    Node,
+    RequestId,
+    StagedPart,
+    StagingId,
+)
+from replitree.protocol.entries import GetEntry
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.parts import parse_part
+from replitree.protocol.share import ShareId
+from replitree.protocol.share_effects import Sharer
+
+TABLE = Table("/t")
+ONE, OTHER = Replica(TABLE, "r1"), Replica(TABLE, "r2")
+"""The replica that is dropped and joins again, and another one, which is good."""
+
+PART, CONTENT = "all_0_0_0", "c1"
+SHARE = ShareId("s1")
+OPEN = GetEntry(OTHER.name, StagingId("open"), (StagedPart("all", 1, 1, CONTENT),), (BlockId("o"),), format=3, quorum=3)
+"""An insert of the other replica whose quorum is open."""
+
+TRIES_MAX = 2
+
+Task: TypeAlias = Generator[Any, Any, None]
+
+
+def me_of(name: str) -> bytes:
+    """Return what a process writes into `host`."""
+    return name.encode()
+
+
+def sharer_of(name: str) -> Sharer:
+    """Return who the replica is to coordination that a process has added to the table."""
+    return Sharer(ONE, name)
+
+
+def come(name: str) -> Task:
+    """Be the replica: add it to the table if it is not there, or was dropped, and activate it."""
+    for _ in range(TRIES_MAX):
+        outcome = yield from activate.activate(ONE, me_of(name))
+        if not isinstance(outcome, activate.NotJoined):
+            return
+        if (yield from table.finish_leaving(ONE, shared=True)) is table.Outcome.DONE:
+            yield from table.join_table(ONE, name)
+
+
+def join(name: str) -> Task:
+    """Add the replica to the table, and activate it."""
+    if (yield from table.join_table(ONE, name)) is table.Outcome.DONE:
+        yield from activate.activate(ONE, me_of(name))
+
+
+def join_and_register(name: str) -> Task:
+    """Do the same, and register the part, if the replica is still the one that was added here."""
+    yield from join(name)
+    node: Node | None = yield Get(layout.replica_path(ONE))
+    if node is not None and node.value == sharer_of(name).incarnation.encode():
+        yield from register(name)
+
+
+def activate_again(name: str) -> Task:
+    """Take another epoch, as in a new session."""
+    yield from activate.renew_epoch(ONE, me_of(name), None)
+
+
+def register(name: str) -> Task:
+    """Register the part that was taken over from the other replica: its share is marked in the same commit."""
+    epoch: Epoch | None = yield CurrentEpoch()
+    if epoch is not None:
+        part = parse_part(PART)
+        operations = (registration.register(ONE, part, CONTENT),)
+        yield from sharing.with_shares(sharer_of(name), registration.finish(ONE, epoch, (), operations, (part,)))
+
+
+def leave(name: str) -> Task:
+    """Let go of the part's share: it is not registered any more, and has left the disk."""
+    epoch: Epoch | None = yield CurrentEpoch()
+    if epoch is not None:
+        yield from letting_go.let_go_of(sharer_of(name), epoch, PART, SHARE)
+
+
+def append(name: str) -> Task:
+    """Insert rows that only this process has."""
+    epoch: Epoch | None = yield CurrentEpoch()
+    if epoch is not None:
+        inserter = insert.Inserter(ONE, me_of(name), LogIndex(0))
+        requests = (insert.Request(RequestId(1), BlockId("b")),)
+        yield from sharing.with_shares(
+            sharer_of(name), insert.insert(inserter, epoch, StagingId(f"{name}-1"), requests)
+        )
+
+
+def count(name: str) -> Task:
+    """Count the replica for the open insert, which this process has executed."""
+    del name
+    epoch: Epoch | None = yield CurrentEpoch()
+    if epoch is not None:
+        yield from quorum.join(ONE, epoch, LogIndex(0), OPEN)
+
+
+def drop(times: int) -> Task:
+    """Drop the replica, if it is there and has no session; so many times."""
+    for _ in range(times):
+        yield from table.drop_replica(ONE, shared=True)
+
+
+__all__ = [
+    "CONTENT",
+    "ONE",
+    "OPEN",
+    "OTHER",
+    "PART",
+    "SHARE",
+    "TABLE",
+    "activate_again",
+    "append",
+    "come",
+    "count",
+    "drop",
+    "join",
+    "join_and_register",
+    "leave",
+    "me_of",
+    "register",
+    "sharer_of",
+]

@@ -1,0 +1,60 @@
+"""A lone place on an object store: every way through every model holds, every mutant is caught, and the limit is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from replitree.verify.lone.choices import Choices, every_way
+from replitree.verify.lone.model import DESCRIPTIONS, LIMIT, MODELS
+from replitree.verify.lone.mutants import MUTANTS
+from replitree.verify.lone.search import search
+from tests.verify.small_models import SmallModels
+
+LONE = SmallModels(
+    models=MODELS,
+    mutants=MUTANTS,
+    search=search,
+    pins={  # ways, and requests on all of them
+        "lone": (2_072, 46_024),
+        "lone_overtaken": (3_590, 75_997),
+        "lone_lost": (6_317, 134_197),
+        "lone_swapped": (206, 2_800),
+        "lone_copied_earlier": (127, 1_398),
+        "lone_both_swapped": (19_254, 425_387),
+    },
+    steps={
+        "answered-before-it-is-remembered": 21,
+        "owed-by-whoever-is-there": 18,
+        "own-admission-not-minded": 32,
+        "fence-not-looked-at": 31,
+    },
+    slow_states=1_000,
+    nightly_states=3_000,
+    slow_mutants=("fence-not-looked-at",),
+)
+
+
+@pytest.mark.parametrize("name", LONE.each_model())
+def test_model_holds(name: str) -> None:
+    LONE.assert_model_holds(name)
+
+
+@pytest.mark.parametrize("name", LONE.each_mutant())
+def test_mutant_is_caught(name: str) -> None:
+    LONE.assert_mutant_is_caught(name)
+
+
+def test_what_a_lone_place_does_not_promise_is_known() -> None:
+    assert search(LIMIT).violation.startswith("O2")
+
+
+def test_every_invariant_has_a_mutant() -> None:
+    assert {mutant.breaks for mutant in MUTANTS} == set(DESCRIPTIONS)
+
+
+def test_every_way_is_gone_once() -> None:
+    def run(choices: Choices) -> tuple[int, ...]:
+        first = choices.choose(2)
+        return (first, choices.choose(3)) if first else (first,)
+
+    assert list(every_way(run)) == [(0,), (1, 0), (1, 1), (1, 2)]

@@ -1,0 +1,121 @@
+"""Every model of openings holds, with as many states as ever; every mutant is caught; and where the promise ends is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from replitree.verify.openings import members
+from replitree.verify.openings.models import LIMITS, MODELS
+from replitree.verify.openings.mutants import MUTANTS, find_mutant
+from replitree.verify.openings.scene import Scene
+from replitree.verify.openings.search import rules_of, search
+from replitree.verify.small_search import search_all
+from tests.verify.small_models import SmallModels
+
+OPENINGS = SmallModels(
+    models=MODELS,
+    mutants=MUTANTS,
+    search=search,
+    pins={
+        "opening": (4_211, 14_995),
+        "opening_swapped": (17_461, 62_206),
+        "opening_after": (4_851, 12_101),
+        "opening_foreign": (4_539, 10_959),
+        "opening_both": (87_265, 305_286),
+        "opening_copied": (25_812, 92_986),
+        "opening_readmits": (25_564, 61_900),
+        "opening_member_back": (2_023, 4_007),
+        "opening_member_back_away": (986, 2_079),
+        "replacing": (1_897, 5_476),
+        "replacing_stored": (3_663, 9_957),
+        "replacing_fenced": (352, 789),
+        "replacing_forgotten": (742, 1_651),
+        "replacing_readmitted": (43_561, 118_439),
+        "opening_slow_looks": (118_388, 437_359),
+        "replacing_slow_looks": (68_003, 222_806),
+        "replacing_away": (313_338, 833_015),
+        "opening_both_swapped": (372_223, 1_297_128),
+        "opening_swapped_away": (193_258, 713_572),
+        "opening_swapped_lost": (97_368, 364_431),
+    },
+    steps={
+        "exchange-not-noticed": 10,
+        "older-session-admitted": 10,
+        "incarnation-not-compared": 10,
+        "admitted-whoever-is-there": 10,
+        "admitted-having-learnt-more": 39,
+        "sessions-mixed-up": 39,
+        "not-remembered": 8,
+        "let-in-unmended": 15,
+        "reopening-not-said": 18,
+        "doubt-not-minded": 20,
+        "doubt-of-later-sessions-only": 24,
+        "told-once": 18,
+        "others-not-told": 10,
+        "fences-not-copied": 17,
+        "blobs-not-copied": 13,
+        "one-other-is-enough": 11,
+    },
+    slow_states=3_000,
+    nightly_states=40_000,
+    slow_mutants=("let-in-unmended",),
+    nightly_mutants=("admitted-having-learnt-more", "sessions-mixed-up"),
+)
+
+BEYOND = {
+    "limit_witness_away": ("O2", 12),
+    "limit_long_opening": ("O2", 20),
+    "limit_copied_away": ("O1", 15),
+}
+"""More than the group promises to survive: the invariant that does not hold then, and the length of the shortest way."""
+
+SEEN = {
+    "opening_swapped": {"acknowledged", "found to have forgotten", "opened again", "opened without one", "read"},
+    "opening_after": {"answer lost", "gives up", "opened without one", "read"},
+    "opening_foreign": {"opened without one", "read"},
+    "opening_member_back": {"acknowledged", "found to have forgotten", "read"},
+    "replacing": {"acknowledged", "found to have forgotten", "made anew", "opened again"},
+    "replacing_stored": {"answer lost", "begun again", "made anew"},
+    "replacing_forgotten": {"made anew"},
+}
+
+
+@pytest.mark.parametrize("name", OPENINGS.each_model())
+def test_model_holds(name: str) -> None:
+    OPENINGS.assert_model_holds(name)
+
+
+@pytest.mark.parametrize("name", OPENINGS.each_mutant())
+def test_mutant_is_caught(name: str) -> None:
+    OPENINGS.assert_mutant_is_caught(name)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow) if "opening" in each else each for each in SEEN]
+)
+def test_model_sees_what_it_is_there_for(name: str) -> None:
+    scene = Scene(next(each for each in MODELS if each.name == name))
+    search_all(scene, rules_of(scene))
+    assert scene.probes >= SEEN[name]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[] if each == "limit_witness_away" else [pytest.mark.slow]) for each in BEYOND]
+)
+def test_what_the_group_does_not_promise_is_known(name: str) -> None:
+    found = search(next(each for each in LIMITS if each.name == name))
+    assert (found.violation.partition(":")[0], len(found.trace)) == BEYOND[name]
+
+
+def test_every_limit_is_known() -> None:
+    assert {each.name for each in LIMITS} == set(BEYOND)
+
+
+@pytest.mark.parametrize("name", ["exchange-not-noticed", pytest.param("not-remembered", marks=pytest.mark.slow)])
+def test_what_was_acknowledged_is_lost_where_a_member_without_memory_is_counted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "VOTES", ())  # whoever looks for O2 sees nothing
+    mutant = find_mutant(name)
+    found = search(next(each for each in MODELS if each.name == mutant.model), mutant)
+    assert found.violation.partition(":")[0] == "O1"

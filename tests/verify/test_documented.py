@@ -1,0 +1,44 @@
+"""`docs/verification.md` says how large the models of shared storage are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.project.source import ROOT
+from tests.verify.merging.test_merging import MERGES
+from tests.verify.moving.test_moving import MOVES
+from tests.verify.prepared.test_prepared import PREPARED
+from tests.verify.rejoining.test_rejoining import REJOINING
+from tests.verify.shared_tables.test_shared_tables import TABLES
+from tests.verify.sharing.test_sharing import SHARING
+from tests.verify.small_models import SmallModels
+
+PARAGRAPHS = (ROOT / "docs" / "verification.md").read_text(encoding="utf-8").split("\n\n")
+
+
+def paragraph(heading: str) -> str:
+    """Return the paragraph that begins with a heading, on one line."""
+    (found,) = (each for each in PARAGRAPHS if each.startswith(f"*{heading}"))
+    return " ".join(found.split())
+
+
+@pytest.mark.parametrize(
+    ("heading", "known", "prefix"),
+    [
+        ("Shared storage*", SHARING, "share_"),
+        ("Uploads.*", SHARING, "upload"),
+        ("Tables on an object store*", TABLES, ""),
+        ("Parts that move*", MOVES, ""),
+        ("Merges on an object store*", MERGES, ""),
+        ("Merges that somebody else makes*", PREPARED, ""),
+        ("Replicas that join again*", REJOINING, ""),
+        ("A lost disk.*", SHARING, "own_"),
+    ],
+)
+def test_the_smallest_and_the_largest_model_are_told(heading: str, known: SmallModels, prefix: str) -> None:
+    text = paragraph(heading)
+    states = [states for name, (states, _) in known.pins.items() if name.startswith(prefix)]
+    if " models of " in text:
+        assert f" models of {min(states):,} to {max(states):,} states" in text
+    else:
+        assert f" {max(states):,} states" in text
