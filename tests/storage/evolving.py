@@ -32,7 +32,7 @@ from replitree.storage.widen import can_widen, keeps_partitions
 from tests.examples import examples
 from tests.storage.support import PLAIN_TYPES, values
 
-EXAMPLES = examples(20)
+EXAMPLES = examples(14)
 """Each of these examples writes and reads files."""
 
 NAMES = ("a", "b", "c", "k", "v", "price~2", "Price", "odd name")

@@ -149,6 +149,21 @@ def test_41_fence_whose_name_could_not_be_synced_is_never_confirmed(
         assert isinstance(each.answer(Raise(TABLET, fence(1))), Failed)  # the file says that it is so
 
 
+@pytest.mark.parametrize("number", ERRORS)
+def test_41_state_that_could_not_be_synced_breaks_the_directory_for_every_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    directory, other = BlobDirectory(folder), BlobDirectory(folder)
+    write(directory, 1)
+    fail_to_sync(monkeypatch, number, "fsync", f"{NAME}.new")
+    assert isinstance(directory.answer(Raise(TABLET, fence(1))), Failed)
+    monkeypatch.undo()
+    for each in (directory, other, BlobDirectory(folder)):
+        for reply in (each.answer(Raise(TABLET, fence(1))), each.answer(ALL), each.standing()):
+            assert isinstance(reply, Failed)
+            assert "replitree tablet replace" in reply.reason
+
+
 def test_41_what_another_process_left_and_can_not_be_synced_breaks_the_directory(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +236,68 @@ def test_directory_without_its_state_does_not_answer(folder: Path, damage: bytes
     assert isinstance(directory.answer(ALL), Failed)
     assert isinstance(directory.standing(), Failed)
     assert isinstance(directory.admit(3), Failed)
+
+
+def test_directory_without_its_blobs_does_not_answer(folder: Path) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    (folder / "blobs").rename(folder / "aside")
+    for each in (directory, BlobDirectory(folder)):
+        for reply in (each.answer(ALL), write(each, 2), each.standing(), each.streams()):
+            assert isinstance(reply, Failed)
+            assert "bring it back" in reply.reason
+    (folder / "aside").rename(folder / "blobs")
+    for each in (directory, BlobDirectory(folder)):
+        assert names(each) == [blob_id(1, 1)]
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_blobs_that_were_there_and_are_not_any_more_are_not_absent(folder: Path, is_cut: bool) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    kept = segment(folder).read_bytes()
+    write(directory, 2)
+    path, whole = segment(folder), segment(folder).read_bytes()
+    if is_cut:
+        path.write_bytes(kept)
+    else:
+        path.unlink()
+    for reply in (directory.answer(ALL), write(directory, 3), directory.answer(ALL)):
+        assert isinstance(reply, Failed)
+        assert f"such as {blob_id(1, 2 if is_cut else 1)}" in reply.reason
+    path.write_bytes(whole)
+    assert names(directory) == [blob_id(1, 1), blob_id(1, 2)]
+    assert write(directory, 3) == Done()
+
+
+def test_segment_that_is_cut_and_says_so_is_a_doubt(folder: Path) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    write(directory, 2)
+    data = bytearray(segment(folder).read_bytes()[:-1])
+    data[10] ^= 1
+    segment(folder).write_bytes(data)
+    assert contents(directory).doubts != ()
+
+
+def test_segment_that_was_deleted_and_begun_again_has_lost_nothing(folder: Path) -> None:
+    directory, other = BlobDirectory(folder), BlobDirectory(folder)
+    write(directory, 1, size=100)
+    assert names(other) == [blob_id(1, 1)]
+    directory.answer(Sweep(Collection(TABLET, Channel(0), (Generation(2), 1), at(1, 1))))
+    write(directory, 2)
+    assert segment(folder).stat().st_size < 100
+    assert names(other) == [blob_id(1, 2)]
+
+
+def test_directory_that_was_made_anew_in_the_place_of_another_one_has_lost_nothing(folder: Path) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    folder.rename(folder.parent / "aside")
+    make_blob_directory(folder, GROUP, 0, "another")
+    assert names(directory) == []
+    assert write(directory, 2) == Done()
+    assert names(BlobDirectory(folder)) == [blob_id(1, 2)]
 
 
 def test_state_that_was_not_put_in_place_is_forgotten(folder: Path) -> None:

@@ -11,9 +11,8 @@ from replitree.storage.blob_frames import (
     FramedWrite,
     Scanned,
     frame_of,
-    frame_parts,
+    framed,
     scan,
-    with_checksums,
 )
 from replitree.tablet.member import Write
 from tests.storage.blob_providers import blob_id
@@ -85,14 +84,14 @@ def test_payload_that_looks_like_a_frame_is_no_frame() -> None:
 def test_checksums_that_are_reckoned_for_all_members_are_those_of_the_frames() -> None:
     blobs = tuple((blob_id(1, step), payload) for step, payload in enumerate(PAYLOADS))
     write = Write(blobs)
-    first, second = with_checksums((write, write))
+    first, second = framed((write, write))
     assert isinstance(first, FramedWrite)
     assert first is second
     assert first.plain == write
-    framed = [frame_parts(*blob, checksum) for blob, checksum in zip(blobs, first.checksums, strict=True)]
-    assert [b"".join(parts) for parts in framed] == FRAMES
+    around = zip(blobs, first.framings, strict=True)
+    assert [header + payload + checksum for (_, payload), (header, checksum) in around] == FRAMES
 
 
 def test_requests_that_differ_are_let_through_as_they_are() -> None:
     requests = (Write(((blob_id(1, 1), b"x"),)), None)
-    assert with_checksums(requests) is requests
+    assert framed(requests) is requests

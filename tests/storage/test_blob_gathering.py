@@ -36,8 +36,9 @@ class Asked:
         """Wait for a question; return who hears the reply."""
         return self.questions.get(timeout=PATIENCE_S)[1]
 
-    def close(self) -> None:
+    def close(self, patience_s: float = PATIENCE_S) -> bool:  # noqa: ARG002 - there is nothing to wait for
         """Do nothing."""
+        return True
 
 
 Outcome = Future[object]
@@ -133,7 +134,7 @@ def test_times_are_smoothed() -> None:
 def test_spares_are_asked_once() -> None:
     asked = list[int]()
     gathering = blob_gathering.Gathering(3, 2, Usual(3), 3)
-    gathering.keep([lambda: asked.append(1)])
+    gathering.keep(lambda: asked.append(1))
     threads = [threading.Thread(target=gathering.ask_spares) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from replitree.errors import BadInput
+from replitree.cli.main import main
+from replitree.cli.output import EXIT_UNFINISHED
+from replitree.errors import BadInput, StoreError
 from replitree.storage.blob_folders import make_group, open_group
 from replitree.storage.blob_inspection import GroupReport, inspect, look_at
+from replitree.storage.blob_places import MemberPlace
+from replitree.storage.objects import ObjectInfo, ObjectStore
 from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
 from replitree.tablet.channels import in_one_group
@@ -126,6 +131,34 @@ def test_what_a_snapshot_replaced_is_not_damage_any_more(folder: Path) -> None:
         assert tablet.snapshot()
     group.groups.close()
     assert report(folder).verdict == "sound"
+
+
+def test_store_that_can_not_be_listed_leaves_it_unknown_which_tablets_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_group(tmp_path, members=[MemberPlace(store=f"file://{tmp_path}/objects")])
+    lead(tmp_path)
+    assert report(tmp_path).verdict == "sound"
+
+    def fail(*_: object) -> Iterator[ObjectInfo]:
+        raise StoreError("listing is not allowed")
+
+    monkeypatch.setattr(ObjectStore, "list", fail)
+    found = report(tmp_path)
+    assert (found.verdict, found.members, found.tablets) == ("unknown", (None,), ())
+    assert found.unknown == (
+        "member 0 does not say which tablets it has, so some may not have been looked at: listing is not allowed",
+    )
+    for command in ("inspect", "verify"):
+        assert main(["tablet", command, str(tmp_path)]) == EXIT_UNFINISHED
+        assert "UNKNOWN  member 0 does not say which tablets it has" in capsys.readouterr().out
+
+
+def test_member_that_can_not_be_listed_is_unknown_although_the_others_can(folder: Path) -> None:
+    (folder / "1" / "blobs").rename(folder / "1" / "aside")
+    found = report(folder)
+    assert found.verdict == "unknown"
+    assert len(found.tablets) == 1
 
 
 def test_folder_that_is_no_group_is_refused(tmp_path: Path) -> None:

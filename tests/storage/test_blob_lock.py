@@ -7,16 +7,18 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from replitree.storage import blob_lock, blob_state, durable
+from replitree.storage import blob_directory, blob_lock, blob_state, durable
 from replitree.storage.blob_directory import LOCK, BlobDirectory, make_blob_directory
 from replitree.tablet.effects import Overtaken
 from replitree.tablet.ids import BlobId, Generation
 from replitree.tablet.member import Contents, Done, Failed, Raise, Reply, Scan, Write
 from tests.storage.blob_providers import GROUP, TABLET, blob_id, fence
+from tests.waiting import wait_for
 
 WriteParts = Callable[..., int]
 
@@ -148,12 +150,28 @@ def test_who_only_fenced_still_reads_what_others_wrote_before_it_writes(folder: 
 def test_copy_in_the_directorys_place_is_read_anew(folder: Path, tmp_path: Path) -> None:
     directory = BlobDirectory(folder)
     write(directory, 1)
-    shutil.copytree(folder, tmp_path / "copy")
+    exchange(folder, tmp_path)
+    write(BlobDirectory(folder), 2)
+    assert write(directory, 3) == Done()
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(1, 2), blob_id(1, 3)]
+
+
+def test_older_copy_in_the_directorys_place_is_not_what_it_was(folder: Path, tmp_path: Path) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    shutil.copytree(folder, tmp_path / "older")
     write(directory, 2)
     folder.rename(tmp_path / "aside")
-    (tmp_path / "copy").rename(folder)
-    assert write(directory, 3) == Done()
-    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(1, 3)]
+    (tmp_path / "older").rename(folder)
+    assert isinstance(write(directory, 3), Failed)
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1)], "nobody who knows only this one can tell; sessions can"
+
+
+def exchange(folder: Path, aside: Path) -> None:
+    """Put a copy of a directory in its place."""
+    shutil.copytree(folder, aside / "copy")
+    folder.rename(aside / "aside")
+    (aside / "copy").rename(folder)
 
 
 def test_directory_that_is_closed_has_no_open_files_and_opens_them_again(folder: Path) -> None:
@@ -165,6 +183,24 @@ def test_directory_that_is_closed_has_no_open_files_and_opens_them_again(folder:
     write(BlobDirectory(folder), 2)
     assert write(directory, 3) == Done()
     assert names(directory) == [blob_id(1, step) for step in (1, 2, 3)]
+
+
+def test_directory_whose_request_hangs_is_not_waited_for_when_it_is_closed_and_the_request_is_done(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blob_directory, "CLOSE_S", 0.0)
+    directory = BlobDirectory(folder)
+    other = os.open(folder / LOCK, os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write, directory, 1)
+        wait_for(lambda: len(opened(folder)) and directory._mutex.locked(), "the request waits for the lock")  # noqa: SLF001 - nothing else shows it
+        directory.close()
+        assert not writing.done()
+        os.close(other)
+        assert writing.result(30) == Done()
+    directory.close()
+    assert opened(folder) == set()
 
 
 def opened(folder: Path) -> set[str]:

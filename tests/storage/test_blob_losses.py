@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from replitree.errors import BadInput, TabletDamaged, Unavailable
+from replitree.storage import blob_losses
 from replitree.storage.blob_folders import make_group, open_group
 from replitree.storage.blob_frames import MAGIC, OVERHEAD_BYTES, Frame, frame_of, scan
-from replitree.storage.blob_losses import Losses
+from replitree.storage.blob_losses import Losses, longest_wait_s
+from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
 from replitree.tablet.channels import in_one_group
+from replitree.tablet.election import open_generation
 from replitree.tablet.ids import LOG, BlobId, Generation, Step, TabletId, log_entry
 from replitree.tablet.snapshots import DATA
 from tests.tablet.machine import Words
@@ -33,6 +37,13 @@ def folder(tmp_path: Path) -> Path:
 def damage(folder: Path, member: int, step: int) -> None:
     """Let a member's copy of an entry rot."""
     flip(folder, member, log_entry(TabletId(1), Generation(1), Step(step)), OVERHEAD_BYTES)
+
+
+def damage_if_there(folder: Path, member: int, step: int) -> None:
+    """Let a member's copy of an entry rot, if it has one."""
+    blob = log_entry(TabletId(1), Generation(1), Step(step))
+    if any(frame.blob == blob for frame in frames_of(folder, member)):
+        damage(folder, member, step)
 
 
 def flip(folder: Path, member: int, blob: BlobId, offset: int) -> None:
@@ -141,6 +152,64 @@ def test_nothing_is_given_up_while_two_members_can_not_tell_what_they_had(folder
     losses.close()
     with pytest.raises(Unavailable, match="can't tell any more"):
         words_of(folder)
+
+
+class Opened:
+    """A clock that goes on by three seconds when it is looked at, and what it says before a zero entry is stored."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0
+        self.at_s: list[int] = []
+        monkeypatch.setattr(blob_losses, "open_generation", self._open)
+
+    def __call__(self) -> int:
+        """Return nanoseconds."""
+        self.now_s += 3
+        return self.now_s * 10**9
+
+    def _open(self, *given: Any) -> Any:
+        self.at_s.append(self.now_s)
+        return open_generation(*given)
+
+
+@pytest.mark.parametrize(("lease_s", "least_s", "most_s"), [(None, 20, 30), (1.0, 20, 30), (40.0, 80, 90)])
+def test_loss_is_accepted_when_twice_the_longest_lease_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lease_s: float | None, least_s: int, most_s: int
+) -> None:
+    monkeypatch.setattr("replitree.tablet.runtime.patience.LOOK_S", 0.001)
+    make_group(tmp_path)
+    group = open_group(tmp_path)
+    settings = Settings(look_s=3600.0, lease_s=10.0)
+    with open_tablet(group, Words(), settings=settings) as tablet:
+        for word in (b"a", b"b", b"c", b"d"):
+            tablet.execute(word)
+    group.close()
+    for member in range(3):
+        damage(tmp_path, member, 3)
+    clock = Opened(monkeypatch)
+    losses = Losses(tmp_path, 1, clock=clock)
+    found = losses.look()
+    assert longest_wait_s(found) == 20
+    assert str(losses.accept(found, "ann", "rot", lease_s).kept) == "1:2"
+    losses.close()
+    ((opened_s),) = clock.at_s
+    assert least_s <= opened_s <= most_s
+
+
+def test_lease_that_nobody_can_tell_has_to_be_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for member in range(3):
+        for step in range(6):
+            damage_if_there(folder, member, step)
+    clock = Opened(monkeypatch)
+    losses = Losses(folder, 1, clock=clock)
+    found = losses.look()
+    assert longest_wait_s(found) is None
+    with pytest.raises(BadInput, match="say --lease SECONDS"):
+        losses.accept(found, "ann", "rot")
+    assert clock.at_s == []
+    assert str(losses.accept(found, "ann", "rot", lease_s=0.0).kept) == "0:0"
+    losses.close()
+    assert words_of(folder) == ()
 
 
 def test_entry_that_one_member_can_not_tell_and_the_others_have_damaged_is_lost_and_no_more(folder: Path) -> None:

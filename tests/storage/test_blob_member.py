@@ -212,10 +212,11 @@ def test_member_answers_whoever_asks_as_what_it_was_admitted(provider: Provider,
 
 def test_member_is_admitted_only_as_it_stood(provider: Provider, member: BlobMember) -> None:
     who = provider.incarnations[0]
-    assert member.admit(3, Admission(who, 0)) == Done()
-    for stood in (Admission(who, 4), Admission("another", 3)):
+    for _ in range(2):  # a request may come twice
+        assert member.admit(3, Admission(who, 0)) == Done()
+    for stood in (Admission(who, 4), Admission("another", 3), Admission(who, 2)):
         assert isinstance(member.admit(5, stood), Failed)
-    assert member.admit(4, Admission(who, 2)) == Done()
+    assert member.admit(4, Admission(who, 3)) == Done()
     assert member.standing() == Standing(who, 4, ())
 
 

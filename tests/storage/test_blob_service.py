@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,27 @@ def test_connection_that_was_closed_is_opened_anew(linked: tuple[RemoteMember, L
     link.reset()
     assert write(member, 2) == Done()
     assert names(member) == [blob_id(1, 1), blob_id(1, 2)]
+
+
+def test_client_that_is_closed_lets_go_whoever_waits_for_an_answer(
+    services: Services, directory: BlobDirectory, network: Network
+) -> None:
+    port = int(services.start(directory).rpartition(":")[2])
+    link = network.link("client", "service")
+    member = RemoteMember(f"127.0.0.1:{network.front({'': link}, 0, port)}", TOKEN, PATIENCE_S)
+    assert write(member, 1) == Done()
+    link.impose(HELD, up=False)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(write, member, 2)
+        wait_for(lambda: len(names(directory)) == 2, "the service has done what it does not get across")
+        member.close()
+        reply = waiting.result(PATIENCE_S / 2)
+    assert isinstance(reply, Failed)
+    assert "may be done" in reply.reason
+    after = write(member, 3)
+    assert isinstance(after, Failed)
+    assert "was closed" in after.reason
+    assert names(directory) == [blob_id(1, 1), blob_id(1, 2)]
 
 
 def test_late_opening_does_not_make_a_member_forget(services: Services, directory: BlobDirectory) -> None:

@@ -76,7 +76,6 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int
     monkeypatch.setattr(HashingFile, "close", close_and_open)
     gc.freeze()  # so that the test's collection looks at the test's own objects alone
     yield opened
-    gc.unfreeze()
     for descriptor in opened:
         os.close(descriptor)
 

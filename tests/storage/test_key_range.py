@@ -52,7 +52,7 @@ def tables(kind: str, policy: str, parts: list[list[tuple[int, int]]]) -> tuple[
 some_rows = st.lists(st.tuples(st.integers(0, 15), st.integers(-3, 3)), min_size=1, max_size=12)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(36))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(18))
 @given(
     kind=st.sampled_from(sorted(KEYS)),
     policy=st.sampled_from(POLICIES),

@@ -1,4 +1,4 @@
-"""The thread of a member: a member that is far behind gets no more blobs, and catches up."""
+"""The thread of a member: one that is far behind gets no more blobs, and catches up; one that hangs is not waited for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from typing_extensions import override
 from replitree.storage import blob_group
 from replitree.storage.blob_group import BlobGroups, MemberPool, MemberThread
 from replitree.storage.blob_member import MemoryMember
-from replitree.tablet.effects import Blobs, Get, InDoubt, Procedure
+from replitree.tablet.effects import Blobs, Fence, Get, InDoubt, Procedure
+from replitree.tablet.ids import Generation
 from replitree.tablet.member import AskFence, Done, Failed, FenceIs, Look, Reply, Request, Write
 from replitree.tablet.quorum import Quorum
 from tests.tablet.building import GROUP, TABLET, entry_id
 from tests.tablet.runtime.group import Gated
+from tests.waiting import wait_for
+
+FENCE = Fence(Generation(0), "a")
 
 
 def asked(thread: MemberThread | MemberPool, request: Request) -> Future[Reply]:
@@ -72,6 +76,36 @@ def test_error_that_nobody_reckoned_with_is_a_doubt_and_the_next_request_is_answ
     assert asked(thread, AskFence(TABLET)).result(10) == FenceIs(None)
     assert (thread.health.missed, thread.health.trouble) == (1, None)
     thread.close()
+
+
+def test_group_that_is_closed_does_not_wait_for_a_member_that_hangs_and_what_it_was_asked_is_done(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    member = Gated("hangs")
+    thread = MemberThread(member)
+    groups = BlobGroups({GROUP: (Quorum(GROUP, 1, 1), [thread])}, patience_s=0.05)
+    member.gate.clear()
+    replies = [asked(thread, Write(((entry_id(1, step), b"x"),), restorer=FENCE)) for step in (1, 2)]
+    groups.close()
+    assert "member 0 has kept a request" in caplog.text
+    assert not any(each.done() for each in replies)
+    member.gate.set()
+    assert [each.result(10) for each in replies] == [Done(), Done()]
+    assert thread.close()
+
+
+def test_member_that_fails_while_it_is_closed_is_asked_nothing_more() -> None:
+    member = Gated("gone")
+    thread = MemberThread(member)
+    member.gate.clear()
+    replies = [asked(thread, Write(((entry_id(1, step), b"x"),), restorer=FENCE)) for step in range(1, 5)]
+    wait_for(lambda: thread.health.silent_s > 0)
+    assert not thread.close(0)
+    member.trouble = "it is gone"
+    member.gate.set()
+    assert [each.result(10) for each in replies] == [Failed("it is gone")] * 4
+    assert member.writes == 1
+    assert thread.close()
 
 
 class Slow(MemoryMember):

@@ -49,7 +49,7 @@ def _tables(draw: st.DrawFn) -> tuple[TableDefinition, list[pa.Table]]:
     return definition, [pa.Table.from_pylist(rows, definition.arrow_schema) for rows in numbered]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(24))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=examples(16))
 @given(drawn=_tables(), memory=st.sampled_from([1, 1000, MEMORY]))
 def test_a_merge_is_what_one_insert_of_all_the_rows_would_be(
     drawn: tuple[TableDefinition, list[pa.Table]], memory: int, tmp_path_factory: pytest.TempPathFactory

@@ -184,7 +184,7 @@ MUTATIONS: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.fixed_dictionaries({field.name: values(field.type) for field in SCHEMA}), min_size=1, max_size=9),
     st.sampled_from(MUTATIONS),

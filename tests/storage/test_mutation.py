@@ -194,7 +194,7 @@ def test_what_a_replica_with_less_stack_could_not_read_is_refused(where: str) ->
 
 
 def test_chains_may_be_long_where_they_need_no_stack() -> None:
-    many = delete_where(" or ".join(f"(k = {n} and v > {n})" for n in range(3000)), DEFINITION)
+    many = delete_where(" or ".join(f"(k = {n} and v > {n})" for n in range(1500)), DEFINITION)
     assert check_mutation(many, DEFINITION).predicate.columns == ("k", "v")
     assert update_where({"v": " + ".join(["v"] * 100)}, "true", DEFINITION).assignments
     for value in (" + ".join(["v"] * 102), " || ".join(["s"] * 102)):

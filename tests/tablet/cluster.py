@@ -44,18 +44,25 @@ class Cluster:
 
     def run(self, procedure: Procedure[T]) -> T:
         """Run a procedure, with the members that can be reached."""
+        return self.run_in_turn(procedure)[0]
+
+    def run_in_turn(self, *procedures: Procedure[T]) -> list[T]:
+        """Run procedures beside each other, a question of each in turn."""
         numbers = {group: Quorum(group, 3, 2) for group in self.held}
-        asking = over_members(procedure, numbers)
-        outcome: Any = None
-        try:
-            while True:
-                ask = asking.send(outcome)
+        running = {number: over_members(each, numbers) for number, each in enumerate(procedures)}
+        outcomes, results = dict[int, Any](), dict[int, T]()
+        while running:
+            for number, asking in list(running.items()):
+                try:
+                    ask = asking.send(outcomes.get(number))
+                except StopIteration as stop:
+                    results[number] = stop.value
+                    del running[number]
+                    continue
                 assert isinstance(ask, Ask)
                 self.asked += 1
-                outcome = self._outcome(ask)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+                outcomes[number] = self._outcome(ask)
+        return [results[number] for number in range(len(procedures))]
 
     def _outcome(self, ask: Ask) -> tuple[Reply | None, ...]:
         """Ask the members that can be reached, in this order; the process may die between two of them."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from replitree.storage.blob_asking import open_members
 from replitree.storage.blob_directory import BlobDirectory
 from replitree.storage.blob_group import BlobGroups, MemberThread
-from replitree.storage.blob_member import BlobMember, open_members
+from replitree.storage.blob_member import BlobMember
 from replitree.tablet.channels import Channels
 from replitree.tablet.commit import Draft, form, open_ledger, stored
 from replitree.tablet.effects import Procedure, Put, Stored

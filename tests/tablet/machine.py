@@ -6,7 +6,16 @@ State = tuple[str, ...]
 
 
 class Words:
-    """The machine; the word `fail` breaks it."""
+    """The machine; the word `fail` breaks it.
+
+    Parameters
+    ----------
+    broken
+        Words that break it; so does the snapshot of one of them.
+    """
+
+    def __init__(self, broken: frozenset[bytes] = frozenset({b"fail"})) -> None:
+        self._broken = broken
 
     def begin(self) -> State:
         """Return no words."""
@@ -14,13 +23,15 @@ class Words:
 
     def apply(self, state: State, command: bytes) -> tuple[State, bytes]:
         """Add a word."""
-        if command == b"fail":
+        if command in self._broken:
             raise ValueError("no such word")
         after = (*state, command.decode())
         return after, str(len(after)).encode()
 
     def snapshot(self, state: State) -> bytes:
         """Return all words."""
+        if any(word.encode() in self._broken for word in state):
+            raise ValueError("no such word")
         return " ".join(state).encode()
 
     def restore(self, data: bytes) -> State:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from replitree.tablet.channels import Channels
-from replitree.tablet.collection import bound_of, collect, inherited, log_collection, noted, take, told
-from replitree.tablet.commit import Draft, Ledger
+from replitree.tablet.collecting import begun, heard, next_commands
+from replitree.tablet.collection import bound_of, collect, inherited, log_collection, noted, said_again, take, told
+from replitree.tablet.commit import Draft, Ledger, open_ledger
 from replitree.tablet.effects import Collected, Collection, InDoubt, Overtaken
 from replitree.tablet.election import Elected
 from replitree.tablet.entries import LogEntry
@@ -29,10 +31,42 @@ def test_first_barrier_keeps_what_entries_that_count_created() -> None:
     garbage = inherited(TABLET, Generation(2), ((at(1, 1), entry((A,))), (at(1, 2), entry((B,), (A,)))))
     garbage, commands = take(garbage, NOTHING, DATA)
     assert commands == (
-        Collection(TABLET, Channel(1), (Generation(2), 1), at(2, 0), keep=(B,)),
-        Collection(TABLET, Channel(1), (Generation(2), 2), at(1, 1), is_hard=True),  # A is below B
+        Collection(TABLET, Channel(1), (Generation(2), 1), at(2, 0), keep=(A, B)),
+        Collection(TABLET, Channel(1), (Generation(2), 2), at(1, 0), is_hard=True),
     )
     assert take(told(garbage), NOTHING, DATA)[1] == ()
+    garbage, commands = take(told(garbage), at(1, 2), DATA)
+    assert commands == (
+        Collection(TABLET, Channel(1), (Generation(2), 3), at(2, 0)),
+        Collection(TABLET, Channel(1), (Generation(2), 4), at(1, 1), is_hard=True),  # A is below B
+    )
+    assert take(told(garbage), at(1, 2), DATA)[1] == ()
+
+
+def test_blob_that_an_accepted_entry_left_stays_until_a_snapshot_takes_its_place() -> None:
+    cluster = Cluster()
+    ledger = cluster.lead()[0]
+    ledger = cluster.commit(ledger, Draft(parallel=((A, b"body"),), gc_discovered=(A,)))
+    cluster.commit(ledger, Draft(b"x", gc_left=(A,)))
+    result = cluster.stand()
+    assert isinstance(result, Elected)
+    known = begun(TABLET, result.generation, result.recovered.accepted)
+    ledger = open_ledger(TABLET, result)
+    known, commands = next_commands(known, ledger, DATA)
+    assert sent(cluster, *commands)
+    assert cluster.copies(A) == [0, 1, 2]  # whoever leads next reads the entry again, and what it refers to
+    after = cluster.commit(ledger, Draft(is_snapshot=True))
+    known, commands = next_commands(heard(known, ledger, after), cluster.commit(after), DATA)
+    assert sent(cluster, *commands)
+    assert cluster.copies(A) == []
+
+
+def test_snapshot_says_again_what_is_needed_and_what_not_everybody_knows_to_be_gone() -> None:
+    garbage, _ = take(inherited(TABLET, Generation(2), ((at(1, 1), entry((A, B))),)), NOTHING, DATA)
+    assert said_again(garbage, []) == ((A, B), ())
+    garbage, _ = take(noted(garbage, at(2, 1), entry((C,), (B,))), at(2, 1), DATA)
+    assert said_again(garbage, [entry((), (C,))]) == ((A,), (B, C))
+    assert said_again(told(garbage), []) == ((A, C), ())
 
 
 def test_what_is_left_later_is_not_kept_any_more() -> None:
@@ -99,10 +133,10 @@ def test_blob_below_the_barrier_that_nobody_kept_is_a_mistake() -> None:
 
 
 def test_bound_is_the_earliest_of_what_may_be_gone_back_to() -> None:
-    ledger = Ledger(TABLET, Generation(2), at(2, 3), confirmed=Step(5))
-    assert bound_of(ledger, at(2, 9)) == at(2, 5)
-    assert bound_of(ledger, at(1, 7)) == at(1, 7)
-    assert bound_of(ledger, at(2, 9), [at(2, 4), at(2, 2)]) == at(2, 2)
+    ledger = Ledger(TABLET, Generation(2), at(2, 9), confirmed=Step(5), snapshot_durable=at(2, 9))
+    assert bound_of(ledger) == at(2, 5)
+    assert bound_of(structs.replace(ledger, snapshot_durable=at(1, 7))) == at(1, 7)
+    assert bound_of(ledger, [at(2, 4), at(2, 2)]) == at(2, 2)
 
 
 def test_log_is_collected_up_to_what_was_confirmed_before_the_snapshot() -> None:
@@ -184,7 +218,7 @@ def test_32_what_a_declined_entry_no_longer_needs_stays(*, is_broken: bool) -> N
     assert [str(place) for place, _ in accepted] == ["1:1"]
     if is_broken:  # the declined entry is listened to
         accepted = (*accepted, (at(1, 2), entry(left=(kept,))))
-    commands = take(inherited(TABLET, Generation(2), accepted), NOTHING, DATA)[1]
+    commands = take(inherited(TABLET, Generation(2), accepted), at(2, 0), DATA)[1]
     assert sent(cluster, *commands)
     assert cluster.copies(kept) == ([] if is_broken else [0, 1, 2])
 

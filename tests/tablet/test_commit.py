@@ -116,7 +116,7 @@ def test_sync_entry_is_written_when_nothing_else_says_what_is_confirmed() -> Non
     sync = sync_entry(ledger)
     assert sync is not None
     assert (sync[0], decode(*sync)) == (entry_id(1, 1, 1), LogEntry(NOTHING, Step(1)))
-    assert sync_entry(synced(ledger, sync[0])) is None
+    assert sync_entry(synced(ledger, sync[0], ledger.snapshot)) is None
     ledger, _ = heard(sent(ledger, Draft(b"x")), 2)
     assert ledger.confirmed_durable == 1
     assert sync_entry(failed(ledger, Step(3))) is None

@@ -8,6 +8,7 @@ from replitree.tablet.commit import Draft
 from replitree.tablet.effects import Collection, Fence, InDoubt
 from replitree.tablet.election import Elected, NotElected
 from replitree.tablet.ids import Generation, GenStep
+from replitree.tablet.lease import Tenure, metadata
 from replitree.tablet.losses import (
     FORMAT,
     Assessment,
@@ -49,6 +50,40 @@ def five_entries(cluster: Cluster) -> None:
     ledger = cluster.lead()[0]
     for _ in range(5):
         ledger = cluster.commit(ledger)
+
+
+def leased(duration_ns: int) -> Draft:
+    """Return an entry that speaks of a lease."""
+    return Draft(b"x", metadata=metadata(Tenure(duration_ns)))
+
+
+def test_longest_lease_of_any_entry_that_can_be_read_is_told() -> None:
+    cluster = Cluster()
+    ledger = cluster.lead()[0]
+    for duration_ns in (9, 4, 0, 0, 0):
+        ledger = cluster.commit(ledger, leased(duration_ns))
+    cluster.rot(entry_id(1, 4))
+    assert assessed(cluster).lease_ns == 9
+
+
+@pytest.mark.parametrize("how", ["rot", "forget"])
+def test_lease_of_a_leader_of_whom_no_entry_can_be_read_is_not_known(how: str) -> None:
+    cluster = Cluster()
+    cluster.commit(cluster.lead()[0], leased(9))
+    cluster.commit(cluster.lead()[0], leased(11))
+    cluster.lead()  # so that it is known that there was an entry of the second
+    assert assessed(cluster).lease_ns == 11
+    getattr(cluster, how)(entry_id(2, 1))
+    assert assessed(cluster).lease_ns is None
+
+
+def test_lease_of_a_log_of_which_nothing_can_be_read_is_not_known() -> None:
+    cluster = Cluster()
+    assert assessed(cluster).lease_ns == 0
+    cluster.commit(cluster.lead()[0], leased(9))
+    for step in (0, 1):
+        cluster.rot(entry_id(1, step))
+    assert assessed(cluster).lease_ns is None
 
 
 @pytest.mark.parametrize("how", ["rot", "forget"])

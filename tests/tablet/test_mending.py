@@ -8,7 +8,7 @@ from replitree.tablet.commit import Draft
 from replitree.tablet.effects import Fence, InDoubt
 from replitree.tablet.election import Elected
 from replitree.tablet.ids import Generation
-from replitree.tablet.mending import BLOBS_AT_ONCE, blobs_of, mend
+from replitree.tablet.mending import BLOBS_AT_ONCE, Mended, blobs_of, mend
 from replitree.tablet.quorum import Quorum, over_members
 from tests.tablet.building import GROUP, TABLET, data_id, entry_id
 from tests.tablet.cluster import ONE_GROUP, Cluster
@@ -26,7 +26,7 @@ def test_member_that_was_away_gets_everything() -> None:
     assert cluster.copies(entry_id(1, 2)) == [0, 1]  # known to be confirmed, so the recovery left it
     fence = Fence(Generation(1), "c2")
     blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
-    assert cluster.run(mend(cluster.channels, fence, blobs)) is None
+    assert cluster.run(mend(cluster.channels, fence, blobs)) == Mended()
     for blob in (entry_id(1, 0), entry_id(1, 2), reference):
         assert cluster.copies(blob) == [0, 1, 2]
 
@@ -51,7 +51,7 @@ def test_it_is_done_a_few_blobs_at_a_time() -> None:
     assert isinstance(elected, Elected)
     asked = cluster.asked
     blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
-    assert cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs)) is None
+    assert cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs)) == Mended()
     assert cluster.asked - asked == 2 * 2  # read, and written to the member that missed them
 
 
@@ -60,7 +60,7 @@ def test_group_of_one_member_is_not_asked() -> None:
     asking = over_members(mend(ONE_GROUP, Fence(Generation(1), "c2"), blobs), {GROUP: Quorum(GROUP, 1, 1)})
     with pytest.raises(StopIteration) as ended:
         next(asking)
-    assert ended.value.value is None
+    assert ended.value.value == Mended()
 
 
 def test_first_zero_entry_that_is_damaged_does_not_stop_the_rest() -> None:
@@ -72,5 +72,5 @@ def test_first_zero_entry_that_is_damaged_does_not_stop_the_rest() -> None:
     elected = cluster.stand()
     assert isinstance(elected, Elected)
     blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
-    assert cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs)) is None
+    assert cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs)) == Mended()
     assert cluster.copies(entry_id(1, 1)) == [0, 1, 2]

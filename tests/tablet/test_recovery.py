@@ -8,12 +8,15 @@ from __future__ import annotations
 import random
 
 import pytest
+from typing_extensions import override
 
+from replitree.tablet import member
 from replitree.tablet.channels import Channels
+from replitree.tablet.collection import collect, inherited, take
 from replitree.tablet.commit import Draft, form, sync_entry
-from replitree.tablet.effects import Fence, InDoubt, Overtaken
-from replitree.tablet.election import Elected, NotElected
-from replitree.tablet.ids import GENERATION_MAX, Generation, GroupId
+from replitree.tablet.effects import Collected, Fence, InDoubt, Overtaken
+from replitree.tablet.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.ids import GENERATION_MAX, NOTHING, Channel, Generation, GroupId
 from replitree.tablet.member import Done, Raise, Write
 from replitree.tablet.recovery import MissingEntries
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
@@ -76,11 +79,18 @@ def test_06_zero_entry_on_one_member_is_restored_and_obeyed() -> None:
     assert cluster.copies(entry_id(2, 0)) == [0, 1, 2]
 
 
-def test_07_entry_without_one_of_its_references_is_declined() -> None:
+@pytest.mark.parametrize("missing", [0, 1])
+def test_07_entry_without_one_of_its_references_is_declined_and_the_other_one_goes(missing: int) -> None:
     cluster = Cluster()
-    ledger, blobs = form(cluster.lead()[0], with_reference(1, 1))
-    cluster.deliver(ledger, *blobs[1], EVERYBODY)
+    references = tuple((data_id(1, 1, cookie), b"body") for cookie in range(2))
+    ledger, blobs = form(cluster.lead()[0], Draft(parallel=references))
+    for number, blob in enumerate(blobs):
+        if number != missing:
+            cluster.deliver(ledger, *blob, EVERYBODY)
     assert cluster.lead()[1] == []
+    first_barrier, _ = take(inherited(TABLET, Generation(2), ()), NOTHING, (Channel(1),))[1]
+    assert cluster.run(collect(cluster.channels, first_barrier, everywhere=False)) == Collected()
+    assert [cluster.copies(blob) for blob, _ in references] == [[], []]
 
 
 def test_08_reference_on_one_member_is_restored() -> None:
@@ -174,13 +184,44 @@ def two_groups() -> Cluster:
     return Cluster(Channels(TABLET, (history,)))
 
 
+class LastFirst(Channels):
+    """The same channels; their groups are fenced in the other order."""
+
+    @override
+    def groups(self) -> tuple[GroupId, ...]:
+        return super().groups()[::-1]
+
+
+def two_candidates(cluster: Cluster) -> tuple[Candidate, Candidate]:
+    """Return two candidates of one generation that begin at different groups."""
+    channels = cluster.channels
+    others = LastFirst(channels.tablet, channels.histories)
+    return Candidate(channels, "x", Generation(3)), Candidate(others, "y", Generation(3))
+
+
+def zero_entries(cluster: Cluster, generation: int) -> list[GroupId]:
+    """Return the groups in which some member has the zero entry of a generation."""
+    zero = entry_id(generation, 0)
+    return [group for group, members in cluster.held.items() if any(each.index(zero) is not None for each in members)]
+
+
 def test_17_two_candidates_that_each_win_a_group_both_lose() -> None:
     cluster = two_groups()
-    for group, issuer in ((GROUP, "x"), (GroupId("h"), "y")):
-        for number in EVERYBODY:
-            cluster.ask(number, Raise(TABLET, Fence(Generation(2), issuer)), group)
-    assert cluster.stand(3) == NotElected(Generation(3), Overtaken(Generation(2)))
+    lost = NotElected(Generation(3), Overtaken(Generation(2)))
+    assert cluster.run_in_turn(*map(stand, two_candidates(cluster))) == [lost, lost]
+    assert zero_entries(cluster, 3) == []
+    assert cluster.stand(3) == lost
     assert cluster.lead(4)[1] == []
+    assert zero_entries(cluster, 4) == [GroupId("h")]
+
+
+def test_17_if_fences_had_no_issuer_both_would_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        member, "outranks", lambda fence, other: fence is not None and fence.generation > other.generation
+    )
+    cluster = two_groups()
+    results = cluster.run_in_turn(*map(stand, two_candidates(cluster)))
+    assert [isinstance(each, Elected) for each in results] == [True, True]
 
 
 def test_18_candidate_that_fences_again_is_fine() -> None:

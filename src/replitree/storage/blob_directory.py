@@ -21,14 +21,15 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from replitree.errors import StoreError, UnsupportedFormat
-from replitree.storage.blob_frames import checksums_of
+from replitree.storage.blob_frames import framings_of
 from replitree.storage.blob_lock import UNMARKED, DirectoryFailed, DirectoryLock
 from replitree.storage.blob_member import MEND_IT, Admission, Rules, Standing, Streams, refusal
-from replitree.storage.blob_segments import SEGMENT_BYTES, Segments
+from replitree.storage.blob_segments import SEGMENT_BYTES, Segments, folders_in
 from replitree.storage.blob_state import NAME, DirectoryState, admitted, decode_state, write_state
 from replitree.storage.blob_sync import SyncFailed
 from replitree.storage.durable import store_errors, sync_folder
@@ -55,6 +56,9 @@ from replitree.tablet.member import (
 )
 
 LOCK = "lock"
+
+CLOSE_S = 1.0
+"""How long a request that is being answered is waited for when the directory is closed, in seconds."""
 
 _HARMLESS = (errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EROFS)
 """A disk that is full, not there, or may not be written: nothing on it has become unclear, unless it was to be synced."""
@@ -130,11 +134,13 @@ class BlobDirectory:
 
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = folder
+        self._blobs = str(folder / "blobs")
         self._segments = Segments(folder / "blobs", segment_bytes)
         self._mutex = threading.Lock()
         self._broken: str | None = None
         self._lock, self._state_file = DirectoryLock(str(folder / LOCK)), str(folder / NAME)
         self._known: _Known | None = None
+        self._hold = _Hold(self._enter, self._leave)
 
     # --- the port -------------------------------------------------------------------------------------------------------
 
@@ -162,6 +168,7 @@ class BlobDirectory:
         """Return what it knows of openings."""
         try:
             with self._locked() as state:
+                folders_in(self._blobs)  # it is there
                 return Standing(state.incarnation, state.session, state.seen)
         except (OSError, StoreError, UnsupportedFormat) as error:
             return self._failed(error)
@@ -177,9 +184,10 @@ class BlobDirectory:
     def streams(self) -> Streams | Failed:
         """Return of which tablets it has, or had, blobs in which channels."""
         try:
-            places = [path for path in (self._folder / "blobs").glob("*/*") if path.is_dir()]
+            tablets = folders_in(self._blobs)
+            places = [Path(channel) for tablet in tablets for channel in folders_in(tablet)]
             found = sorted((TabletId(int(path.parent.name, 16)), Channel(int(path.name, 16))) for path in places)
-        except (OSError, ValueError) as error:
+        except (OSError, StoreError, ValueError) as error:
             return Failed(str(error))
         return Streams(tuple(found))
 
@@ -193,16 +201,19 @@ class BlobDirectory:
         return Rules(held.fences, held.barriers)
 
     def close(self) -> None:
-        """Close its files; they are opened again when it is asked something."""
-        with self._mutex:
-            self._segments.close()
-            self._lock.close()
+        """Close its files; they are opened again when it is asked something.  While a request hangs they stay open."""
+        if self._mutex.acquire(timeout=CLOSE_S):
+            try:
+                self._segments.close()
+                self._lock.close()
+            finally:
+                self._mutex.release()
 
     # --- how ------------------------------------------------------------------------------------------------------------
 
     def _locked(self) -> _Hold:
         """Hold the directory against every other thread and process, and read what it knows now."""
-        return _Hold(self._enter, self._leave)
+        return self._hold
 
     def _enter(self) -> DirectoryState:
         self._mutex.acquire()
@@ -249,6 +260,8 @@ class BlobDirectory:
         with store_errors(f"read {self._state_file}"):
             stamp = _stamp(self._state_file)
             state = decode_state(Path(self._state_file).read_bytes(), self._state_file)
+        if known is not None and known.state.incarnation != state.incarnation:
+            self._segments.forget()
         self._known = _Known(stamp, state, state.holdings())
         return state
 
@@ -295,7 +308,7 @@ class BlobDirectory:
 
     def _write(self, held: Holdings, request: Write) -> Done | Overtaken | Conflict | Swept:
         if not self._segments.are_as_they_were():
-            self._segments.refresh()
+            self._segments.refresh(partial(_has_swept, held))
         new = dict[BlobId, bytes]()
         for blob, data in request.blobs:
             fence = held.fence(blob.tablet)
@@ -310,11 +323,11 @@ class BlobDirectory:
             if known is None:
                 new[blob] = data
         self._lock.mark()
-        self._segments.append(new.items(), checksums_of(request))
+        self._segments.append(new.items(), framings_of(request))
         return Done()
 
     def _read(self, held: Holdings, request: Look | Scan) -> Contents:
-        self._segments.refresh()
+        self._segments.refresh(partial(_has_swept, held))
         if isinstance(request, Look):
             names = [blob for blob in sorted(request.blobs) if blob in self._segments]
             first, last = min(request.blobs), max(request.blobs)
@@ -333,7 +346,7 @@ class BlobDirectory:
     def _sweep(self, held: Holdings, collection: Collection) -> None:
         """Delete what only has blobs that are gone; a blob that is gone is never shown, whether its file is deleted or not."""
         self._lock.mark()
-        self._segments.refresh()
+        self._segments.refresh(partial(_has_swept, held))
         barrier = held.barrier(collection.tablet, collection.channel)
         first = first_of(collection.tablet, collection.channel, NOTHING)
         names = self._segments.between(
@@ -341,6 +354,7 @@ class BlobDirectory:
         )
         self._segments.remove(
             frozenset(blob for blob in names if barrier.has_swept(blob)),
+            partial(_has_swept, held),
             lambda first, last: (
                 first[:2] == (collection.tablet, collection.channel) and barrier.has_swept_all(first, last)
             ),
@@ -363,6 +377,10 @@ def _visible(held: Holdings, names: list[BlobId]) -> list[BlobId]:
     if not barriers:
         return names
     return [blob for blob in names if not barriers.get(blob[:2], NO_BARRIER).has_swept(blob)]
+
+
+def _has_swept(held: Holdings, blob: BlobId) -> bool:
+    return held.barrier(blob.tablet, blob.channel).has_swept(blob)
 
 
 def _all_raised(held: Holdings, tablets: list[TabletId], fence: Fence | None) -> tuple[Holdings, Done | Overtaken]:

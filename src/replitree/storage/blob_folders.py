@@ -25,7 +25,8 @@ from replitree.storage.blob_member import BlobMember
 from replitree.storage.blob_opening import OpenMembers
 from replitree.storage.blob_places import MemberPlace, Wanted, asked, close_member, make_place, open_place
 from replitree.storage.durable import store_errors, sync_folder, write_file
-from replitree.tablet.ids import GroupId
+from replitree.tablet.effects import Fence
+from replitree.tablet.ids import GroupId, TabletId
 from replitree.tablet.quorum import Quorum
 
 NAME = "group.json"
@@ -45,6 +46,11 @@ class GroupFile(msgspec.Struct, frozen=True):
     def quorum(self) -> Quorum:
         """The numbers of the group."""
         return Quorum(self.group, len(self.members), self.write)
+
+    @property
+    def is_on_stores(self) -> bool:
+        """Whether all members are on object stores."""
+        return all(each.store for each in self.members)
 
     @property
     def incarnations(self) -> tuple[str, ...]:
@@ -79,7 +85,11 @@ class OpenGroup(OpenMembers):
         self.group = file.group
         members = members_of(folder, file, probes=True, patience_s=patience_s)
         self._folder, self._file = folder, file
-        super().__init__(replace(file.quorum, read_min=read_min), members, file.incarnations, asked, patience_s)
+        try:
+            super().__init__(replace(file.quorum, read_min=read_min), members, file.incarnations, asked, patience_s)
+        except BaseException:
+            self._close_members()
+            raise
 
     @override
     def readmit(self) -> bool:
@@ -98,11 +108,21 @@ class OpenGroup(OpenMembers):
                 self._file = self._file.with_member(number, place)
                 close_member(old)
 
+    def fence_seen(self, tablet: TabletId) -> Fence | None:
+        """Return a tablet's fence as a store, the only member, had it a moment ago; None: ask for it."""
+        seen = getattr(self._members[0], "fence_seen", None) if len(self._members) == 1 else None
+        fence: Fence | None = None if seen is None else seen(tablet)
+        return fence
+
     def close(self) -> None:
-        """Let what was asked be answered, then end the threads and close the connections."""
+        """Let what was asked be answered, but by those that hang; end the threads and close the connections."""
         self.groups.close()
+        self._close_members()
+
+    def _close_members(self) -> None:
         for member in self._members:
             close_member(member)
+        self._asking.close()
 
 
 def make_group(folder: Path, name: str = "tablets", members: Sequence[Wanted] = (), count: int = 3) -> GroupFile:

@@ -65,17 +65,27 @@ class Scanned:
     is_in_doubt: bool = False
 
 
-def frame_parts(blob: BlobId, payload: bytes, checksum: bytes = b"") -> tuple[bytes, bytes, bytes]:
-    """Return what a frame is made of: header, payload, checksum; the checksum is reckoned, unless it is given."""
-    header = _header_of(blob, payload)
-    return header, payload, checksum or _checksum_of(header, payload)
+class Framing(NamedTuple):
+    """What a frame has before a payload, and after it."""
+
+    header: bytes
+    checksum: bytes
+
+
+def framing_of(blob: BlobId, payload: bytes) -> Framing:
+    """Reckon what is written around a blob."""
+    plain = MAGIC + blob.pack() + len(payload).to_bytes(4, "big")
+    header = plain + xxhash.xxh3_64_digest(plain)
+    checksum = xxhash.xxh3_64(header)
+    checksum.update(payload)
+    return Framing(header, checksum.digest())
 
 
 @dataclass(frozen=True, slots=True)
 class FramedWrite(Write):
-    """A write with the checksums of its blobs' frames: reckoned once for all members of a process.  It does not travel."""
+    """A write with what frames its blobs: reckoned once for all members of a process.  It does not travel."""
 
-    checksums: tuple[bytes, ...] = ()
+    framings: tuple[Framing, ...] = ()
 
     @property
     def plain(self) -> Write:
@@ -83,45 +93,35 @@ class FramedWrite(Write):
         return Write(self.blobs, self.restorer)
 
 
-def with_checksums(requests: tuple[Request | None, ...]) -> tuple[Request | None, ...]:
-    """Return requests to some members; a write that is the same for all of them has its frames' checksums."""
+def framed(requests: tuple[Request | None, ...]) -> tuple[Request | None, ...]:
+    """Return requests to some members; a write that is the same for all of them has what frames its blobs."""
     first = requests[0]
     if not isinstance(first, Write) or any(each is not first for each in requests):
         return requests
-    checksums = tuple(_checksum_of(_header_of(*each), each[1]) for each in first.blobs)
-    return (FramedWrite(first.blobs, first.restorer, checksums),) * len(requests)
+    framings = tuple(framing_of(*each) for each in first.blobs)
+    return (FramedWrite(first.blobs, first.restorer, framings),) * len(requests)
 
 
 def joined(writes: Sequence[Write]) -> Write:
     """Return several writes as one; those without a restorer can be joined."""
     blobs = tuple(blob for each in writes for blob in each.blobs)
-    framed = [each for each in writes if isinstance(each, FramedWrite)]
-    if len(framed) < len(writes):
+    known = [each for each in writes if isinstance(each, FramedWrite)]
+    if len(known) < len(writes):
         return Write(blobs)
-    return FramedWrite(blobs, checksums=tuple(checksum for each in framed for checksum in each.checksums))
+    return FramedWrite(blobs, framings=tuple(framing for each in known for framing in each.framings))
 
 
-def checksums_of(write: Write) -> dict[BlobId, bytes]:
-    """Return the checksums of the frames that were reckoned already, by blob."""
+def framings_of(write: Write) -> dict[BlobId, Framing]:
+    """Return what was reckoned already, by blob."""
     if not isinstance(write, FramedWrite):
         return {}
-    return {blob: checksum for (blob, _), checksum in zip(write.blobs, write.checksums, strict=True)}
-
-
-def _header_of(blob: BlobId, payload: bytes) -> bytes:
-    plain = MAGIC + blob.pack() + len(payload).to_bytes(4, "big")
-    return plain + xxhash.xxh3_64_digest(plain)
-
-
-def _checksum_of(header: bytes, payload: bytes) -> bytes:
-    checksum = xxhash.xxh3_64(header)
-    checksum.update(payload)
-    return checksum.digest()
+    return {blob: framing for (blob, _), framing in zip(write.blobs, write.framings, strict=True)}
 
 
 def frame_of(blob: BlobId, payload: bytes) -> bytes:
     """Return the bytes of a frame."""
-    return b"".join(frame_parts(blob, payload))
+    header, checksum = framing_of(blob, payload)
+    return header + payload + checksum
 
 
 def scan(data: bytes, begin: int = 0) -> Scanned:
@@ -212,6 +212,9 @@ def _next_header(data: bytes, position: int) -> int:
 
 
 def whole_payload(frame: bytes) -> bytes | None:
-    """Return the payload of a frame that was read again; None when it is not what it was."""
-    is_whole = xxhash.xxh3_64_digest(frame[:-_SUM_BYTES]) == frame[-_SUM_BYTES:]
+    """Return the payload of a frame that was read again; None when it is not what it was.
+
+    A header alone ends with a checksum of what is before it, as a frame does.
+    """
+    is_whole = len(frame) >= OVERHEAD_BYTES and xxhash.xxh3_64_digest(frame[:-_SUM_BYTES]) == frame[-_SUM_BYTES:]
     return frame[HEADER_BYTES:-_SUM_BYTES] if is_whole else None

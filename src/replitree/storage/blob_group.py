@@ -3,22 +3,24 @@
 A group performs `Ask` (`replitree.tablet.quorum`): it sends every member its request, and waits for the answers; so it runs any
 procedure of a tablet.  Blobs that wait for the same member go to it as one request, so that the disk is waited for once.
 
-Whoever asks is answered as soon as enough members are done, or when all have answered, or when `patience_s` is over.  What
-a member did not answer for may still take place.
+Whoever asks is answered as soon as enough members are done, or when all have answered, or when nobody has for `patience_s`.  A
+read that has enough whole answers waits for the rest for a short time only, so that a member that hangs holds up nobody for
+long; for one that has hung for a while already, nobody waits.  What a member did not answer for may still take place.
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from replitree.storage.blob_frames import joined, with_checksums
+from replitree.storage.blob_frames import framed, joined
 from replitree.storage.blob_gathering import Gathering, Usual, can_spare
 from replitree.storage.blob_health import Health
 from replitree.tablet.effects import Procedure
@@ -27,6 +29,8 @@ from replitree.tablet.member import Done, Failed, Look, Reply, Request, Scan, Wr
 from replitree.tablet.quorum import Ask, Quorum, Replies, over_members
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 BATCH_BYTES = 8 << 20
 """Bytes that are written to a member at once."""
@@ -39,6 +43,9 @@ PATIENCE_S = 5.0
 
 READ_PATIENCE = 6
 """So many times longer a read is waited for, until enough members have answered: a log may be long."""
+
+REST_SHARE = 10
+"""When a read has enough answers, the rest are waited for this part of the patience, or as long again as those took."""
 
 POOL_REQUESTS = 32
 """Requests that are on their way to a member that does several at once."""
@@ -72,8 +79,8 @@ class AskedMember(Protocol):
     def ask(self, request: Request, heard: Heard) -> None:
         """Send a request; `heard` is called once, in the thread of whoever answers."""
 
-    def close(self) -> None:
-        """Let what was asked be answered, then end."""
+    def close(self, patience_s: float = PATIENCE_S) -> bool:
+        """Let what was asked be answered, then end; return whether it has: who is silent for so long, in seconds, is left."""
 
 
 class MemberThread:
@@ -95,6 +102,7 @@ class MemberThread:
         self._ahead: deque[_Waiting | None] = deque()
         self._lock = threading.Lock()
         self._backlog_bytes = 0
+        self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="blob-member", daemon=True)
         self._thread.start()
 
@@ -110,10 +118,17 @@ class MemberThread:
         else:
             self._queue.put(waiting)
 
-    def close(self) -> None:
-        """Let what was asked be answered, then end the thread."""
+    def close(self, patience_s: float = PATIENCE_S) -> bool:
+        """Let what was asked be answered, then end the thread; return whether it has ended.
+
+        A member that fails is asked nothing more, and one that has kept a request for `patience_s` seconds is not waited for:
+        its thread ends when it answers.  Nobody was told that anything was done which was not.
+        """
+        self._is_closing = True
         self._queue.put(None)
-        self._thread.join()
+        while self._thread.is_alive() and (left_s := patience_s - self.health.silent_s) > 0:
+            self._thread.join(left_s)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while (first := self._next()) is not None:
@@ -121,9 +136,9 @@ class MemberThread:
             while size < BATCH_BYTES and (following := self._following(first)) is not None:
                 batch.append(following)
                 size += following.bytes
-            self._answer(batch)
             with self._lock:
                 self._backlog_bytes -= size
+            self._answer(batch)
 
     def _next(self) -> _Waiting | None:
         return self._ahead.popleft() if self._ahead else self._queue.get()
@@ -150,14 +165,14 @@ class MemberThread:
             each.heard(self._reply(each.request))
 
     def _reply(self, request: Request) -> Reply:
-        self.health.sent()
-        reply = _reply_of(self._member, self._obstacle, request)
-        self.health.heard(request, reply)
-        return reply
+        trouble = self.health.trouble if self._is_closing else None
+        return _reply_of(self._member, self._obstacle or trouble, request, self.health)
 
 
 class MemberPool:
     """A member that does many requests at once, such as an object store, and the threads that ask it.
+
+    Each request must end by itself, as those to a store do: all are waited for in the end.
 
     Parameters
     ----------
@@ -179,17 +194,23 @@ class MemberPool:
         """Send a request; requests are answered in any order."""
         self._pool.submit(self._answer, request, heard)
 
-    def close(self) -> None:
+    def close(self, patience_s: float = PATIENCE_S) -> bool:  # noqa: ARG002 - as of `AskedMember`
         """Let what was asked be answered, then end the threads."""
         self._pool.shutdown()
+        return True
 
     def _answer(self, request: Request, heard: Heard) -> None:
-        reply = _reply_of(self._member, self._obstacle, request)
-        self.health.heard(request, reply)
-        heard(reply)
+        heard(_reply_of(self._member, self._obstacle, request, self.health))
 
 
-def _reply_of(member: Answering, obstacle: str | None, request: Request) -> Reply:
+def _reply_of(member: Answering, obstacle: str | None, request: Request, health: Health) -> Reply:
+    sent = health.sent()
+    reply = _answer_of(member, obstacle, request)
+    health.heard(sent, request, reply)
+    return reply
+
+
+def _answer_of(member: Answering, obstacle: str | None, request: Request) -> Reply:
     """Ask; whatever goes wrong is a doubt about this request, and the next one is asked all the same."""
     if obstacle is not None:
         return Failed(obstacle)
@@ -254,56 +275,71 @@ class BlobGroups:
                 self._questions[ask.group] -= 1
 
     def _asked(self, ask: Ask, *, is_alone: bool) -> Replies:
-        requests = with_checksums(ask.requests)
-        usual, numbers = self._usual[ask.group], [number for number, each in enumerate(requests) if each is not None]
-        if not numbers:
-            return (None,) * len(requests)
-        gathering = Gathering(len(numbers), ask.wanted, usual, len(requests))
-        first = len(numbers)
-        if is_alone and ask.wanted < first and can_spare([requests[number] for number in numbers]):
-            numbers, first = usual.in_order(numbers), ask.wanted
-        asking = [self._asking(ask.group, number, requests[number], gathering) for number in numbers]
-        gathering.keep(asking[first:])
-        for send in asking[:first]:
-            send()
-        if first < len(numbers):
-            is_over = gathering.wait(usual.patience_s(numbers[:first]))
+        usual, members = self._usual[ask.group], self._members[ask.group]
+        requests = {number: each for number, each in enumerate(framed(ask.requests)) if each is not None}
+        if not requests:
+            return (None,) * len(members)
+        gathering = Gathering(len(requests), ask.wanted, usual, len(members))
+
+        def send(numbers: Iterable[int]) -> None:
+            for number in numbers:
+                members[number].ask(requests[number], partial(gathering.take, number, time.perf_counter_ns()))
+
+        if is_alone and ask.wanted < len(requests) and can_spare(requests.values()):
+            numbers = usual.in_order(requests)
+            first, spares = numbers[: ask.wanted], numbers[ask.wanted :]
+            gathering.keep(partial(send, spares))
+            send(first)
+            is_over = gathering.wait(usual.patience_s(first))
             gathering.ask_spares()
             if is_over:
                 return tuple(gathering.replies)
+        else:
+            send(requests)
         self._wait(ask, gathering)
         return tuple(gathering.replies)
 
-    def _asking(self, group: GroupId, number: int, request: Request | None, gathering: Gathering) -> Callable[[], None]:
-        """Return what sends a request to a member."""
-        member = self._members[group][number]
-
-        def send() -> None:
-            assert request is not None
-            member.ask(request, partial(gathering.take, number, time.perf_counter_ns()))
-
-        return send
-
     def _wait(self, ask: Ask, gathering: Gathering) -> None:
-        silences = heard = 0
-        while not gathering.wait(self._patience_s):
-            is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
-            silences += gathering.heard == heard
-            heard = gathering.heard
-            if silences and (not is_read or silences == READ_PATIENCE or heard >= self._quorums[ask.group].read):
-                break
+        """Wait until it is told, and a little for the rest; or until those that are silent are not worth it."""
+        short_s = self._patience_s / REST_SHARE
+        while not gathering.wait(short_s):
+            if self._is_hopeless(ask, gathering):
+                return
+        took_s = gathering.age_s
+        gathering.wait_for_rest(max(short_s, 2 * took_s) - max(took_s, self._hanging_s(ask, gathering)))
+
+    def _is_hopeless(self, ask: Ask, gathering: Gathering) -> bool:
+        """Whether nobody has answered for so long that nobody will; a long log takes long until the first ones have read it."""
+        has_cover = gathering.heard >= self._quorums[ask.group].read
+        is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
+        silent_s = gathering.quiet_s
+        if has_cover and not any(isinstance(request, Write) for request in ask.requests):
+            silent_s = max(silent_s, self._hanging_s(ask, gathering))
+        return silent_s >= self._patience_s * (READ_PATIENCE if is_read and not has_cover else 1)
+
+    def _hanging_s(self, ask: Ask, gathering: Gathering) -> float:
+        """Return how long every member that has not answered has been silent, whoever asked it, in seconds."""
+        members = zip(self._members[ask.group], ask.requests, gathering.replies, strict=True)
+        silent = [member.health.silent_s for member, request, reply in members if request is not None and reply is None]
+        return min(silent, default=0.0)
 
     def missed(self) -> Mapping[tuple[GroupId, int], int]:
-        """Return for each member that did what it was asked last how many writes it may have missed so far."""
+        """Return for each member that answers, and did what it was asked last, how many writes it may have missed so far."""
         return {
             (group, number): member.health.missed
             for group, members in self._members.items()
             for number, member in enumerate(members)
-            if member.health.trouble is None
+            if member.health.trouble is None and member.health.silent_s <= self._patience_s
         }
 
     def close(self) -> None:
-        """End the members' threads."""
-        for members in self._members.values():
-            for member in members:
-                member.close()
+        """End the members' threads; a member that hangs is not waited for any longer than for anything else."""
+        for group, members in self._members.items():
+            for number, member in enumerate(members):
+                if not member.close(self._patience_s):
+                    log.warning(
+                        "group %s: member %d has kept a request for %.1f s and is left; what it was asked may still be done",
+                        group,
+                        number,
+                        member.health.silent_s,
+                    )

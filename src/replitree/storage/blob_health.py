@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import count
 
 from replitree.tablet.member import Failed, Reply, Request, Write
 
@@ -23,21 +24,27 @@ class Health:
         self.trouble: str | None = None
         self.missed = 0
         self._lock = threading.Lock()
-        self._since_s: float | None = None
+        self._numbers = count()
+        self._sent_s: dict[int, float] = {}
 
     @property
     def silent_s(self) -> float:
-        """How long the request that is waited for is on its way, in seconds; 0 if there is none."""
-        since_s = self._since_s
-        return 0.0 if since_s is None else time.monotonic() - since_s
+        """How long the oldest request that is waited for is on its way, in seconds; 0 if there is none."""
+        with self._lock:
+            oldest_s = next(iter(self._sent_s.values()), None)
+        return 0.0 if oldest_s is None else time.monotonic() - oldest_s
 
-    def sent(self) -> None:
-        """Take that a request is on its way, and no other one."""
-        self._since_s = time.monotonic()
+    def sent(self) -> int:
+        """Take that a request is on its way; return which."""
+        with self._lock:
+            number = next(self._numbers)
+            self._sent_s[number] = time.monotonic()
+        return number
 
-    def heard(self, request: Request, reply: Reply) -> None:
-        """Take a reply."""
-        self._since_s = None
+    def heard(self, sent: int, request: Request, reply: Reply) -> None:
+        """Take the reply to a request that was sent."""
+        with self._lock:
+            del self._sent_s[sent]
         if not isinstance(reply, Failed):
             self.trouble = None
             return

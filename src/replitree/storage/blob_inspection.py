@@ -5,7 +5,7 @@ Members are locked for moments only, so a leader may go on meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from replitree.storage import blob_state
 from replitree.storage.blob_directory import BlobDirectory
 from replitree.storage.blob_folders import NAME, members_of, read_group
 from replitree.storage.blob_group import BlobGroups
-from replitree.storage.blob_member import BlobMember, Streams, obstacles_of
+from replitree.storage.blob_member import BlobMember, Streams
 from replitree.storage.blob_places import asked, close_member
+from replitree.tablet.admission import obstacles_of
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import InDoubt, Overtaken
 from replitree.tablet.ids import NOTHING, Channel, Generation, GroupId, TabletId, first_of
@@ -94,6 +95,8 @@ class GroupReport:
         For each member None if it would take part, else why not.
     tablets
         What was found of each.
+    unknown
+        What is not known of tablets that may not even be among these.
     verdict
         ``sound``, ``damaged``, or ``unknown`` when nothing is known to be wrong and something is not known.
     """
@@ -101,13 +104,14 @@ class GroupReport:
     group: str
     members: tuple[str | None, ...]
     tablets: tuple[TabletReport, ...]
+    unknown: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
         """Whether all is well."""
         if any(each.wrong for each in self.tablets):
             return "damaged"
-        is_unknown = any(self.members) or any(each.unknown for each in self.tablets)
+        is_unknown = any(self.members) or bool(self.unknown) or any(each.unknown for each in self.tablets)
         return "unknown" if is_unknown else "sound"
 
 
@@ -139,19 +143,25 @@ def inspect(looked: Looked) -> GroupReport:
     members = [asked(*each) for each in zip(looked.members, looked.obstacles, strict=True)]
     groups = BlobGroups({group: (looked.quorum, members)}, patience_s=60.0)
     try:
-        tablets = tuple(_inspected(looked, groups, channels) for channels in channels_in(group, looked.members))
+        streams = [member.streams() for member in looked.members]
+        tablets = tuple(_inspected(looked, groups, channels) for channels in channels_in(group, streams))
     finally:
         groups.close()
         for member in looked.members:
             close_member(member)
-    return GroupReport(str(group), looked.obstacles, tablets)
+    return GroupReport(str(group), looked.obstacles, tablets, tuple(_unlisted(streams)))
 
 
-def channels_in(group: GroupId, members: Sequence[BlobMember]) -> tuple[Channels, ...]:
-    """Return the channels of each tablet that has anything in some members; all of them lie in the one group."""
+def _unlisted(streams: Sequence[Streams | Failed]) -> Iterator[str]:
+    for number, found in enumerate(streams):
+        if isinstance(found, Failed):
+            yield f"member {number} does not say which tablets it has, so some may not have been looked at: {found.reason}"
+
+
+def channels_in(group: GroupId, streams: Sequence[Streams | Failed]) -> tuple[Channels, ...]:
+    """Return the channels of each tablet that some member says it has anything of; all of them lie in the one group."""
     last = dict[TabletId, int]()
-    for member in members:
-        found = member.streams()
+    for found in streams:
         for tablet, channel in found.streams if isinstance(found, Streams) else ():
             last[tablet] = max(channel, last.get(tablet, 1))
     history = ((Generation(1), group),)

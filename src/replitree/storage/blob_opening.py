@@ -1,40 +1,23 @@
-"""A blob group that is open: which members take part, and what is done when one of them may have forgotten something.
+"""A blob group that is open: its members as they were admitted, and the locks around what `replitree.tablet.openings` decides.
 
-A member answers as what it was admitted (`blob_member.Admission`), each request anew.  So a directory that was exchanged while
-the group is open is found out by itself, if it does not know the session of the opening, and by the others, if it does: when
-somebody else has opened the group since, one of them answers `Reopened`.  Then all are asked how they stand before anybody
-goes on:
-
-* No member that took part has forgotten anything: the request is sent again.
-* One has, or does not say: what it was given since may be gone, and some of that may have been counted already.  The group
-  answers nobody any more; whoever uses it opens it anew, without that member.
+Members are asked by several threads.  When one of them is told that somebody has opened the group since, it looks again how
+all members stand, one thread at a time; the others go on with what is on its way.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from replitree.errors import StoreError
+from replitree.storage.blob_asking import Asking, performed
 from replitree.storage.blob_group import Answering, AskedMember, BlobGroups
-from replitree.storage.blob_member import (
-    Admission,
-    BlobMember,
-    Reopened,
-    Standing,
-    admission_of,
-    obstacles_of,
-    opened,
-)
+from replitree.storage.blob_member import BlobMember
+from replitree.tablet.admission import Admission, Reopened
+from replitree.tablet.effects import Procedure
 from replitree.tablet.member import Failed, Reply, Request
+from replitree.tablet.openings import AskAdmitted, LookAgain, Opening, ask_again, look_again, open_group, readmit
 from replitree.tablet.quorum import Quorum
-
-LOOKS = 2
-"""How often members are asked how they stand before one is said to have forgotten something."""
-
-OPENINGS_MAX = 4
-"""How often the group may be opened by others while a request is answered."""
 
 Asks: TypeAlias = Callable[[Answering], AskedMember]
 """Makes what sends requests to a member."""
@@ -71,11 +54,24 @@ class AdmittedMember:
     def answer(self, request: Request) -> Reply:
         """Do what is asked, if the member is the one that was admitted."""
         reply = self._answer(request)
-        for _ in range(OPENINGS_MAX):
-            if not isinstance(reply, Reopened) or not self._look_again():
-                break
-            reply = self._answer(request)
-        return reply
+        return self._asked_again(request, reply) if isinstance(reply, Reopened) else reply
+
+    def _asked_again(self, request: Request, reply: Reply) -> Reply:
+        asking, outcome = ask_again(reply), None
+        while True:
+            try:
+                effect = asking.send(outcome)
+            except StopIteration as stop:
+                final: Reply = stop.value
+                return final
+            outcome = self._perform(effect, request)
+
+    def _perform(self, effect: AskAdmitted | LookAgain, request: Request) -> Any:
+        match effect:
+            case AskAdmitted():
+                return self._answer(request)
+            case LookAgain():
+                return self._look_again()
 
     def _answer(self, request: Request) -> Reply:
         terms = self.terms
@@ -105,7 +101,7 @@ class OpenMembers:
     obstacles
         For each member None if it takes part, else why not.
     forgot
-        Why nobody is answered any more: a member that took part has forgotten something; None while nothing is known of that.
+        As of `Opening`.
 
     Raises
     ------
@@ -121,12 +117,22 @@ class OpenMembers:
         self._incarnations = list(incarnations)
         self._patience_s = patience_s
         self._lock = threading.Lock()
-        self._session = 0
-        self.forgot: str | None = None
+        self._asking = Asking(patience_s)
         self._admitted = [AdmittedMember(member, self._look_again) for member in members]
-        self._open()
+        self._opening: Opening
+        self._take(self._performed(open_group(quorum, self._incarnations)))
         self._asked = [asks(each) for each in self._admitted]
         self.groups = BlobGroups({quorum.group: (quorum, self._asked)}, patience_s)
+
+    @property
+    def obstacles(self) -> tuple[str | None, ...]:
+        """For each member None if it takes part, else why not."""
+        return self._opening.obstacles
+
+    @property
+    def forgot(self) -> str | None:
+        """Why nobody is answered any more; None: nobody is known to have forgotten anything."""
+        return self._opening.forgot
 
     @property
     def away(self) -> tuple[int, ...]:
@@ -141,16 +147,8 @@ class OpenMembers:
         """Let members take part that were away and are back; tell whether there were any."""
         with self._lock:
             before = self.obstacles.count(None)
-            if before == len(self._members) or self.forgot is not None:
-                return False
-            standings = self._standings()
-            if standings is None or obstacles_of(standings, self._incarnations).count(None) <= before:
-                return False
-            try:
-                self._open()
-            except StoreError:
-                return False  # those that take part go on
-            return self.obstacles.count(None) > before
+            self._take(self._performed(readmit(self._quorum, self._opening, self._incarnations)))
+            return self.forgot is None and self.obstacles.count(None) > before
 
     def exchange(self, number: int, member: BlobMember, incarnation: str) -> BlobMember:
         """Ask another member from now on, when it is admitted; return the one that was asked so far."""
@@ -163,48 +161,13 @@ class OpenMembers:
     def _look_again(self) -> bool:
         """Ask every member how it stands, for somebody has opened the group; tell whether one may go on."""
         with self._lock:
-            standings = None if self.forgot is not None else self._standings()
-            if standings is None:
-                return False
-            self._session = max(self._session, _latest(standings))
-            self._take(obstacles_of(standings, self._incarnations), [admission_of(each) for each in standings])
-            return True
+            self._take(self._performed(look_again(self._opening, self._incarnations)))
+            return self.forgot is None
 
-    def _standings(self) -> list[Standing | Failed] | None:
-        """Ask every member how it stands; None if one that took part may not be what it was: then nobody is answered any more.
+    def _performed(self, procedure: Procedure[Opening]) -> Opening:
+        return performed(self._members, procedure, self._asking)
 
-        Whoever is just opening the group may tell one member what another one has not heard yet, so it is looked twice.
-        """
-        doubt: str | None = None
-        for _ in range(LOOKS):
-            standings = [member.standing() for member in self._members]
-            doubt = self._doubt(standings)
-            if doubt is None:
-                return standings
-        self.forgot = doubt
-        for each in self._admitted:
-            each.terms = f"{doubt}: open the group again"
-        return None
-
-    def _doubt(self, standings: Sequence[Standing | Failed]) -> str | None:
-        """Return which member that took part may have forgotten something; as long as nobody has opened the group, none."""
-        if _latest(standings) <= self._session:
-            return None
-        for number, reason in enumerate(obstacles_of(standings, self._incarnations)):
-            if reason is not None and self.obstacles[number] is None:
-                return f"member {number} took part and may have forgotten something ({reason})"
-        return None
-
-    def _open(self) -> None:
-        opening = opened(self._quorum, self._members, self._incarnations)
-        self._session = opening.session
-        self._take(opening.obstacles, [Admission(each, opening.session) for each in self._incarnations])
-
-    def _take(self, obstacles: tuple[str | None, ...], admissions: Sequence[Admission | None]) -> None:
-        self.obstacles = obstacles
-        for each, obstacle, admission in zip(self._admitted, obstacles, admissions, strict=True):
-            each.terms = obstacle or admission or "it does not say how it stands"
-
-
-def _latest(standings: Sequence[Standing | Failed]) -> int:
-    return max((each.session for each in standings if isinstance(each, Standing)), default=0)
+    def _take(self, opening: Opening) -> None:
+        self._opening = opening
+        for number, each in enumerate(self._admitted):
+            each.terms = opening.terms(number)

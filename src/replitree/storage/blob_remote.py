@@ -10,13 +10,14 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+from contextlib import suppress
 
 from replitree.errors import BadInput
 from replitree.storage.blob_frames import FramedWrite
 from replitree.storage.blob_group import PATIENCE_S, READ_PATIENCE
-from replitree.storage.blob_member import Admission, Rules, Standing, Streams
-from replitree.storage.blob_wire import (
-    PATH,
+from replitree.storage.blob_wire import PATH, decode_message, encode_message
+from replitree.tablet.admission import (
+    Admission,
     Admit,
     Answer,
     AskRules,
@@ -24,8 +25,9 @@ from replitree.storage.blob_wire import (
     AskStreams,
     Question,
     Remember,
-    decode_message,
-    encode_message,
+    Rules,
+    Standing,
+    Streams,
 )
 from replitree.tablet.effects import Overtaken
 from replitree.tablet.member import (
@@ -83,6 +85,7 @@ class RemoteMember:
         self._patience_s = patience_s
         self._turn = threading.Lock()
         self._kept: http.client.HTTPConnection | None = None
+        self._is_closed = False
 
     def answer(self, request: Request) -> Reply:
         """Do what is asked, durably, and say so."""
@@ -123,9 +126,16 @@ class RemoteMember:
         return reply
 
     def close(self) -> None:
-        """Close the connection."""
-        with self._turn:
-            self._drop()
+        """Close the connection for good, at once: whoever waits for an answer hears that it does not come."""
+        self._is_closed = True
+        if self._turn.acquire(blocking=False):
+            try:
+                self._drop()
+            finally:
+                self._turn.release()
+        elif (kept := self._kept) is not None and (sock := kept.sock) is not None:
+            with suppress(OSError):  # it was closed just now
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _done(self, question: Admit | Remember) -> Done | Failed:
         reply = self._ask(question)
@@ -135,15 +145,12 @@ class RemoteMember:
     def _ask(self, question: Question, admission: Admission | None = None) -> Answer:
         question = question.plain if isinstance(question, FramedWrite) else question
         with self._turn:
-            try:
-                patience_s = self._patience_s * (READ_PATIENCE if isinstance(question, Look | Scan) else 1)
-                status, body = self._exchange(encode_message(question, admission), patience_s)
-            except (OSError, http.client.HTTPException) as error:
-                self._drop()
-                why = str(error) or type(error).__name__
-                return Failed(
-                    f"the blob service at {self._address} did not answer: {why}; what it was asked may be done"
-                )
+            answered = self._answered(question, admission)
+        if self._is_closed:  # meanwhile, and nobody else closes what it has opened since
+            self.close()
+        if isinstance(answered, Failed):
+            return answered
+        status, body = answered
         if status != http.client.OK:
             return Failed(
                 f"the blob service at {self._address} answered {status}: {body[:300].decode(errors='replace')}"
@@ -157,13 +164,25 @@ class RemoteMember:
             return answer
         return Failed(f"the blob service at {self._address} answered something else than it was asked")
 
+    def _answered(self, question: Question, admission: Admission | None) -> tuple[int, bytes] | Failed:
+        """Return the status and the body of the answer; or that none has come."""
+        if self._is_closed:
+            return Failed(f"the connection to the blob service at {self._address} was closed")
+        patience_s = self._patience_s * (READ_PATIENCE if isinstance(question, Look | Scan) else 1)
+        try:
+            return self._exchange(encode_message(question, admission), patience_s)
+        except (OSError, http.client.HTTPException) as error:
+            self._drop()
+            why = str(error) or type(error).__name__
+            return Failed(f"the blob service at {self._address} did not answer: {why}; what it was asked may be done")
+
     def _exchange(self, body: bytes, patience_s: float) -> tuple[int, bytes]:
         """Send a message and read the answer; once more where the kept connection was closed."""
         kept = self._kept
         try:
             return self._send(kept or self._connect(), body, patience_s)
         except (ConnectionError, http.client.BadStatusLine):
-            if kept is None:
+            if kept is None or self._is_closed:
                 raise
             self._drop()
             return self._send(self._connect(), body, patience_s)

@@ -3,6 +3,9 @@
 Blobs of one tablet, channel and generation lie in files of their own, ``<tablet>/<channel>/<generation>-<number>.seg``, to
 which frames are appended (`blob_frames`).  Several processes may use a directory: whoever holds its lock first reads what
 others have appended.  What others appended is synced before anybody is told that it is there.
+
+Blobs leave by a barrier, segment by segment, and in no other way.  So a directory without its folder of blobs, or one that has
+lost a blob which no barrier covers, is not one that never had it: nothing is read from it.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from replitree.errors import StoreError
-from replitree.storage.blob_frames import HEADER_BYTES, OVERHEAD_BYTES, Frame, frame_parts, scan, whole_payload
+from replitree.storage.blob_frames import HEADER_BYTES, OVERHEAD_BYTES, Frame, Framing, framing_of, scan, whole_payload
 from replitree.storage.blob_lock import Descriptor
 from replitree.storage.blob_sync import sync_data, sync_names
 from replitree.storage.durable import write_parts
+from replitree.tablet.admission import MEND_IT
 from replitree.tablet.ids import COOKIE_MAX, STEP_MAX, BlobId, Channel, Cookie, Generation, Step, TabletId
 
 SEGMENT_BYTES = 64 << 20
@@ -36,10 +40,13 @@ FRESH_BYTES = 256 << 20
 
 _SUM_BYTES = 8
 _PLACE = re.compile(r"([0-9a-f]{16})/([0-9a-f]{2})/([0-9a-f]{8})-[0-9a-f]{6}\.seg")
-_NO_CHECKSUMS: Mapping[BlobId, bytes] = {}
+_NO_FRAMINGS: Mapping[BlobId, Framing] = {}
 
 
 _Stream: TypeAlias = tuple[TabletId, Channel, Generation]
+
+IsGone: TypeAlias = Callable[[BlobId], bool]
+"""Whether a barrier covers a blob."""
 
 
 @dataclass(slots=True)
@@ -82,6 +89,7 @@ class Segments:
         self._segments: dict[str, Segment] = {}
         self._places: dict[BlobId, tuple[Segment, Frame]] = {}
         self._ids: list[BlobId] = []
+        self._lost: list[BlobId] = []
         self._last: dict[_Stream, Segment] = {}
         self._open: dict[str, Descriptor] = {}
         self._fresh: dict[str, tuple[int, bytes]] = {}
@@ -105,29 +113,63 @@ class Segments:
         self._open.clear()
         self._is_current = False
 
+    def forget(self) -> None:
+        """Forget everything: another directory is in the place of the one that was here."""
+        self.close()
+        self._segments, self._places, self._ids, self._lost, self._last = {}, {}, [], [], {}
+
     def forget_bytes(self) -> None:
         """Forget the bytes that were read since the last time; where the blobs are is kept."""
         self._fresh.clear()
 
-    def refresh(self) -> None:
-        """Read what was appended by others, and forget segments that others removed."""
+    def refresh(self, is_gone: IsGone) -> None:
+        """Read what was appended by others, and forget segments that others removed.
+
+        Parameters
+        ----------
+        is_gone
+            Whether a barrier covers a blob.
+
+        Raises
+        ------
+        StoreError
+            The folder is not there, or blobs are not there any more that no barrier covers.
+        OSError
+            The disk refused.
+        """
         self._open.clear()
+        self._is_current = False
         sizes = _sizes(str(self._folder))
+        known = self._lost
         if any(sizes.get(path, -1) < each.end for path, each in self._segments.items()):
+            known = sorted({*self._lost, *self._ids})
             self._segments, self._places, self._ids = {}, {}, []
+        self._lost = known  # until all is read again
         if len(sizes) != len(self._segments):
             self._segments = {path: self._segments.get(path) or _segment(Path(path)) for path in sizes}
         for segment, size in zip(self._segments.values(), sizes.values(), strict=True):
             if size > segment.end:
-                self._read_on(segment)
+                self._read_on(segment, size)
         self._last = {segment.stream: segment for segment in self._segments.values()}
+        self._lost = [blob for blob in known if self._is_lost(blob) and not is_gone(blob)] if known else known
+        if self._lost:
+            raise StoreError(
+                f"{self._folder} has lost blobs that were there, such as {self._lost[0]}: bring back what was removed or cut, "
+                f"or {MEND_IT}"
+            )
         self._is_current = True
 
-    def _read_on(self, segment: Segment) -> None:
+    def _is_lost(self, blob: BlobId) -> bool:
+        """Whether a blob is not here any more, and nothing is here of which nobody can tell what it was."""
+        return blob not in self._places and not any(first <= blob <= last for first, last in self.doubts())
+
+    def _read_on(self, segment: Segment, size: int) -> None:
         begin = segment.end
         with segment.path.open("rb") as file:
             file.seek(begin)
             data = file.read()
+            if begin + len(data) < size:  # else the rest would count as never written
+                raise StoreError(f"{segment.path}: a read ended at byte {begin + len(data)} of {size}; try again")
             scanned = scan(data, begin)
             if scanned.end > begin:
                 sync_data(file.fileno())
@@ -186,15 +228,15 @@ class Segments:
 
     # --- writing --------------------------------------------------------------------------------------------------------
 
-    def append(self, blobs: Iterable[tuple[BlobId, bytes]], checksums: Mapping[BlobId, bytes] = _NO_CHECKSUMS) -> None:
+    def append(self, blobs: Iterable[tuple[BlobId, bytes]], framings: Mapping[BlobId, Framing] = _NO_FRAMINGS) -> None:
         """Append blobs and sync them; after an error none of them is here, unless a segment can't be cut either.
 
         Parameters
         ----------
         blobs
             Each with its bytes.
-        checksums
-            Of the frames of some blobs, so that they need not be reckoned again.
+        framings
+            Of some blobs, so that they need not be reckoned again.
 
         Raises
         ------
@@ -205,7 +247,7 @@ class Segments:
         for blob, data in blobs:
             batches.setdefault(self._open_segment(blob), []).append((blob, data))
         for path, batch in batches.items():
-            self._append_to(self._segments[path], batch, checksums)
+            self._append_to(self._segments[path], batch, framings)
 
     def _open_segment(self, blob: BlobId) -> str:
         """Return the file that a blob goes to; make one when there is none, or the last one is full."""
@@ -228,9 +270,12 @@ class Segments:
         return str(path)
 
     def _append_to(
-        self, segment: Segment, batch: list[tuple[BlobId, bytes]], checksums: Mapping[BlobId, bytes]
+        self, segment: Segment, batch: list[tuple[BlobId, bytes]], framings: Mapping[BlobId, Framing]
     ) -> None:
-        parts = [part for blob, data in batch for part in frame_parts(blob, data, checksums.get(blob, b""))]
+        parts = list[bytes]()
+        for blob, data in batch:
+            header, checksum = framings.get(blob) or framing_of(blob, data)
+            parts += header, data, checksum
         descriptor = self._descriptor(segment)
         try:
             write_parts(descriptor, parts, segment.end)
@@ -254,13 +299,15 @@ class Segments:
                 os.ftruncate(file.number, segment.end)  # what was torn goes: it was never synced
         return file.number
 
-    def remove(self, gone: frozenset[BlobId], is_all_gone: Callable[[BlobId, BlobId], bool]) -> None:
+    def remove(self, gone: frozenset[BlobId], is_gone: IsGone, is_all_gone: Callable[[BlobId, BlobId], bool]) -> None:
         """Delete the segments in which every blob is gone; not synced: what a power failure brings back stays hidden.
 
         Parameters
         ----------
         gone
             The blobs here that are gone.
+        is_gone
+            As of `refresh`.
         is_all_gone
             Whether everything between two ids is: then a segment goes too of which nobody can tell what was in it.
         """
@@ -273,25 +320,32 @@ class Segments:
         for path in dead:
             path.unlink(missing_ok=True)
         if dead:
-            self.refresh()
+            self.refresh(is_gone)
 
 
 def _sizes(folder: str) -> dict[str, int]:
     """Return the sizes of all segments, in bytes, in order of their paths: done for every request, so without `glob`."""
     found = dict[str, int]()
-    for tablet in _folders(folder):
-        for channel in _folders(tablet):
+    for tablet in folders_in(folder):
+        for channel in folders_in(tablet):
             with os.scandir(channel) as entries:
                 found |= {entry.path: entry.stat().st_size for entry in entries if entry.name.endswith(".seg")}
     return dict(sorted(found.items()))
 
 
-def _folders(folder: str) -> list[str]:
+def folders_in(folder: str) -> list[str]:
+    """Return the folders in one that a member was made with, or has made.
+
+    Raises
+    ------
+    StoreError
+        It is not there.
+    """
     try:
         with os.scandir(folder) as entries:
             return [entry.path for entry in entries if entry.is_dir()]
     except FileNotFoundError:
-        return []
+        raise StoreError(f"{folder} is not there any more, with what was in it: bring it back, or {MEND_IT}") from None
 
 
 def _read(path: Path, begin: int, size: int) -> bytes:

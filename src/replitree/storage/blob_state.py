@@ -19,12 +19,13 @@ import msgspec
 import xxhash
 
 from replitree.errors import StoreError, UnsupportedFormat
-from replitree.storage.blob_member import MEND_IT, Admission, forgotten
-from replitree.storage.blob_sync import sync_names
-from replitree.storage.durable import store_errors, write_file
+from replitree.storage.blob_sync import sync_names, write_synced
+from replitree.storage.durable import store_errors
+from replitree.tablet import admission
+from replitree.tablet.admission import MEND_IT, Admission, Standing, told
 from replitree.tablet.effects import Fence
 from replitree.tablet.ids import BlobId, Channel, Generation, GenStep, TabletId
-from replitree.tablet.member import Barrier, Holdings
+from replitree.tablet.member import Barrier, Failed, Holdings
 
 MAGIC = b"RTBS"
 FORMAT = 1
@@ -74,11 +75,14 @@ class DirectoryState(msgspec.Struct, frozen=True, array_like=True):
             ),
         )
 
+    @property
+    def standing(self) -> Standing:
+        """What it knows of openings."""
+        return Standing(self.incarnation, self.session, self.seen)
+
     def with_seen(self, seen: tuple[int, ...]) -> DirectoryState:
         """Return the state when it was told who took part last; what it was told before, and is later, stays."""
-        length = max(len(self.seen), len(seen))
-        both = zip(self.seen + (0,) * (length - len(self.seen)), seen + (0,) * (length - len(seen)), strict=True)
-        return msgspec.structs.replace(self, seen=tuple(max(each) for each in both))
+        return msgspec.structs.replace(self, seen=told(self.standing, seen).seen)
 
     def with_holdings(self, held: Holdings) -> DirectoryState:
         """Return the state with these fences and barriers."""
@@ -100,10 +104,10 @@ def admitted(state: DirectoryState, session: int, stood: Admission | None) -> Di
     StoreError
         It is not the one that stood so.
     """
-    lost = None if stood is None else forgotten(stood, state.incarnation, state.session)
-    if lost is not None:
-        raise StoreError(lost.reason)
-    return msgspec.structs.replace(state, session=max(state.session, session))
+    standing, reply = admission.admitted(state.standing, session, stood)
+    if isinstance(reply, Failed):
+        raise StoreError(reply.reason)
+    return msgspec.structs.replace(state, session=standing.session)
 
 
 def encode_state(state: DirectoryState) -> bytes:
@@ -155,6 +159,6 @@ def write_state(folder: Path, state: DirectoryState) -> None:
     fresh = folder / f"{NAME}.new"
     with store_errors(f"write {fresh}"):
         fresh.unlink(missing_ok=True)
-        write_file(fresh, encode_state(state))
+        write_synced(fresh, encode_state(state))
         os.replace(fresh, folder / NAME)  # noqa: PTH105 - says that it replaces
         sync_names(folder)

@@ -6,7 +6,10 @@
     <prefix>/blobs/<tablet>/<channel>/<generation>/<step>.<cookie>  a blob in a frame (`blob_frames`); numbers in hexadecimal
 
 * Several requests at once are fine; a look at `state` that begins after an object was stored serves all that wait for one.
-* The store must honour conditions and list what it has: `probe` and `probe_replacing` find out when a member is made or opened.
+* The store must honour conditions and list what it has: `probe` and `probe_replacing` find out when a member is made, and when
+  a process opens one on this store for the first time.
+* Where it is the only member of its group an opening is remembered with the first request (`blob_store_state`), and the end of
+  the log is read while a fence is raised (`blob_ahead`).
 * `state` is never deleted.  Whoever deletes objects by other means, such as rules of a bucket's life cycle, loses data.
 """
 
@@ -19,30 +22,33 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from replitree.errors import NotAuthorized, StoreError, UnsupportedFormat
+from replitree.errors import StoreError
+from replitree.storage.blob_ahead import Ahead
 from replitree.storage.blob_frames import frame_of, scan
-from replitree.storage.blob_member import MEND_IT, Admission, Rules, Standing, Streams, refusal
+from replitree.storage.blob_member import Admission, Rules, Standing, Streams
 from replitree.storage.blob_state import DirectoryState, admitted, decode_state, encode_state
+from replitree.storage.blob_store_state import STATE_KEY, ReadState, StoredState, no_answer, outcome_of
 from replitree.storage.objects import (
-    ObjectChanged,
     ObjectExists,
     ObjectStore,
-    StoreInDoubt,
     probe,
     probe_replacing,
 )
 from replitree.tablet import store
-from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, Step, TabletId
-from replitree.tablet.member import Done, Failed, Holdings, Reply, Request
-from replitree.tablet.runtime.fresh import FreshReads
+from replitree.tablet.effects import Fence
+from replitree.tablet.ids import LOG, NOTHING, BlobId, Channel, Cookie, Generation, Step, TabletId, first_of
+from replitree.tablet.member import AskFence, Done, Failed, Holdings, Raise, Reply, Request, Sweep, Write
+from replitree.tablet.quorum import end_of
 
-STATE_KEY = "state"
 BLOBS_PREFIX = "blobs"
 REQUESTS_AT_ONCE = 64
 """Objects of one request that are on their way at once: a store answers late, and a log has an object for each entry."""
 
 BLOB_BYTES_MAX = 32 << 20
 """Largest blob: an object that travels in one piece, for pieces have no conditions."""
+
+_PROBED = set[str]()
+"""The stores that have shown in this process that they can be used."""
 
 _KEY = re.compile(r"blobs/([0-9a-f]{16})/([0-9a-f]{2})/([0-9a-f]{8})/([0-9a-f]{8})\.([0-9a-f]{6})")
 
@@ -99,12 +105,25 @@ def open_blob_store(objects: ObjectStore) -> BlobStore:
     return BlobStore(objects)
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadState:
-    """`state` as it was read: what it says, and the tag of its bytes."""
+def _probe_once(objects: ObjectStore) -> bool:
+    """Find out whether a store can be used, unless this process knows it: once for each URL, but for those of one process."""
+    if objects.name not in _PROBED:
+        with ThreadPoolExecutor(1, thread_name_prefix="blob-store-probe") as pool:
+            replacing = pool.submit(probe_replacing, objects)
+            probe(objects)
+            replacing.result()
+        if not objects.name.startswith("memory:"):
+            _PROBED.add(objects.name)
+    return True
 
-    state: DirectoryState
-    tag: str
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What was listed from a blob on to the end of its channel, for whoever has set a fence."""
+
+    first: BlobId
+    since: Fence
+    names: tuple[BlobId, ...]
 
 
 class BlobStore:
@@ -126,9 +145,11 @@ class BlobStore:
     def __init__(self, objects: ObjectStore, at_once: int = REQUESTS_AT_ONCE, *, probes: bool = False) -> None:
         self._objects = objects
         self._probes = probes
-        self._states = FreshReads(self._read_state)
+        self._state = StoredState(objects)
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="blob-store")
         self._known = Holdings()
+        self._listing: _Listing | None = None
+        self._ahead: Ahead | None = None
 
     # --- the port -------------------------------------------------------------------------------------------------------
 
@@ -141,7 +162,11 @@ class BlobStore:
         return self._serve(request, admission)
 
     def _serve(self, request: Request, admission: Admission | None) -> Reply:
-        serving = store.serve(request, self._known)
+        if not isinstance(request, Raise | AskFence) and isinstance(owing := self._state.pay(), Failed):
+            return owing
+        if isinstance(request, Write | Sweep):
+            self._listing = self._ahead = None
+        serving = store.serve(request, self._known, is_alone=self._state.is_alone)
         outcome: Any = None
         try:
             while True:
@@ -152,45 +177,46 @@ class BlobStore:
 
     def standing(self) -> Standing | Failed:
         """Return what it knows of openings."""
+        reading = self._pool.submit(outcome_of, self._state.read)
         if self._probes:
-            probed = self._outcome(self._probed)
+            probed = outcome_of(partial(_probe_once, self._objects))
             if probed is not True:
-                return _no_answer(probed)
+                return no_answer(probed)
             self._probes = False
-        found = self._outcome(self._states.read)
-        if not isinstance(found, _ReadState):
-            return _no_answer(found)
-        return Standing(found.state.incarnation, found.state.session, found.state.seen)
+        read = reading.result()
+        state = outcome_of(partial(self._state.with_owed, read)) if isinstance(read, ReadState) else read
+        if not isinstance(state, DirectoryState):
+            return no_answer(state)
+        return Standing(state.incarnation, state.session, state.seen)
 
     def admit(self, session: int, stood: Admission | None = None) -> Done | Failed:
-        """Remember that it takes part in an opening."""
-        return self._change(lambda state: admitted(state, session, stood))
+        """Remember that it takes part in an opening; if it is alone, with the first request."""
+        return self._state.promise(lambda state: admitted(state, session, stood), session)
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
-        """Remember who takes part."""
-        return self._change(lambda state: state.with_seen(seen))
+        """Remember who takes part; if it is alone, with the first request."""
+        return self._state.promise(lambda state: state.with_seen(seen))
+
+    def fence_seen(self, tablet: TabletId) -> Fence | None:
+        """Return a tablet's fence as it was a moment ago, so that nobody has to ask; None if that is not known."""
+        return self._state.fence_seen(tablet)
 
     def streams(self) -> Streams | Failed:
         """Return of which tablets it has blobs in which channels; a store whose listing is ordered is asked once for each."""
-        found = self._outcome(self._listed_streams)
-        return found if isinstance(found, Streams) else _no_answer(found)
+        found = outcome_of(self._listed_streams)
+        return found if isinstance(found, Streams) else no_answer(found)
 
     def rules(self) -> Rules | Failed:
         """Return what it refuses to take."""
-        found = self._outcome(self._states.read)
-        if not isinstance(found, _ReadState):
-            return _no_answer(found)
+        found = outcome_of(self._state.read)
+        if not isinstance(found, ReadState):
+            return no_answer(found)
         held = found.state.holdings()
         return Rules(held.fences, held.barriers)
 
     def close(self) -> None:
         """End the threads, when what was asked is done."""
         self._pool.shutdown()
-
-    def _probed(self) -> bool:
-        probe(self._objects)
-        probe_replacing(self._objects)
-        return True
 
     def _listed_streams(self) -> Streams:
         found, after, is_more = set[tuple[TabletId, Channel]](), "", True
@@ -208,39 +234,28 @@ class BlobStore:
 
     # --- requests to the store --------------------------------------------------------------------------------------------
 
-    def _outcome(self, request: Callable[[], Any]) -> Any:
-        """Send a request; None when there was no answer and it may still take place."""
-        try:
-            return request()
-        except StoreInDoubt:
-            return None
-        except (StoreError, NotAuthorized, UnsupportedFormat) as error:
-            return Failed(str(error))
-
     def _perform(self, request: store.StoreRequest, admission: Admission | None) -> store.StoreReply | None:
-        reply: store.StoreReply | None = self._outcome(lambda: self._reply(request, admission))
-        return reply
+        return outcome_of(lambda: self._reply(request, admission))
 
     def _reply(self, request: store.StoreRequest, admission: Admission | None) -> store.StoreReply:
         match request:
             case store.Create(blobs):
-                found = self._each(self._create, blobs)
-                return store.Created(tuple(each for each in found if each is not None))
+                before = self._each(self._create, blobs)
+                return store.Created(tuple(each for each in before if each is not None))
             case store.Mend(blobs):
                 self._each(self._mend, blobs)
                 return store.Made()
-            case store.ReadState():
-                state = self._states.read()
-                who = state.state
-                if admission is not None and (refused := refusal(admission, who.incarnation, who.session)) is not None:
-                    return refused
-                self._known = who.holdings()
-                return store.StateIs(self._known, state)
+            case store.ReadState(is_fresh):
+                found = self._state.read_as(admission, is_fresh=is_fresh)
+                if isinstance(found, Failed):
+                    return found
+                self._known = found[1]
+                return store.StateIs(found[1], found[0])
             case store.ReplaceState(held, tag):
-                assert isinstance(tag, _ReadState)
+                assert isinstance(tag, ReadState)
                 return self._replace_by(held, tag)
-            case store.List(first, last):
-                return store.Listed(self._names(first, last))
+            case store.List(first, last, since):
+                return store.Listed(self._names(first, last) if since is None else self._names_since(first, since))
             case store.Read(blobs):
                 data = self._each(self._read, blobs)
                 return store.Found(tuple(each for each in data if each is not None))
@@ -260,7 +275,7 @@ class BlobStore:
         try:
             self._objects.create(key_of(blob), frame_of(blob, data))
         except ObjectExists:
-            return self._read(blob) or (blob, None)
+            return self._fetch(blob) or (blob, None)
         return None
 
     def _mend(self, item: tuple[BlobId, bytes]) -> None:
@@ -272,65 +287,47 @@ class BlobStore:
             self._objects.replace(key_of(blob), frame_of(blob, data), found.tag)
 
     def _read(self, blob: BlobId) -> tuple[BlobId, bytes | None] | None:
+        ahead = self._ahead
+        return (ahead and ahead.blob(blob)) or self._fetch(blob)
+
+    def _fetch(self, blob: BlobId) -> tuple[BlobId, bytes | None] | None:
         data = self._objects.get(key_of(blob))
         return None if data is None else (blob, payload_of(blob, data))
 
     def _names(self, first: BlobId, last: BlobId) -> tuple[BlobId, ...]:
+        return tuple(blob for blob, _ in self._sizes(first, last))
+
+    def _sizes(self, first: BlobId, last: BlobId) -> list[tuple[BlobId, int]]:
         """List from just before the first one: a key without its last character comes before it, and after all that do."""
-        found, end = list[BlobId](), key_of(last)
+        found, end = list[tuple[BlobId, int]](), key_of(last)
         for info in self._objects.list(f"{BLOBS_PREFIX}/{first.tablet:016x}/{first.channel:02x}", key_of(first)[:-1]):
             blob = blob_of(info.key)
             if blob is not None and first <= blob <= last:
-                found.append(blob)
+                found.append((blob, info.bytes))
             if info.key > end and self._objects.is_ordered:
                 break
-        return tuple(sorted(found))
+        return sorted(found)
 
-    # --- the state --------------------------------------------------------------------------------------------------------
+    def _names_since(self, first: BlobId, since: Fence) -> tuple[BlobId, ...]:
+        """List to the end of the channel, once for whoever has set a fence."""
+        known, place = self._listing, (first.tablet, first.channel)
+        if known is None or known.since != since or known.first[:2] != place or known.first > first:
+            known = self._listing = _Listing(first, since, self._names(first, end_of(first)))
+        return tuple(blob for blob in known.names if blob >= first)
 
-    def _read_state(self) -> _ReadState:
-        found = self._objects.get_tagged(STATE_KEY)
-        if found is None:
-            raise StoreError(
-                f"{self._objects.name} has no object {STATE_KEY}: is it the place that the group was made with? If so,"
-                f" bring the object back, or {MEND_IT}"
-            )
-        return _ReadState(decode_state(found.data, f"{self._objects.name}, {STATE_KEY}"), found.tag)
+    def _read_ahead(self, tablet: TabletId) -> Ahead:
+        first = first_of(tablet, LOG, NOTHING)
+        return Ahead(self._pool, lambda: self._sizes(first, end_of(first)), self._fetch)
 
-    def _replace_by(self, held: Holdings, read: _ReadState) -> store.Made | store.Changed:
-        reply = self._replace(read, read.state.with_holdings(held))
+    def _replace_by(self, held: Holdings, read: ReadState) -> store.Made | store.Changed:
+        before = read.state.holdings()
+        fenced = [tablet for tablet, fence in held.fences if before.fence(tablet) != fence]
+        if self._state.is_alone and len(fenced) == 1:
+            self._ahead = self._read_ahead(fenced[0])
+        reply = self._state.replace_by(held, read)
         if isinstance(reply, store.Made):
             self._known = held
         return reply
-
-    def _replace(self, read: _ReadState, state: DirectoryState) -> store.Made | store.Changed:
-        try:
-            self._objects.replace(STATE_KEY, encode_state(state), read.tag)
-        except ObjectChanged:
-            return store.Changed()
-        return store.Made()
-
-    def _change(self, change: Callable[[DirectoryState], DirectoryState]) -> Done | Failed:
-        """Replace the state by what is made of it; who was faster, or an answer that was lost, lets us look again."""
-        for _ in range(store.CHANGES_MAX):
-            read = self._outcome(self._states.read)
-            if not isinstance(read, _ReadState):
-                return _no_answer(read)
-            state = self._outcome(partial(change, read.state))
-            if isinstance(state, Failed):
-                return state
-            if state == read.state:
-                return Done()
-            changed = self._outcome(partial(self._replace, read, state))
-            if isinstance(changed, store.Made):
-                return Done()
-            if isinstance(changed, Failed):
-                return changed
-        return Failed(f"others were faster to change the state {store.CHANGES_MAX} times; try again")
-
-
-def _no_answer(outcome: Failed | None) -> Failed:
-    return outcome or Failed("the object store does not answer")
 
 
 # --- keys and objects -------------------------------------------------------------------------------------------------------

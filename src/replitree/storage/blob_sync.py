@@ -38,3 +38,20 @@ def sync_names(folder: Path) -> None:
         durable.sync_folder(folder)
     except OSError as error:
         raise SyncFailed(error.errno, error.strerror) from error
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Make a new file with these bytes, durably; an error before they are to be synced leaves nothing unclear.
+
+    Raises
+    ------
+    OSError
+        It can't be made, or the disk takes no more.
+    SyncFailed
+        It is there, and may be on the disk, or not.
+    """
+    durable.write_file(path, data, sync=False)
+    try:
+        durable.sync_files([path])
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror) from error

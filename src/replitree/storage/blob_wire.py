@@ -11,14 +11,24 @@ The name is that of the class; a newer version may send one that is not known he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
-
 import msgspec
 import xxhash
 
 from replitree.errors import BadInput
-from replitree.storage.blob_member import Admission, Reopened, Rules, Standing, Streams
+from replitree.tablet.admission import (
+    Admission,
+    Admit,
+    Answer,
+    AskRules,
+    AskStanding,
+    AskStreams,
+    Question,
+    Remember,
+    Reopened,
+    Rules,
+    Standing,
+    Streams,
+)
 from replitree.tablet.effects import Overtaken
 from replitree.tablet.member import (
     AskBarrier,
@@ -31,8 +41,6 @@ from replitree.tablet.member import (
     FenceIs,
     Look,
     Raise,
-    Reply,
-    Request,
     Scan,
     Sweep,
     Swept,
@@ -43,39 +51,6 @@ PATH = "/v1/blobs"
 MESSAGE_BYTES_MAX = 256 << 20
 _SUM_BYTES = 8
 
-
-@dataclass(frozen=True, slots=True)
-class AskStanding:
-    """Reply: `Standing`, `Failed`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Admit:
-    """Remember that you take part in an opening.  Reply: `Done`, `Failed`."""
-
-    session: int
-    stood: Admission | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Remember:
-    """Remember who takes part.  Reply: `Done`, `Failed`."""
-
-    seen: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskStreams:
-    """Reply: `Streams`, `Failed`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskRules:
-    """Reply: `Rules`, `Failed`."""
-
-
-Question: TypeAlias = Request | AskStanding | Admit | Remember | AskStreams | AskRules
-Answer: TypeAlias = Reply | Standing | Streams | Rules
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind

@@ -119,7 +119,7 @@ class FetchedParts(PartFolders):
 
     def can_take_over(self, manifest: PartManifest) -> bool:
         """Whether the shares of a manifest can be read from here: same manifests, all data files, none found broken."""
-        if self.objects is None or manifest.share_id is None or self.distrusted.intersection(manifest.shares):
+        if self.objects is None or manifest.share_id is None or self.distrusts(manifest):
             return False
         try:
             return self.objects.is_here(manifest)

@@ -61,8 +61,8 @@ class SharedFolders:
         self._guard = threading.Lock()
         self._used: dict[str, float] = {}
         self._pinned: dict[str, int] = {}
-        self.distrusted: set[str] = set()
-        """Shares that were found broken from here: they are not taken over again."""
+        self._broken_files: set[tuple[str, str]] = set()
+        """Share and name of the objects that were found broken from here and not whole since."""
 
     # --- what leaves ----------------------------------------------------------------------------------------------------
 
@@ -228,14 +228,29 @@ class SharedFolders:
         return self.objects
 
     def verify_objects(self, manifest: PartManifest) -> None:
-        """Read every byte of a part's objects.  Raises as `bring_files`; a share that is broken is distrusted from now on."""
+        """Read every byte of a part's objects.  Raises as `bring_files`.
+
+        A share of which one is broken is distrusted until that one is found whole: a single answer may have been wrong.
+        """
         for file in manifest.files:
             share = str(manifest.share_of(file))
             try:
                 self._objects().verify(share, file)
             except CorruptPart:
-                self.distrusted.add(share)
+                self.distrust(share, file.name)
                 raise
+            with self._guard:
+                self._broken_files.discard((share, file.name))
+
+    def distrust(self, share: str, file: str) -> None:
+        """Note that an object of a share was found broken from here."""
+        with self._guard:
+            self._broken_files.add((share, file))
+
+    def distrusts(self, manifest: PartManifest) -> bool:
+        """Whether a share of a part was found broken from here: it is not taken over again."""
+        with self._guard:
+            return any(share in manifest.shares for share, _ in self._broken_files)
 
 
 def shares_in(folder: Path) -> tuple[str, ...]:

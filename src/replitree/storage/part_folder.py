@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from types import TracebackType
 
 from replitree.errors import CorruptPart, InvalidName
 from replitree.storage.durable import (
@@ -139,6 +140,16 @@ def link_part_folder(source: Path, manifest: PartManifest, target: Path) -> None
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder of ours; a link is not followed, only what it is called is checked."""
+    """Delete a folder of ours; a link is not followed, only what it is called is checked.
+
+    Several may delete the same one at the same time: what another one has deleted is no error.
+    """
     if is_folder(folder):
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, onerror=_unless_gone)
+
+
+def _unless_gone(
+    _function: object, _path: str, found: tuple[type[BaseException], BaseException, TracebackType]
+) -> None:
+    if not isinstance(found[1], FileNotFoundError):
+        raise found[1]

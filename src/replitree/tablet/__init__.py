@@ -11,6 +11,9 @@ generators that yield effects; whoever runs them performs these.  `docs/tablet.m
 `effects`          what a procedure may ask of blob groups, and what these answer
 `member`           one member of a blob group as a value: the rules that every implementation obeys
 `quorum`           a blob group out of N members with a majority
+`admission`        which members take part: what a member knows of openings
+`openings`         how a group is opened, and what is done when a member may have forgotten something
+`replacing`        how a member is made anew from the others
 `channels`         which group holds what a generation wrote to a channel
 `election`         from a candidate to a leader: fence, recover, zero entry
 `recovery`         which entries of the log count

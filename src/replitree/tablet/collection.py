@@ -12,7 +12,8 @@ said: the blobs that are still needed are kept, by the command that moves the ba
 * what somebody holds: a reader, a merge
 
 The first barrier of a generation is its own begin.  It takes what earlier generations have left behind, but for what the
-entries that count say is needed.
+entries that count have created: of these whatever nobody needs any more goes when the bound has passed the entry that says so,
+as ever.  Until then whoever recovers reads the entries before that one again, and what they refer to.
 
 Not every member takes every command, and who was told to keep a blob may never hear that nobody needs it: the leader that knew
 is gone, and the log, too.  So each command says what the ones before did that have not reached everybody, and after it goes a
@@ -53,7 +54,7 @@ class Garbage:
     tablet, generation
         Whose.
     deltas
-        What confirmed entries said and no command has taken yet, by place.
+        What confirmed entries said and no command has taken yet, by place; below the barrier only what they left.
     kept
         What members were told to keep.
     commands
@@ -95,33 +96,57 @@ def noted(garbage: Garbage, place: GenStep, entry: LogEntry) -> Garbage:
     return replace(garbage, deltas=(*garbage.deltas, Delta(place, entry.gc_discovered, entry.gc_left)))
 
 
-def bound_of(ledger: Ledger, durable_snapshot: GenStep, held: Sequence[GenStep] = ()) -> GenStep:
+def bound_of(ledger: Ledger, held: Sequence[GenStep] = ()) -> GenStep:
     """Return up to where deltas may be taken.
 
     Parameters
     ----------
     ledger
-        What is confirmed.
-    durable_snapshot
-        The last snapshot that a stored entry names.
+        What is confirmed, and which snapshot a stored entry names.
     held
         Places that somebody needs to stay as they are.
     """
-    return min(GenStep(ledger.generation, ledger.confirmed), durable_snapshot, *held)
+    return min(GenStep(ledger.generation, ledger.confirmed), ledger.snapshot_durable, *held)
+
+
+def said_again(garbage: Garbage, pending: Sequence[LogEntry]) -> tuple[tuple[BlobId, ...], tuple[BlobId, ...]]:
+    """Return what a snapshot must say of blobs, for it takes the place of the entries before it.
+
+    Parameters
+    ----------
+    garbage
+        What the leader knows.
+    pending
+        The entries before the snapshot that are not confirmed.
+
+    Returns
+    -------
+    tuple
+        The blobs that are needed, and those that nobody needs any more although not every member has heard so.
+    """
+    deltas = [(each.created, each.left) for each in garbage.deltas]
+    deltas += [(entry.gc_discovered, entry.gc_left) for entry in pending]
+    left = dict.fromkeys((*garbage.dont_keep, *(blob for _, gone in deltas for blob in gone)))
+    created = dict.fromkeys((*sorted(garbage.kept), *(blob for new, _ in deltas for blob in new)))
+    return tuple(blob for blob in created if blob not in left), tuple(left)
 
 
 def take(garbage: Garbage, bound: GenStep, channels: Sequence[Channel]) -> tuple[Garbage, tuple[Collection, ...]]:
-    """Return the commands that take the deltas up to a bound, two for each channel; nothing if there is nothing to say."""
+    """Return the commands that take the deltas up to a bound, two for each channel; nothing if there is nothing to say.
+
+    What was created below the barrier is kept; what was left goes if the bound has passed the entry that says so.
+    """
     barrier = max(bound, garbage.barrier, GenStep(garbage.generation, Step(0)))
-    if barrier == garbage.barrier and garbage.is_told:
-        return garbage, ()
     taken = [delta for delta in garbage.deltas if delta.place <= barrier]
-    left = dict.fromkeys(blob for delta in taken for blob in delta.left)
+    if barrier == garbage.barrier and garbage.is_told and not any(delta.place <= bound for delta in taken):
+        return garbage, ()
+    left = dict.fromkeys(blob for delta in taken if delta.place <= bound for blob in delta.left)
     created = dict.fromkeys(blob for delta in taken for blob in delta.created)
+    waiting = tuple(replace(delta, created=()) for delta in taken if delta.place > bound and delta.left)
     keep = dict.fromkeys((*garbage.keep, *(blob for blob in created if blob not in garbage.kept)))
     after = replace(
         garbage,
-        deltas=garbage.deltas[len(taken) :],
+        deltas=(*waiting, *garbage.deltas[len(taken) :]),
         kept=(garbage.kept | frozenset(created)) - frozenset(left),
         commands=garbage.commands + 2,
         barrier=barrier,

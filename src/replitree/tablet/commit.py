@@ -20,21 +20,18 @@ ten times quicker.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from replitree.tablet.election import Elected
 from replitree.tablet.entries import LogEntry, encode
-from replitree.tablet.ids import SYNC, BlobId, Generation, GenStep, Step, TabletId, log_entry
+from replitree.tablet.ids import NOTHING, SYNC, BlobId, Generation, GenStep, Step, TabletId, log_entry
 
 BEGIN = Step(0)
 STEPS_MAX = 10_000
 BYTES_MAX = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """What the state machine wants to commit.
 
     Attributes
@@ -99,6 +96,8 @@ class Ledger(msgspec.Struct, frozen=True):
         How many of them are not committed, and their bytes.
     confirmed, confirmed_durable
         All steps up to here are committed; a stored entry says so.
+    snapshot_durable
+        The last snapshot that a stored entry names.
     failed_at
         The first step that failed, or None.
     barrier
@@ -116,6 +115,7 @@ class Ledger(msgspec.Struct, frozen=True):
     confirmed_durable: Step = BEGIN
     failed_at: Step | None = None
     barrier: GenStep | None = None
+    snapshot_durable: GenStep = NOTHING
 
     @property
     def has_room(self) -> bool:
@@ -132,7 +132,8 @@ class Ledger(msgspec.Struct, frozen=True):
 
 def open_ledger(tablet: TabletId, elected: Elected) -> Ledger:
     """Return the ledger of a leader that was just elected."""
-    return Ledger(tablet, elected.generation, elected.zero.snapshot)
+    snapshot = elected.zero.snapshot
+    return Ledger(tablet, elected.generation, snapshot, snapshot_durable=snapshot)
 
 
 def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, bytes], ...]]:
@@ -213,8 +214,18 @@ def _note_durable(ledger: Ledger, blob: BlobId) -> Ledger:
     """Remember what a stored entry says of others."""
     if blob != log_entry(ledger.tablet, ledger.generation, blob.step):
         return ledger
-    said = [each.entry.confirmed for each in ledger.pending if each.step == blob.step]
-    return msgspec.structs.replace(ledger, confirmed_durable=max(ledger.confirmed_durable, *said)) if said else ledger
+    for each in ledger.pending:
+        if each.step == blob.step:
+            return _with_durable(ledger, each.entry.confirmed, each.entry.snapshot)
+    return ledger
+
+
+def _with_durable(ledger: Ledger, confirmed: Step, snapshot: GenStep) -> Ledger:
+    return msgspec.structs.replace(
+        ledger,
+        confirmed_durable=max(ledger.confirmed_durable, confirmed),
+        snapshot_durable=max(ledger.snapshot_durable, snapshot),
+    )
 
 
 def _place(ledger: Ledger, pending: Pending) -> GenStep:
@@ -247,6 +258,6 @@ def sync_entry(ledger: Ledger) -> tuple[BlobId, bytes] | None:
     return blob, encode(blob, LogEntry(ledger.snapshot, ledger.confirmed))
 
 
-def synced(ledger: Ledger, blob: BlobId) -> Ledger:
-    """Take that a sync entry is stored; others may have been committed since it was made."""
-    return msgspec.structs.replace(ledger, confirmed_durable=max(ledger.confirmed_durable, blob.step))
+def synced(ledger: Ledger, blob: BlobId, snapshot: GenStep) -> Ledger:
+    """Take that a sync entry is stored, which names a snapshot; others may have been committed since it was made."""
+    return _with_durable(ledger, blob.step, snapshot)

@@ -15,7 +15,7 @@ An effect that can't be performed at all does not return: the interpreter closes
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from replitree.tablet.ids import BlobId, Channel, Generation, GenStep, GroupId, TabletId
@@ -152,7 +152,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What there is of the blobs is stored for good."""
+    """What there is of the blobs is stored for good; members in `lacking` did not say that they have all of it."""
+
+    lacking: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +186,13 @@ class CollectedUpTo:
 class Blobs:
     """What is there, ascending by id; what was asked for and is not among these was never stored.
 
-    Without `restore` blobs that are in doubt, each for itself, are listed as `doubtful`; with it they end the read.
+    Without `restore` blobs that are in doubt, each for itself, are listed as `doubtful`; with it they end the read, and
+    `lacking` are the members that may lack some.
     """
 
     found: tuple[tuple[BlobId, bytes], ...]
     doubtful: tuple[BlobId, ...] = ()
+    lacking: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ set back, or stands still meanwhile, would make a lease last longer than it does
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from replitree.tablet.entries import LogEntry
 from replitree.tablet.recovery import Accepted
@@ -32,8 +32,7 @@ WAITED = 2
 _BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Tenure:
+class Tenure(msgspec.Struct, frozen=True):
     """A leader's own lease.
 
     Attributes

@@ -8,10 +8,12 @@ members already, who would not take it again.  (The zero entry of the first gene
 1. `assess` reads the whole log as it is, and says what would stay.  It changes nothing but the fence, if it is given one.
 2. With a fence it is looked again: when anything differs from what was agreed on, nothing is done.  What stays is restored.
 3. A record of who accepted what, when and why is stored, in a channel that is never collected (`AUDIT`).
-4. The zero entry of a new generation fixes what stays, as after every election.  Nothing that was given up counts again, should
+4. Whoever runs this waits twice the longest lease that anything readable speaks of (`Assessment.lease_ns`), from when the fence
+   held: what stays may have no entry that speaks of it, so no later leader would wait for it.
+5. The zero entry of a new generation fixes what stays, as after every election.  Nothing that was given up counts again, should
    a disk come back that has it.
 
-Whoever is interrupted between 3 and 4 has left a record of something that did not take place: its generation was never opened.
+Whoever is interrupted between 3 and 5 has left a record of something that did not take place: its generation was never opened.
 
 Whoever runs this sees to it that every member answers the reads but those that are given up (`Quorum.read_min`): one that is
 silent may have what is missing.  A member that is given up is not fenced.  A leader that still reaches it may acknowledge what
@@ -42,11 +44,12 @@ from replitree.tablet.effects import (
     ReadBarrier,
     Stored,
 )
-from replitree.tablet.election import Elected, NotElected, choose_generation, open_generation
+from replitree.tablet.election import Elected, NotElected, Prepared, choose_generation, open_generation
 from replitree.tablet.entries import decode
 from replitree.tablet.envelope import BadEntry, seal, unseal
 from replitree.tablet.ids import LOG, NOTHING, BlobId, Channel, Cookie, Generation, GenStep, GroupId, Step, first_of
-from replitree.tablet.mending import blobs_of, mend
+from replitree.tablet.lease import duration_of
+from replitree.tablet.mending import Mended, blobs_of, mend
 from replitree.tablet.quorum import end_of
 from replitree.tablet.recovery import (
     Accepted,
@@ -107,11 +110,15 @@ class Assessment:
         What can't be read, in words; nothing: there is no loss to accept.
     given_up
         Entries that would not count any more, or never did for sure.
+    lease_ns
+        The longest lease that an entry speaks of which can be read, in nanoseconds; None: the last leader of whom anything is
+        known has none that can.
     """
 
     accepted: Accepted
     unreadable: tuple[str, ...]
     given_up: tuple[GenStep, ...]
+    lease_ns: int | None = 0
 
     @property
     def kept(self) -> GenStep:
@@ -141,7 +148,7 @@ def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessme
     log, flawed = _readable(found, doubtful)
     damaged = sorted({*doubtful, *flawed})
     if log is None:
-        return Assessment((), _named(damaged), tuple(blob.place for blob in damaged))
+        return Assessment((), _named(damaged), tuple(blob.place for blob in damaged), None if damaged else 0)
     looked = yield from _look_for_references(channels, fence, log)
     if not isinstance(looked, Blobs):
         return looked
@@ -152,7 +159,23 @@ def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessme
     kept = accepted[-1][0] if accepted else NOTHING
     places = {*log.entries, *(blob.place for blob in damaged if blob.step)}
     tail = [blob for blob in damaged if blob.place > log.latest.confirmed]  # what is confirmed is missed by itself
-    return Assessment(accepted, (*_named(tail), *more), tuple(sorted(place for place in places if place > kept)))
+    given_up = tuple(sorted(place for place in places if place > kept))
+    return Assessment(accepted, (*_named(tail), *more), given_up, _lease_of(log, damaged))
+
+
+def _lease_of(log: Log, damaged: Sequence[BlobId]) -> int | None:
+    """Return the longest lease that any entry speaks of; None if a later leader had entries of which none can be read.
+
+    All entries of a leader speak of its lease, and none makes it longer; a later leader has waited for those before.
+    """
+    newest = max((place.generation for place in log.entries), default=Generation(0))
+    others = (
+        *(blob.generation for blob in damaged if blob.step),
+        *(zero.predecessor[0] for zero in log.zeros.values()),
+    )
+    if max(others, default=0) > newest:
+        return None
+    return max((duration_of(entry) for entry in log.entries.values()), default=0)
 
 
 def _named(damaged: Sequence[BlobId]) -> tuple[str, ...]:
@@ -265,7 +288,17 @@ def _snapshot_of(log: Log) -> Accepted:
 
 
 def accept(channels: Channels, issuer: str, agreed: Assessment, record: LossRecord) -> Procedure[Elected | NotElected]:
-    """Give up what was agreed on, and nothing else: open a generation that begins with what stays.
+    """Give up what was agreed on, and nothing else: open a generation that begins with what stays.  It waits for no lease."""
+    prepared = yield from prepare_loss(channels, issuer, agreed, record)
+    if isinstance(prepared, NotElected):
+        return prepared
+    return (yield from open_generation(channels, prepared.generation, prepared.recovered))
+
+
+def prepare_loss(
+    channels: Channels, issuer: str, agreed: Assessment, record: LossRecord
+) -> Procedure[Prepared | NotElected]:
+    """Do all that has to be done before the zero entry gives up what was agreed on.
 
     Parameters
     ----------
@@ -291,7 +324,7 @@ def accept(channels: Channels, issuer: str, agreed: Assessment, record: LossReco
         refused = yield from step
         if refused is not None:
             return NotElected(generation, refused)
-    return (yield from open_generation(channels, generation, Recovered(agreed.accepted)))
+    return Prepared(generation, Recovered(agreed.accepted))
 
 
 def _raise_fences(channels: Channels, fence: Fence) -> Procedure[Overtaken | InDoubt | None]:
@@ -315,7 +348,8 @@ def _restore_kept(channels: Channels, fence: Fence, agreed: Assessment) -> Proce
     """Store what stays as if it were new: of what was confirmed there may be one copy left."""
     generation = Generation(fence.generation + 1)
     kept = blobs_of(channels.tablet, generation, agreed.accepted)
-    return (yield from mend(channels, fence, [blob for blob in kept if blob.generation < generation]))
+    found = yield from mend(channels, fence, [blob for blob in kept if blob.generation < generation])
+    return None if isinstance(found, Mended) else found
 
 
 def _write_down(

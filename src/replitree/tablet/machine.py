@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from replitree.errors import ReplitreeError
+
 State = TypeVar("State")
 
 
 class Machine(Protocol[State]):
     """A state machine.  Its methods are functions of their arguments: no clock, no randomness, and states are never changed.
 
-    Whatever a command says, `apply` has an answer; an error in it ends the leader and every later one.
+    Whatever a command says, `apply` has an answer.  An error in any of them ends the leader (`machine_failed`) and keeps
+    others from leading, until the machine is mended.
     """
 
     def begin(self) -> State:
@@ -24,3 +27,8 @@ class Machine(Protocol[State]):
 
     def restore(self, data: bytes) -> State:
         """Return the state that a snapshot was made of."""
+
+
+def machine_failed(where: str, error: Exception) -> ReplitreeError:
+    """Return what to say of an error of a machine."""
+    return ReplitreeError(f"the state machine failed at {where}: {error!r}; mend it")

@@ -8,6 +8,7 @@ reads get their turn.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import Fence, InDoubt, Overtaken, Procedure, Restore, Restored
@@ -29,8 +30,15 @@ def blobs_of(tablet: TabletId, generation: Generation, accepted: Accepted) -> tu
     return (*zeros, *entries, *(blob for _, entry in accepted for blob in own_references(tablet, entry)))
 
 
-def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure[Overtaken | InDoubt | None]:
-    """Restore blobs wherever they are missing; None when all of it was done.
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """Everything is stored for good; the members in `lacking`, each with its group, did not say that they have all of it."""
+
+    lacking: tuple[tuple[GroupId, int], ...] = ()
+
+
+def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure[Overtaken | InDoubt | Mended]:
+    """Restore blobs wherever they are missing.
 
     Parameters
     ----------
@@ -41,7 +49,7 @@ def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure
     blobs
         Those that count; some may have been collected.
     """
-    wanted = dict[GroupId, list[BlobId]]()
+    wanted, lacking = dict[GroupId, list[BlobId]](), dict[tuple[GroupId, int], None]()
     for blob in blobs:
         wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     for group, names in wanted.items():
@@ -53,4 +61,5 @@ def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure
             if not isinstance(outcome, Restored):
                 doubt: Overtaken | InDoubt = outcome
                 return doubt
-    return None
+            lacking |= dict.fromkeys((group, number) for number in outcome.lacking)
+    return Mended(tuple(lacking))

@@ -11,8 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 SMOOTHING = 8
 """A new time counts as much as one of so many."""
+
+FLIGHTS = 4
+STORE_FLIGHTS = 16
+"""Entries on their way: a store answers late, and many at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +35,14 @@ class Limits:
         What may wait; more is refused.
     """
 
-    flights: int = 4
+    flights: int = FLIGHTS
     batch_bytes: int = 1 << 20
     batch_commands: int = 4096
     waiting_bytes: int = 64 << 20
     waiting_commands: int = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True):
     """What is known of entries that were sent.
 
     Attributes

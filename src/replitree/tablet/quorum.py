@@ -80,6 +80,8 @@ HIDDEN = InDoubt("too many members have damaged data, and can't tell any more wh
 
 T = TypeVar("T")
 Replies: TypeAlias = tuple[Reply | None, ...]
+Lacking: TypeAlias = tuple[int, ...]
+"""The members that may lack something of what was restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,8 @@ class Ask:
     """Send each member its request (None: nothing).  Outcome: a reply, or None for silence, for each.
 
     Silence proves nothing: the request may take place later.  The interpreter may stop waiting when `wanted` members have
-    answered `Done`; else it waits for all, as long as it has patience.
+    answered well: `Done`, their fence or barrier, or everything that they were to read, nothing of it damaged.  Else it waits
+    for all, as long as it has patience.
     """
 
     group: GroupId
@@ -168,7 +171,7 @@ def carry_out(quorum: Quorum, effect: GroupEffect) -> Procedure[Any]:
         case Restore(blobs=blobs, fence=fence):
             return (yield from _restored(quorum, blobs, fence))
         case Range(first=first, last=last, fence=fence, restore=restore):
-            replies = yield from _ask_all(quorum, Scan(first, last, fence), quorum.members)
+            replies = yield from _ask_all(quorum, Scan(first, last, fence), quorum.read)
             if _unknown(replies, partial(_doubts, first=first, last=last)) >= quorum.write:
                 return _unfit(quorum, replies) or HIDDEN
             return (yield from _settle(quorum, replies, (), fence if restore else None))
@@ -211,9 +214,9 @@ def put(quorum: Quorum, blob: BlobId, data: bytes) -> Procedure[Stored | Overtak
 
 
 def _read_fence(quorum: Quorum, request: AskFence) -> Procedure[FencedUpTo | InDoubt]:
-    replies = yield from _ask_all(quorum, request, quorum.members)
-    known = [reply.fence for reply in replies if isinstance(reply, FenceIs)]
     needed = quorum.members - quorum.fence + 1
+    replies = yield from _ask_all(quorum, request, needed)
+    known = [reply.fence for reply in replies if isinstance(reply, FenceIs)]
     if len(known) < needed:
         return InDoubt(_complaint(replies, len(known), needed))
     generations = [fence.generation for fence in known if fence is not None]
@@ -221,7 +224,7 @@ def _read_fence(quorum: Quorum, request: AskFence) -> Procedure[FencedUpTo | InD
 
 
 def _read_barrier(quorum: Quorum, request: AskBarrier) -> Procedure[CollectedUpTo | InDoubt]:
-    replies = yield from _ask_all(quorum, request, quorum.members)
+    replies = yield from _ask_all(quorum, request, quorum.read)
     known = [reply.place for reply in replies if isinstance(reply, BarrierIs)]
     if len(known) < quorum.read:
         return InDoubt(_complaint(replies, len(known), quorum.read))
@@ -236,22 +239,25 @@ def _get(
 ) -> Procedure[Blobs | Overtaken | InDoubt]:
     if not blobs:
         return Blobs(())
-    replies = yield from _ask_all(quorum, Look(tuple(sorted(blobs)), fence), quorum.members)
+    replies = yield from _ask_all(quorum, Look(tuple(sorted(blobs)), fence), quorum.read)
     return (yield from _settle(quorum, replies, blobs, fence if restore else None))
 
 
 def _restored(quorum: Quorum, blobs: tuple[BlobId, ...], fence: Fence) -> Procedure[Restored | Overtaken | InDoubt]:
     if quorum.members == 1:
         return Restored()
-    found = yield from _get(quorum, blobs, fence, restore=True)
-    return Restored() if isinstance(found, Blobs) else found
+    if not blobs:
+        return Restored()
+    replies = yield from _ask_all(quorum, Look(tuple(sorted(blobs)), fence), quorum.members)
+    found = yield from _settle(quorum, replies, blobs, fence)
+    return Restored(found.lacking) if isinstance(found, Blobs) else found
 
 
 def _discover(quorum: Quorum, first: BlobId, fence: Fence | None) -> Procedure[Blobs | Overtaken | InDoubt]:
     """Walk down from the newest blob that any member names, to the first that is present."""
     last = end_of(first)
     while True:
-        replies = yield from _ask_all(quorum, Scan(first, last, fence, newest=True), quorum.members)
+        replies = yield from _ask_all(quorum, Scan(first, last, fence, newest=True), quorum.read)
         named = [blob for reply in replies if isinstance(reply, Contents) for blob in _named(reply)]
         newest = max(named, default=first)
         about_it = tuple(_about(reply, newest) for reply in replies)
@@ -308,11 +314,13 @@ def _settle(
             doubtful.append(blob)
         elif verdict is not None:
             found[blob] = verdict
+    lacking: Lacking = ()
     if restorer is not None:
-        doubt = yield from _restore(quorum, replies, found, restorer)
-        if doubt is not None:
-            return doubt
-    return Blobs(tuple(sorted(found.items()) if rest else found.items()), tuple(doubtful))
+        restored = yield from _restore(quorum, replies, found, restorer)
+        if isinstance(restored, Overtaken | InDoubt):
+            return restored
+        lacking = restored
+    return Blobs(tuple(sorted(found.items()) if rest else found.items()), tuple(doubtful), lacking)
 
 
 def _agreed(replies: Replies) -> dict[BlobId, bytes]:
@@ -368,8 +376,8 @@ def _verdict(quorum: Quorum, views: Sequence[View | None], blob: BlobId) -> byte
 
 def _restore(
     quorum: Quorum, replies: Replies, found: Mapping[BlobId, bytes], restorer: Fence
-) -> Procedure[Overtaken | InDoubt | None]:
-    """Write what is present to the members that answered and do not have it; return what is in the way, if anything."""
+) -> Procedure[Overtaken | InDoubt | Lacking]:
+    """Write what is present to the members that answered and do not have it; return what is in the way, or who lacks some."""
     missing = [_missing(reply, found) for reply in replies]
     written: Replies = (None,) * quorum.members
     if any(missing):
@@ -384,7 +392,11 @@ def _restore(
         copies = sum(blob not in each for each in lacking)
         if copies < quorum.write:
             return _overtaken(written) or InDoubt(f"blob {blob} has {copies} copies, {quorum.write} are needed")
-    return None
+    return tuple(
+        number
+        for number, (reply, each, done) in enumerate(zip(replies, missing, written, strict=True))
+        if not isinstance(reply, Contents) or (each and not isinstance(done, Done))
+    )
 
 
 def _missing(reply: Reply | None, found: Mapping[BlobId, bytes]) -> tuple[tuple[BlobId, bytes], ...]:

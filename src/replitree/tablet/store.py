@@ -11,6 +11,11 @@
 * *Read, then look at the barrier.*  A barrier is in `state` before anything below it is deleted.  So whatever a reader missed
   because it was deleted is below the barrier that it reads last.  What is below a barrier counts as gone, though its object
   may come back: a late request can create it again where it was deleted.
+* *What was known suffices.*  Fences and barriers never sink, and `state` is replaced only as it was read.  So a change may
+  begin with `state` as it was read before, and who has set a fence need not read that it is set.
+* *A listing after the fence.*  Whoever has raised a fence has all of its reads rest on one listing that was made since.  In a
+  place that is the only one of its group nobody need look at the barrier after that: it is moved by a later leader only, when
+  an entry of that one is there already, so the listing, which goes to the end of the channel, shows a later generation.
 * *Look again when there was no answer.*  An object that is there with our bytes is ours.  A fence is ours if it has our issuer,
   a collection if it has our order; so repeating either changes nothing.
 
@@ -53,7 +58,7 @@ from replitree.tablet.member import (
     with_blobs,
     without_blobs,
 )
-from replitree.tablet.quorum import Ask, Quorum, carry_out
+from replitree.tablet.quorum import Ask, Quorum, carry_out, end_of
 
 TRIES = 2
 """How often the store is asked before its silence is told."""
@@ -82,7 +87,9 @@ class Mend:
 
 @dataclass(frozen=True, slots=True)
 class ReadState:
-    """Reply: `StateIs`."""
+    """Reply: `StateIs`; unless `is_fresh`, as it was read or written before will do, however long ago."""
+
+    is_fresh: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +102,14 @@ class ReplaceState:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """List the blobs from `first` to `last`.  Reply: `Listed`."""
+    """List the blobs from `first` to `last`.  Reply: `Listed`.
+
+    With `since`, a listing that was made for whoever has set this fence, after it was set, will do.
+    """
 
     first: BlobId
     last: BlobId
+    since: Fence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +174,12 @@ StoreReply: TypeAlias = Created | Made | StateIs | Changed | Listed | Found | Fa
 # --- the procedure --------------------------------------------------------------------------------------------------------
 
 
-def serve(request: Request, known: Holdings = Holdings()) -> Procedure[Reply]:  # noqa: B008 - a value
+def serve(
+    request: Request,
+    known: Holdings = Holdings(),  # noqa: B008 - a value
+    *,
+    is_alone: bool = False,
+) -> Procedure[Reply]:
     """Do what a member is asked.
 
     Parameters
@@ -172,6 +188,8 @@ def serve(request: Request, known: Holdings = Holdings()) -> Procedure[Reply]:  
         What is asked.
     known
         Fences and barriers that were read before, however long ago: they never sink, so what they forbid need not be tried.
+    is_alone
+        Whether it is the only member of its group.
     """
     match request:
         case Write():
@@ -186,7 +204,7 @@ def serve(request: Request, known: Holdings = Holdings()) -> Procedure[Reply]:  
             state = yield from _asked(ReadState(), StateIs)
             return state if isinstance(state, Failed) else barrier_of(state.held, tablet, channel)
         case Look() | Scan():
-            return (yield from _read(request))
+            return (yield from _read(request, is_alone=is_alone))
         case Sweep():
             return (yield from _sweep(request))
 
@@ -204,11 +222,11 @@ def _asked(request: StoreRequest, kind: type[T]) -> Procedure[T | Failed]:
 def _change(rule: Callable[[Holdings], tuple[Holdings, Reply]]) -> Procedure[tuple[Holdings, Reply]]:
     """Replace `state` by what a rule makes of it; return it, and what the rule says.
 
-    When there was no answer, or somebody else was faster, the rule looks again: it finds that nothing is left to be done if
-    it was done.
+    What was read before is good enough to begin with.  When there was no answer, or somebody else was faster, the rule looks
+    again: it finds that nothing is left to be done if it was done.
     """
-    for _ in range(CHANGES_MAX):
-        state = yield from _asked(ReadState(), StateIs)
+    for number in range(CHANGES_MAX):
+        state = yield from _asked(ReadState(is_fresh=number > 0), StateIs)
         if isinstance(state, Failed):
             return Holdings(), state
         held, reply = rule(state.held)
@@ -265,7 +283,7 @@ def is_swept(held: Holdings, blob: BlobId) -> bool:
     return held.barrier(blob.tablet, blob.channel).has_swept(blob)
 
 
-def _read(request: Look | Scan) -> Procedure[Reply]:
+def _read(request: Look | Scan, *, is_alone: bool) -> Procedure[Reply]:
     tablets = sorted({request.first.tablet} if isinstance(request, Scan) else {blob.tablet for blob in request.blobs})
     held = Holdings()
     if request.fence is not None:
@@ -273,12 +291,15 @@ def _read(request: Look | Scan) -> Procedure[Reply]:
         if not isinstance(reply, Done):
             return reply
     for _ in range(CHANGES_MAX):
-        names = yield from _names(request, held)
-        if isinstance(names, Failed):
-            return names
+        listed = yield from _listed(request)
+        if isinstance(listed, Failed):
+            return listed
+        names = _wanted(request, held, listed.names)
         found = yield from _asked(Read(names), Found) if names else _nothing()
         if isinstance(found, Failed):
             return found
+        if is_alone and _shows_all(request, listed, names, found):
+            return _contents(request, held, names, dict(found.blobs))
         state = yield from _asked(ReadState(), StateIs)
         if isinstance(state, Failed):
             return state
@@ -289,6 +310,17 @@ def _read(request: Look | Scan) -> Procedure[Reply]:
         if not _is_newest(request) or not any(is_swept(held, blob) for blob in names):
             return _contents(request, held, names, dict(found.blobs))
     return Failed(f"the barrier was moved {CHANGES_MAX} times while it was read; try again")
+
+
+def _shows_all(request: Look | Scan, listed: Listed, names: tuple[BlobId, ...], found: Found) -> bool:
+    """Whether nothing was deleted, after the fence of who asks, that was asked for or listed, or would have been.
+
+    Only a later leader could have asked for it, and not before an entry of its own was stored, which was listed then.
+    """
+    fence = request.fence
+    if fence is None or len(found.blobs) < len(names) or any(data is None for _, data in found.blobs):
+        return False
+    return isinstance(request, Look) or all(blob.generation <= fence.generation for blob in listed.names)
 
 
 def _all_raised(held: Holdings, tablets: list[TabletId], fence: Fence | None) -> tuple[Holdings, Reply]:
@@ -309,14 +341,19 @@ def _is_newest(request: Look | Scan) -> bool:
     return isinstance(request, Scan) and request.newest
 
 
-def _names(request: Look | Scan, held: Holdings) -> Procedure[tuple[BlobId, ...] | Failed]:
+def _listed(request: Look | Scan) -> Procedure[Listed | Failed]:
+    """List what there may be to read; who has a fence, to the end of the channel."""
+    if isinstance(request, Look):
+        return Listed(tuple(sorted(request.blobs)))
+    last = request.last if request.fence is None else end_of(request.first)
+    return (yield from _asked(List(request.first, last, request.fence), Listed))
+
+
+def _wanted(request: Look | Scan, held: Holdings, listed: tuple[BlobId, ...]) -> tuple[BlobId, ...]:
     """Return the blobs to be read."""
     if isinstance(request, Look):
-        return tuple(sorted(request.blobs))
-    listed = yield from _asked(List(request.first, request.last), Listed)
-    if isinstance(listed, Failed):
         return listed
-    names = tuple(blob for blob in listed.names if not is_swept(held, blob))
+    names = tuple(blob for blob in listed if blob <= request.last and not is_swept(held, blob))
     return names[-1:] if request.newest else names
 
 
@@ -366,7 +403,7 @@ def carry_out_on_store(quorum: Quorum, effect: GroupEffect) -> Procedure[Any]:
             ask = asking.send(outcome)
         except StopIteration as stop:
             return stop.value
-        reply = yield from _over_asks(quorum, serve(ask.requests[0]))
+        reply = yield from _over_asks(quorum, serve(ask.requests[0], is_alone=True))
         outcome = (reply,)
 
 
@@ -406,7 +443,7 @@ def answer(held: Holdings, request: StoreRequest) -> tuple[Holdings, StoreReply]
             if state_of(held) != tag:
                 return held, Changed()
             return replace(held, fences=state.fences, barriers=state.barriers), Made()
-        case List(first, last):
+        case List(first=first, last=last):
             return held, Listed(tuple(blob for blob in held.names if first <= blob <= last))
         case Read(wanted):
             found = [(blob, held.data[at]) for blob in wanted if (at := held.index(blob)) is not None]

@@ -9,6 +9,7 @@ import hashlib
 import re
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +31,9 @@ class Fault(Enum):
 
     LOSE_ANSWER = auto()
     """It is done, and the connection closed."""
+
+    CUT_ANSWER = auto()
+    """It is done, and the connection closed in the middle of the answer."""
 
     ERROR_AFTER = auto()
     """It is done, and called failed."""
@@ -59,6 +63,9 @@ class State:
     honours_conditions: bool = True
     honours_matches: bool = True
     forgets_deletes: bool = False
+    lists_the_newest: bool = True
+    """Else a listing lacks the object that was written last."""
+
     spoils_uploads: bool = False
     """What was sent in pieces becomes an object of that size with other bytes."""
 
@@ -68,10 +75,23 @@ class State:
     requests: list[str] = field(default_factory=list)
     """Method and path of each."""
 
+    arrives: Callable[[str], None] = lambda _: None
+    """Called with method and path of each request before it is done; while it waits others are done."""
+
     secrets: list[str] = field(default_factory=list)
     """Headers that prove who asks."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def meeting(count: int) -> Callable[[str], None]:
+    """Let requests wait for each other, so many at a time: see `State.arrives`."""
+    barrier = threading.Barrier(count)
+
+    def arrives(_request: str) -> None:
+        barrier.wait(10)
+
+    return arrives
 
 
 class S3Server:
@@ -129,6 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path, self._query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query, keep_blank_values=True)
         bucket, _, self._key = unquote(path).lstrip("/").partition("/")
+        state.arrives(f"{self.command} {self.path}")
         with state.lock:
             state.requests.append(f"{self.command} {self.path}")
             state.secrets.append(self.headers.get("Authorization", ""))
@@ -145,8 +166,11 @@ class _Handler(BaseHTTPRequestHandler):
                 answer = _error(404, "NoSuchBucket")
             else:
                 answer = self._answer(body)
-        if fault is Fault.LOSE_ANSWER:
-            self.close_connection = True
+        self.close_connection |= fault in (Fault.LOSE_ANSWER, Fault.CUT_ANSWER)
+        if fault is Fault.CUT_ANSWER:
+            status, whole, headers = answer
+            self._send(status, whole[: len(whole) // 2], {"Content-Length": str(len(whole))} | headers)
+        if self.close_connection:
             return
         self._send(*(_error(500, "InternalError") if fault is Fault.ERROR_AFTER else answer))
 
@@ -217,9 +241,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _list(self) -> tuple[int, bytes, dict[str, str]]:
         query = {name: values[0] for name, values in self._query.items()}
         after = query.get("continuation-token") or query.get("start-after", "")
-        found = [
-            key for key in sorted(self.server_state.objects) if key.startswith(query.get("prefix", "")) and key > after
-        ]
+        shown = list(self.server_state.objects)
+        if not self.server_state.lists_the_newest:
+            shown = shown[:-1]
+        found = [key for key in sorted(shown) if key.startswith(query.get("prefix", "")) and key > after]
         page = found[:PAGE_OBJECTS]
         more = len(found) > len(page)
         listed = "".join(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from replitree.errors import BadInput, NotAuthorized, StoreError
 from replitree.storage.objects import StoreLocation, open_store
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE, Keys, find_keys
 from tests.storage.objects.conftest import KEYS
-from tests.storage.objects.s3_server import Fault, S3Server
+from tests.storage.objects.s3_server import Fault, S3Server, meeting
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,23 @@ def test_credentials_that_were_replaced_in_their_file_are_found_when_the_old_one
     with pytest.raises(NotAuthorized, match="refuses"):
         store.create("c", b"3")
     assert (store.get("b"), store.get("c")) == (b"2", None)
+
+
+def test_of_two_requests_that_are_refused_at_once_both_find_the_new_credentials(
+    server: S3Server, tmp_path: Path
+) -> None:
+    file = tmp_path / "credentials"
+    _write_keys(file, KEYS | {"AWS_SECRET_ACCESS_KEY": "first"})
+    store = open_store(server.url(), environment={CREDENTIALS_FILE_VARIABLE: str(file)})
+    _write_keys(file, KEYS)
+    server.state.arrives = meeting(2)
+    server.state.faults += [("PUT", Fault.DENY)] * 2
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(store.create, key, b"1") for key in ("a", "b")]:
+            each.result(20)
+    server.state.arrives = lambda _: None
+    assert (store.get("a"), store.get("b")) == (b"1", b"1")
+    assert len([each for each in server.state.requests if each.startswith("PUT")]) == 4
 
 
 def _write_keys(file: Path, keys: Mapping[str, str]) -> None:

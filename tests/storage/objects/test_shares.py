@@ -12,6 +12,8 @@ from replitree.errors import CorruptPart, StoreError
 from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest
 from replitree.storage.objects import open_store, store_id
 from replitree.storage.objects.shares import ShareObjects
+from tests.storage.objects.conftest import KEYS
+from tests.storage.objects.s3_server import S3Server, meeting
 
 SHARE, DATA = "5" * 32, b"rows"
 FILE = FileEntry("data-0.parquet", 1, len(DATA), xxhash.xxh3_128_hexdigest(DATA))
@@ -95,6 +97,26 @@ def test_a_part_that_borrows_is_here_when_its_lender_is(objects: ShareObjects) -
 
 def test_a_lender_with_another_file_of_this_name_is_not_the_one(objects: ShareObjects) -> None:
     assert not objects.is_here(lending(objects, checksum="0" * 32))
+
+
+def test_the_files_of_a_part_and_its_lender_are_looked_at_together() -> None:
+    """As many requests as there are meet in the store before the first of them is answered."""
+    files = tuple(msgspec.structs.replace(FILE, name=f"data-{number}.parquet") for number in range(4))
+    part = PartManifest(partition="all", rows=4, bytes=16, schema_version=0, files=files, content_hash="0" * 32)
+    borrowing = part.shared_as(LENDER, {FILE.name: SHARE})
+    with S3Server() as server:
+        objects = ShareObjects(lambda: open_store(server.url(), environment=KEYS), "t1")
+        for file in borrowing.files:
+            objects.store.create(objects.key(str(borrowing.share_of(file)), file.name), DATA)
+        objects.store.create(objects.key(SHARE, MANIFEST_FILE), part.encode())
+        objects.store.create(objects.key(LENDER, MANIFEST_FILE), borrowing.encode())
+        server.state.arrives = meeting(6)  # four files and two manifests
+        assert objects.is_here(borrowing)
+        server.state.arrives = meeting(4)
+        assert objects.has_files(borrowing)
+        server.state.arrives = lambda _: None
+        objects.store.delete([objects.key(SHARE, FILE.name)])
+        assert not objects.is_here(borrowing)
 
 
 def test_a_borrowed_file_that_is_missing_is_not_here(objects: ShareObjects) -> None:

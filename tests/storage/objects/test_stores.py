@@ -222,6 +222,13 @@ def test_a_store_that_keeps_what_was_deleted_is_refused(bucket: ObjectStore, ser
         probe(bucket)
 
 
+def test_a_store_that_lists_too_little_is_refused(bucket: ObjectStore, server: S3Server) -> None:
+    server.state.lists_the_newest = False
+    with pytest.raises(StoreError, match="does not list what was stored"):
+        probe(bucket)
+    assert server.state.objects == {}
+
+
 def test_a_probe_survives_lost_answers(bucket: ObjectStore, server: S3Server) -> None:
     server.state.faults += [("PUT", Fault.LOSE_ANSWER), ("PUT", Fault.ERROR_AFTER), ("GET", Fault.SLOW_DOWN)]
     probe(bucket)

@@ -170,7 +170,7 @@ def test_who_looks_at_less_takes_over_what_is_not_here(
 
 
 def test_a_share_that_was_found_broken_is_not_taken_over_again(places: Places) -> None:
-    places.disk.distrusted.add(LENT)
+    places.disk.distrust(LENT, "data-0.parquet")
     assert not places.disk.can_take_over(places.manifest)
 
 

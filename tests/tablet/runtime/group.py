@@ -75,9 +75,9 @@ class Group:
             for member in self.members:
                 member.gate.set()
 
-    def open(self, settings: Settings = QUIET) -> Tablet[State]:
+    def open(self, settings: Settings = QUIET, machine: Words | None = None) -> Tablet[State]:
         """Lead the tablet."""
-        return open_tablet(self.groups, Words(), CHANNELS, settings=settings)
+        return open_tablet(self.groups, machine or Words(), CHANNELS, settings=settings)
 
 
 class Delayed:

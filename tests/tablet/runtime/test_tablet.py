@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from replitree.errors import BadInput, CommandUnknown, NotLeader, TabletDamaged, Unavailable
+from replitree.errors import BadInput, CommandUnknown, NotLeader, ReplitreeError, StoreError, TabletDamaged, Unavailable
 from replitree.storage.blob_folders import make_group, open_group
-from replitree.tablet import Settings
+from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
 from replitree.tablet.channels import in_one_group
 from replitree.tablet.commit import Ledger
@@ -20,7 +20,7 @@ from replitree.tablet.member import with_blobs
 from replitree.tablet.pace import Limits
 from replitree.tablet.runtime.answers import Answer
 from replitree.tablet.runtime.commits import COMMAND_BYTES_MAX, Commits
-from tests.tablet.building import TABLET, entry_id
+from tests.tablet.building import GROUP, TABLET, entry_id
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET, Group
 from tests.waiting import wait_for
@@ -164,6 +164,60 @@ def test_machine_that_fails_ends_the_leader(group: Group) -> None:
     tablet.close()
 
 
+def test_machine_that_fails_keeps_others_from_leading_until_it_is_mended(group: Group) -> None:
+    with group.open() as tablet:
+        tablet.execute(b"a")
+        with pytest.raises(CommandUnknown):
+            tablet.execute(b"fail")
+    for _ in range(2):
+        with pytest.raises(ReplitreeError, match=r"failed at command 1, .* up to 1:2: .*no such word.*; mend it"):
+            group.open()
+    with group.open(machine=Words(broken=frozenset())) as mended:
+        assert mended.read() == ("a", "fail")
+
+
+def test_machine_that_can_not_make_a_snapshot_ends_the_leader(group: Group) -> None:
+    with group.open(machine=Words(broken=frozenset())) as tablet:
+        tablet.execute(b"a")
+    lame = Words(broken=frozenset({b"a"}))
+    lame.apply = Words().apply  # type: ignore[method-assign]
+    with group.open(machine=lame) as tablet:
+        with pytest.raises(ReplitreeError, match=r"the state machine failed at a snapshot: .*; mend it"):
+            tablet.snapshot()
+        assert not tablet.is_leading
+        assert "failed at a snapshot" in (tablet.status().reason or "")
+
+
+class Watched:
+    """A group whose members can't be let in at first, and then are back; in the end one has forgotten something."""
+
+    def __init__(self, group: Group) -> None:
+        self.groups, self.group = group.groups, GROUP
+        self.forgot: str | None = None
+        self.looks = 0
+
+    def readmit(self) -> bool:
+        """Fail, then succeed."""
+        self.looks += 1
+        if self.looks == 1:
+            raise StoreError("its secret can't be read")
+        return self.looks == 2
+
+
+def test_members_that_are_back_are_let_in_and_who_forgot_ends_the_leader(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, mended = Watched(group), list[int]()
+    monkeypatch.setattr(Tablet, "mend", lambda _: mended.append(watched.looks))
+    with open_tablet(watched, Words(), settings=Settings(look_s=0.01)) as tablet:
+        wait_for(lambda: watched.looks > 2, "it looks again")
+        assert tablet.is_leading
+        assert mended == [2]
+        watched.forgot = "member 1 forgot"
+        wait_for(lambda: not tablet.is_leading, "it learns so")
+        assert tablet.status().reason == "member 1 forgot: open the group again"
+
+
 def test_tablet_that_is_closed_takes_nothing_and_has_committed_what_waited(group: Group) -> None:
     tablet = group.open()
     with group.closed():
@@ -246,6 +300,7 @@ def test_threads_that_find_nothing_on_its_way_store_their_own_command(group: Gro
 def test_answer_is_waited_for_although_another_one_of_its_group_comes_first() -> None:
     turn = threading.Condition()
     first, second = Answer(turn), Answer(turn)
+    assert vars(first).keys() == vars(Future()).keys(), "an answer is made without the future's own condition"
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.result, 60)
         wait_for(lambda: turn._waiters)  # type: ignore[attr-defined]  # noqa: SLF001 - it waits

@@ -5,39 +5,36 @@ Only for reading what is known to be there; everything that changes a store goes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from replitree.errors import BadInput
-from replitree.storage.objects.location import CONNECT_S_MAX, REQUEST_S_MAX, StoreLocation, find_keys
+from replitree.storage.objects.location import CONNECT_S_MAX, REQUEST_S_MAX, Keys, StoreLocation
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 
-def arrow_filesystem(location: StoreLocation, environment: Mapping[str, str]) -> pafs.FileSystem:
+def arrow_filesystem(location: StoreLocation, keys: Keys) -> pafs.FileSystem:
     """Return Arrow's client for a bucket; its paths begin with the bucket's name.
 
     Parameters
     ----------
     location
         Where the store is.
-    environment
-        Where credentials are looked for.
+    keys
+        What signs requests.
 
     Raises
     ------
     BadInput
         It is no bucket.
-    NotAuthorized
-        There are no credentials.
     """
     import pyarrow.fs as pafs
 
     if location.scheme != "s3":
         raise BadInput(f"{location} is no bucket")
-    keys, server = find_keys(environment), urlsplit(location.endpoint)
+    server = urlsplit(location.endpoint)
     return pafs.S3FileSystem(
         access_key=keys.access,
         secret_key=keys.secret,

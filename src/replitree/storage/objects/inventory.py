@@ -6,6 +6,7 @@ processes have left that tried the store, or asked for its time.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,10 +15,13 @@ from pathlib import Path
 from replitree.errors import StoreError
 from replitree.protocol.fsck_look import Listing, StoredObject, Trial, Upload
 from replitree.protocol.share import ShareId
-from replitree.storage.objects.location import StoreLocation
+from replitree.storage.objects.location import StoreLocation, find_keys
 from replitree.storage.objects.probe import PROBES
 from replitree.storage.objects.s3_uploads import Uploads, UploadsNotListed
 from replitree.storage.objects.store import ObjectStore
+
+END_BY_RULE = "let a rule of the bucket end them"
+"""What to do about uploads that the server does not list."""
 
 _CLOCKS = "replitree-clock"
 _BEGUN = "#"
@@ -55,10 +59,35 @@ class Inventory:
         """
         now_ms, objects, begun, not_judged = self._now_ms(), tuple(self._objects()), tuple[Upload, ...](), ""
         try:
-            begun = tuple(self._begun())
+            begun = self.uploads()
         except UploadsNotListed as error:
-            not_judged = f"{error}; let a rule of the bucket end them"
+            not_judged = f"{error}; {END_BY_RULE}"
         return Listing(now_ms, objects, begun, tuple(self._trials()), not_judged)
+
+    def uploads(self) -> tuple[Upload, ...]:
+        """List what was begun and not ended.
+
+        Raises
+        ------
+        UploadsNotListed
+            The server does not offer that: nothing is known.
+        StoreError, NotAuthorized
+            The store did not answer, or refused.
+        """
+        return tuple(self._begun())
+
+    def is_empty(self) -> bool:
+        """Whether nothing of the table is there, neither whole nor begun.
+
+        Raises
+        ------
+        UploadsNotListed
+            No object is there; of what was begun nothing is known.
+        StoreError, NotAuthorized
+            The store did not answer, or refused.
+        """
+        has_object = next(self._store.list(self._root), None) is not None
+        return not has_object and next(self._begun(), None) is None
 
     def abort(self, upload: Upload) -> None:
         """Remove what was begun and not ended.
@@ -133,8 +162,21 @@ class Inventory:
             yield Upload(ShareId(path.parent.name), file, path.name, int(begun * 1000))
 
 
+def inventory_of(store: ObjectStore, table_id: str) -> Inventory:
+    """Return what tells what an open store has of a table; uploads are asked for with the credentials of this process.
+
+    Raises
+    ------
+    NotAuthorized
+        There are none for the bucket.
+    """
+    location = StoreLocation.parse(store.name)
+    uploads = Uploads(location, find_keys(os.environ)) if location.scheme == "s3" else None
+    return Inventory(store, location, table_id, uploads)
+
+
 def _ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
-__all__ = ["Inventory"]
+__all__ = ["END_BY_RULE", "Inventory", "inventory_of"]

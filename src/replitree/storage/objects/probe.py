@@ -34,9 +34,11 @@ def probe(store: ObjectStore) -> None:
     place = f"{PROBES}/{uuid.uuid4()}"
     keys = [f"{place}/first"] + [f"{place}/race-{number}" for number in range(RACES)]
     try:
-        _one_after_another(store, keys[0])
-        for key in keys[1:]:
-            _side_by_side(store, key)
+        with ThreadPoolExecutor(len(keys)) as pool:
+            races = [pool.submit(_side_by_side, store, key) for key in keys[1:]]
+            _one_after_another(store, keys[0])
+            for race in races:
+                race.result()
         if {info.key for info in store.list(place)} != set(keys):
             raise _unusable(store, "does not list what was stored")
     finally:

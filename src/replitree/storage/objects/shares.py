@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import xxhash
@@ -34,6 +35,9 @@ PIECE_BYTES = 16 << 20
 """What is read of an object at once."""
 
 PUTS_AT_ONCE = 4
+LOOKS_AT_ONCE = 16
+LOOKS_IN_TURN = 2
+"""How many looks at objects are made one after the other: the manifest and the only file of most parts."""
 
 
 class ShareObjects:
@@ -137,13 +141,20 @@ class ShareObjects:
             The store gives no answer.
         """
         share = manifest.share_id
-        is_here = share is not None and self.store.get(self.key(share, MANIFEST_FILE)) == manifest.encode()
-        lends = is_here and all(self._lends(share, files) for share, files in manifest.borrowed.items())
-        return lends and self.has_files(manifest)
+        if share is None:
+            return False
+        lends = (partial(self._lends, lender, files) for lender, files in manifest.borrowed.items())
+        return _all_say_yes([partial(self._has_manifest, share, manifest), *lends, *self._looks_at_files(manifest)])
 
     def has_files(self, manifest: PartManifest) -> bool:
         """Whether every data file of a part is an object here, in its full size.  Raises as `is_here`."""
-        return all(self._has_file(str(manifest.share_of(file)), file) for file in manifest.files)
+        return _all_say_yes(self._looks_at_files(manifest))
+
+    def _looks_at_files(self, manifest: PartManifest) -> list[Callable[[], bool]]:
+        return [partial(self._has_file, str(manifest.share_of(file)), file) for file in manifest.files]
+
+    def _has_manifest(self, share: str, manifest: PartManifest) -> bool:
+        return self.store.get(self.key(share, MANIFEST_FILE)) == manifest.encode()
 
     def _has_file(self, share: str, file: FileEntry) -> bool:
         found = self.store.head(self.key(share, file.name))
@@ -237,6 +248,14 @@ class ShareObjects:
             take(piece)
         if hasher.hexdigest() != file.checksum:
             raise CorruptPart(f"the object {key} of {store.name} is not what its checksum says")
+
+
+def _all_say_yes(looks: Sequence[Callable[[], bool]]) -> bool:
+    """Whether all looks at a store say yes; more than a few are made at once."""
+    if len(looks) <= LOOKS_IN_TURN:
+        return all(look() for look in looks)
+    with ThreadPoolExecutor(min(LOOKS_AT_ONCE, len(looks)), thread_name_prefix="look") as pool:
+        return all(pool.map(lambda look: look(), looks))
 
 
 def stored_bytes(folder: Path, manifest: PartManifest) -> int:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -118,7 +119,8 @@ class ObjectStore:
     folder
         Where the objects of a store in a local folder lie, to sync them.
     renew
-        Returns both clients with other credentials when theirs were refused; None: there are no others.
+        Returns both clients with other credentials when theirs were refused; None: there are no others.  Never called by two
+        threads at once.
     patience_s
         How long answers are waited for, in seconds, over all tries.
     wait
@@ -141,6 +143,7 @@ class ObjectStore:
         self._pieces = pieces or raw
         self._folder = folder
         self._renew = renew
+        self._renewing = threading.Lock()
         self._patience_s = patience_s
         self._wait = wait
 
@@ -324,7 +327,7 @@ class ObjectStore:
             for info in chunk:
                 yield info
                 last = info.key
-            if not self.is_ordered:
+            if not self.is_ordered or len(chunk) < LIST_OBJECTS:
                 return
 
     @property
@@ -420,13 +423,12 @@ class ObjectStore:
         give_up_at = time.monotonic() + self._patience_s
         pause = PAUSE_S
         while True:
+            asked = self._raw
             try:
                 return request()
             except _REFUSED as error:
-                clients = self._renew()
-                if clients is None:
+                if not self._has_other_credentials(asked):
                     raise NotAuthorized(f"{self.name} refuses to {doing}: {_first_line(error)}") from error
-                self._raw, self._pieces = clients
                 continue
             except (InvalidPathError, NotSupportedError, NotImplementedError) as error:
                 raise StoreError(f"{self.name} can't {doing}: {_first_line(error)}") from error
@@ -440,6 +442,18 @@ class ObjectStore:
                     ) from error
             self._wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the tries of many
             pause = min(2 * pause, PAUSE_S_MAX)
+
+    def _has_other_credentials(self, refused: RawStore) -> bool:
+        """Look for other credentials than those of a client, and use them; True also when another request has found some."""
+        with self._renewing:
+            if self._raw is not refused:
+                return True
+            clients = self._renew()
+            if clients is None:
+                return False
+            raw, self._pieces = clients  # before the other one: who finds that one new finds both new
+            self._raw = raw
+            return True
 
 
 def _sync(folder: Path, key: str) -> None:

@@ -5,6 +5,7 @@
 `tablet`           `Tablet`: commands, reads, snapshots, the end
 `commits`          what waits, what is on its way, what is committed, the state
 `upkeep`           snapshots and collection in the background
+`patience`         waiting for a lease
 `fresh`            reads and probes that many wait for and one does
 `collector`        no search for garbage while a log is read
 `performing`       what a blob group must be able to do

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from concurrent.futures._base import PENDING
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from typing_extensions import override
@@ -27,8 +28,9 @@ class Shared(Future[T]):
     """
 
     def __init__(self, turn: threading.Condition) -> None:
-        super().__init__()
-        self._condition = turn
+        self._condition = turn  # and what `Future.__init__` sets beside it, without a condition that nobody needs
+        self._state, self._result, self._exception = PENDING, None, None
+        self._waiters, self._done_callbacks = list[Any](), list[Any]()
 
     @override
     def result(self, timeout: float | None = None) -> T:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Do not look for garbage meanwhile: a log of 100,000 entries is many objects and none is garbage."""
+    """Do not look for garbage meanwhile: 100,000 entries of a log, or the states of a search, are many objects that stay."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -19,17 +19,18 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
+
+import msgspec
 
 from replitree.errors import BadInput, CommandUnknown, NotLeader, ReplitreeError, Unavailable
 from replitree.tablet import commit, lease, pace
 from replitree.tablet.bodies import encode_commands
 from replitree.tablet.commit import Draft, Ledger
 from replitree.tablet.effects import InDoubt, Overtaken, Stored
-from replitree.tablet.ids import LOG, STEP_MAX, BlobId, GenStep, Step
+from replitree.tablet.ids import STEP_MAX, BlobId, GenStep, Step
 from replitree.tablet.lease import Tenure
-from replitree.tablet.machine import Machine
+from replitree.tablet.machine import Machine, machine_failed
 from replitree.tablet.runtime.answers import Answer, Answers, Telling, Waiting, tell
 from replitree.tablet.runtime.settings import Settings
 from replitree.tablet.snapshots import bytes_of
@@ -46,8 +47,7 @@ SINCE_BYTES_MAX = 64 << 20
 """When so many bytes of commands were sent since a snapshot was begun, and it has not stored them, commands wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flight:
+class Flight(msgspec.Struct, frozen=True):
     """An entry on its way.
 
     Attributes
@@ -88,8 +88,6 @@ class Commits(Generic[State]):
         The lock; told whenever something has landed or ended.
     ledger, state, commands, tenure
         How things stand.
-    durable_snapshot
-        The last snapshot that a stored entry names.
     sent_entries, sent_bytes
         What was sent since the last snapshot.
     ended
@@ -99,21 +97,20 @@ class Commits(Generic[State]):
     def __init__(
         self, machine: Machine[State], ledger: Ledger, state: State, commands: int, settings: Settings
     ) -> None:
-        lock = threading.RLock()
-        self.changed = threading.Condition(lock)
-        self._sends = threading.Condition(lock)
+        self._lock = threading.RLock()
+        self.changed, self._sends = threading.Condition(self._lock), threading.Condition(self._lock)
         self.ledger = ledger
         self.state = state
         self.commands = commands
         self.tenure = Tenure(settings.lease_ns)
-        self.durable_snapshot = ledger.snapshot
         self.sent_entries = self.sent_bytes = 0
         self.ended: ReplitreeError | None = None
         self._machine = machine
         self._settings = settings
         self._pace = pace.Pace()
         self._queue: deque[Waiting] = deque()
-        self._turn = threading.Condition()
+        self._turn: threading.Condition | None = None
+        self._alone = threading.Condition()
         self._queue_commands = self._queue_bytes = 0
         self._flights: dict[Step, Flight] = {}
         self._sent_ns: dict[Step, int] = {}
@@ -136,8 +133,8 @@ class Commits(Generic[State]):
         BadInput
             It is too large.
         """
-        with self.changed:
-            answer = Answer(self._turn)
+        with self._lock:
+            answer = Answer(self._next_turn())
             self._wake(self._queued((command,), len(command), answer))
         return answer
 
@@ -152,28 +149,36 @@ class Commits(Generic[State]):
         if len(commands) > TOGETHER_MAX:
             raise BadInput(f"{len(commands):,} commands together; {TOGETHER_MAX:,} are allowed")
         given, size = tuple(commands), sum(map(len, commands))
-        with self.changed:
-            answers = Answers(self._turn)
+        with self._lock:
+            answers = Answers(self._next_turn())
             self._wake(self._queued(given, size, answers))
         return answers
 
     def submit_or_fly(self, command: bytes) -> tuple[Answer, Flight | None]:
         """Like `submit`; where nothing is on its way or waits, the caller gets the entry, stores it, and says how it landed."""
-        with self.changed:
-            answer = Answer(self._turn)
-            waiting = self._queued((command,), len(command), answer)
-            if len(self._queue) == 1 and not self._pace.flying and self._has_room:
-                return answer, self._send(self._settings.clock())
-            self._wake(waiting)
-        return answer, None
+        with self._lock:
+            if self._queue or self._pace.flying or not self._has_room:
+                return self.submit(command), None
+            self._check(len(command))
+            answer = Answer(self._alone)
+            return answer, self._send((Waiting((command,), len(command), answer),), (command,), self._settings.clock())
 
-    def _queued(self, commands: Sequence[bytes], size: int, answer: Answer | Answers) -> Waiting:
-        limits = self._settings.limits
+    def _next_turn(self) -> threading.Condition:
+        """Return the condition that the clients of the next entry share."""
+        if self._turn is None:
+            self._turn = threading.Condition()
+        return self._turn
+
+    def _check(self, size: int) -> None:
         if size > COMMAND_BYTES_MAX:
             raise BadInput(
                 f"a command of {size:,} bytes; {COMMAND_BYTES_MAX:,} are allowed, also for all that go together"
             )
         self.check_leading()
+
+    def _queued(self, commands: Sequence[bytes], size: int, answer: Answer | Answers) -> Waiting:
+        limits = self._settings.limits
+        self._check(size)
         if self._queue_commands >= limits.waiting_commands or self._queue_bytes >= limits.waiting_bytes:
             raise Unavailable(f"{self._queue_commands:,} commands wait already; try again later")
         waiting = Waiting(commands, size, answer)
@@ -212,7 +217,7 @@ class Commits(Generic[State]):
                 now = self._settings.clock()
                 patience = self._patience_ns(now)
                 if patience == 0:
-                    return self._send(now)
+                    return self._send(*self._taken_from_queue(), now)
                 self._sends.wait(None if patience is None else patience / 1e9)
             return None
 
@@ -226,7 +231,8 @@ class Commits(Generic[State]):
     def _has_room(self) -> bool:
         return self.ledger.has_room and self._since_bytes < SINCE_BYTES_MAX
 
-    def _send(self, now: int) -> Flight:
+    def _taken_from_queue(self) -> tuple[Sequence[Waiting], Sequence[bytes]]:
+        """Take what goes into the next entry: who waits, and the commands."""
         limits, batch, commands, size = self._settings.limits, list[Waiting](), list[bytes](), 0
         while self._queue and len(commands) < limits.batch_commands and size < limits.batch_bytes:
             waiting = self._queue.popleft()
@@ -235,9 +241,12 @@ class Commits(Generic[State]):
             size += waiting.bytes
             self._queue_commands -= waiting.weight
         self._queue_bytes -= size
-        self._turn = threading.Condition()
+        self._turn = None
         if self._queue:
             self._sends.notify()
+        return batch, commands
+
+    def _send(self, batch: Sequence[Waiting], commands: Sequence[bytes], now: int) -> Flight:
         before = (self._last_command, self.ledger.last)
         draft = Draft(
             encode_commands(commands) if commands else b"",
@@ -268,7 +277,7 @@ class Commits(Generic[State]):
 
     def landed(self, flight: Flight, outcome: Stored | Overtaken | InDoubt) -> None:
         """Take what became of an entry."""
-        with self.changed:
+        with self._lock:
             self._pace = pace.landed(self._pace, self._settings.clock() - flight.sent_ns)
             told = self._taken(flight.blobs[0][0], outcome)
         tell(told)
@@ -290,9 +299,6 @@ class Commits(Generic[State]):
     def _stored(self, blob: BlobId) -> list[Telling]:
         before = self.ledger
         self.ledger, steps = commit.stored(before, blob)
-        if blob.channel == LOG:
-            named = [each.entry.snapshot for each in before.pending if each.step == blob.step]
-            self.durable_snapshot = max(self.durable_snapshot, *named)
         for number in range(before.confirmed + 1, self.ledger.confirmed + 1):
             self.tenure = lease.extended(self.tenure, self._sent_ns.pop(Step(number)))
         told = [self._apply(waiting) for step in steps for waiting in self._flights.pop(step).waiting]
@@ -308,7 +314,7 @@ class Commits(Generic[State]):
                     answers.append(answer)
             except Exception as error:  # noqa: BLE001 - whoever waits must hear; there is no state to go on with
                 self._is_broken, failed = True, self.commands + len(answers)
-                self.ended = ReplitreeError(f"the state machine failed at command {failed}: {error!r}; mend it")
+                self.ended = machine_failed(f"command {failed}", error)
             self.state = state
             self.commands += len(answers)
         if len(answers) == len(waiting.commands):
@@ -391,7 +397,7 @@ class Commits(Generic[State]):
             self._since = None
             self.sent_entries = self.sent_bytes = 0
             terms = (*made.metadata, *lease.metadata(self.tenure))
-            return self._form(replace(made, metadata=terms), (), self._settings.clock()), made
+            return self._form(msgspec.structs.replace(made, metadata=terms), (), self._settings.clock()), made
 
     def end_snapshot(self) -> None:
         """Write nothing down any more: the snapshot was sent, or is not going to be."""
@@ -402,8 +408,7 @@ class Commits(Generic[State]):
     def synced(self, blob: BlobId, snapshot: GenStep) -> None:
         """Take that a sync entry is stored, which names a snapshot."""
         with self.changed:
-            self.ledger = commit.synced(self.ledger, blob)
-            self.durable_snapshot = max(self.durable_snapshot, snapshot)
+            self.ledger = commit.synced(self.ledger, blob, snapshot)
             self.changed.notify_all()
 
     # --- the end --------------------------------------------------------------------------------------------------------
@@ -418,7 +423,7 @@ class Commits(Generic[State]):
         with self.changed:
             if self.tenure.duration_ns and self.ended is None and not self._is_closing:
                 self.tenure = lease.released(self.tenure)
-                self._queue.append(Waiting((), 0, Answer(self._turn)))
+                self._queue.append(Waiting((), 0, Answer(self._next_turn())))
                 self._queue_commands += 1
             self._is_closing = True
             self._sends.notify_all()

@@ -14,20 +14,18 @@ from replitree.tablet.channels import Channels, in_one_group
 from replitree.tablet.commit import open_ledger
 from replitree.tablet.effects import Blobs, Fence, Get, Overtaken, Procedure
 from replitree.tablet.election import Candidate, NotElected, open_generation, prepare
-from replitree.tablet.ids import TABLET_BITS, BlobId, Generation, GroupId, TabletId
-from replitree.tablet.machine import Machine
+from replitree.tablet.ids import NOTHING, TABLET_BITS, BlobId, Generation, GroupId, TabletId
+from replitree.tablet.machine import Machine, machine_failed
 from replitree.tablet.recovery import Accepted, MissingEntries, own_references
 from replitree.tablet.runtime.collector import without_collector
 from replitree.tablet.runtime.commits import Commits
-from replitree.tablet.runtime.performing import Group, Groups
+from replitree.tablet.runtime.patience import wait_until
+from replitree.tablet.runtime.performing import Group, Groups, JustOpened
 from replitree.tablet.runtime.settings import Settings
 from replitree.tablet.runtime.tablet import Tablet
 from replitree.tablet.runtime.upkeep import Upkeep
 
 State = TypeVar("State")
-
-LOOK_S = 0.1
-"""How often somebody who waits for a lease looks at the clock: the pause is measured by another one."""
 
 Contents = tuple[tuple[BlobId, bytes], ...]
 
@@ -102,28 +100,29 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
     BadInput
         There is no such number of a tablet, or it is not said where it lies.
     """
-    groups, channels = _place(groups, channels, tablet)
+    group = groups if isinstance(groups, Group) else None
+    running, channels = _place(groups, channels, tablet)
     settings = settings or Settings()
-    given = None if assigned is None else Generation(assigned)
+    given = _seen(groups, channels, floor) if assigned is None else Generation(assigned)
     candidate = Candidate(channels, secrets.token_hex(16), given, floor)
     with without_collector():
-        prepared = groups.run(prepare(candidate))
+        prepared = running.run(prepare(candidate))
         if isinstance(prepared, NotElected):
             raise refusal(prepared)
         fenced_ns = settings.clock()
         accepted = prepared.recovered.accepted
-        reading = _in_background(groups, read_snapshot(channels, accepted))
-        elected = groups.run(open_generation(channels, prepared.generation, prepared.recovered))
+        fence = Fence(Generation(prepared.generation - 1), candidate.issuer)
+        reading = _in_background(running, read_snapshot(channels, accepted, fence))
+        elected = running.run(open_generation(channels, prepared.generation, prepared.recovered))
         if isinstance(elected, NotElected):
             raise refusal(elected)
         state, commands = replayed(machine, accepted, reading.result())
-    _wait(settings, lease.ready_at(accepted, fenced_ns))
+    wait_until(settings.clock, lease.ready_at(accepted, fenced_ns))
     commits = Commits(machine, open_ledger(channels.tablet, elected), state, commands, settings)
     commits.sent_entries = len(accepted)
     commits.sent_bytes = sum(len(entry.body) for _, entry in accepted)
-    fence = Fence(Generation(elected.generation - 1), candidate.issuer)
-    upkeep = Upkeep(groups, channels, machine, commits, fence, accepted)
-    return Tablet(groups, channels, elected.generation, commits, upkeep, settings)
+    upkeep = Upkeep(running, channels, machine, commits, fence, accepted)
+    return Tablet(running, channels, elected.generation, commits, upkeep, settings, group)
 
 
 def _place(groups: Group | Groups, channels: Channels | None, tablet: int) -> tuple[Groups, Channels]:
@@ -137,6 +136,14 @@ def _place(groups: Group | Groups, channels: Channels | None, tablet: int) -> tu
     if not 0 < tablet < 1 << TABLET_BITS:
         raise BadInput(f"a tablet's number is at least 1 and below 2^{TABLET_BITS}, not {tablet}")
     return groups.groups, in_one_group(TabletId(tablet), groups.group)
+
+
+def _seen(groups: Group | Groups, channels: Channels, floor: int) -> Generation | None:
+    """Return the generation after the one that was seen when a group was opened just now; None: ask for the fence."""
+    if not isinstance(groups, JustOpened) or len(channels.groups()) > 1:
+        return None
+    fence = groups.fence_seen(channels.tablet)
+    return None if fence is None else Generation(max(fence.generation + 1, floor) + 1)
 
 
 def refusal(result: NotElected) -> ReplitreeError:
@@ -159,8 +166,8 @@ def refusal(result: NotElected) -> ReplitreeError:
 # --- the state ------------------------------------------------------------------------------------------------------------
 
 
-def read_snapshot(channels: Channels, accepted: Accepted) -> Procedure[Contents | ReplitreeError]:
-    """Read the blobs that the log's begin refers to, if it is a snapshot."""
+def read_snapshot(channels: Channels, accepted: Accepted, fence: Fence) -> Procedure[Contents | ReplitreeError]:
+    """Read the blobs that the log's begin refers to, if it is a snapshot, as who has set a fence."""
     if not accepted or not accepted[0][1].is_snapshot:
         return ()
     wanted = dict[GroupId, list[BlobId]]()
@@ -168,7 +175,7 @@ def read_snapshot(channels: Channels, accepted: Accepted) -> Procedure[Contents 
         wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     found = list[tuple[BlobId, bytes]]()
     for group, blobs in wanted.items():
-        answer = yield Get(group, tuple(sorted(blobs)))
+        answer = yield Get(group, tuple(sorted(blobs)), fence)
         if not isinstance(answer, Blobs):
             return Unavailable(f"the snapshot at {accepted[0][0]} can't be read now, try again: {answer}")
         found += answer.found
@@ -184,11 +191,14 @@ def replayed(machine: Machine[State], accepted: Accepted, blobs: Contents | Repl
         The snapshot can't be read now.
     TabletDamaged
         It can't be read at all.
+    ReplitreeError
+        The machine failed.
     """
     if isinstance(blobs, ReplitreeError):
         raise blobs
+    commands, place = 0, NOTHING
     try:
-        state, commands = machine.begin(), 0
+        state = machine.begin()
         for place, entry in accepted:
             if entry.is_snapshot:
                 state, commands = snapshots.restored(machine, entry, place, blobs)
@@ -197,6 +207,8 @@ def replayed(machine: Machine[State], accepted: Accepted, blobs: Contents | Repl
                 commands += 1
     except StoreError as error:
         raise TabletDamaged(f"{error}; look with `replitree tablet verify`") from error
+    except Exception as error:
+        raise machine_failed(f"command {commands}, when the log was read up to {place}", error) from error
     return state, commands
 
 
@@ -214,10 +226,3 @@ def _in_background(
 
     threading.Thread(target=work, name="tablet-snapshot", daemon=True).start()
     return future
-
-
-def _wait(settings: Settings, until_ns: int) -> None:
-    """Wait until the lease of whoever led before is over, by the clock of leases."""
-    pause = threading.Event()
-    while (left := until_ns - settings.clock()) > 0:
-        pause.wait(min(left / 1e9, LOOK_S))

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from replitree.tablet.channels import Channels
-from replitree.tablet.effects import InDoubt, Overtaken, Procedure, Put, Stored
-from replitree.tablet.ids import BlobId, GroupId
+from replitree.tablet.effects import Fence, InDoubt, Overtaken, Procedure, Put, Stored
+from replitree.tablet.ids import BlobId, GroupId, TabletId
 
 T = TypeVar("T")
 
@@ -34,6 +34,21 @@ class Group(Protocol):
     @property
     def group(self) -> GroupId:
         """Its name."""
+
+    @property
+    def forgot(self) -> str | None:
+        """Why nobody is answered any more: a member that took part has forgotten something; None while it has not."""
+
+    def readmit(self) -> bool:
+        """Let members take part that were away and are back, or were made anew; tell whether there were any."""
+
+
+@runtime_checkable
+class JustOpened(Protocol):
+    """A group that may have seen fences when it was opened."""
+
+    def fence_seen(self, tablet: TabletId) -> Fence | None:
+        """Return a tablet's fence as it was a moment ago; None if that is not known."""
 
 
 def store(channels: Channels, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | InDoubt]:

@@ -29,7 +29,7 @@ class Settings:
     lease_s
         How long it may answer reads by itself after an entry was sent, in seconds; 0: every read asks a quorum.
     look_s
-        How often it looks whether it still leads and whether a snapshot is due, in seconds.
+        How often it looks whether it still leads, whether a snapshot is due and whether members are back, in seconds.
     snapshot_entries, snapshot_bytes
         A snapshot is due when so many entries, or bytes, were sent since the last one.
     clock

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -19,7 +20,7 @@ from replitree.tablet.ids import Generation
 from replitree.tablet.probing import Leads, Probed, probe
 from replitree.tablet.runtime.commits import Commits, Flight, end_of
 from replitree.tablet.runtime.fresh import FreshReads
-from replitree.tablet.runtime.performing import Groups, store_one
+from replitree.tablet.runtime.performing import Group, Groups, store_one
 from replitree.tablet.runtime.settings import Settings
 from replitree.tablet.runtime.upkeep import Upkeep
 
@@ -76,6 +77,8 @@ class Tablet(Generic[State]):
         What was made of what was recovered.
     settings
         How it runs.
+    group
+        The one group that it lies in, when whoever opened it gave that: its members are let in again when they are back.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Tablet(Generic[State]):
         commits: Commits[State],
         upkeep: Upkeep[State],
         settings: Settings,
+        group: Group | None = None,
     ) -> None:
         self.generation = generation
         self._groups = groups
@@ -96,7 +100,8 @@ class Tablet(Generic[State]):
         self._probe = FreshReads(self._send_probe)
         self._stop = threading.Event()
         self._snapshots = threading.Lock()
-        works = [self._fly] * settings.limits.flights + [self._keep_up]
+        self._group = group
+        works = [self._fly] * settings.limits.flights + [self._keep_up] + [self._readmit] * (group is not None)
         self._threads = [
             threading.Thread(target=self._working, args=(work,), name=f"tablet-{work.__name__}", daemon=True)
             for work in works
@@ -295,6 +300,17 @@ class Tablet(Generic[State]):
                 return
             except ReplitreeError:
                 continue  # a snapshot that failed is tried again
+
+    def _readmit(self) -> None:
+        """Let members in that are back, and write what they miss; end when one that took part has forgotten something."""
+        assert self._group is not None
+        while not self._stop.wait(self._settings.look_s) and self._commits.ended is None:
+            if self._group.forgot is not None:
+                self._commits.end(Unavailable(f"{self._group.forgot}: open the group again"))
+                return
+            with suppress(ReplitreeError):  # who can't be let in now is looked at again
+                if self._group.readmit():
+                    self.mend()
 
     # --- the end --------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """What a leader does beside its commits: look whether it still leads, make snapshots, collect what nobody needs any more.
 
-A snapshot, in this order (`snapshots`, `collection`): its pieces, and the commands that came meanwhile whenever there are many;
+A snapshot, in this order (`snapshots`, `collecting`): its pieces, and the commands that came meanwhile whenever there are many;
 its entry; wait until it is confirmed and until a stored entry names it; if nothing else is sent, a sync entry does.  Then the
 log is collected, and the blobs of the snapshot before.  What a command to collect has said that has not reached every member
 the next one says again.
@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from replitree.tablet import collection, commit, snapshots
+from replitree.tablet import collecting, commit, snapshots
 from replitree.tablet.channels import Channels
-from replitree.tablet.collection import Garbage
-from replitree.tablet.effects import Collected, Collection, Fence, Overtaken, Stored
+from replitree.tablet.effects import Fence, Overtaken, Stored
 from replitree.tablet.entries import LogEntry
-from replitree.tablet.ids import NOTHING, BlobId, Channel, GenStep, Step, log_entry
-from replitree.tablet.machine import Machine
-from replitree.tablet.mending import blobs_of, mend
+from replitree.tablet.ids import NOTHING, BlobId, GenStep, Step, log_entry
+from replitree.tablet.machine import Machine, machine_failed
+from replitree.tablet.mending import Mended, blobs_of, mend
 from replitree.tablet.probing import Probed
 from replitree.tablet.recovery import Accepted, own_references
 from replitree.tablet.runtime.commits import Commits, end_of
@@ -69,11 +68,9 @@ class Upkeep(Generic[State]):
         self._commits = commits
         self._fence = fence
         self._accepted = accepted
-        self._garbage: Garbage = collection.inherited(channels.tablet, commits.ledger.generation, accepted)
+        self._collecting = collecting.begun(channels.tablet, commits.ledger.generation, accepted)
         self._blobs: tuple[BlobId, ...] = own_references(channels.tablet, accepted[0][1]) if is_snapshot else ()
-        self._log_commands = 0
         self._cookie = 1
-        self._taken_everywhere = set[tuple[Channel, bool]]()
 
     def look(self, probe: FreshReads[Probed]) -> None:
         """Learn of it if somebody else leads."""
@@ -83,20 +80,21 @@ class Upkeep(Generic[State]):
 
     def mend(self) -> None:
         """Restore what counts wherever it is missing, if that is due."""
+        missed = self._groups.missed()  # before the ledger is read: what was missed by now had been sent by then
         with self._commits.changed:
-            ledger, durable = self._commits.ledger, self._commits.durable_snapshot
-        due = self.mends.due(ledger.last, ledger.confirmed)
+            ledger = self._commits.ledger
+        due = self.mends.due(missed, ledger.last, ledger.confirmed)
         if due is None:
             return
-        is_own = durable.generation == ledger.generation
-        first = durable.step if is_own else 0
+        is_own = ledger.snapshot_durable.generation == ledger.generation
+        first = ledger.snapshot_durable.step if is_own else 0
         own = (log_entry(ledger.tablet, ledger.generation, Step(step)) for step in range(first, ledger.confirmed + 1))
         recovered = () if is_own else blobs_of(ledger.tablet, ledger.generation, self._accepted)
         blobs = (*self._blobs, *recovered, *own)
         found = self._groups.run(mend(self._channels, self._fence, blobs))
         if isinstance(found, Overtaken):
             self._commits.end(end_of(found))
-        self.mends.ended(due, is_done=found is None)
+        self.mends.ended(due, found.lacking if isinstance(found, Mended) else None)
 
     def snapshot(self) -> bool:
         """Make a snapshot and collect what it replaces; return whether it was made.
@@ -123,7 +121,7 @@ class Upkeep(Generic[State]):
         if not self._is_named(place):
             return False
         said = LogEntry(NOTHING, Step(0), gc_discovered=draft.gc_discovered, gc_left=draft.gc_left)
-        self._garbage = collection.noted(self._garbage, place, said)
+        self._collecting = collecting.said(self._collecting, place, said)
         self._blobs, self._accepted = draft.gc_discovered, ()
         self._collect()
         return True
@@ -131,7 +129,7 @@ class Upkeep(Generic[State]):
     def _store_state(self) -> snapshots.Begun | None:
         """Store the state piece by piece, and what comes meanwhile; None when something may not be stored."""
         state, commands, ledger = self._commits.begin_snapshot()
-        pieces = snapshots.pieces_of(ledger, self._machine.snapshot(state), self._cookie)
+        pieces = snapshots.pieces_of(ledger, self._bytes_of(state), self._cookie)
         self._cookie += len(pieces)
         since = list[BlobId]()
         for piece in pieces:
@@ -143,6 +141,14 @@ class Upkeep(Generic[State]):
                 return None
             since += (blob for blob, _ in more)
         return snapshots.Begun(commands, tuple(blob for blob, _ in pieces), tuple(since))
+
+    def _bytes_of(self, state: State) -> bytes:
+        try:
+            return self._machine.snapshot(state)
+        except Exception as error:
+            failed = machine_failed("a snapshot", error)
+            self._commits.end(failed)
+            raise failed from error
 
     def _are_stored(self, blobs: Sequence[tuple[BlobId, bytes]]) -> bool:
         outcomes = store_all(self._groups, self._channels, blobs)
@@ -158,7 +164,7 @@ class Upkeep(Generic[State]):
             with commits.changed:
                 if commits.is_over:
                     return False
-                if commits.durable_snapshot >= place:
+                if commits.ledger.snapshot_durable >= place:
                     return True
                 snapshot = commits.ledger.snapshot
                 entry = commit.sync_entry(commits.ledger) if snapshot >= place else None
@@ -173,25 +179,9 @@ class Upkeep(Generic[State]):
 
     def _collect(self) -> None:
         with self._commits.changed:
-            ledger, durable = self._commits.ledger, self._commits.durable_snapshot
-        self._log_commands += 1
-        log = collection.log_collection(ledger, self._log_commands)
-        if log is not None:
-            self._send(log)
-        bound = collection.bound_of(ledger, durable)
-        self._garbage, commands = collection.take(self._garbage, bound, (snapshots.DATA,))
-        outcomes = [self._send(each) for each in commands]
-        if all(outcomes):
-            self._garbage = collection.told(self._garbage)
-
-    def _send(self, command: Collection) -> bool:
-        """Send a command; return whether every member has taken it."""
-        kind = (command.channel, command.is_hard)
-        outcome = self._groups.run(
-            collection.collect(self._channels, command, everywhere=kind not in self._taken_everywhere)
-        )
-        if isinstance(outcome, Overtaken):
-            self._commits.end(end_of(outcome))
-        if isinstance(outcome, Collected):
-            self._taken_everywhere.add(kind)
-        return isinstance(outcome, Collected)
+            ledger = self._commits.ledger
+        self._collecting, commands = collecting.next_commands(self._collecting, ledger, (snapshots.DATA,))
+        result = self._groups.run(collecting.send(self._channels, self._collecting.taken_everywhere, commands))
+        self._collecting = collecting.sent(self._collecting, commands, result)
+        if result.overtaken is not None:
+            self._commits.end(end_of(result.overtaken))
