@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from replitree.client.cluster import LocalCluster
+from replitree.client.connection import Connection
 from replitree.client.table import Table
+from replitree.spark import source_read, source_write
 from replitree.spark.session import spark_session
+from tests.client.conftest import FakeCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +43,20 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder = tmp_path_factory.mktemp("cluster") / "a [b] {c} *"
     with LocalCluster(folder, 2, durable=False) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """Scripted replicas, to which the data source connects."""
+    made = FakeCluster(tmp_path)
+
+    def connect(_: object) -> Connection:
+        return made.connect()
+
+    for module in (source_read, source_write):
+        monkeypatch.setattr(module, "open_connection", connect)
+    yield made
+    made.close()
 
 
 @pytest.fixture

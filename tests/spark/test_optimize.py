@@ -33,7 +33,7 @@ from tests.spark.test_overwrite import leases, wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 POLICIES = ["plain", "replacing(v)", "summing(v)"]
 

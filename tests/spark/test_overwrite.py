@@ -21,7 +21,7 @@ from tests.spark.test_write import failing, frame_of, save
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 MONTHS = ["2018-01", "2018-02", "2018-03"]
 

@@ -20,7 +20,7 @@ from replitree.spark.views import sql_views
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 NESTED = (
     "k bigint not null, b boolean, i1 tinyint, i2 smallint, i4 int, f float, g double, d decimal(38,10), s string, x binary,"

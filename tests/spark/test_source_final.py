@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from replitree.client.connection import Connection
 from replitree.client.snapshot import SnapshotPart
 from replitree.errors import BadInput
-from replitree.spark import final, source_read
+from replitree.spark import final
 from replitree.spark.source_read import FilesPartition, GroupUnit, plan_partitions, plan_read, read_partition
 from replitree.spark.types import spark_schema
 from replitree.storage.definition import TableSettings, define_table
@@ -23,18 +21,6 @@ from tests.client.test_snapshot import serve
 
 SCHEMA = "p int not null, k bigint not null, v int not null, s string"
 INSERTS = [[(k % 2, k // 4, k % 5 + part, f"{part}-{k}") for k in range(part, 60, part + 1)] for part in range(3)]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    made = FakeCluster(tmp_path)
-
-    def connect(_: object) -> Connection:
-        return made.connect()
-
-    monkeypatch.setattr(source_read, "open_connection", connect)
-    yield made
-    made.close()
 
 
 def published(cluster: FakeCluster, folder: Path, policy: str, machine: str | None = None) -> list[SnapshotPart]:

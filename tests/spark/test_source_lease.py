@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replitree.client.connection import Connection
 from replitree.errors import BadInput, LeaseLost
 from replitree.spark import source_read
 from replitree.spark.source_read import FilesPartition, ReadPlan, plan_partitions, plan_read, read_partition
@@ -18,18 +17,6 @@ from replitree.spark.types import spark_schema
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import Failure, FakeReplica
 from tests.client.test_snapshot import make
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    made = FakeCluster(tmp_path)
-
-    def connect(_: object) -> Connection:
-        return made.connect()
-
-    monkeypatch.setattr(source_read, "open_connection", connect)
-    yield made
-    made.close()
 
 
 @pytest.fixture

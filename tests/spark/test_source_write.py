@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
-from replitree.spark import source_write, write_tasks
+from replitree.spark import write_tasks
 from replitree.spark.source_write import WritePlan, abort_job, commit_job, plan_write
 from replitree.spark.types import spark_schema
 from replitree.spark.write_tasks import StagedMessage, write_task
@@ -19,18 +17,6 @@ from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 
 READ_ONLY = Failure(503, "ReadOnly", "no session")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    made = FakeCluster(tmp_path)
-
-    def connect(_: object) -> Connection:
-        return made.connect()
-
-    monkeypatch.setattr(source_write, "open_connection", connect)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,17 +11,22 @@ import pyarrow as pa
 import pytest
 
 from replitree.client.cluster import LocalCluster
+from replitree.client.snapshot import place_name
 from replitree.client.table import Table
-from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.protocol import layout
 from replitree.protocol.effects import Children
 from replitree.protocol.layout import Table as Place
+from replitree.spark import located
+from replitree.spark.copies import FRAME_BYTES_MAX, FRAME_BYTES_OPTION, Copies, these_copies
 from replitree.spark.gateway import this_gateway
 from replitree.spark.located import jvm_opens
+from replitree.spark.read import session_conf
 from replitree.spark.session import spark_session
 from replitree.spark.source import register
+from replitree.spark.webhdfs import _Handler
 from replitree.storage.objects import open_store
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
+from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, empty_store
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
@@ -28,7 +34,9 @@ from tests.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
+
+NIGHTLY = pytest.mark.nightly
 
 SETTINGS = {"old_parts_lifetime_s": 0.2, "shared_cache_bytes": 0}
 SCHEMA = "d date, k bigint not null, v double, s string"
@@ -80,13 +88,24 @@ def session(seaweed: Seaweed, events: Path, tmp_path_factory: pytest.TempPathFac
     made.stop()
 
 
-@pytest.fixture(params=[FOLDER, BUCKET, pytest.param(FAULTY, marks=pytest.mark.nightly)])
+COPIED, COPIED_FAULTY = "copied", "copied_with_faults"
+STORES = {FOLDER: FOLDER, BUCKET: BUCKET, FAULTY: FAULTY, COPIED: BUCKET, COPIED_FAULTY: FAULTY}
+"""Where a table is; of what is not copied all is read at the gateway."""
+
+
+@pytest.fixture(params=[FOLDER, BUCKET, COPIED, *(pytest.param(k, marks=NIGHTLY) for k in (FAULTY, COPIED_FAULTY))])
 def table(
-    request: pytest.FixtureRequest, stored_cluster: LocalCluster, seaweed: Seaweed, tmp_path: Path
+    request: pytest.FixtureRequest,
+    stored_cluster: LocalCluster,
+    seaweed: Seaweed,
+    session: SparkSession,
+    tmp_path: Path,
 ) -> Iterator[Table]:
     """1,000 rows in three parts of two partitions; k from 0 to 999."""
     name = f"t_{request.param}_{len(stored_cluster.tables())}"
-    with empty_store(request.param, tmp_path / "a [b] {c} *", lambda: seaweed) as url:
+    size = FRAME_BYTES_MAX if COPIED in request.param else 0
+    store = empty_store(STORES[request.param], tmp_path / "a [b] {c} *", lambda: seaweed)
+    with session_conf(session, {FRAME_BYTES_OPTION: str(size)}), store as url:
         made = stored_cluster.create_table(
             name, SCHEMA, order_by="k", partition_by="month(d)", storage=url, wait_replicas=2
         )
@@ -106,6 +125,10 @@ def keys(frame: DataFrame) -> list[int]:
     return sorted(row["k"] for row in frame.select("k").collect())
 
 
+def is_at_gateway(table: Table) -> bool:
+    return table.name.startswith((f"t_{BUCKET}_", f"t_{FAULTY}_"))
+
+
 def copies(cluster: LocalCluster, table: Table) -> int:
     """How many data files the replicas have of a table."""
     folders = [cluster.folder / name / "data" / "tables" / table.definition.folder_name for name in cluster.names]
@@ -116,11 +139,28 @@ def test_both_ways_read_in_the_store(session: SparkSession, stored_cluster: Loca
     direct, source = table.to_df(session, through="store"), load(session, stored_cluster, table, through="store")
     assert keys(direct) == keys(source) == list(range(1000))
     assert sorted(direct.collect()) == sorted(source.collect())
-    begin = "file:/" if FOLDER in table.name else "webhdfs://127.0.0.1:"
-    shares = {part.manifest.share_id for part in table.snapshot().parts}
+    begin = "webhdfs://127.0.0.1:" if is_at_gateway(table) else "file:/"
+    parts = table.snapshot().parts
+    names = {place_name(part) if COPIED in table.name else str(part.manifest.share_id) for part in parts}
     assert all(name.startswith(begin) for name in direct.inputFiles())
-    in_path = [next(share for share in shares if str(share) in name) for name in direct.inputFiles()]
-    assert set(in_path) == shares
+    in_path = [next(name for name in names if name in path) for path in direct.inputFiles()]
+    assert set(in_path) == names
+
+
+def test_nobody_asks_the_gateway_for_hosts_of_files(
+    session: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    answer = _Handler.do_GET
+
+    def do_get(handler: _Handler) -> None:
+        asked.append(handler.path)
+        answer(handler)
+
+    monkeypatch.setattr(_Handler, "do_GET", do_get)
+    assert keys(table.to_df(session)) == list(range(1000))
+    assert bool(asked) == is_at_gateway(table)
+    assert [path for path in asked if "GETFILEBLOCKLOCATIONS" in path] == []
 
 
 def test_a_part_that_borrows_is_read_in_the_store(
@@ -160,6 +200,38 @@ def test_parts_of_older_columns_are_read_in_the_store(
     table.insert({"k": [1000], "n": [8]})
     for frame in (table.to_df(session), load(session, stored_cluster, table)):
         assert {row["n"]: row["count"] for row in frame.groupBy("n").count().collect()} == {7: 1000, 8: 1}
+
+
+def test_copies_stay_as_long_as_spark_has_a_plan_that_reads_them(
+    session: SparkSession,
+    stored_cluster: LocalCluster,
+    seaweed: Seaweed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables = [
+        stored_cluster.create_table(name, "k bigint not null", storage=seaweed.url(name), wait_replicas=2)
+        for name in ("plans", "other")
+    ]
+    for table in tables:
+        table.insert({"k": range(100)})
+    first, other = (table.snapshot() for table in tables)
+    made = Copies(tmp_path / "copies", bytes_max=max(first.bytes, other.bytes))
+    monkeypatch.setattr(located, "these_copies", lambda: made)
+    frame = first.to_df(session).where("k >= 10")
+
+    def has_room() -> bool:
+        gc.collect()
+        session.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]  # noqa: SLF001 - it is as it is
+        return other.parts[0] in made.claim(other.parts, other.bytes)
+
+    assert not has_room()
+    assert other.to_df(session).inputFiles()[0].startswith("webhdfs:"), "it is read all the same"
+    assert keys(frame) == list(range(10, 100))
+    del frame
+    wait_for(has_room, "nobody has the frame any more")
+    for table in tables:
+        stored_cluster.drop_table(table.name)
 
 
 def test_a_final_read_merges_what_is_in_the_store(
@@ -215,6 +287,9 @@ def test_a_part_that_is_gone_from_the_store_is_an_error_not_fewer_rows(
     files = [found.key for found in store.list(f"tables/{table.definition.table_id}") if found.key.endswith("parquet")]
     store.delete(files[:1])
     this_gateway().forget()
+    if COPIED in table.name:
+        assert keys(frames[0]) == list(range(1000)), "its parts are not read in the store again"
+        these_copies().forget()
     for frame in frames:
         with pytest.raises(Exception, match=r"FileNotFound|does not exist|is gone|is missing"):
             frame.select("v").collect()
@@ -224,7 +299,7 @@ class Owners:
     """Who owns the shares of a table."""
 
     def __init__(self, cluster: LocalCluster, table: Table) -> None:
-        self._session = ZooKeeperCoordination(cluster.access.url)
+        self._session = patient_session(cluster.access.url)
         self._place = Place(layout.table_path(self._session.url.root, table.name))
 
     def of(self, share: str) -> set[str]:

@@ -1,4 +1,7 @@
-"""Spark writes into a bucket, on a real S3 server: tasks put and merge files, a replica takes them by reference."""
+"""Spark writes into a bucket, on a real S3 server: tasks put and merge files, a replica takes them by reference.
+
+At night the server is behind the proxy that hurts requests, too: those of tasks, of replicas, and of the tests.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,6 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.fsck import FsckReport
 from replitree.client.stored import THROUGH
 from replitree.client.table import Table
-from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import SchemaMismatch, StoreError
 from replitree.protocol import layout
 from replitree.protocol.effects import Children
@@ -32,6 +34,9 @@ from replitree.spark.write import insert_df
 from replitree.storage.content_hash import content_hash
 from replitree.storage.definition import TableSettings
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE, open_store
+from tests.coordination.waiting import patient_session
+from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
+from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
 from tests.spark.conftest import uploads_left
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
@@ -39,19 +44,10 @@ from tests.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 ROWS = 40_000
 FATAL_KEY = ROWS - 1
-
-
-@contextmanager
-def keys_of_the_store() -> Iterator[None]:
-    """Give this process, and what it starts meanwhile, the credentials of the server: otherwise it has none."""
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in KEYS.items():
-            environment.setenv(name, value)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +83,22 @@ def session(credentials: Path) -> Iterator[SparkSession]:
     made.stop()
 
 
+@pytest.fixture(params=kinds_of(BUCKET, at_night=(FAULTY,)))
+def url(request: pytest.FixtureRequest, tmp_path: Path, s3_server: Seaweed) -> Iterator[str]:
+    """The URL of an empty store, without credentials in this process."""
+    with empty_store(request.param, tmp_path, lambda: s3_server) as found:
+        yield found
+
+
 @pytest.fixture
-def table(stored_cluster: LocalCluster, s3_server: Seaweed) -> Iterator[Table]:
+def table(stored_cluster: LocalCluster, url: str) -> Iterator[Table]:
     name = f"t_{len(stored_cluster.tables())}_{os.urandom(3).hex()}"
     made = stored_cluster.create_table(
         name,
         "d date, k bigint not null, s string",
         order_by="k",
         partition_by="month(d)",
-        storage=s3_server.url("write"),
+        storage=url,
         settings=TableSettings(row_group_rows=1000),
         wait_replicas=2,
     )
@@ -110,7 +113,7 @@ class Stored:
         with keys_of_the_store():
             self._store = open_store(table.definition.store_url)
         self._root = f"tables/{table.definition.table_id}"
-        self._session = ZooKeeperCoordination(cluster.access.url)
+        self._session = patient_session(cluster.access.url)
         self._place = Place(layout.table_path(self._session.url.root, table.name))
 
     def objects(self) -> set[str]:
@@ -394,7 +397,7 @@ TYPES = """k bigint not null, b boolean, x float, d decimal(20,4), t timestamp, 
 
 
 def test_values_of_all_types_arrive_alike_in_both_ways(
-    session: SparkSession, stored_cluster: LocalCluster, s3_server: Seaweed
+    session: SparkSession, stored_cluster: LocalCluster, url: str
 ) -> None:
     frame = session.range(0, 1000, 1, 3).selectExpr(
         "id as k",
@@ -413,7 +416,7 @@ def test_values_of_all_types_arrive_alike_in_both_ways(
     try:
         for way in THROUGH:
             name = f"types_{way}"
-            table = stored_cluster.create_table(name, TYPES, order_by="k", storage=s3_server.url("write"))
+            table = stored_cluster.create_table(name, TYPES, order_by="k", storage=url)
             table.alter("RENAME COLUMN s TO word")
             assert insert_df(table, frame, through=way).rows == 1000
             found.append(table.to_arrow().sort_by("k"))

@@ -23,7 +23,7 @@ from tests.spark.conftest import uploads_left
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 FATAL_KEY = 19_999
 """A key in the last batch of the second of four tasks with 10,000 rows each."""

@@ -3,12 +3,14 @@
 ==============================  ==========================================================================================
 a replica's disk, this machine  by their paths
 a store that is a folder here   by the paths of the objects
-a bucket                        with S3A, if the session has it and opens one of the objects; else at this process's
-                                gateway (`replitree.spark.gateway`)
+a bucket                        with S3A, if the session has it and opens one of the objects; else small parts by the paths
+                                of copies (`replitree.spark.copies`), others at this process's gateway
+                                (`replitree.spark.gateway`)
 anywhere else                   by the paths of copies, which this process brings first: from the store, or a replica
 ==============================  ==========================================================================================
 
-Guarantees: whoever is chosen has opened an object of this snapshot, or its store was proved to be the table's.  No
+Guarantees: whoever is chosen has opened an object of this snapshot, or its store was proved to be the table's.  What is
+brought stays as long as a frame that `Place.read_by` was told of can be read.  No
 path, URL or option but the gateway's has a secret: S3A has credentials of its own.
 
 Absent on purpose: executors on other machines, except with S3A.  Their tasks can read through ``format("replitree")``.
@@ -25,10 +27,11 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from replitree.client.snapshot import Snapshot, SnapshotPart
 from replitree.client.stored import StoredParts
 from replitree.errors import BadInput
+from replitree.spark.copies import Claim, frame_bytes_max, these_copies
 from replitree.spark.gateway import this_gateway
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Place(Protocol):
@@ -49,6 +52,9 @@ class Place(Protocol):
             A part is gone; `LeaseLost` when the snapshot had a lease and lost it.
         """
 
+    def read_by(self, frame: DataFrame) -> None:
+        """Note that a frame of one relation reads what `paths` gave."""
+
 
 def located(snapshot: Snapshot, spark: SparkSession, parts: Sequence[SnapshotPart]) -> Place:
     """Find out where parts of a snapshot are opened.  Raises as `Place.paths`."""
@@ -60,7 +66,7 @@ def located(snapshot: Snapshot, spark: SparkSession, parts: Sequence[SnapshotPar
     if _has_s3a(spark, stored, shared):
         return _S3A(files, stored)
     if is_local(spark) and stored.problem(shared.manifest) is None:
-        return _AtGateway(files, stored)
+        return _InBucket(files, stored, _copied(spark, parts))
     return files
 
 
@@ -84,13 +90,17 @@ class _Files:
             str(folder / file.name) for part, folder in zip(parts, folders, strict=True) for file in part.manifest.files
         ]
 
+    def read_by(self, frame: DataFrame) -> None:
+        """Nothing is let go before the process ends."""
+
 
 @dataclass(frozen=True, slots=True)
-class _AtGateway:
-    """Objects of a bucket at this process's gateway, and what is not in the bucket."""
+class _InBucket:
+    """Objects of a bucket, as copies or at this process's gateway, and what is not in the bucket."""
 
     others: _Files
     stored: StoredParts
+    claim: Claim
 
     @property
     def options(self) -> Mapping[str, str]:
@@ -98,8 +108,17 @@ class _AtGateway:
 
     def paths(self, parts: Sequence[SnapshotPart]) -> list[str]:
         shared, others = _divided(parts)
-        folders = [this_gateway().publish(self.stored.objects, [part.manifest for part in shared])] if shared else []
-        return folders + self.others.paths(others)
+        copies = self.claim.bring(self.others.snapshot, [part for part in shared if part in self.claim])
+        served = [part.manifest for part in shared if copies is None or part not in self.claim]
+        folders = [this_gateway().publish(self.stored.objects, served)] if served else []
+        return folders + (copies or []) + self.others.paths(others)
+
+    def read_by(self, frame: DataFrame) -> None:
+        self.claim.read_by(frame)
+
+
+def _copied(spark: SparkSession, parts: Sequence[SnapshotPart]) -> Claim:
+    return these_copies().claim(_divided(parts)[0], frame_bytes_max(spark))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +135,9 @@ class _S3A:
     def paths(self, parts: Sequence[SnapshotPart]) -> list[str]:
         shared, others = _divided(parts)
         return [url for part in shared for url in _s3a(self.stored, part)] + self.others.paths(others)
+
+    def read_by(self, frame: DataFrame) -> None:
+        """Nothing was brought for it, or nothing that is let go."""
 
 
 def _divided(parts: Sequence[SnapshotPart]) -> tuple[list[SnapshotPart], list[SnapshotPart]]:

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructField, StructType
 from replitree.client.snapshot import Snapshot, SnapshotPart
 from replitree.errors import BadInput
 from replitree.spark.columns import literal, quoted
-from replitree.spark.located import located
+from replitree.spark.located import Place, located
 from replitree.spark.nested import reshaped
 from replitree.spark.types import spark_schema, spark_type
 from replitree.storage.definition import TableDefinition
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 PATHS_MAX = "1000000"
-LOCALITY = "spark.sql.sources.ignore.datalocality"
+LOCALITY = "spark.sql.sources.ignoreDataLocality"
 """Without it Spark asks for the hosts of each file; at a gateway all are the same."""
 
 TIME_ZONE = "spark.sql.session.timeZone"
@@ -92,7 +92,7 @@ def snapshot_df(
     parts, problem = _select(snapshot, spark, where)
     place = located(snapshot, spark, parts)
     groups = _parts_by_layout(snapshot, parts)
-    frames = [_read_layout(spark, layout, place.paths(some), place.options) for layout, some in groups.items()]
+    frames = [_read_layout(spark, layout, place, some) for layout, some in groups.items()]
     frame = reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
     if where is not None:
         frame = filtered(frame, where, problem)
@@ -152,10 +152,11 @@ def _parts_by_layout(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> dict[
     return found
 
 
-def _read_layout(spark: SparkSession, layout: Layout, files: Sequence[str], options: Mapping[str, str]) -> DataFrame:
-    """Read files of one layout with the columns that they have, and give these the names and types of the table's."""
+def _read_layout(spark: SparkSession, layout: Layout, place: Place, parts: Sequence[SnapshotPart]) -> DataFrame:
+    """Read parts of one layout with the columns that they have, and give these the names and types of the table's."""
     schema = StructType([StructField(f.name, spark_type(f.type)) for f in stored_schema(layout)])
-    frame = read_files(spark, schema, files, options)
+    frame = read_files(spark, schema, place.paths(parts), place.options)
+    place.read_by(frame)
     return frame if is_plain(layout) else frame.select(*[_column(origin) for origin in layout])
 
 
