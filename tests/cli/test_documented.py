@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import typer
 
-from replitree.cli.main import app
+from replitree.cli.main import command_line
 from tests.project.source import ROOT
 
 BLOCK = re.compile(r"^```[a-z]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -31,7 +30,7 @@ DOCUMENTED = sorted({command for document in DOCUMENTS for command in commands(d
 
 def understand(words: list[str]) -> None:
     """Parse a command line as `replitree` does, and do nothing of it."""
-    command: Any = typer.main.get_command(app)
+    command: Any = command_line()
     name, arguments = "replitree", words
     while known := getattr(command, "commands", None):
         name, *arguments = arguments

@@ -9,6 +9,7 @@ import pytest
 
 from replitree.client.connection import Connection
 from replitree.client.fsck import FsckFinding, FsckReport
+from replitree.client.left_objects import LeftObjects
 from tests.cli.conftest import Run
 
 ORPHAN = FsckFinding(
@@ -77,3 +78,33 @@ def test_json_has_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran.json["clean"] is False
     assert ran.json["findings"][0]["kind"] == "orphan"
     assert ran.json["findings"][0]["evidence"] == ["data-0.parquet: 2048 bytes of 1"]
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "text"),
+    [
+        (LeftObjects("5b", STORE, 2, 4096), 1, "2 objects, 4.0 KiB; replitree fsck --dropped --repair deletes them"),
+        (
+            LeftObjects("5b", STORE, uploads=1),
+            1,
+            "0 objects, 0 B, 1 upload not ended; replitree fsck --dropped --repair",
+        ),
+        (
+            LeftObjects("5b", STORE, 2, 4096, gone=True, remembered_s=5400.0),
+            0,
+            "4.0 KiB; deleted; in 1.5 h look again for what came late",
+        ),
+        (LeftObjects("5b", STORE, gone=True), 0, "0 objects, 0 B"),
+        (LeftObjects("5b", STORE, problem="it is away"), 1, "0 objects, 0 B; it is away"),
+    ],
+)
+def test_what_a_dropped_table_has_left_is_told(
+    run: Run, monkeypatch: pytest.MonkeyPatch, found: LeftObjects, status: int, text: str
+) -> None:
+    monkeypatch.setattr(Connection, "left_objects", lambda _self, **_how: (found,))
+    monkeypatch.setenv("REPLITREE_URL", "zk://127.0.0.1:1/replitree")
+    monkeypatch.setenv("REPLITREE_TOKEN", "a-token-of-some-length")
+    ran = run("fsck", "--dropped")
+    assert ran.status == status
+    assert ran.out.startswith(f"dropped table 5b on {STORE}: ")
+    assert text in ran.out

@@ -15,9 +15,10 @@ from replitree.protocol.effects import ANY_VERSION, Applied, Commit, Set
 from replitree.protocol.layout import Replica
 from replitree.protocol.table import LOST
 from tests.cli.conftest import Ran, Run
+from tests.coordination.waiting import patient_session
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture
@@ -58,9 +59,8 @@ class LocalSession:
     """A coordination session of the test's own."""
 
     def __init__(self, cluster: LocalCluster) -> None:
-        from replitree.coordination.zookeeper import ZooKeeperCoordination
 
-        self._session = ZooKeeperCoordination(cluster.access.url)
+        self._session = patient_session(cluster.access.url)
 
     def __enter__(self) -> Callable[[Commit], Any]:
         return self._session.perform

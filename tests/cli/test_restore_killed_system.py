@@ -20,10 +20,11 @@ from replitree.protocol.effects import Children, Exists
 from replitree.protocol.layout import Replica, Table
 from tests.cli.conftest import Run
 from tests.cli.test_restore_system import forget, serving
+from tests.coordination.waiting import patient_session
 from tests.faults.proxy import Condition, Network
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.system
 
 PARTS = 450
 """Of one row each, in partitions of their own: so many are registered by several commits."""
@@ -48,7 +49,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def session(cluster: LocalCluster) -> Iterator[ZooKeeperCoordination]:
-    session = ZooKeeperCoordination(cluster.access.url)
+    session = patient_session(cluster.access.url)
     yield session
     session.close()
 

@@ -15,7 +15,7 @@ from tests.cli.test_restore_system import forget, serving
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, on
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.system
 
 SETTINGS = {"old_parts_lifetime_s": 0.5, "shared_cache_bytes": 0}
 

@@ -13,9 +13,10 @@ from replitree.protocol import layout
 from replitree.protocol.effects import ANY_VERSION, Applied, Children, Commit, Delete, Exists
 from tests.cli.conftest import Run
 from tests.cli.test_repair_system import findings, is_well
+from tests.coordination.waiting import patient_session
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 def forget(cluster: LocalCluster, path: str) -> None:
     """Delete a node with everything below it, as an accident would."""
-    session = ZooKeeperCoordination(cluster.access.url)
+    session = patient_session(cluster.access.url)
     try:
         _forget(session, path)
     finally:

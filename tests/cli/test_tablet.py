@@ -11,6 +11,7 @@ import pytest
 from replitree.cli.main import main
 from replitree.storage.blob_folders import make_group, open_group
 from replitree.storage.blob_frames import OVERHEAD_BYTES, frame_of
+from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
 from replitree.tablet.channels import in_one_group
 from replitree.tablet.ids import Generation, Step, TabletId, log_entry
@@ -129,6 +130,7 @@ def test_accepted_loss_is_said_agreed_on_and_written_down(tmp_path: Path, capsys
     assert main(words) == 2
     said = capsys.readouterr()
     assert "one that has a lease answers reads until that is over" in said.out
+    assert "0 s are waited for that" in said.out
     assert "entry 1:3 was confirmed and is not there" in said.out
     assert "everything up to entry 1:2" in said.out
     assert "--yes" in said.err
@@ -187,6 +189,25 @@ def test_group_on_a_store_is_made_inspected_and_verified(tmp_path: Path, capsys:
     (found,) = tmp_path.glob("objects/blobs/*/00/*/00000002.000000")
     found.write_bytes(found.read_bytes()[:-1] + b"?")
     assert main(["tablet", "verify", str(tmp_path / "g")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "flights"), [([], 4), (["--store", "{}"], 16), (["--store", "{}", "--member", "0"], 4)]
+)
+def test_more_entries_are_on_their_way_to_stores(
+    members: list[str], flights: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = list[Settings]()
+
+    def run(_: object, __: object, settings: Settings, *___: object) -> int:
+        served.append(settings)
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("replitree.machines.process.run", run)
+    assert main(["tablet", "make", "g", *(word.format(f"file://{tmp_path}/objects") for word in members)]) == 0
+    assert main(["tablet", "serve", "register", "g"]) == 0
+    assert [each.limits.flights for each in served] == [flights]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.started import COMMAND, STOP_S_MAX, rows, runs, start_up, stop
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.system
 
 
 def test_up_ends_everything_and_comes_back_with_its_rows(tmp_path: Path) -> None:

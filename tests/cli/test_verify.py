@@ -84,11 +84,11 @@ def test_mutant_that_is_caught_ends_with_0_and_its_trace(run: Run) -> None:
 
 
 def test_simulation_is_the_same_every_time(run: Run) -> None:
-    one, two = (run("verify", "simulate", "--seeds", "3:6", "--json") for _ in range(2))
+    one, two = (run("verify", "simulate", "--seeds", "3:5", "--json") for _ in range(2))
     assert one.status == two.status == 0
     assert one.json["violations"] == []
     assert one.json["digest"] == two.json["digest"]
-    assert "no violation" in run("verify", "simulate", "--seeds", "3:6").out
+    assert "no violation" in run("verify", "simulate", "--seeds", "3:4").out
 
 
 def test_violation_of_the_plain_protocol_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.errors import BadInput, LeaseLost, SchemaMismatch
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 MONTHS = ("2024-01", "2024-02")
 

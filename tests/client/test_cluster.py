@@ -29,7 +29,7 @@ from replitree.errors import (
     TableNotFound,
 )
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")

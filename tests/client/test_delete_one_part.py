@@ -13,7 +13,7 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.snapshot import Snapshot, SnapshotPart
 from replitree.client.table import Table
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 PARTS = 50
 ROWS = 20_000

@@ -146,6 +146,17 @@ def test_marks_of_who_is_gone_or_does_not_have_the_part_go(shared: Shared) -> No
     shared.cluster.wait_equal(list(range(20)))
 
 
+def test_what_no_part_needs_in_a_share_that_has_owners_is_told_and_left_alone(shared: Shared) -> None:
+    key = f"{shared.place}/{shared.share}/data-7.parquet"
+    shared.store.create(key, b"1234")
+    assert shared.kinds(grace_s=3600.0) == []
+    report = shared.fsck(with_repair=True)
+    ((kind, text, size, advice),) = [(each.kind, each.text, each.bytes, each.advice) for each in report.findings]
+    assert (kind, size, advice, report.clean) == ("unreferenced", 4, "", True)
+    assert text == f"share {shared.share} has 1 objects that no part needs; they go with it"
+    assert shared.store.get(key) == b"1234"
+
+
 def test_a_share_without_owners_becomes_garbage_and_goes(shared: Shared) -> None:
     key = shared.leave(LEFT)
     shared.commit(Create(layout.share(TABLE, LEFT)))

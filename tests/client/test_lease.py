@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from replitree.client import lease as lease_module
 from replitree.client import table as table_module
 from replitree.client.lease import keep_for_frame
+from replitree.client.snapshot import Snapshot
 from replitree.client.table import Table
 from replitree.errors import BadInput, LeaseLost, SnapshotExpired, StoreError
 from tests.client.conftest import FakeCluster
@@ -138,6 +140,26 @@ def test_snapshot_without_a_lease_asks_for_none(table: Table, r1: FakeReplica) -
         assert snapshot.lease is None
     assert "lease_s" not in r1.seen[-1].query
     assert len(r1.seen) == 1
+
+
+def test_rows_whose_parts_go_while_they_are_read_are_read_again_with_a_lease(
+    table: Table, r1: FakeReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[bool] = []
+
+    def read(self: Snapshot, *_: object, **__: object) -> pa.Table:
+        reads.append("lease_s" in r1.seen[-1].query)
+        if len(reads) % 2:
+            raise SnapshotExpired("part all_1_1_0 can't be had any more")
+        return pa.table({"k": [len(reads)]})
+
+    monkeypatch.setattr(Snapshot, "to_arrow", read)
+    assert table.to_arrow()["k"].to_pylist() == [2]
+    assert reads == [False, True]
+    assert count(r1, "DELETE") == 1
+    with pytest.raises(SnapshotExpired, match="all_1_1_0"):  # as it was asked for, no other one
+        table.to_arrow(as_of=1)
+    assert len(reads) == 3
 
 
 def test_as_of_asks_for_exactly_that(table: Table, r1: FakeReplica) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from replitree.client import Table
 from replitree.client.cluster import LocalCluster
-from replitree.errors import ReplitreeError
 from replitree.storage.objects import open_store
-from tests.client.test_shared_system import SETTINGS, Shares, keys_at, numbers
+from tests.client.filling import ROWS, Filling
+from tests.client.test_shared_system import SETTINGS, Shares, keys_at
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, credentials, on
 from tests.waiting import wait_for
 
@@ -39,30 +38,15 @@ def parts_left(running: LocalCluster, table: Table, storage: str) -> int | None:
 def test_replicas_are_killed_while_a_table_moves_to_and_fro(running: LocalCluster, store_url: str) -> None:
     name, url = f"moves_{len(running.tables())}", store_url
     table = running.create_table(name, "k bigint not null", order_by="k", wait_replicas=3)
-    over, inserted = threading.Event(), [0]
-
-    def fill() -> None:
-        while not over.is_set():
-            try:
-                table.insert(numbers(10 * inserted[0], 10), token=f"insert-{inserted[0]}")
-            except ReplitreeError:
-                continue
-            inserted[0] += 1
-
-    writer = threading.Thread(target=fill)
-    writer.start()
-    try:
+    with Filling(table) as filling:
         for number in range(ROUNDS):
-            begun, victim = inserted[0], running.names[number % len(running.names)]
-            wait_for(lambda begun=begun: inserted[0] >= begun + 5, "inserts go on", 60.0)  # type: ignore[misc]
+            victim = running.names[number % len(running.names)]
+            filling.await_more(5, "inserts go on")
             table.set_storage(url if number % 2 == 0 else "local", timeout_s=5.0)
             running.kill(victim)
-            wait_for(lambda begun=begun: inserted[0] >= begun + 15, "inserts go on without it", 60.0)  # type: ignore[misc]
+            filling.await_more(10, "inserts go on without it")
             running.start(victim)
-    finally:
-        over.set()
-        writer.join(60.0)
-    expected = list(range(10 * inserted[0]))
+    expected = list(range(ROWS * filling.inserts))
     for replica in running.names:
         assert keys_at(table, replica) == expected
     shares = Shares(running, table, open_store(url))

@@ -11,7 +11,7 @@ import replitree
 from replitree.client.cluster import LocalCluster
 from replitree.errors import TooFewReplicas
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture

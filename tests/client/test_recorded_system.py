@@ -13,7 +13,7 @@ from replitree.client.cluster import LocalCluster
 from replitree.verify.histories.judge import check
 from replitree.verify.histories.reading import read_files
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.system
 
 TRIES = 30
 

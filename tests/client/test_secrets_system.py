@@ -11,6 +11,7 @@ from replitree.client.cluster import TOKEN_FILE, LocalCluster
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import ReplicaUnavailable
 from replitree.protocol.effects import Children, Get
+from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, on
 from tests.storage.objects.seaweed import KEYS
 
@@ -36,7 +37,7 @@ def nodes(session: ZooKeeperCoordination, path: str) -> Iterator[tuple[str, byte
 
 def written(cluster: LocalCluster) -> dict[str, bytes]:
     """Everything that coordination holds and the processes have on their disks, but for the file of the cluster's own token."""
-    session = ZooKeeperCoordination(cluster.access.url)
+    session = patient_session(cluster.access.url)
     found = dict(nodes(session, session.url.root))
     session.close()
     files = (path for path in cluster.folder.rglob("*") if path.is_file() and path.name != TOKEN_FILE)

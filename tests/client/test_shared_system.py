@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from replitree.client import Table
 from replitree.client.cluster import LocalCluster
-from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.errors import ReplitreeError
 from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Children, Commit, Exists, Get, Set
 from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as Place
 from replitree.storage.objects import ObjectStore, open_store
+from tests.client.filling import ROWS, Filling, numbers
+from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, credentials, on
 from tests.waiting import wait_for
 
@@ -35,10 +33,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def numbers(first: int, count: int) -> pa.Table:
-    return pa.table({"k": pa.array(range(first, first + count), pa.int64())})
-
-
 def keys_at(table: Table, replica: str) -> list[int]:
     found: list[int] = table.replica(replica).to_arrow(level="linearizable")["k"].to_pylist()
     return sorted(found)
@@ -48,7 +42,7 @@ class Shares:
     """What coordination and the store have of one table."""
 
     def __init__(self, cluster: LocalCluster, table: Table, store: ObjectStore) -> None:
-        self._session = ZooKeeperCoordination(cluster.access.url)
+        self._session = patient_session(cluster.access.url)
         self._place = Place(layout.table_path(self._session.url.root, table.name))
         self._store, self._prefix = store, f"tables/{table.definition.table_id}"
         self._names = cluster.names
@@ -96,42 +90,17 @@ def test_replicas_are_killed_and_objects_are_exactly_what_is_referenced(running:
     store = open_store(store_url)
     name = f"killed_{len(running.tables())}"
     table = running.create_table(name, "k bigint not null", order_by="k", storage=store_url)
-    over = threading.Event()
-    inserted: list[int] = []
-
-    def fill() -> None:
-        for number in range(10_000):
-            if over.is_set():
-                return
-            token = f"insert-{number}"
-            while not over.is_set():
-                try:
-                    table.insert(numbers(10 * number, 10), token=token)
-                except ReplitreeError:
-                    continue
-                inserted.append(number)
-                break
-
-    writer = threading.Thread(target=fill)
-    writer.start()
-    try:
+    with Filling(table) as filling:
         for number in range(ROUNDS):
             victim = running.names[number % len(running.names)]
-            begun = len(inserted)
-            wait_for(lambda begun=begun: len(inserted) >= begun + 5, "inserts go on", 60.0)  # type: ignore[misc]
+            filling.await_more(5, "inserts go on")
             running.kill(victim)
-            wait_for(lambda begun=begun: len(inserted) >= begun + 10, "inserts go on without it", 60.0)  # type: ignore[misc]
+            filling.await_more(5, "inserts go on without it")
             running.start(victim)
             table.optimize(final=True)
-    finally:
-        over.set()
-        writer.join(60.0)
     shares = Shares(running, table, store)
-    table.insert(numbers(10 * (len(inserted) + 1), 1), token="last")
-    expected = keys_at(table, "r1")
-    assert set(expected) >= {10 * number + each for number in inserted for each in range(10)}
-    assert len(expected) == len(set(expected))
-    for replica in running.names[1:]:
+    expected = list(range(ROWS * filling.inserts))
+    for replica in running.names:
         assert keys_at(table, replica) == expected
     table.delete("k < 100")
     shares.wait_settled()

@@ -81,6 +81,18 @@ def in_bucket(cluster: FakeCluster, tmp_path: Path, server: S3Server, monkeypatc
     return SharedTable(cluster, tmp_path, server.url())
 
 
+def test_arrow_has_the_credentials_that_are_there_now(in_bucket: SharedTable) -> None:
+    _, _, manifest = in_bucket.parts[0]
+    environment = dict(KEYS)
+    stored = StoredParts(in_bucket.table.definition, environment)
+    first, again = (stored.arrow_file(manifest, manifest.files[0].name).filesystem for _ in range(2))
+    assert again is first
+    environment["AWS_SECRET_ACCESS_KEY"] = "another"
+    renewed = stored.arrow_file(manifest, manifest.files[0].name).filesystem
+    assert renewed is not first
+    assert not renewed.equals(first)
+
+
 def test_objects_in_a_folder_are_opened_where_they_are(in_folder: SharedTable, tmp_path: Path) -> None:
     snapshot = in_folder.table.snapshot()
     assert snapshot.is_local

@@ -15,13 +15,12 @@ from enum import Enum
 
 from replitree.coordination.embedded import LOCALHOST
 
-MULTI = 14
-KINDS = {3: "exists", 4: "get", 22: "get", 8: "children", 9: "sync", 12: "children", MULTI: "commit"}
+KINDS = {3: "exists", 4: "get", 22: "get", 8: "children", 9: "sync", 12: "children", 14: "commit"}
 """Types of the requests that count.  Pings (11), authentication (100) and the end of a session (-11) don't."""
 
 
 class Fault(Enum):
-    """What happens to the next commit, or the next connection."""
+    """What happens to the next commit (or other request, `Proxy.victim`), or the next connection."""
 
     NONE = "nothing"
     CUT_BEFORE_REQUEST = "the connection is cut; the server never sees the request"
@@ -38,6 +37,7 @@ class Proxy:
         self.requests: Counter[str] = Counter()
         self.numbers: list[int] = []
         self.fault = Fault.NONE
+        self.victim = "commit"
         self._target_port = target_port
         self._cut = False
         self._lock = threading.Lock()
@@ -108,7 +108,7 @@ class Proxy:
             server.sendall(self._hello(_frame(client)))
             while frame := _frame(client):
                 number, kind = struct.unpack_from(">ii", frame, 4)
-                if kind == MULTI and self.fault is not Fault.NONE:
+                if KINDS.get(kind) == self.victim and self.fault is not Fault.NONE:
                     fault, self.fault = self.fault, Fault.NONE
                     if fault is Fault.CUT_BEFORE_REQUEST:
                         break

@@ -201,7 +201,6 @@ def _listen(session: Coordination) -> Recorder:
     return recorder
 
 
-@pytest.mark.timeout(600)
 def test_random_commits_have_the_same_outcomes_on_both(zookeeper: EmbeddedZooKeeper) -> None:
     class Machine(Pair):
         url = zookeeper.url

@@ -19,7 +19,7 @@ from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import BadInput, CoordinationUnavailable, JavaMissing
 from replitree.protocol.effects import Applied, Commit, Create, Exists, Get, Node, Unknown, Version
 from tests.coordination.test_supervise import alive
-from tests.coordination.waiting import eventually
+from tests.coordination.waiting import eventually, patient_session
 
 pytestmark = pytest.mark.system
 
@@ -79,7 +79,7 @@ def test_no_server_outlives_an_owner_that_is_killed_and_the_folder_is_free_at_on
 
 def test_data_outlive_a_restart_and_a_kill(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path) as server:
-        zk = ZooKeeperCoordination(server.url, operation_timeout_s=60.0)
+        zk = patient_session(server.url)
         assert zk.perform(Commit(Create("/a", b"kept"))) == Applied(("/a",))
         server.kill_server(0)
         assert server.pid(0) is None
@@ -88,7 +88,7 @@ def test_data_outlive_a_restart_and_a_kill(tmp_path: Path) -> None:
         assert zk.perform(Get("/a")) == Node(b"kept", Version(0))
         zk.close()
     with EmbeddedZooKeeper(tmp_path) as server:
-        zk = ZooKeeperCoordination(server.url)
+        zk = patient_session(server.url)
         assert zk.perform(Get("/a")) == Node(b"kept", Version(0))
         zk.close()
 

@@ -73,6 +73,18 @@ def test_a_commit_without_an_answer_is_unknown_and_not_repeated(
     assert proxy.requests["commit"] == applied
 
 
+@pytest.mark.parametrize("fault", [Fault.CUT_BEFORE_REQUEST, Fault.CUT_BEFORE_ANSWER])
+def test_a_read_whose_connection_is_lost_is_asked_again(real: ZooKeeperProvider, fault: Fault) -> None:
+    zk = real.connect()
+    assert zk.perform(Commit(Create(f"{real.root}/kept", b"k"))) == Applied((f"{real.root}/kept",))
+    proxy, session = real.proxy(zk), zk.session_id
+    for read, victim in ((Get(f"{real.root}/kept"), "get"), (Sync("/"), "sync"), (Children(real.root), "children")):
+        expected, proxy.victim, proxy.fault = zk.perform(read), victim, fault
+        assert zk.perform(read) == expected
+        assert proxy.fault is Fault.NONE, "nothing was cut"
+    assert zk.session_id == session
+
+
 def test_a_commit_without_a_connection_is_unknown_and_a_read_unavailable(real: ZooKeeperProvider) -> None:
     zk = ZooKeeperCoordination(real.connect().url, operation_timeout_s=0.2)
     heard = Recorder()

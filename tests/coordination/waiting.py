@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 
 from replitree.coordination.port import Event, Watched
+from replitree.coordination.url import CoordinationUrl
+from replitree.coordination.zookeeper import ZooKeeperCoordination
 
 PATIENCE_S = 60.0
 """Far more than anything takes on an idle machine: a test that waits this long has failed."""
@@ -18,6 +20,11 @@ def eventually(condition: Callable[[], object], what: str = "the condition", pat
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come true within {patience_s:g} s"
         pause.wait(0.01)
+
+
+def patient_session(url: str | CoordinationUrl) -> ZooKeeperCoordination:
+    """Begin a session for looking, which outlives whatever keeps a busy machine from answering."""
+    return ZooKeeperCoordination(url, session_timeout_s=PATIENCE_S, operation_timeout_s=PATIENCE_S)
 
 
 class Recorder:

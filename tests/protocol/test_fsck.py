@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,43 @@ def test_what_a_part_has_left_needs_no_mark() -> None:
 
 def silent(name: str) -> SeenReplica:
     return replace(HAS, name=name, incarnation=f"i{name[1:]}", references=None)
+
+
+# --- unreferenced -------------------------------------------------------------------------------------------------------------
+
+EXTRA = StoredObject(S, "late", 3, NOW_MS - GRACE_MS)
+HAS_EXTRA = replace(WELL, objects={S: (*OLD, EXTRA)})
+
+
+def test_old_objects_that_no_part_needs_are_told_of() -> None:
+    (found,) = findings(HAS_EXTRA, GRACE_MS)
+    assert (found.kind, found.share, found.bytes) == (Kind.UNREFERENCED, S, 3)
+    assert found.evidence == (f"late: 3 bytes of {EXTRA.modified_ms}",)
+    two = replace(HAS, name="r2", incarnation="i2", references=(Reference("q", S, (NeededFile("f", 4),)),))
+    both = replace(HAS_EXTRA, owners={S: ("r1~i1~p", "r2~i2~q")}, replicas=(HAS, two))
+    assert kinds(both) == [Kind.UNREFERENCED]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"objects": {S: (*OLD, replace(EXTRA, modified_ms=NOW_MS - GRACE_MS + 1))}}, id="young"),
+        pytest.param({"attempts": (AgedNode("s", b"r1~i1", 0),)}, id="begun"),
+        pytest.param({"owners": {S: ("r1~i1~p", "r2~i2~q")}, "replicas": (HAS, silent("r2"))}, id="silent"),
+        pytest.param({"owners": {S: ("r1~i1~p", "r1~i1~lost")}}, id="an owner that did not say what it needs"),
+        pytest.param({"replicas": (replace(HAS, references=(REFERENCE, Reference("", S))),)}, id="being written"),
+        pytest.param({"replicas": (replace(HAS, references=(REFERENCE, Reference("left", S))),)}, id="leaving"),
+        pytest.param(
+            {"replicas": (replace(HAS, references=(REFERENCE, Reference("i", S, (NeededFile("late", 3),)))),)},
+            id="needed by what is staged",
+        ),
+    ],
+)
+def test_what_somebody_may_need_is_not_told_of(more: dict[str, Any]) -> None:
+    registered = frozenset({"p", "lost", "left"})
+    seen = replace(HAS_EXTRA, **more)
+    seen = replace(seen, replicas=tuple(replace(each, registered=registered) for each in seen.replicas))
+    assert kinds(seen) == []
 
 
 # --- orphans ------------------------------------------------------------------------------------------------------------------

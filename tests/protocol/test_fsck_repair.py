@@ -24,6 +24,7 @@ from replitree.protocol.fsck_look import (
 )
 from replitree.protocol.fsck_repair import Repair, Report, fsck, repair
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.run import run
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
 
 TABLE = Table("/t")
@@ -52,12 +53,7 @@ class World:
         self.deleted: list[str] = []
 
     def run(self, procedure: Any) -> Any:
-        outcome = None
-        while True:
-            try:
-                outcome = self._perform(procedure.send(outcome))
-            except StopIteration as stop:
-                return stop.value
+        return run(procedure, self._perform)
 
     def _perform(self, effect: Any) -> Any:
         match effect:

@@ -11,6 +11,7 @@ from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Check, Commit, Committed, Create, Refused, Version
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.owning import own
+from replitree.protocol.run import run
 from replitree.protocol.share import ShareId
 from replitree.protocol.share_effects import ForgetParts, SharedPart, Sharer, SharesSettled
 
@@ -33,13 +34,9 @@ class World:
     def own(self) -> Committed:
         """Register and own all parts, as a commit of the executor does."""
         register = tuple(Create(layout.part(REPLICA, each.part)) for each in PARTS)
-        procedure = own(SHARER, (Check(layout.host(REPLICA), Version(0)), *register), PARTS)
-        outcome: Any = None
-        try:
-            while True:
-                outcome = self._perform(procedure.send(outcome))
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+        procedure: Any = own(SHARER, (Check(layout.host(REPLICA), Version(0)), *register), PARTS)
+        ended: Committed = run(procedure, self._perform)
+        return ended
 
     def _perform(self, effect: Any) -> Any:
         match effect:

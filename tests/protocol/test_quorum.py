@@ -8,11 +8,13 @@ import pytest
 
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
+from replitree.protocol.counted import QuorumValue, count_no_more, decode_quorum, encode_quorum
 from replitree.protocol.effects import (
     ANY_VERSION,
     Answer,
     Applied,
     BlockId,
+    Check,
     ClientAnswer,
     Commit,
     Create,
@@ -52,18 +54,15 @@ from replitree.protocol.layout import Replica, Table
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.quorum import (
     Awaited,
-    QuorumValue,
     Replicas,
     answer_awaited,
     count_first,
     count_replicas,
-    decode_quorum,
-    encode_quorum,
     give_up,
     give_up_overdue,
     join,
 )
-from replitree.protocol.table import LOST, create_table, join_table
+from replitree.protocol.table import DROPPED_HOST, LOST, Outcome, create_table, drop_replica, join_table
 
 TABLE = Table("/t")
 R1, R2, R3 = (Replica(TABLE, name) for name in ("r1", "r2", "r3"))
@@ -173,7 +172,9 @@ class World:
             return stop.value
 
     def join(self, replica: Replica) -> bool:
-        joined: bool = self.run(join(replica, Epoch(0), LogIndex(0), self.entry))
+        host = self.tree.get(layout.host(replica))
+        assert host is not None
+        joined: bool = self.run(join(replica, Epoch(host.version), LogIndex(0), self.entry))
         return joined
 
     def counted(self) -> tuple[str, ...] | None:
@@ -218,6 +219,47 @@ def test_a_holder_that_has_left_the_table_does_not_count() -> None:
     assert world.counted() == ("r2",)
     assert world.join(R3)
     assert world.last() == SettleEntry("r3", INSERT, 0, ("r2", "r3"))
+
+
+def test_a_replica_that_is_dropped_is_counted_no_more_and_counts_again_only_when_it_has_joined_and_has_it() -> None:
+    world = World(quorum=3)
+    assert world.join(R2)
+    assert world.run(drop_replica(R2)) is Outcome.DONE
+    assert world.counted() == ("r1",)
+    assert world.run(join_table(R2)) is Outcome.DONE
+    assert world.join(R3)
+    assert world.counted() == ("r1", "r3"), "the old r2 would have settled it"
+    assert world.join(R2)
+    assert world.last() == SettleEntry("r2", INSERT, 0, ("r1", "r2", "r3"))
+
+
+def test_a_writer_that_is_dropped_is_counted_no_more_also_by_who_does_not_look() -> None:
+    world = World()
+    assert world.run(drop_replica(R1)) is Outcome.DONE
+    assert world.run(join_table(R1)) is Outcome.DONE
+    assert isinstance(first_at(world, R2), Refused)
+    assert world.join(R2)
+    assert world.counted() == ("r2",)
+
+
+def test_a_name_is_taken_back_beside_somebody_who_counts_itself_and_not_twice() -> None:
+    world = World(quorum=3)
+    assert world.join(R2)
+    marked = (Set(layout.host(R2), DROPPED_HOST, ANY_VERSION), Create(layout.replica_dropped(R2)))
+    world.commit(*marked)
+    world.before_commit = (Set(world.status, encode_quorum(QuorumValue(4, ("r1", "r2", "r3"))), 1),)
+    proof = Check(layout.replica_dropped(R2), ANY_VERSION)
+    assert world.run(count_no_more(R2, proof))
+    assert world.counted() == ("r1", "r3")
+    world.before_commit = (Delete(world.status, ANY_VERSION),)
+    assert world.run(count_no_more(R3, proof)), "what is open no more names nobody"
+
+
+def test_who_has_joined_again_stays_counted_when_a_drop_that_was_cut_off_goes_on() -> None:
+    world = World(quorum=3)
+    assert world.join(R2)
+    assert not world.run(count_no_more(R2, Check(layout.replica_dropped(R2), ANY_VERSION)))
+    assert world.counted() == ("r1", "r2")
 
 
 def test_counting_goes_on_under_the_epoch_that_this_process_has_taken_meanwhile() -> None:

@@ -39,6 +39,7 @@ from replitree.protocol.read import (
     shown_now,
     shown_partly,
 )
+from replitree.protocol.run import run as run_to_its_end
 
 TABLE = Table("/t")
 ENTRY = encode_entry(GetEntry("r1", StagingId("s"), (StagedPart("all", 1, 1, "h"),), ()))
@@ -58,22 +59,19 @@ def run(
 ) -> tuple[Any, list[Any]]:
     """Run a procedure; return its value and what it asked for.  `committed` is the outcome of commits, the tree's if None."""
     asked: list[Any] = []
-    outcome: Any = None
-    try:
-        while True:
-            effect: Any = procedure.send(outcome)
-            asked.append(effect)
-            match effect:
-                case CurrentSession():
-                    outcome = sessions.pop(0)
-                case Commit(operations):
-                    after, outcome = tree().commit(operations, session=1)
-                    assert after is tree() or not isinstance(outcome, Applied), "a read changes nothing"
-                    outcome = committed or outcome
-                case _:
-                    outcome = answer(tree(), effect)
-    except StopIteration as stop:
-        return stop.value, asked
+
+    def perform(effect: Any) -> Any:
+        asked.append(effect)
+        match effect:
+            case CurrentSession():
+                return sessions.pop(0)
+            case Commit(operations):
+                after, outcome = tree().commit(operations, session=1)
+                assert after is tree() or not isinstance(outcome, Applied), "a read changes nothing"
+                return committed or outcome
+        return answer(tree(), effect)
+
+    return run_to_its_end(procedure, perform), asked
 
 
 def test_the_end_of_the_log_is_asked_for_after_a_commit_that_changes_nothing() -> None:

@@ -7,28 +7,22 @@ from typing import Any
 
 import pytest
 
-from replitree.coordination.tree import Tree
+from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
 from replitree.protocol.clean_log import Cleaned, Keep, clean_log
 from replitree.protocol.effects import (
     AdoptEpoch,
     Applied,
     Check,
-    Children,
     Commit,
     Create,
     CurrentEpoch,
     EntryId,
     Epoch,
-    Exists,
-    Get,
-    GetMany,
     LogIndex,
-    Many,
     Refused,
     StagedPart,
     StagingId,
-    Sync,
 )
 from replitree.protocol.entries import DropEntry, GetEntry, MergeEntry, encode_entry
 from replitree.protocol.layout import PARENT_ENTRIES, Replica, Table
@@ -36,6 +30,7 @@ from replitree.protocol.log import search_log
 from replitree.protocol.propose import NotProposed, Proposed, Proposer, propose, propose_merges
 from replitree.protocol.pull import Pulled, load, pull_log
 from replitree.protocol.roll_over import NUMBERS_LEFT, is_due, roll_over
+from replitree.protocol.run import run
 from replitree.protocol.table import Outcome, create_table, join_table, leave_table, mark_dropped, remove_table
 
 ROOT = "/t"
@@ -68,31 +63,15 @@ class World:
 
     def run(self, procedure: Generator[Any, Any, Any]) -> Any:
         """Run a procedure to its end."""
-        outcome: Any = None
-        try:
-            while True:
-                effect = procedure.send(outcome)
-                if isinstance(effect, Commit):
-                    outcome = self.commit(effect)
-                elif isinstance(effect, CurrentEpoch | AdoptEpoch):
-                    outcome = self.epoch
-                else:
-                    outcome = self._read(effect)
-        except StopIteration as stop:
-            return stop.value
+        return run(procedure, self._perform)
 
-    def _read(self, effect: Any) -> Any:
+    def _perform(self, effect: Any) -> Any:
         match effect:
-            case Get(path):
-                return self.tree.get(path)
-            case GetMany(paths, watch):
-                return Many(tuple(map(self.tree.get, paths)), watch is not None and self.tree.exists(watch))
-            case Exists(path):
-                return self.tree.exists(path)
-            case Children(path):
-                return self.tree.children(path)
-        assert isinstance(effect, Sync)
-        return None
+            case Commit():
+                return self.commit(effect)
+            case CurrentEpoch() | AdoptEpoch():
+                return self.epoch
+        return answer(self.tree, effect)
 
     def append(self, table: Table, name: str) -> Any:
         """Append an insert as `protocol.insert` does."""

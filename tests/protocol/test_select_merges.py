@@ -81,7 +81,7 @@ def tables(draw: st.DrawFn) -> list[Candidate]:
     return found
 
 
-SOME = hypothesis.settings(max_examples=examples(24))
+SOME = hypothesis.settings(max_examples=examples(16))
 some_settings = st.sampled_from([SETTINGS, SMALL, replace(SMALL, merges_max=1), replace(SMALL, merges_max=2)])
 some_running = st.lists(st.integers(0, 2 * GIB), max_size=4)
 

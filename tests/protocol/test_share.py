@@ -10,6 +10,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import ANY_VERSION, Children, Commit, Create, Delete, Epoch, Get, Operation, Sync
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.run import run
 from replitree.protocol.share import (
     DeleteObjects,
     LetGo,
@@ -46,12 +47,7 @@ class Store:
         self.answers = True
 
     def run(self, procedure: Any) -> Any:
-        outcome = None
-        while True:
-            try:
-                outcome = self._perform(procedure.send(outcome))
-            except StopIteration as stop:
-                return stop.value
+        return run(procedure, self._perform)
 
     def _perform(self, effect: Any) -> Any:
         self.requests += isinstance(effect, Commit | Children | Get | Sync)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any
+
+import pytest
 
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
@@ -24,11 +27,21 @@ from replitree.protocol.effects import (
     Version,
 )
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.letting_go import let_go_of
+from replitree.protocol.letting_go import let_go_of, let_go_of_all
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsThere, ShareId, work_off
-from replitree.protocol.share_effects import HasPart, NameShares, PutShares, SharedPart, Sharer, SharesOf, SharesSettled
+from replitree.protocol.share_effects import (
+    HasPart,
+    LocalShareEffect,
+    NameShares,
+    PutShares,
+    SharedPart,
+    Sharer,
+    SharesOf,
+    SharesSettled,
+)
 from replitree.protocol.sharing import with_shares
 from replitree.protocol.work_mark import HeldBy, Taken, take
+from replitree.storage.manifest import SHARES_MAX
 
 TABLE = Table("/t")
 PART, RESULT, SHARE = "all_0_0_0", "all_0_0_1", ShareId("s")
@@ -145,6 +158,45 @@ def test_of_two_last_owners_at_once_the_slower_one_needs_three_more() -> None:
     world.run(slower, world.perform(effect))
     assert world.requests == ["Commit", "Sync", "Children", "Commit"]
     assert world.tree.children(layout.all_garbage(TABLE)) == (SHARE,)
+
+
+SHARES = tuple(ShareId(f"s{number}") for number in range(SHARES_MAX))
+
+
+@pytest.fixture
+def borrowing() -> World:
+    """A part with as many shares as there can be, which both replicas own and that has left both disks."""
+    world = World()
+    for share in SHARES:
+        marks = (sharer(name).mark(SharedPart(PART, share, is_new=False)) for name in ("r1", "r2"))
+        made = (Create(layout.share(TABLE, share)), *map(Create, marks))
+        world.tree, outcome = world.tree.commit(made, 1)
+        assert isinstance(outcome, Applied)
+    return world
+
+
+def test_of_a_part_that_borrows_each_share_is_let_go_of_by_itself(borrowing: World) -> None:
+    for name in ("r2", "r1"):
+        requests = borrowing.counted(let_go_of_all(sharer(name), EPOCH, PART, SHARES))
+        assert requests == ["Children", "Commit"] * len(SHARES)
+    assert borrowing.counted(work_off(TABLE)) == ["Children", *["Commit"] * len(SHARES)]
+
+
+def test_of_a_part_that_borrows_the_slower_of_two_last_owners_needs_three_more_for_each_share(borrowing: World) -> None:
+    requests: list[str] = []
+    others = [each for share in SHARES for each in (share, None)]  # who let go just before the first commit for each
+    slower: Generator[Any, Any, bool] = let_go_of_all(sharer("r1"), EPOCH, PART, SHARES)
+    outcome: Any = None
+    with suppress(StopIteration):
+        while True:
+            effect = slower.send(outcome)
+            share = others.pop(0) if isinstance(effect, Commit) else None
+            if share is not None:
+                borrowing.run(let_go_of(sharer("r2"), EPOCH, PART, share))
+            requests += [type(effect).__name__] if not isinstance(effect, LocalShareEffect) else []
+            outcome = borrowing.perform(effect)
+    assert requests == ["Children", "Commit", "Sync", "Children", "Commit"] * len(SHARES)
+    assert borrowing.tree.children(layout.all_garbage(TABLE)) == SHARES
 
 
 def test_a_work_mark_is_taken_with_one_request_and_found_taken_with_two() -> None:

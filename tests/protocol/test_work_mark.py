@@ -22,6 +22,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.pull import Fenced
+from replitree.protocol.run import run
 from replitree.protocol.share_effects import Sharer
 from replitree.protocol.work_mark import HeldBy, Registered, Taken, Unsettled, give_up, give_up_left, take
 
@@ -48,12 +49,7 @@ class Shared:
         self.is_lossy = False
 
     def run(self, procedure: Any, session: int = FIRST) -> Any:
-        outcome: Any = None
-        while True:
-            try:
-                outcome = self._perform(procedure.send(outcome), session)
-            except StopIteration as stop:
-                return stop.value
+        return run(procedure, lambda effect: self._perform(effect, session))
 
     def _perform(self, effect: Any, session: int) -> Any:
         self.asked.append(effect)

@@ -8,8 +8,9 @@ import pytest
 from replitree.coordination.embedded import LOCALHOST, EmbeddedZooKeeper
 from replitree.coordination.port import Coordination
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.protocol.effects import ANY_VERSION, Children, Commit, Delete, Exists
-from tests.replica.inprocess import ROOT, InProcessCluster
+from replitree.protocol.effects import ANY_VERSION, Children, Commit, Delete, Exists, FetchPart
+from replitree.protocol.parts import inserted_part
+from tests.replica.inprocess import ROOT, InProcessCluster, rows
 from tests.replica.longlife import long_life
 
 
@@ -20,6 +21,15 @@ def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
     cluster.create_table()
     yield cluster
     cluster.close()
+
+
+@pytest.fixture
+def wanted(cluster: InProcessCluster) -> FetchPart:
+    """A part that r1 has and r2 has not."""
+    first, second = cluster.nodes
+    second.coordination.suspend()
+    part = inserted_part("all", first.insert(rows(0))[1]["index"]).name
+    return FetchPart(part, first.table().store.manifest(part).content_hash, ("r1",))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,8 @@ import http.client
 import io
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
@@ -19,6 +20,7 @@ from replitree.coordination.port import Coordination, make_root
 from replitree.protocol import layout
 from replitree.protocol.effects import Children, CoordinationEffect, Procedure
 from replitree.protocol.layout import Table
+from replitree.protocol.run import run
 from replitree.protocol.table import create_table
 from replitree.protocol.table_store import sharing_nodes
 from replitree.replica.config import Address, ServerConfig
@@ -32,6 +34,7 @@ T = TypeVar("T")
 wait_for = waiting.wait_for
 ROOT = "/replitree"
 TOKEN = "0123456789abcdef0123456789abcdef"
+LEASE_S = 60.0
 SCHEMA = "k bigint not null, v double, s string"
 
 
@@ -178,14 +181,27 @@ class Node:
         """The keys of all visible rows, sorted."""
         import pyarrow.parquet as pq
 
-        replica = self.table(table)
-        _, parts = replica.progress.visible()
-        found: list[int] = []
-        replica.store.bring(parts)
-        for part in parts:
-            for file in replica.store.manifest(part).files:
-                found += pq.read_table(replica.store.file_path(part, file.name), columns=["k"])["k"].to_pylist()
+        replica, found = self.table(table), list[int]()
+        with _leased_parts(replica) as parts:
+            replica.store.bring(parts)
+            for part in parts:
+                for file in replica.store.manifest(part).files:
+                    found += pq.read_table(replica.store.file_path(part, file.name), columns=["k"])["k"].to_pylist()
         return sorted(found)
+
+
+@contextmanager
+def _leased_parts(replica: TableReplica) -> Iterator[Sequence[str]]:
+    """Give the visible parts, which stay where they are meanwhile."""
+    while True:
+        _, parts = replica.progress.visible()
+        lease = replica.old_parts.lease(parts, LEASE_S)
+        try:
+            if set(parts) <= set(replica.progress.visible()[1]):
+                yield parts
+                return
+        finally:
+            replica.old_parts.release(lease)
 
 
 class InProcessCluster:
@@ -213,13 +229,7 @@ class InProcessCluster:
 
     def run(self, procedure: Procedure[T]) -> T:
         """Run a procedure that touches only coordination."""
-        outcome: object = None
-        try:
-            while True:
-                outcome = self.admin.perform(cast("CoordinationEffect", procedure.send(outcome)))
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
+        return run(procedure, lambda effect: self.admin.perform(cast("CoordinationEffect", effect)))
 
     def create_table(
         self, name: str = "t", schema: str = SCHEMA, settings: TableSettings | None = None, **keys: Any

@@ -336,7 +336,7 @@ def test_a_share_that_can_not_be_read_from_here_is_taken_as_data_whoever_lends_i
     third = shared.add("r3", merge="fetch")
     wait_for(lambda: shared.is_active(third) and third.keys() == KEYS, "r3 has all rows")
     monkeypatch.setattr(third.table().mover, "work", lambda _: None)  # which would put the rows into a share of its own
-    third.table().store.distrusted.add(shared.share)
+    third.table().store.distrust(shared.share, "data-0.parquet")
     shared.delete("k = 0")
     shared.wait_equal(KEYS[1:])
     shared.wait_settled()

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from replitree.protocol.effects import Children, Fetched, FetchPart
+from replitree.coordination.memory import MemoryCoordination
+from replitree.protocol import layout
+from replitree.protocol.effects import Applied, Children, Commit, Fetched, FetchPart, Get, Set
+from replitree.protocol.layout import Replica
 from replitree.replica.exchange import Exchange, Peer
 from replitree.storage.disk import PartStore
 from replitree.storage.objects import open_store
 from replitree.storage.objects.shares import ShareObjects
-from tests.replica.inprocess import TOKEN, InProcessCluster, rows, wait_for
-from tests.replica.test_sharing import SharedCluster
+from tests.replica.inprocess import TOKEN, InProcessCluster, Node, rows, wait_for
+from tests.replica.test_sharing import TABLE, SharedCluster
 from tests.shared.s3_proxy import CALM, Ill, Mix, S3Proxy
 from tests.shared.stores import FOLDER, on
 
 ROUNDS = 1000
+THIRD = Replica(TABLE, "r3")
 BROKEN = Mix(((Ill.CUT_ANSWER, 0.4), (Ill.LOSE_ANSWER, 0.4), (Ill.LOSE_REQUEST, 0.4)))
 """One of them befalls every request."""
 
@@ -75,3 +81,59 @@ def test_a_fetch_that_is_broken_off_a_thousand_times_leaves_nothing(
     assert store.manifest(part).share_id in shared.shares()
     exchange.close()
     proxy.close()
+
+
+class BrokenOff(MemoryCoordination):
+    """A session of r3: what registers a part of it is refused, or the session ends first, a thousand times."""
+
+    def __init__(self, cluster: SharedCluster) -> None:
+        super().__init__(cluster.shared)
+        self._cluster = cluster
+        self.left = ROUNDS
+        self.seen: list[object] = []
+        """What there was at the first of these commits, and at the last one."""
+
+    @override
+    def perform(self, effect: Any) -> Any:
+        parts = f"{layout.parts(THIRD)}/"
+        if self.left and isinstance(effect, Commit) and any(each.path.startswith(parts) for each in effect.operations):
+            if self.left in (1, ROUNDS):
+                self.seen.append(self._look())
+            self.left -= 1
+            self._break_off(ends=self.left % 2 == 0)
+        return super().perform(effect)
+
+    def _look(self) -> object:
+        """Count the nodes, but for candidates of the election, which come and go; name objects and files."""
+        cluster = self._cluster
+        nodes = nodes_below(cluster) - nodes_below(cluster, layout.leader_election(TABLE))
+        return nodes, objects_of(cluster), files_below(cluster.nodes[2].table().store.root)
+
+    def _break_off(self, *, ends: bool) -> None:
+        """End the session, or give the replica another epoch, as fsck does."""
+        if ends:
+            self.shared.expire(self.session_id)
+        else:
+            host = self._cluster.admin.perform(Get(layout.host(THIRD)))
+            applied = self._cluster.admin.perform(Commit(Set(layout.host(THIRD), host.value, host.version)))
+            assert isinstance(applied, Applied)
+
+
+@pytest.mark.slow
+@on(FOLDER)
+def test_a_take_over_that_is_broken_off_a_thousand_times_leaves_nothing(shared: SharedCluster) -> None:
+    first, second = shared.nodes
+    assert first.insert(rows(0))[0] == 200
+    wait_for(lambda: second.contents() == first.contents() != {}, "the other one has it")
+    shared.wait_settled()
+    broken = BrokenOff(shared)
+    third = Node("r3", shared.folder, lambda: broken, old_parts_lifetime_s=0.0)
+    shared.nodes.append(third)
+    third.start()
+    wait_for(lambda: not broken.left, "it was broken off so often", 120.0)
+    shared.wait_equal(list(range(10)))
+    at_first, at_last = broken.seen
+    assert at_last == at_first
+    (owners,) = shared.owners().values()
+    assert {owner.split()[0] for owner in owners} == {"r1", "r2", "r3"}
+    shared.wait_settled()

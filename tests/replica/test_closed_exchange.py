@@ -12,11 +12,10 @@ import pytest
 from typing_extensions import override
 
 from replitree.protocol.effects import FetchPart, NotFetched
-from replitree.protocol.parts import inserted_part
 from replitree.replica import exchange, http_exchange
 from replitree.replica.exchange import Exchange, Peer
 from replitree.replica.peer_connections import Closed, PeerConnections
-from tests.replica.inprocess import TOKEN, InProcessCluster, rows
+from tests.replica.inprocess import TOKEN, InProcessCluster
 from tests.replica.test_silent_source import Silent
 
 ENOUGH_S = 20.0
@@ -28,15 +27,6 @@ def source() -> Iterator[Silent]:
     source = Silent()
     yield source
     source.close()
-
-
-@pytest.fixture
-def wanted(cluster: InProcessCluster) -> FetchPart:
-    """A part that r1 has and r2 has not."""
-    first, second = cluster.nodes
-    second.coordination.suspend()
-    part = inserted_part("all", first.insert(rows(0))[1]["index"]).name
-    return FetchPart(part, first.table().store.manifest(part).content_hash, ("r1",))
 
 
 def test_after_the_end_nothing_is_asked_for_and_it_is_said_why(
@@ -132,7 +122,7 @@ class _PassOn(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def halting(cluster: InProcessCluster) -> Iterator[Halting]:
     server = Halting(cluster.nodes[0].address)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
     server.go_on.set()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from replitree.errors import BadInput, InvalidName, ReplicaBusy, StoreError
 from replitree.protocol.effects import Owner
-from replitree.replica.config import load_config, read_token
+from replitree.replica.config import ServerConfig, load_config, read_token
 from replitree.replica.identity import Identity, decode_identity, machine_id, own_identity, probe_owner
 from replitree.replica.server import lock_data_folder
+from tests.project.source import ROOT
 
 GOOD = 'name = "r1"\nzookeeper = "zk://127.0.0.1:2181"\ndata = "/tmp/data"\ntoken_file = "/tmp/token"\n'
 
@@ -21,6 +24,15 @@ def test_a_good_file_is_taken_with_its_defaults(tmp_path: Path) -> None:
     config = load_config(tmp_path / "c.toml")
     assert (config.name, config.listen, config.tables) == ("r1", "127.0.0.1:0", ("*",))
     assert config.hosts("anything")
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    documented = tomllib.loads(text.partition("```toml\n")[2].partition("```")[0])
+    assert set(documented) == {option.name for option in msgspec.structs.fields(ServerConfig)}
+    own = ("name", "zookeeper", "data", "token_file", "listen", "advertise", "stores")
+    config = msgspec.convert({option: documented[option] for option in own}, ServerConfig)
+    assert msgspec.convert(documented, ServerConfig) == config
 
 
 @pytest.mark.parametrize(

@@ -68,3 +68,23 @@ def test_an_alter_by_a_replica_that_can_not_follow_changes_nothing(cluster: InPr
         assert (version(first), version(second)) == (1, 2)
     wait_for(lambda: version(first) == 2, "r1 follows when its disk is good")
     assert first.request("POST", ALTER, ADD_Y)[1]["schema_version"] == 3
+
+
+def test_a_change_of_storage_that_is_noted_while_the_definition_is_read_is_read_once_more(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = cluster.nodes[0].table().definitions
+    read, reads = known.read, list[str]()
+
+    def noted_meanwhile() -> object:
+        found = read()
+        reads.append("read")
+        if len(reads) == 1:
+            known.expect_storage()
+        return found
+
+    monkeypatch.setattr(known, "read", noted_meanwhile)
+    known.expect_storage()
+    known.catch_up()
+    known.catch_up()
+    wait_for(lambda: len(reads) > 1, "it is read once more")

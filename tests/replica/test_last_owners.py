@@ -1,6 +1,7 @@
 """Two last owners let go at once, many times: exactly one makes the garbage, once, and nothing is left.
 
-The objects may be deleted by both: that may be repeated, and the commit that forgets the garbage is one.
+The objects may be deleted by both: that may be repeated, and the commit that forgets the garbage is one.  Several tables have
+such rounds at the same time, which takes less than one after the other.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ from replitree.storage.objects.shares import ShareObjects
 from tests.replica.inprocess import ROOT
 from tests.shared.stores import BUCKET, FOLDER, on
 
-ROUNDS = 1000
-TABLE = Table(f"{ROOT}/tables/t")
+ROUNDS, TABLES = 1000, 5
 PART = "all_0_0_0"
 NAMES = ("r1", "r2")
 
@@ -36,8 +36,8 @@ NAMES = ("r1", "r2")
 class Owner:
     """A replica that has a part, and lets go of it."""
 
-    def __init__(self, name: str, coordination: Coordination, objects: ShareObjects) -> None:
-        self.sharer = Sharer(Replica(TABLE, name), "i1")
+    def __init__(self, table: Table, name: str, coordination: Coordination, objects: ShareObjects) -> None:
+        self.sharer = Sharer(Replica(table, name), "i1")
         self.coordination: Any = coordination
         self._objects = objects
         self.deleted: list[ShareId] = []
@@ -68,46 +68,67 @@ class Owner:
         return bool(self.run(procedure))
 
 
-def count(owners: list[Owner], kind: type[Create | Delete], share: ShareId) -> int:
-    """Count the commits that made a share garbage, or forgot it, and took place."""
-    path = layout.garbage(TABLE, share)
-    applied = (each for owner in owners for commit in owner.applied for each in commit.operations)
-    return sum(isinstance(each, kind) and each.path == path for each in applied)
+class Shared:
+    """A table whose shares have two owners each."""
+
+    def __init__(self, name: str, open_session: Callable[[], Coordination], store_url: str) -> None:
+        self.table = Table(f"{ROOT}/tables/{name}")
+        self.objects = ShareObjects(lambda: open_store(store_url), name)
+        self.owners = [Owner(self.table, each, open_session(), self.objects) for each in NAMES]
+        self.admin: Any = self.owners[0].coordination
+        nodes = [Create(self.table.path), *sharing_nodes(self.table), Create(layout.replicas(self.table))]
+        for owner in self.owners:
+            replica = owner.sharer.replica
+            nodes += [Create(layout.replica_path(replica)), Create(layout.host(replica)), Create(layout.parts(replica))]
+        self.admin.perform(Commit(*nodes))
+
+    def run(self, rounds: int) -> int:
+        """Have so many shares that both owners let go of; return how many."""
+        with ThreadPoolExecutor(len(self.owners)) as pool:
+            for number in range(rounds):
+                self._round(ShareId(f"{number:032x}"), pool)
+        return rounds
+
+    def _round(self, share: ShareId, pool: ThreadPoolExecutor) -> None:
+        admin, owners, table = self.admin, self.owners, self.table
+        marks = [owner.sharer.mark(SharedPart(PART, share, is_new=False)) for owner in owners]
+        admin.perform(Commit(Create(layout.share(table, share)), *map(Create, marks)))
+        self.objects.store.create(self.objects.key(share, "data-0.parquet"), b"rows")
+        both = Barrier(len(owners))
+        assert all(pool.map(lambda owner: owner.let_go(share, both), owners))
+        assert admin.perform(Get(layout.share(table, share))) is None
+        assert admin.perform(Children(layout.all_garbage(table))) == (share,)
+        done = [made for some in pool.map(lambda owner: owner.run(work_off(table)), owners) for made in some]
+        assert share in done
+        assert (self._count(Create, share), self._count(Delete, share)) == (1, 1)
+        assert {each for owner in owners for each in owner.deleted} == {share}
+        for owner in owners:
+            owner.applied.clear()
+            owner.deleted.clear()
+        assert admin.perform(Children(layout.all_garbage(table))) == ()
+
+    def _count(self, kind: type[Create | Delete], share: ShareId) -> int:
+        """Count the commits that made a share garbage, or forgot it, and took place."""
+        path = layout.garbage(self.table, share)
+        applied = (each for owner in self.owners for commit in owner.applied for each in commit.operations)
+        return sum(isinstance(each, kind) and each.path == path for each in applied)
+
+    def close(self) -> None:
+        for owner in self.owners:
+            owner.coordination.close()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @on(FOLDER, at_night=(BUCKET,))
 def test_two_last_owners_let_go_at_once(connect: Callable[[], Coordination] | None, store_url: str) -> None:
     tree = SharedTree()
     open_session = connect or (lambda: MemoryCoordination(tree))
-    objects = ShareObjects(lambda: open_store(store_url), "t1")
-    owners = [Owner(name, open_session(), objects) for name in NAMES]
-    admin: Any = owners[0].coordination
+    admin: Any = open_session()
     make_root(admin, f"{ROOT}/tables")
-    nodes = [Create(TABLE.path), *sharing_nodes(TABLE), Create(layout.replicas(TABLE))]
-    for owner in owners:
-        replica = owner.sharer.replica
-        nodes += [Create(layout.replica_path(replica)), Create(layout.host(replica)), Create(layout.parts(replica))]
-    admin.perform(Commit(*nodes))
-    with ThreadPoolExecutor(len(owners)) as pool:
-        for number in range(ROUNDS):
-            share = ShareId(f"{number:032x}")
-            marks = [owner.sharer.mark(SharedPart(PART, share, is_new=False)) for owner in owners]
-            admin.perform(Commit(Create(layout.share(TABLE, share)), *map(Create, marks)))
-            objects.store.create(objects.key(share, "data-0.parquet"), b"rows")
-            both = Barrier(len(owners))
-            assert all(pool.map(lambda owner: owner.let_go(share, both), owners))  # noqa: B023 - called at once
-            assert admin.perform(Get(layout.share(TABLE, share))) is None
-            assert admin.perform(Children(layout.all_garbage(TABLE))) == (share,)
-            done = [made for some in pool.map(lambda owner: owner.run(work_off(TABLE)), owners) for made in some]
-            assert share in done
-            assert (count(owners, Create, share), count(owners, Delete, share)) == (1, 1)
-            assert {each for owner in owners for each in owner.deleted} == {share}
-            for owner in owners:
-                owner.applied.clear()
-                owner.deleted.clear()
-            assert admin.perform(Children(layout.all_garbage(TABLE))) == ()
-    assert list(objects.store.list()) == []
-    for owner in owners:
-        owner.coordination.close()
+    tables = [Shared(f"t{number}", open_session, store_url) for number in range(TABLES)]
+    with ThreadPoolExecutor(len(tables)) as pool:
+        assert sum(pool.map(lambda table: table.run(ROUNDS // TABLES), tables)) == ROUNDS
+    assert list(open_store(store_url).list()) == []
+    for table in tables:
+        table.close()
+    admin.close()

@@ -29,7 +29,6 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.entries import Entry, FailEntry, GetEntry, SettleEntry, encode_entry
 from replitree.protocol.layout import Table
-from replitree.protocol.parts import inserted_part
 from replitree.protocol.quorum import Ended, Replicas
 from replitree.replica import appends, workers
 from replitree.replica.appends import Appends
@@ -88,15 +87,6 @@ def test_what_is_behind_a_gap_counts_for_nothing() -> None:
 
 
 # --- parts that are received ahead -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def wanted(cluster: InProcessCluster) -> FetchPart:
-    """A part that r1 has and r2 has not."""
-    first, second = cluster.nodes
-    second.coordination.suspend()
-    part = inserted_part("all", first.insert(rows(0))[1]["index"]).name
-    return FetchPart(part, first.table().store.manifest(part).content_hash, ("r1",))
 
 
 @pytest.fixture

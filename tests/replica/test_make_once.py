@@ -317,7 +317,10 @@ def test_parts_that_borrow_from_each_other_leave_in_any_order(shared: SharedClus
 def test_the_life_of_a_result_costs_each_replica_few_requests(
     shared: SharedCluster, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who makes it takes the mark by one request, and ends it with the registration; who waits asks, watches, asks again."""
+    """Who makes it takes the mark by one request, and ends it with the registration; who waits asks, watches, asks again.
+
+    Looks after all marks (`GetMany`) are not of its life: there is one every few seconds, however many there are.
+    """
     fill(shared, 2)
     shared.wait_settled()
     asked: dict[str, list[str]] = {node.name: [] for node in shared.nodes}
@@ -339,6 +342,7 @@ def test_the_life_of_a_result_costs_each_replica_few_requests(
         of_share = [each for each in seen if f"/shared/{share}" in each or f"/writing/{share}" in each]
         assert 0 < len(of_share) <= 4, (name, of_share)
         of_mark = [each for each in seen if f"/merged/{part}" in each and each not in of_share]
+        of_mark = [each for each in of_mark if not each.startswith("GetMany(")]
         assert 0 < len(of_mark) <= (1 if name == gates.put[0][0] else 3), (name, of_mark)
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
 
+from replitree.errors import CorruptPart, StoreError
 from replitree.protocol.parts import inserted_part
 from replitree.protocol.registration import is_broken
 from replitree.replica import own_shares, table_replica
 from replitree.replica.own_shares import OwnShares
 from replitree.storage import encode
+from replitree.storage.disk import PartStore
 from replitree.storage.empty import empty_content
+from replitree.storage.manifest import PartManifest
+from replitree.storage.objects import ObjectStore
 from tests.replica.inprocess import Node, rows, wait_for
 from tests.replica.test_borrowed import KEYS, Borrowing, in_pieces
 from tests.replica.test_lost_parts import lost_count, registered
@@ -176,6 +181,86 @@ def test_a_part_whose_object_was_found_broken_is_not_taken_for_whole(start: Star
     path.write_bytes(bytes(content))
     assert not node.table().suspect(part)
     wait_for(lambda: is_empty(node, part), "nobody has its rows")
+    assert lost_count(node) == 1
+
+
+class Misread:
+    """Reads of objects of which the first ones go wrong, each in its way."""
+
+    def __init__(self, store: ObjectStore, wrong: Iterable[Callable[[bytes], bytes]]) -> None:
+        self._get_range = store.get_range
+        self._wrong = iter(wrong)
+
+    def __call__(self, key: str, first: int, size: int) -> bytes | None:
+        found, wrong = self._get_range(key, first, size), next(self._wrong, None)
+        return found if found is None or wrong is None else wrong(found)
+
+
+def spoilt(data: bytes) -> bytes:
+    """Another last byte."""
+    return data[:-1] + bytes([data[-1] ^ 0xFF])
+
+
+def no_answer(_data: bytes) -> bytes:
+    raise StoreError("the store gave no answer")
+
+
+def read_wrongly(
+    cluster: SharedCluster, monkeypatch: pytest.MonkeyPatch, wrong: Iterable[Callable[[bytes], bytes]]
+) -> str:
+    """Insert ten rows into the only replica, and let it find their objects broken by reads that go wrong; return the part."""
+    (node,) = cluster.nodes
+    part = insert(cluster)
+    sharing = node.table().sharing
+    assert sharing is not None
+    store = sharing.objects.store
+    monkeypatch.setattr(store, "get_range", Misread(store, wrong))
+    assert not node.table().suspect(part)
+    return part
+
+
+def test_a_part_that_was_once_read_wrongly_is_read_again_before_it_is_called_lost(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start(1)
+    (node,) = cluster.nodes
+    part = read_wrongly(cluster, monkeypatch, [spoilt])
+    wait_for(lambda: node.keys() == list(range(10)), "it is here again")
+    assert lost_count(node) == 0
+    assert not node.table().store.distrusts(node.table().store.manifest(part))
+    cluster.wait_settled()
+
+
+def test_while_what_was_read_wrongly_is_not_read_again_it_is_not_called_lost(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start(1)
+    (node,) = cluster.nodes
+    with monkeypatch.context() as misreading:
+        part = read_wrongly(cluster, misreading, chain([spoilt], repeat(no_answer)))
+        told = "the store gave no answer"
+        wait_for(lambda: told in node.table().lost_parts.reasons.get(part, ""), "it says what it waits for")
+        assert not is_broken(registered(node, part))
+    wait_for(lambda: node.keys() == list(range(10)), "it is here again")
+    assert lost_count(node) == 0
+
+
+def test_who_does_not_read_again_what_was_read_wrongly_once_loses_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutant: broken once is broken for good."""
+    verify_objects = PartStore.verify_objects
+
+    def verify_once(store: PartStore, manifest: PartManifest) -> None:
+        if store.distrusts(manifest):
+            raise CorruptPart("it was found broken before")
+        verify_objects(store, manifest)
+
+    cluster = start(1)
+    (node,) = cluster.nodes
+    monkeypatch.setattr(PartStore, "verify_objects", verify_once)
+    part = read_wrongly(cluster, monkeypatch, [spoilt])
+    wait_for(lambda: is_empty(node, part), "it is declared lost, and empty")
     assert lost_count(node) == 1
 
 

@@ -149,7 +149,7 @@ def taking(shared: SharedCluster) -> Iterator[Taking]:
     source = Source()
     header = msgspec.json.encode(BundleHeader(part, len(manifest.encode()), inline=False, shared=True))
     source.body = FRAME.pack(len(header)) + header + manifest.encode()
-    thread = threading.Thread(target=source.serve_forever)
+    thread = threading.Thread(target=source.serve_forever, args=(0.01,))
     thread.start()
     yield Taking(source, second.table().store, FetchPart(part, manifest.content_hash, ("r1",)), str(manifest.share_id))
     source.shutdown()
@@ -193,7 +193,7 @@ def test_who_does_not_look_at_the_cookie_takes_what_was_not_announced(
 def test_a_source_that_answers_with_a_share_when_it_is_asked_for_the_rows_is_not_asked_without_end(
     taking: Taking,
 ) -> None:
-    taking.disk.distrusted.add(taking.share)
+    taking.disk.distrust(taking.share, "data-0.parquet")
     outcome = taking.fetch()
     assert isinstance(outcome, NotFetched)
     assert "not agreed on" in outcome.reason

@@ -29,6 +29,7 @@ from replitree.storage.joined import joined_manifest
 from replitree.storage.manifest import PartManifest
 from replitree.storage.objects.shares import ShareObjects
 from tests.replica.inprocess import TOKEN, InProcessCluster, Node, rows, wait_for
+from tests.replica.test_moving import MovingCluster
 from tests.replica.test_sharing import TABLE, SharedCluster
 from tests.replica.test_uploads import commit, upload_rows
 
@@ -123,6 +124,22 @@ def test_of_a_task_that_was_attempted_twice_one_stays(shared: SharedCluster, job
     assert names == {"data-0.parquet", "data-2.parquet", "manifest.json"}
 
 
+def test_who_seals_an_upload_with_other_files_deletes_nothing_of_what_was_sealed(
+    shared: SharedCluster, job: Job
+) -> None:
+    sharing = shared.nodes[0].table().sharing
+    assert sharing is not None
+    first = joined_manifest(job.task(0).manifests)
+    sharing.uploads.seal(job.upload.id, [first], {})
+    other = joined_manifest(job.task(10).manifests)
+    with pytest.raises(BadInput, match="another manifest: an upload is committed once"):
+        sharing.uploads.seal(job.upload.id, [other], {})
+    assert job.objects.is_here(first)
+    sharing.uploads.seal(job.upload.id, [first], {})
+    names = {found.key.rpartition("/")[2] for found in job.objects.store.list(job.objects.root)}
+    assert names == {"data-0.parquet", "manifest.json"}
+
+
 def test_an_insert_that_is_there_already_leaves_no_objects(shared: SharedCluster, tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / f"{number}").mkdir()
@@ -203,6 +220,23 @@ def test_what_is_put_too_late_belongs_to_nobody_and_fsck_deletes_it(shared: Shar
     assert repaired(shared, 3600.0) == []
     assert repaired(shared, 0.0) == [("orphan", "done")]
     assert shared.stored() == set()
+
+
+def test_who_knows_the_table_from_before_it_had_a_store_is_told_and_looks_again(tmp_path: Path, store_url: str) -> None:
+    cluster = MovingCluster(tmp_path, store_url, 1)
+    access = Access("zk://nowhere:1/replitree", TOKEN)
+    try:
+        with closing(Connection(access, lambda: MemoryCoordination(cluster.shared))) as connection:
+            table = connection.table("t")
+            before = table.definition
+            cluster.nodes[0].post("storage", {"storage": store_url})
+            store = wait_for(lambda: cluster.nodes[0].post("uploads").get("store"), "uploads may go into the store")
+            with pytest.raises(StoreError, match="get the table anew"):
+                reach(before, store)
+            assert table.refresh().store_url == store_url
+            assert reach(table.definition, store).store_id == store
+    finally:
+        cluster.close()
 
 
 def test_fsck_leaves_an_upload_alone_that_goes_on(shared: SharedCluster, job: Job) -> None:

@@ -165,6 +165,7 @@ def longlife(
 
 @app.command("tablet")
 def tablet(
+    peer: Peer = None,  # noqa: ARG001 - accepted as by the others; the peer is a plain loop
     rounds: Rounds = 3,
     store: Annotated[
         str | None,
@@ -262,5 +263,9 @@ def _print(report: Report, *, as_json: bool) -> None:
         ("what", "ours", report.peer_name or "peer", "ours / peer"),
         rows,
     )
+    if report.histogram:
+        total = sum(report.histogram.values())
+        shares = [(f"{bound} ms", count, round(count / total, 3)) for bound, count in report.histogram.items()]
+        out.table(f"{report.name}: latencies of one client", ("at most", "how many", "share"), shares)
     for note in report.notes.values():
         print(f"  {note}")

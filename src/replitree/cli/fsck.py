@@ -1,6 +1,6 @@
 """`replitree fsck`: compare a table's object store with coordination and the replicas' disks; repair what can be repaired.
 
-With ``--dropped`` it looks at what dropped tables have left in stores that were away.
+With ``--dropped`` it looks at what dropped tables have left in their stores.
 
 The exit status is 0 only when everything could be judged and nothing is wrong any more.
 """
@@ -41,7 +41,7 @@ EverybodyIsBack = Annotated[
 
 OneName = Annotated[str | None, typer.Argument(metavar="TABLE", help="Name of the table.")]
 Dropped = Annotated[
-    bool, typer.Option("--dropped", help="What dropped tables have left in stores that were away, of all tables.")
+    bool, typer.Option("--dropped", help="What dropped tables have left in their stores, of all tables.")
 ]
 
 
@@ -60,7 +60,7 @@ def fsck(
     if dropped and table is not None:
         raise BadInput(f"--dropped looks for what all dropped tables have left: leave {table} out")
     if dropped:
-        _dropped(at, with_repair=repair)
+        _dropped(at, with_repair=repair, grace_s=grace)
         return
     if table is None:
         raise BadInput("say which table, or --dropped")
@@ -74,11 +74,11 @@ def fsck(
         raise typer.Exit(EXIT_NOT_CLEAN)
 
 
-def _dropped(at: Cluster, *, with_repair: bool) -> None:
+def _dropped(at: Cluster, *, with_repair: bool, grace_s: float) -> None:
     import msgspec
 
     with at.connect() as connection:
-        found = connection.left_objects(with_repair=with_repair)
+        found = connection.left_objects(with_repair=with_repair, grace_s=grace_s)
     at.out.result([msgspec.to_builtins(each) for each in found], "\n".join(map(_left, found)) or "nothing is left")
     if not all(each.gone for each in found):
         raise typer.Exit(EXIT_NOT_CLEAN)
@@ -87,10 +87,15 @@ def _dropped(at: Cluster, *, with_repair: bool) -> None:
 def _left(found: LeftObjects) -> str:
     what = (
         f"dropped table {found.table_id} on {found.store}: {counted(found.objects, 'object')}, {byte_size(found.bytes)}"
+        + (f", {counted(found.uploads, 'upload')} not ended" if found.uploads else "")
     )
     if found.problem:
         return f"{what}; {found.problem}"
-    return f"{what}; {'deleted' if found.gone else 'replitree fsck --dropped --repair deletes them'}"
+    if not found.gone:
+        return f"{what}; replitree fsck --dropped --repair deletes them"
+    has_had = found.objects or found.uploads
+    later = f"; in {found.remembered_s / 3600:.1f} h look again for what came late" if found.remembered_s else ""
+    return f"{what}; deleted{later}" if has_had else f"{what}{later}"
 
 
 def _summary(report: FsckReport) -> str:

@@ -17,6 +17,7 @@ import select
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated
 
 import typer
@@ -90,6 +91,10 @@ def options(
     """Insert at any replica, read with Spark."""
 
 
+command_line = cache(lambda: typer.main.get_command(app))
+"""All commands as one; made once, since that takes longer than most of them do."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -134,7 +139,7 @@ def _run(arguments: list[str]) -> int:
     Not by calling `app`: that takes every broken pipe, also one to a server, for a reader who closed our output, and ends
     without a word.
     """
-    command = typer.main.get_command(app)
+    command = command_line()
     try:
         with command.make_context("replitree", arguments) as context:
             status_code = command.invoke(context)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from replitree.client.status import ClusterStatus, ReplicaStatus, TableStatus
 
+EXIT_UNREADABLE = 1
+"""A table's definition can't be read; the others are shown."""
+
 LACKING_SHOWN_MAX = 3
 """Parts that are named; the doctor names more."""
 
@@ -24,7 +27,7 @@ _COLUMNS = ("replica", "address", "state", "pointer", "queue", "lag", "index", "
 def status(
     at: Cluster, table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Only this table.")] = None
 ) -> None:
-    """Show replicas, pointers, queues, parts and lag."""
+    """Show replicas, pointers, queues, parts and lag; the exit status is 1 when a table's definition can't be read."""
     import msgspec
 
     if table is not None:
@@ -34,13 +37,15 @@ def status(
     out = at.out
     if at.as_json:
         out.json(msgspec.to_builtins(found))
-        return
-    _print(found, out)
+    else:
+        _print(found, out)
+    if found.unreadable:
+        raise typer.Exit(EXIT_UNREADABLE)
 
 
 def _print(found: ClusterStatus, out: Output) -> None:
     print(f"cluster {found.url}")
-    if not found.tables:
+    if not found.tables and not found.unreadable:
         print("no tables yet: `replitree table create` makes one")
     for table in found.tables:
         print()
@@ -50,6 +55,9 @@ def _print(found: ClusterStatus, out: Output) -> None:
                 print(f"  {replica.name} is {replica.state}: {replica.reason}")
             for line in (*_place(table, replica), *_lacks(replica), *_work(replica), *_waits(replica)):
                 print(f"  {replica.name} {line}")
+
+    for unreadable in found.unreadable:
+        print(f"\ntable {unreadable.name} can't be read: {unreadable.problem}; `replitree doctor` says what to do")
 
 
 def _place(table: TableStatus, replica: ReplicaStatus) -> Iterator[str]:

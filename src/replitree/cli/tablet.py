@@ -108,8 +108,9 @@ def serve(
     from replitree.machines.process import Place, run
     from replitree.storage.blob_folders import read_group
     from replitree.tablet import Settings
+    from replitree.tablet.pace import FLIGHTS, STORE_FLIGHTS, Limits
 
-    read_group(directory)  # a folder without a group will never have a leader; members may still come
+    file = read_group(directory)  # a folder without a group will never have a leader; members may still come
     for option, urls in (("--peer", peers), ("--generations", generations)):
         for url in urls or ():
             check_address(option, url)
@@ -117,7 +118,7 @@ def serve(
     return run(
         APIS[machine.value],
         place,
-        Settings(lease_s=lease, snapshot_entries=entries),
+        Settings(Limits(STORE_FLIGHTS if file.is_on_stores else FLIGHTS), lease, snapshot_entries=entries),
         port,
         lambda line: print(line, flush=True),
     )
@@ -177,6 +178,8 @@ def _print_members(report: GroupReport) -> None:
     for number, obstacle in enumerate(report.members):
         if obstacle is not None:
             print(f"UNKNOWN  member {number} would not take part: {obstacle}")
+    for line in report.unknown:
+        print(f"UNKNOWN  {line}")
 
 
 def _print_complaints(tablet: TabletReport) -> None:

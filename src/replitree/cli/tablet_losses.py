@@ -29,11 +29,18 @@ def accept_loss(
     without: Annotated[
         list[int] | None, typer.Option("--without", metavar="N", help="A member that is away and given up; repeat it.")
     ] = None,
+    lease_s: Annotated[
+        float | None,
+        typer.Option("--lease", metavar="SECONDS", min=0.0, help="Longest lease of a leader, where no entry tells."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Give up confirmed entries that can't be read, and all after them; says first what would be lost, and asks."""
-    from replitree.storage.blob_losses import Losses
+    """Give up confirmed entries that can't be read, and all after them; says first what would be lost, and asks.
+
+    It waits until no leader answers reads by itself any more: twice the longest lease that is known.
+    """
+    from replitree.storage.blob_losses import Losses, longest_wait_s
 
     if not why.strip():
         raise BadInput("--why must say what happened: it is the record of this decision")
@@ -42,11 +49,11 @@ def accept_loss(
         found = losses.look()
         if not as_json:
             _print_assessment(tablet, found)
-            _warn_of_leaders(without or ())
+            _warn_of_leaders(without or (), longest_wait_s(found, lease_s))
         if not yes and not _is_agreed(tablet):
             print("nothing was changed", file=sys.stderr)
             return 1
-        record = losses.accept(found, who or getpass.getuser(), why)
+        record = losses.accept(found, who or getpass.getuser(), why, lease_s)
     finally:
         losses.close()
     text = f"the loss was accepted: the log goes on after {record.kept}; `replitree tablet inspect` shows the record"
@@ -68,9 +75,15 @@ def _print_assessment(tablet: int, found: Assessment) -> None:
     print(f"what would never count again: {named or 'no other entry'}{more}")
 
 
-def _warn_of_leaders(without: Sequence[int]) -> None:
+def _warn_of_leaders(without: Sequence[int], wait_s: float | None) -> None:
     """Say what a leader may still do; a member which is away from here need not be away from everybody."""
     print("stop leaders first: one that has a lease answers reads until that is over, and shows what is given up")
+    known = (
+        "how long that is no entry tells: say --lease SECONDS"
+        if wait_s is None
+        else f"{wait_s:g} s are waited for that"
+    )
+    print(f"  {known}")
     if without:
         named = ", ".join(map(str, sorted(set(without))))
         print(f"  and one that reaches member {named} may acknowledge what it has sent, which is lost, too")

@@ -10,7 +10,7 @@ from replitree.client.insert import InsertResult
 from replitree.client.lease import Lease
 from replitree.client.partitions import PartitionInfo
 from replitree.client.snapshot import Snapshot, SnapshotPart
-from replitree.client.status import ClusterStatus, ReplicaStatus, ServerStatus, TableStatus
+from replitree.client.status import ClusterStatus, ReplicaStatus, ServerStatus, TableStatus, UnreadableTable
 from replitree.client.table import Table
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "SnapshotPart",
     "Table",
     "TableStatus",
+    "UnreadableTable",
     "connect",
     "find_access",
     "local",

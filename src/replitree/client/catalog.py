@@ -23,7 +23,21 @@ from replitree.client.standing import LogState, read_log_state
 from replitree.coordination.port import Coordination, Event, SessionLost, make_root
 from replitree.errors import CoordinationUnavailable, TableExists, TableNotFound, Unavailable
 from replitree.protocol import layout
-from replitree.protocol.effects import BlockId, Children, Effect, Exists, Get, GetMany, Procedure, Sync
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Applied,
+    BlockId,
+    Children,
+    Commit,
+    Create,
+    Delete,
+    Effect,
+    Exists,
+    Get,
+    GetMany,
+    Procedure,
+    Sync,
+)
 from replitree.protocol.entries import decode_block
 from replitree.protocol.insert import find_insert
 from replitree.protocol.layout import Replica
@@ -159,6 +173,23 @@ class Catalog:
     def perform(self, effect: Effect) -> Any:
         """Perform one effect on coordination."""
         return self._session.perform(effect)
+
+    def now_ms(self, parent: str) -> int:
+        """Ask for coordination's own time: that of a node which is made just now, below `parent`.
+
+        Raises
+        ------
+        Unavailable
+            The node could not be made, or was not there any more.
+        """
+        made = self._session.perform(Commit(Create(f"{parent}/now-", ephemeral=True, sequential=True)))
+        if not isinstance(made, Applied):
+            raise Unavailable("coordination did not say what time it is; try again")
+        node = self._session.perform(Get(made.created[0]))
+        self._session.perform(Commit(Delete(made.created[0], ANY_VERSION)))
+        if node is None:
+            raise Unavailable("the session with coordination ended meanwhile; try again")
+        return int(node.changed_ms)
 
     def place(self, name: str) -> TablePlace:
         """Return where a table's nodes are; the name is checked."""
@@ -323,11 +354,11 @@ class Catalog:
 
         note_left(self._session.coordination(), self._root, place)
 
-    def left_objects(self, *, with_repair: bool) -> tuple[LeftObjects, ...]:
+    def left_objects(self, *, with_repair: bool, grace_s: float) -> tuple[LeftObjects, ...]:
         """Look what dropped tables have left in object stores, and delete it; see `replitree.client.left_objects`."""
         from replitree.client.left_objects import delete_left
 
-        return delete_left(self, self._root, with_repair=with_repair)
+        return delete_left(self, self._root, with_repair=with_repair, grace_s=grace_s)
 
     def is_shared(self, place: TablePlace) -> bool:
         """Whether the parts of a table, also of one that is being dropped, lie in an object store."""

@@ -29,7 +29,7 @@ from replitree.client.insert import Written
 from replitree.client.named_stores import with_url
 from replitree.client.recorded import RecordedTable
 from replitree.client.repair import PartCheck, check_parts, drop_replica, recover_from
-from replitree.client.status import ClusterStatus, ServerStatus, server_statuses, table_status
+from replitree.client.status import ClusterStatus, ServerStatus, cluster_status, server_statuses, table_status
 from replitree.client.table import Table
 from replitree.coordination.port import Coordination
 from replitree.coordination.url import parse_url
@@ -308,15 +308,17 @@ class Connection:
             everybody_is_back=everybody_is_back,
         )
 
-    def left_objects(self, *, with_repair: bool = False) -> tuple[LeftObjects, ...]:
-        """Look what tables have left in object stores that were away when they were dropped, and delete it.
+    def left_objects(self, *, with_repair: bool = False, grace_s: float = GRACE_S) -> tuple[LeftObjects, ...]:
+        """Look what dropped tables have left in object stores, and delete it.
 
         Parameters
         ----------
         with_repair
             Delete it; otherwise it is only told.
+        grace_s
+            How long a table is remembered after nothing was found any more, in seconds: longer than any write of a part takes.
         """
-        return self.catalog.left_objects(with_repair=with_repair)
+        return self.catalog.left_objects(with_repair=with_repair, grace_s=grace_s)
 
     # --- how it is ----------------------------------------------------------------------------------------------------
 
@@ -346,13 +348,16 @@ class Connection:
         ------
         TableNotFound
             There is no table of this name.
+        UnsupportedFormat
+            It can't be read.  Of all tables, those that can't be are named in the answer.
         CoordinationUnavailable
             Coordination can't be asked.
         """
         catalog, http = self.catalog, self._http_client()
-        names = self.tables() if table is None else (table,)
-        tables = tuple(table_status(catalog, http, catalog.definition(name)) for name in names)
-        return ClusterStatus(self.url, tables, server_statuses(http, self.replicas()))
+        if table is None:
+            return cluster_status(self.url, catalog, http, self.tables(), self.replicas())
+        found = table_status(catalog, http, catalog.definition(table))
+        return ClusterStatus(self.url, (found,), server_statuses(http, self.replicas()))
 
     def look_over(self) -> ClusterState:
         """Return everything that is known of the cluster, for `replitree.client.doctor.examine` to judge.

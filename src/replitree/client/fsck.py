@@ -6,7 +6,6 @@ be run again, and several may run at once.
 
 from __future__ import annotations
 
-import os
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -18,10 +17,8 @@ from replitree.errors import BadInput, NotAuthorized, ReplitreeError, StoreError
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     ANY_VERSION,
-    Applied,
     Children,
     Commit,
-    Create,
     Delete,
     Exists,
     Get,
@@ -47,10 +44,9 @@ from replitree.protocol.run import run
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
 from replitree.replica.identity import decode_identity
 from replitree.storage.manifest import MANIFEST_FILE
-from replitree.storage.objects.inventory import Inventory
-from replitree.storage.objects.location import StoreLocation, find_keys, open_store
+from replitree.storage.objects.inventory import inventory_of
+from replitree.storage.objects.location import open_store
 from replitree.storage.objects.probe import store_id
-from replitree.storage.objects.s3_uploads import Uploads
 from replitree.storage.objects.shares import ShareObjects
 
 ASK_S = 60.0
@@ -178,10 +174,8 @@ class _Performer:
         self.silent: dict[str, str] = {}
         self._catalog, self._http = catalog, http
         self._place = catalog.place(table)
-        location = StoreLocation.parse(url)
-        self._store = open_store(location)
-        uploads = Uploads(location, find_keys(os.environ)) if location.scheme == "s3" else None
-        self._inventory = Inventory(self._store, location, table_id, uploads)
+        self._store = open_store(url)
+        self._inventory = inventory_of(self._store, table_id)
         self._objects = ShareObjects(lambda: self._store, table_id)
 
     def check_store(self) -> None:
@@ -232,7 +226,7 @@ class _Performer:
         return ObjectsGone()
 
     def _ages(self, path: str) -> tuple[AgedNode, ...]:
-        now_ms = self._now_ms()
+        now_ms = self._catalog.now_ms(layout.sharing(self._place))
         names: tuple[str, ...] = self._catalog.perform(Children(path)) or ()
         found: list[AgedNode] = []
         for first in range(0, len(names), READ_BATCH):
@@ -244,18 +238,6 @@ class _Performer:
                 if node is not None
             )
         return tuple(found)
-
-    def _now_ms(self) -> int:
-        """Ask for coordination's own time: that of a node which was made just now."""
-        path = f"{layout.sharing(self._place)}/now-"
-        made = self._catalog.perform(Commit(Create(path, ephemeral=True, sequential=True)))
-        if not isinstance(made, Applied):
-            raise Unavailable(f"coordination did not take a request of fsck for {self.table}; run it again")
-        node = self._catalog.perform(Get(made.created[0]))
-        self._catalog.perform(Commit(Delete(made.created[0], ANY_VERSION)))
-        if node is None:
-            raise Unavailable("the session with coordination ended meanwhile; run fsck again")
-        return int(node.changed_ms)
 
     def _ask(self, replica: Replica) -> tuple[Reference, ...] | None:
         self.silent.pop(replica.name, None)
@@ -328,7 +310,7 @@ def _finding(table: str, found: Finding, repair: Repair) -> FsckFinding:
     text, advice = _words(table, found)
     if repair is Repair.DONE:
         advice = ""
-    elif found.kind not in (Kind.DANGLING, Kind.UNMARKED):
+    elif found.kind not in (Kind.DANGLING, Kind.UNMARKED, Kind.UNREFERENCED):
         advice = _ADVICE[repair].format(table=table)
     return FsckFinding(
         found.kind.value,
@@ -385,6 +367,8 @@ def _words(table: str, found: Finding) -> tuple[str, str]:
             return f"{found.upload.file} of {share} was begun and not ended", ""
         case Kind.LEFT_TRIAL:
             return f"{found.trial} is of no table: a process that tried the store has left it", ""
+        case Kind.UNREFERENCED:
+            return f"{share} has {len(found.evidence)} objects that no part needs; they go with it", ""
 
 
 __all__ = ["FsckFinding", "FsckReport", "fsck"]

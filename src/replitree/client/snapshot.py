@@ -118,6 +118,9 @@ class PartSource(Protocol):
     def from_replicas(self) -> PartSource:
         """Return what brings everything from replicas, and nothing from an object store."""
 
+    def into(self, folder: Path) -> PartSource:
+        """Return what brings everything into this folder, a folder for each part (`place_name`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -373,7 +376,7 @@ def near_folder(part: SnapshotPart, machine: str, table: str, stored: StoredPart
 
 def _linked_folder(part: SnapshotPart, stored: StoredParts) -> Path:
     """Return a folder of this process with links to the objects of a part, which lie in the folders of several shares."""
-    folder = _process_folder() / f"{_place_name(part)}-linked"
+    folder = process_folder() / f"{place_name(part)}-linked"
     folder.mkdir(exist_ok=True)
     for file in part.manifest.files:
         with suppress(FileExistsError):
@@ -435,6 +438,10 @@ class PartCache:
         """Return what brings everything from replicas, and nothing from an object store."""
         return PartCache(self._http, self._table, self._addresses, self._folder)
 
+    def into(self, folder: Path) -> PartCache:
+        """Return what brings everything into this folder, a folder for each part (`place_name`)."""
+        return PartCache(self._http, self._table, self._addresses, folder, self._stored)
+
     def fetch_file(self, part: SnapshotPart, name: str) -> Path:
         """Bring one data file of a part here; return its path.  Errors as `fetch`."""
         entry = next(file for file in part.manifest.files if file.name == name)
@@ -452,7 +459,7 @@ class PartCache:
         return target
 
     def _place(self, part: SnapshotPart) -> Path:
-        folder = (self._folder or _process_folder()) / _place_name(part)
+        folder = (self._folder or process_folder()) / place_name(part)
         folder.mkdir(exist_ok=True)
         return folder
 
@@ -475,7 +482,7 @@ class PartCache:
         raise SnapshotExpired(f"part {part.part} can't be had any more ({problem}); take a new snapshot") from problem
 
 
-def _place_name(part: SnapshotPart) -> str:
+def place_name(part: SnapshotPart) -> str:
     """Return the name of a folder that nothing but this part has: equal rows may lie in different files."""
     return f"{part.part}-{xxhash.xxh3_128_hexdigest(part.manifest.encode())}"
 
@@ -484,7 +491,7 @@ _lock = threading.Lock()
 _root: dict[int, Path] = {}
 
 
-def _process_folder() -> Path:
+def process_folder() -> Path:
     """Return this process's folder for fetched parts; a forked process has one of its own."""
     with _lock:
         process = os.getpid()

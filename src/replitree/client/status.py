@@ -1,7 +1,7 @@
 """Status: what an operator wants to know of a cluster, as data that JSON can hold.
 
-Guarantees: it never fails because a replica does; what a replica can't say is None, and `reachable` is
-False.  Positions come from coordination and rows from the replicas, so they may be moments apart.
+Guarantees: it never fails because a replica does, nor because one table's nodes can't be read; what a replica can't say is
+None, and `reachable` is False.  Positions come from coordination and rows from the replicas, so they may be moments apart.
 
 Absent on purpose: judgement.  Whoever shows it decides what is bad.
 """
@@ -17,7 +17,7 @@ from replitree.client.answers import Moves, Postponed, check_token, moves_in, pi
 from replitree.client.catalog import Catalog, ReplicaInfo
 from replitree.client.http import HttpClient
 from replitree.client.standing import Mark, Standing, entries_between
-from replitree.errors import ReplicaUnavailable, ReplitreeError
+from replitree.errors import ReplicaUnavailable, ReplitreeError, TableNotFound, UnsupportedFormat
 from replitree.storage.definition import TableDefinition
 
 STATUS_S_MAX = 5.0
@@ -142,12 +142,41 @@ class ServerStatus(msgspec.Struct, frozen=True):
     answer: dict[str, Any] | None
 
 
+class UnreadableTable(msgspec.Struct, frozen=True):
+    """A table of which nothing can be told, for what coordination has of it can't be read, and why."""
+
+    name: str
+    problem: str
+
+
 class ClusterStatus(msgspec.Struct, frozen=True):
     """All tables and all servers of a cluster."""
 
     url: str
     tables: tuple[TableStatus, ...]
     servers: tuple[ServerStatus, ...]
+    unreadable: tuple[UnreadableTable, ...] = ()
+
+
+def cluster_status(
+    url: str, catalog: Catalog, http: HttpClient, names: tuple[str, ...], servers: tuple[ReplicaInfo, ...]
+) -> ClusterStatus:
+    """Return how tables are, and those that can't be read; a table that was dropped meanwhile is left out.
+
+    Raises
+    ------
+    CoordinationUnavailable
+        Coordination can't be asked.
+    """
+    tables, unreadable = list[TableStatus](), list[UnreadableTable]()
+    for name in names:
+        try:
+            tables.append(table_status(catalog, http, catalog.definition(name)))
+        except UnsupportedFormat as error:
+            unreadable.append(UnreadableTable(name, str(error)))
+        except TableNotFound:
+            continue
+    return ClusterStatus(url, tuple(tables), server_statuses(http, servers), tuple(unreadable))
 
 
 def table_status(catalog: Catalog, http: HttpClient, definition: TableDefinition) -> TableStatus:

@@ -27,7 +27,7 @@ from replitree.errors import BadInput, ReplitreeError, StoreError
 from replitree.storage.definition import TableDefinition
 from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest, decode_manifest
 from replitree.storage.objects.arrow import arrow_filesystem
-from replitree.storage.objects.location import StoreLocation, open_store
+from replitree.storage.objects.location import Keys, StoreLocation, find_keys, open_store
 from replitree.storage.objects.shares import ShareObjects
 from replitree.storage.read import StoredFile
 
@@ -69,7 +69,7 @@ class StoredParts:
     def __init__(self, definition: TableDefinition, environment: Mapping[str, str] | None = None) -> None:
         self.url = definition.store_url
         self._environment = os.environ if environment is None else environment
-        self._filesystem: pafs.FileSystem | None = None
+        self._filesystem: tuple[Keys, pafs.FileSystem] | None = None
         self.location = StoreLocation.parse(definition.store_url)
         opening = partial(open_store, self.location, environment=self._environment, patience_s=PATIENCE_S)
         self.objects = ShareObjects(opening, definition.table_id)
@@ -141,9 +141,14 @@ class StoredParts:
             There are no credentials.
         """
         file = next(each for each in manifest.files if each.name == name)
-        if self._filesystem is None:
-            self._filesystem = arrow_filesystem(self.location, self._environment)
-        return StoredFile(f"{self.location.place}/{self.key(manifest, file)}", file.bytes, self._filesystem)
+        return StoredFile(f"{self.location.place}/{self.key(manifest, file)}", file.bytes, self._arrow_client())
+
+    def _arrow_client(self) -> pafs.FileSystem:
+        """Return Arrow's client with the credentials that are there now."""
+        keys, known = find_keys(self._environment), self._filesystem
+        if known is None or known[0] != keys:
+            known = self._filesystem = keys, arrow_filesystem(self.location, keys)
+        return known[1]
 
     def key(self, manifest: PartManifest, file: FileEntry) -> str:
         """Return the whole key of a data file in the bucket."""

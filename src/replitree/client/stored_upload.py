@@ -75,8 +75,12 @@ def reach(definition: TableDefinition, store_id: str, environment: Mapping[str, 
     NotAuthorized
         There are no credentials, or others.
     StoreError
-        The store does not answer, or is another one than the table's.
+        The store does not answer, or is another one than the table's; or the definition is older than the table's store.
     """
+    if not definition.is_shared:
+        raise StoreError(
+            f"table {definition.name} had no object store when its definition was read: get the table anew"
+        )
     stored = StoredParts(definition, environment)
     if stored.is_folder and not Path(stored.location.place).is_dir():
         raise StoreError(f"the folder {stored.location.place} is not there: is its disk mounted here?")

@@ -36,7 +36,7 @@ from replitree.client.snapshot import PartCache, Snapshot, SnapshotBody
 from replitree.client.status import TableStatus, table_status
 from replitree.client.stored import StoredParts, Through, stored_parts
 from replitree.client.upload import Overwrite
-from replitree.errors import SchemaMismatch
+from replitree.errors import SchemaMismatch, SnapshotExpired
 from replitree.protocol.read import ReadLevel
 from replitree.storage.definition import TableDefinition
 
@@ -81,10 +81,7 @@ class Table(TableChanges):
     @override
     def _known(self, version: int) -> TableDefinition:
         """Return the definition, read again when a replica has a newer schema version than it."""
-        if version > self._definition.schema_version:
-            self._definition = self._catalog.definition(self.name)
-            self._inserter = Inserter(self._definition, self._catalog, self._http, self._router, self._written)
-        return self._definition
+        return self.refresh() if version > self._definition.schema_version else self._definition
 
     @override
     def __repr__(self) -> str:
@@ -248,8 +245,12 @@ class Table(TableChanges):
         return self.refresh().schema_version > before
 
     def refresh(self) -> TableDefinition:
-        """Look at the columns again; return the definition as it is now."""
-        return self._known(self._catalog.definition(self.name).schema_version)
+        """Look at the columns, and where the rows lie, again; return the definition as it is now."""
+        found = self._catalog.definition(self.name)
+        if found != self._definition and found.schema_version >= self._definition.schema_version:
+            self._definition = found
+            self._inserter = Inserter(found, self._catalog, self._http, self._router, self._written)
+        return self._definition
 
     def merge_schema(self, data: Any) -> CommandResult | None:
         """Add the columns that rows have and the table has not, and widen those that are too narrow.
@@ -371,6 +372,9 @@ class Table(TableChanges):
     ) -> pa.Table:
         """Read rows at one snapshot.
 
+        Parts that leave the table meanwhile are kept for a while.  When that was too short, the rows are read once more,
+        at a new snapshot with a lease.
+
         Parameters
         ----------
         columns
@@ -391,8 +395,14 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        snapshot = self.snapshot(min_index, level=level, as_of=as_of, timeout_s=timeout_s)
-        return snapshot.to_arrow(columns, where, final=final)
+        try:
+            snapshot = self.snapshot(min_index, level=level, as_of=as_of, timeout_s=timeout_s)
+            return snapshot.to_arrow(columns, where, final=final)
+        except SnapshotExpired:
+            if as_of is not None:
+                raise
+        with self.snapshot(min_index, level=level, lease_s=LEASE_S, timeout_s=timeout_s) as held:
+            return held.to_arrow(columns, where, final=final)
 
     def batches(
         self,

@@ -35,7 +35,7 @@ from replitree.java import find_java
 
 LOCALHOST = "127.0.0.1"
 
-START_S_MAX = 20.0
+START_S_MAX = 60.0
 """How long servers may take to be ready, on a busy machine, in seconds.  An idle one takes less than one."""
 
 STOP_S_MAX = 5.0

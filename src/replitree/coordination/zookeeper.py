@@ -4,6 +4,7 @@ Guarantees: those of `port`, and:
 
 * **Time.**  `perform` returns within `operation_timeout_s` (for each `PIPELINE_MAX` reads of a `GetMany`), the constructor and
   `reconnect` within `connect_timeout_s`, `close` within `CLOSE_S_MAX`, whatever servers and network do.
+* **Lost connections.**  A read whose connection is lost is asked again on the next one, a commit never is.
 * **Doubt.**  A commit is `Unknown` whenever its answer did not come: connection lost, session expired, time up, client
   closed.  `Refused` needs the server's own word.
 * **Sessions.**  An answer that comes after the end of the session is not believed.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never, overload
 from kazoo.exceptions import (
     BadArgumentsError,
     BadVersionError,
+    ConnectionLoss,
     InvalidACLError,
     KazooException,
     NoAuthError,
@@ -89,6 +91,8 @@ _REASONS: dict[type[Exception], Reason] = {
     NotEmptyError: Reason.NOT_EMPTY,
     NoChildrenForEphemeralsError: Reason.NO_CHILDREN_FOR_EPHEMERALS,
 }
+
+Read: TypeAlias = Get | GetMany | Exists | Children | NextNumber | Sync
 
 _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
 """How a refused transaction marks the operations before and after the one that did not hold."""
@@ -243,7 +247,7 @@ class ZooKeeperCoordination:
                 self._trace.ended(number, outcome, zxid)
             return outcome
         try:
-            answer = self._read(session, effect, deadline)
+            answer = self._read_again(session, effect, deadline)
         except NoAuthError as error:
             raise NotAuthorized(f"{self.url} does not allow {effect}: check user and password") from error
         except (BadArgumentsError, ValueError) as error:
@@ -254,12 +258,16 @@ class ZooKeeperCoordination:
             raise CoordinationUnavailable("the ZooKeeper session ended; begin a new one with reconnect()")
         return answer
 
-    def _read(
-        self,
-        session: ZooKeeperSession,
-        effect: Get | GetMany | Exists | Children | NextNumber | Sync,
-        deadline: float,
-    ) -> Outcome:
+    def _read_again(self, session: ZooKeeperSession, effect: Read, deadline: float) -> Outcome:
+        """Read; ask once more on the next connection when one is lost before the answer."""
+        while True:
+            try:
+                return self._read(session, effect, deadline)
+            except ConnectionLoss:
+                if time.monotonic() >= deadline:
+                    raise
+
+    def _read(self, session: ZooKeeperSession, effect: Read, deadline: float) -> Outcome:
         client = session.client(deadline)
         match effect:
             case Get(path):

@@ -238,8 +238,8 @@ def _mark(
 ) -> Procedure[tuple[Seen, ...] | None]:
     """Mark replicas lost, all in one commit; return all replicas as they are now, None when it was not certainly done.
 
-    That none of them came back, the versions of `host` say; that none was dropped and has joined again, with versions that
-    begin anew, that of `replicas`; that the cleaner is a good one itself, its own `is_lost`.
+    That none of them came back, or was dropped and has joined again, the versions of `host` say; that nobody was added, that of
+    `replicas`; that the cleaner is a good one itself, its own `is_lost`.
     """
     if not stale:
         return replicas

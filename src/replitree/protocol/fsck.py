@@ -16,6 +16,7 @@ finding          what is so
 `LEFT_GARBAGE`   garbage that nobody has worked off for longer than the grace
 `LEFT_UPLOAD`    an upload in pieces that was begun before the grace and not ended
 `LEFT_TRIAL`     an object of no table, older than the grace, by which a process tried the store or asked for its time
+`UNREFERENCED`   an object older than the grace that no part needs, in a share that has owners: nothing is wrong, it takes room
 ===============  ============================================================================================================
 
 What may be done for each, and why it is safe: `protocol.fsck_repair`.
@@ -25,11 +26,11 @@ Source: ``spec/zero_copy.md`` 4; yandex/ch-tools ``chadmin object-storage clean`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from replitree.protocol.fsck_look import Look, NeededFile, Reference, SeenReplica, Upload
+from replitree.protocol.fsck_look import Look, NeededFile, Reference, SeenReplica, StoredObject, Upload
 from replitree.protocol.share import ShareId
 
 GRACE_S = 24 * 3600.0
@@ -48,6 +49,7 @@ class Kind(Enum):
     LEFT_GARBAGE = "left-garbage"
     LEFT_UPLOAD = "left-upload"
     LEFT_TRIAL = "left-trial"
+    UNREFERENCED = "unreferenced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ def findings(seen: Look, grace_ms: int) -> Iterator[Finding]:
             yield Finding(Kind.UNOWNED, share, bytes=_bytes(seen, share))
     yield from _stale_marks(seen)
     yield from _left(seen, grace_ms)
+    yield from _unreferenced(seen, grace_ms)
 
 
 # --- what a part needs --------------------------------------------------------------------------------------------------------
@@ -199,8 +202,11 @@ def _orphans(seen: Look, grace_ms: int) -> Iterator[Finding]:
         newest = max(each.modified_ms for each in objects)
         if share in seen.owners or share in placed or share in referred or seen.now_ms - newest < grace_ms:
             continue
-        evidence = tuple(f"{each.file}: {each.bytes} bytes of {each.modified_ms}" for each in objects)
-        yield Finding(Kind.ORPHAN, share, evidence=evidence, bytes=_bytes(seen, share))
+        yield Finding(Kind.ORPHAN, share, evidence=_told(objects), bytes=_bytes(seen, share))
+
+
+def _told(objects: Iterable[StoredObject]) -> tuple[str, ...]:
+    return tuple(f"{each.file}: {each.bytes} bytes of {each.modified_ms}" for each in objects)
 
 
 def _stale_marks(seen: Look) -> Iterator[Finding]:
@@ -259,6 +265,31 @@ def _left(seen: Look, grace_ms: int) -> Iterator[Finding]:
     for trial in seen.trials:
         if seen.now_ms - trial.modified_ms >= grace_ms:
             yield Finding(Kind.LEFT_TRIAL, ShareId(""), trial=trial.key, bytes=trial.bytes)
+
+
+def _unreferenced(seen: Look, grace_ms: int) -> Iterator[Finding]:
+    """Yield what owned shares have besides what is needed: files that a mutation has written anew, files that came late.
+
+    All who have a share must have said what they need of it, and nobody may be about to write it or to let go of it.
+    """
+    if seen.silent:
+        return
+    said: dict[ShareId, dict[str, set[str]]] = {}
+    busy: set[ShareId] = {ShareId(each.name) for each in (*seen.attempts, *seen.garbage)}
+    for replica in seen.replicas:
+        for each in replica.references or ():
+            named = said.setdefault(each.share, {}).setdefault(_mark(replica, each), set())
+            named.update(file.name for file in each.files)
+            busy.update(() if each.files else (each.share,))
+    for share, marks in seen.owners.items():
+        needed = said.get(share, {})
+        if share in busy or not marks or not needed.keys() >= set(marks):
+            continue
+        names = set[str]().union(*needed.values())
+        extra = [each for each in seen.objects.get(share, ()) if each.file not in names]
+        old = tuple(each for each in extra if seen.now_ms - each.modified_ms >= grace_ms)
+        if old:
+            yield Finding(Kind.UNREFERENCED, share, evidence=_told(old), bytes=sum(each.bytes for each in old))
 
 
 def _bytes(seen: Look, share: ShareId) -> int:

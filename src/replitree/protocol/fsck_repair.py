@@ -16,7 +16,8 @@ finding         done                                                            
 `LEFT_TRIAL`    delete it                                                       no table has it
 ==============  ==============================================================  ==============================================
 
-Parts that are dangling or unmarked are reported, never made again here.  Of a table that was restored orphans are kept, until
+Parts that are dangling or unmarked are reported, never made again here; unreferenced objects are, and go with their share: they
+are deleted by no one else, and nothing is wrong while they are there.  Of a table that was restored orphans are kept, until
 somebody says that everybody is back: they may be of parts that only an absent disk knows of (`protocol.restore_shared`).
 
 A repair is refused when something has changed since the looks; that is no failure, the next run looks anew.  It may be cut off
@@ -93,7 +94,9 @@ class Report:
     def is_clean(self) -> bool:
         """Whether everything could be judged, and nothing is wrong any more."""
         is_judged = not self.silent and not self.not_judged
-        return is_judged and all(repair is Repair.DONE for _, repair in self.findings)
+        return is_judged and all(
+            repair is Repair.DONE for finding, repair in self.findings if finding.kind is not Kind.UNREFERENCED
+        )
 
 
 def fsck(
@@ -154,7 +157,7 @@ def repair(table: Table, finding: Finding) -> Checking[Repair]:
         case Kind.LEFT_TRIAL:
             deleted = yield DeleteTrial(finding.trial)
             return Repair.DONE if isinstance(deleted, ObjectsGone) else Repair.UNKNOWN
-        case Kind.DANGLING | Kind.UNMARKED:
+        case Kind.DANGLING | Kind.UNMARKED | Kind.UNREFERENCED:
             return Repair.NONE
 
 

@@ -12,6 +12,7 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <table>/leader_election/leader-N      ephemeral sequential; the first leads
     <table>/results/<part>                content hash of a merge's or mutation's result, by who published it first
     <table>/drops/<partition>             blocks below this index were dropped, so their rows may be inserted again
+    <table>/epochs/<r>                    the last epoch of a replica of this name that was dropped (`protocol.epochs`)
     <table>/zero_copy_s3/shared/<id>/<owner>   who owns a share: objects that several replicas' parts have (`protocol.share`)
     <table>/zero_copy_s3/garbage/<id>     a share without owners, whose objects are still to be deleted
     <table>/zero_copy_s3/restored         the table was made anew from a disk (`protocol.restore_shared`)
@@ -295,6 +296,16 @@ def drops(table: Table) -> str:
 def drop(table: Table, partition: str) -> str:
     """Return the node with the index below which a partition's blocks were dropped."""
     return f"{table.path}/drops/{partition}"
+
+
+def epochs(table: Table) -> str:
+    """Return the parent of the notes about replicas that were dropped; it comes with the first of them."""
+    return f"{table.path}/epochs"
+
+
+def last_epoch(replica: Replica) -> str:
+    """Return the node with the last epoch of whoever had the replica's name before."""
+    return f"{epochs(replica.table)}/{replica.name}"
 
 
 def replicas(table: Table) -> str:

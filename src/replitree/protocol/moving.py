@@ -15,7 +15,8 @@ Before anything could own a share, or a share is left, the disk has a *note* of 
 deleted, or the attempt given up.  So whatever a crash cuts off is undone, and no mark stays without something that tells of it.
 
 *Two movers at once.*  Claims save work; nothing depends on them.  Without them both put, and both shares are owned.  A claim
-that may be left of a lost answer is taken back by the next activation (`give_up_claims`).
+that may be left of a lost answer, or of an earlier epoch, is given back by the next activation (`give_up_claims`), or by this
+replica's next try.
 
 *In doubt.*  After a lost answer the note stays untouched until the replica has a new epoch (`SharesInDoubt`), and as long as
 there is a note of a share, that is not taken over again: what is still on its way is refused by then.
@@ -38,6 +39,7 @@ from replitree.protocol.effects import (
     Check,
     Children,
     Commit,
+    Committed,
     Create,
     CurrentEpoch,
     Delete,
@@ -175,20 +177,22 @@ def move_to_store(sharer: Sharer, part: str) -> Moving[MoveOutcome]:
     claimed = yield Commit(proof, Create(claim, sharer.signature, ephemeral=True))
     match claimed:
         case Refused():
-            return (yield from _why_not_claimed(claim))
+            return (yield from _why_not_claimed(sharer, proof, claim))
         case Unknown():
             return InDoubt()
     outcome = yield from _if_there_is_a_share(sharer, part)  # who held the claim before may have put it meanwhile
     if outcome is None:
         outcome = yield from _put(sharer, proof, part)
-    ended = yield Commit(Delete(claim, ANY_VERSION))
+    ended = yield from _give_back(proof, claim)
     return InDoubt() if isinstance(ended, Unknown) else outcome
 
 
-def _why_not_claimed(claim: str) -> Moving[NotMoved]:
-    """Say who moves a part."""
+def _why_not_claimed(sharer: Sharer, proof: Check, claim: str) -> Moving[NotMoved]:
+    """Say who moves a part; a claim of this replica's own is left of an earlier try, and is given back."""
     node = yield Get(claim)
-    if node is None:
+    if node is not None and node.value == sharer.signature:
+        yield from _give_back(proof, claim)
+    if node is None or node.value == sharer.signature:
         return NotMoved("the part could not be claimed; it is tried again")
     return NotMoved(f"{node.value.decode().partition('~')[0]} moves it")
 
@@ -199,9 +203,17 @@ def give_up_claims(sharer: Sharer) -> Moving[None]:
     yield Sync(place)
     claims = tuple(f"{place}/{name}" for name in (yield Children(place)) or () if name.startswith(layout.MOVING))
     many: Many = (yield GetMany(claims)) if claims else Many(())
-    for claim, node in zip(claims, many.nodes, strict=True):
-        if node is not None and node.value == sharer.signature:
-            yield Commit(Delete(claim, ANY_VERSION))
+    own = (claim for claim, node in zip(claims, many.nodes, strict=True) if node and node.value == sharer.signature)
+    for claim in own:
+        proof = yield from _proof(sharer)
+        if proof is not None:
+            yield from _give_back(proof, claim)
+
+
+def _give_back(proof: Check, claim: str) -> Moving[Committed]:
+    """End a claim; not under a later epoch, when it may be somebody else's."""
+    ended: Committed = yield Commit(proof, Delete(claim, ANY_VERSION))
+    return ended
 
 
 def _if_there_is_a_share(sharer: Sharer, part: str) -> Moving[MoveOutcome | None]:

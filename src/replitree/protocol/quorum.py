@@ -17,6 +17,9 @@ synced, and nobody sweeps what was committed.  A replica whose files are broken 
 the node before: until then it is as the writer has made it (`count_first`).  Where that does not hold, somebody else was
 faster, or it is over: then the parts are registered alone, and the node is read (`join`).
 
+*Who leaves the table* is counted no more: the drop takes its name back before it takes anything that it has
+(`counted.count_no_more`).
+
 *Nothing is forgotten.*  Whoever has executed an insert and has not counted itself, because it died or its answer was lost,
 does so when its state is loaded the next time (`rejoin`).  The inserts that are open are written beside its pointer, and the
 log keeps their entries.  No commit here needs a new epoch after an unknown outcome: each is conditional on the version of a
@@ -37,9 +40,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import msgspec
-
 from replitree.protocol import layout
+from replitree.protocol.counted import ATTEMPTS_MAX, QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.effects import (
     ANY_VERSION,
     Answer,
@@ -87,31 +89,9 @@ from replitree.protocol.log import search_log
 from replitree.protocol.pull import Loaded
 from replitree.protocol.registration import is_broken
 from replitree.protocol.table import NOT_LOST
-from replitree.protocol.values import decode_value
-
-QUORUM_FORMAT = 1
 
 FIRST_VERSION = Version(0)
 """Version of a node that was not changed since it was created."""
-
-ATTEMPTS_MAX = 16
-"""How often a refused or unknown commit is looked at again: more than there are replicas that may be faster."""
-
-
-class QuorumValue(msgspec.Struct, frozen=True):
-    """Value of a node below ``quorum/status``.
-
-    Attributes
-    ----------
-    quorum
-        How many replicas must have the insert's parts.
-    replicas
-        Those that have them, ascending.
-    """
-
-    quorum: int
-    replicas: tuple[str, ...]
-    format: int = QUORUM_FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,29 +124,6 @@ class Ended:
 
 _Asked: TypeAlias = Callable[[Table, QuorumValue, Node], Procedure["tuple[Operation, ...] | None"]]
 """What is to become of an open insert, by its node; None: nothing."""
-
-_encode = msgspec.json.Encoder(order="deterministic").encode
-_decode = msgspec.json.Decoder(QuorumValue).decode
-
-
-def encode_quorum(value: QuorumValue) -> bytes:
-    """Return the bytes of a node below ``quorum/status``.
-
-    >>> encode_quorum(QuorumValue(2, ("r1",)))
-    b'{"quorum":2,"replicas":["r1"],"format":1}'
-    """
-    return _encode(value)
-
-
-def decode_quorum(raw: bytes, where: str) -> QuorumValue:
-    """Read a node below ``quorum/status``.
-
-    Raises
-    ------
-    UnsupportedFormat
-        It has a newer format or can't be read.
-    """
-    return decode_value(_decode, raw, where, QUORUM_FORMAT)
 
 
 def open_quorum(replica: Replica, entry: GetEntry) -> tuple[Create, ...]:

@@ -195,7 +195,7 @@ def recover(replica: Replica, epoch: Epoch) -> Procedure[RecoverOutcome]:
 class Source:
     """A good replica: the version of its `is_lost` says so, as long as nobody was added since.
 
-    One that was dropped and has joined again has versions that begin anew; only the version of `replicas` (`added`) tells.
+    One that was dropped and has joined again has an `is_lost` whose version begins anew; that of `replicas` (`added`) tells.
     """
 
     replica: Replica

@@ -29,7 +29,7 @@ Source: design 6; ``spec/zero_copy.md`` 1.5, 1.8, 3.3.
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from replitree.protocol import layout
 from replitree.protocol.effects import (
@@ -40,6 +40,7 @@ from replitree.protocol.effects import (
     Create,
     CurrentEpoch,
     Delete,
+    Effect,
     Link,
     Made,
     Merge,
@@ -55,6 +56,7 @@ from replitree.protocol.effects import (
 from replitree.protocol.layout import Replica
 from replitree.protocol.letting_go import give_up
 from replitree.protocol.owning import own, own_registered
+from replitree.protocol.run import translate
 from replitree.protocol.share import ObjectsThere, ShareId
 from replitree.protocol.share_effects import (
     LocalSharing,
@@ -79,27 +81,16 @@ def with_shares(sharer: Sharer, procedure: Procedure[_T]) -> Procedure[_T]:
     procedure
         Any procedure of a replica.
     """
-    return cast(
-        "Procedure[_T]", _with_shares(sharer, procedure)
-    )  # its effects are more: who runs it performs them, too
 
+    def each(effect: Effect) -> LocalSharing[object]:
+        match effect:
+            case Stage() | Merge() | Mutate() | Link():
+                return (yield from _staged(sharer, effect))
+            case Commit():
+                return (yield from _committed(sharer, effect))
+        return (yield effect)
 
-def _with_shares(sharer: Sharer, procedure: Procedure[_T]) -> LocalSharing[_T]:
-    outcome: object = None
-    try:
-        while True:
-            effect = procedure.send(outcome)
-            match effect:
-                case Stage() | Merge() | Mutate() | Link():
-                    outcome = yield from _staged(sharer, effect)
-                case Commit():
-                    outcome = yield from _committed(sharer, effect)
-                case _:
-                    outcome = yield effect
-    except StopIteration as stop:
-        return cast("_T", stop.value)
-    finally:
-        procedure.close()
+    return translate(procedure, each)  # its effects are more: who runs it performs them, too
 
 
 def _staged(sharer: Sharer, effect: Stage | Merge | Mutate | Link) -> LocalSharing[object]:

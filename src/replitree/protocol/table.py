@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 
 from replitree.protocol import layout
+from replitree.protocol.counted import count_no_more
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
@@ -19,7 +20,6 @@ from replitree.protocol.effects import (
     Create,
     Delete,
     Epoch,
-    Exists,
     Get,
     GetMany,
     Many,
@@ -30,7 +30,9 @@ from replitree.protocol.effects import (
     Refused,
     Set,
     Sync,
+    Version,
 )
+from replitree.protocol.epochs import Noted, note_paths
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.letting_go import release_attempts
 from replitree.protocol.log import LogStart, LogValue, encode_log, read_start
@@ -63,6 +65,7 @@ class Outcome(Enum):
     MISSING = "missing"
     DROPPED = "dropped"
     NOT_EMPTY = "not empty"
+    WORN = "worn"
     UNSETTLED = "unsettled"
     ACTIVE = "active"
     LAST_GOOD = "last good"
@@ -113,23 +116,32 @@ def join_table(replica: Replica, incarnation: str = "") -> Procedure[Outcome]:
     As long as the log is whole it starts at the first entry and gets the table by pulling.  Later it is a lost replica that
     has nothing yet: its first activation recovers it from another one.
 
-    The commit changes `replicas`: who cleans the log meanwhile learns that there is a replica that it has not seen.
+    The commit changes `replicas`: who cleans the log meanwhile learns that there is a replica that it has not seen.  Its epochs
+    begin past those of whoever had the name before (`protocol.epochs`).
+
+    Returns
+    -------
+    `EXISTS`: there is such a replica.  `WORN`: its name has had too many epochs, it needs another one.
     """
     table, path = replica.table, layout.replica_path(replica)
     named = (Set(path, incarnation.encode(), ANY_VERSION),) if incarnation else ()
     for _ in range(ATTEMPTS_MAX):
-        if (yield Exists(layout.dropped(table))):
+        dropped, *notes = (yield GetMany((layout.dropped(table), *note_paths(replica)))).nodes
+        if dropped is not None:
             return Outcome.DROPPED
+        noted = Noted(replica, *notes)
+        if noted.is_worn:
+            return Outcome.WORN
         start = yield from read_start(table)
         if start is None:
             return Outcome.MISSING
-        outcome = yield Commit(*_join(replica, start), *named)
+        outcome = yield Commit(*_join(replica, start, noted), *named)
         match outcome:
             case Applied():
                 return Outcome.DONE
-            case Refused(reason=Reason.NODE_EXISTS):
+            case Refused(operation=Create(path=refused), reason=Reason.NODE_EXISTS) if refused == path:
                 return Outcome.EXISTS
-            case Refused(reason=Reason.BAD_VERSION):
+            case Refused(reason=Reason.BAD_VERSION | Reason.NODE_EXISTS):
                 continue
             case Refused():
                 return Outcome.MISSING
@@ -137,12 +149,13 @@ def join_table(replica: Replica, incarnation: str = "") -> Procedure[Outcome]:
     return Outcome.UNSETTLED
 
 
-def _join(replica: Replica, start: LogStart) -> tuple[Operation, ...]:
-    """Return the operations that add a replica; they hold only while the log begins where it was seen to begin."""
+def _join(replica: Replica, start: LogStart, noted: Noted) -> tuple[Operation, ...]:
+    """Return the operations that add a replica; they hold only while log and notes are what they were seen to be."""
     table, path = replica.table, layout.replica_path(replica)
     return (
         Create(path),
         Create(layout.host(replica)),
+        *noted.passing(),
         Create(layout.is_lost(replica), NOT_LOST if start.is_whole else LOST),
         Create(layout.log_pointer(replica), str(start.first).encode()),
         Create(layout.queue(replica)),
@@ -168,23 +181,24 @@ def mark_dropped(table: Table) -> Procedure[Outcome]:
 def leave_table(replica: Replica, *, shared: bool = False) -> Procedure[Outcome]:
     """Take a replica out of its table, whether or not its process runs: the table is dropped, or a drop was cut off.
 
-    First it is marked, in one commit: nothing is kept for it any more, and no process can activate it.  Then its nodes are
-    deleted, the queue and the parts in batches, the rest in one commit.  Every step may be repeated by anybody, at any time: it
-    proves that the mark is still there, so it can't touch a replica of the same name that has joined since.
+    First it is marked, in one commit: nothing is kept for it any more, and no process can activate it.  Then it is counted no
+    more for inserts that are open, and its nodes are deleted, the queue and the parts in batches, the rest in one commit.
+    Every step may be repeated by anybody, at any time: it proves that the mark is still there, so it can't touch a replica of
+    the same name that has joined since.
 
     `shared`: the table's parts lie in an object store; the replica's shares are let go of, too.
     """
-    host, active, lost = (
-        yield GetMany((layout.host(replica), layout.is_active(replica), layout.is_lost(replica)))
-    ).nodes
+    host, active, lost, *notes = (yield GetMany(_places(replica))).nodes
     if host is None or lost is None:
         return Outcome.DONE
+    last = host.version
     if host.value != DROPPED_HOST:
         gone = () if active is None else (Delete(layout.is_active(replica), ANY_VERSION),)
         marked = yield Commit(*_mark_dropped(replica, host, lost), *gone)
         if not isinstance(marked, Applied):
             return Outcome.UNSETTLED
-    return (yield from _delete_replica(replica, shared=shared))
+        last = Version(host.version + 1)
+    return (yield from _delete_replica(Noted(replica, *notes), last, shared=shared))
 
 
 def drop_replica(replica: Replica, *, shared: bool = False) -> Procedure[Outcome]:
@@ -199,11 +213,10 @@ def drop_replica(replica: Replica, *, shared: bool = False) -> Procedure[Outcome
     """
     table = replica.table
     yield Sync(layout.replicas(table))
-    host, active, lost = (
-        yield GetMany((layout.host(replica), layout.is_active(replica), layout.is_lost(replica)))
-    ).nodes
+    host, active, lost, *notes = (yield GetMany(_places(replica))).nodes
     if host is None or lost is None:
         return Outcome.MISSING
+    last = host.version
     if host.value != DROPPED_HOST:
         if active is not None:
             return Outcome.ACTIVE
@@ -213,7 +226,8 @@ def drop_replica(replica: Replica, *, shared: bool = False) -> Procedure[Outcome
         marked = yield Commit(*_mark_dropped(replica, host, lost), *good)
         if not isinstance(marked, Applied):
             return Outcome.UNSETTLED
-    return (yield from _delete_replica(replica, shared=shared))
+        last = Version(host.version + 1)
+    return (yield from _delete_replica(Noted(replica, *notes), last, shared=shared))
 
 
 def finish_leaving(replica: Replica, *, shared: bool = False) -> Procedure[Outcome]:
@@ -221,10 +235,15 @@ def finish_leaving(replica: Replica, *, shared: bool = False) -> Procedure[Outco
 
     `shared` as of `leave_table`.
     """
-    host = yield Get(layout.host(replica))
+    host, *notes = (yield GetMany((layout.host(replica), *note_paths(replica)))).nodes
     if host is None or host.value != DROPPED_HOST:
         return Outcome.DONE
-    return (yield from _delete_replica(replica, shared=shared))
+    return (yield from _delete_replica(Noted(replica, *notes), host.version, shared=shared))
+
+
+def _places(replica: Replica) -> tuple[str, ...]:
+    """Return what is read of a replica before it is dropped: `host`, `is_active`, `is_lost`, and the notes of its name."""
+    return layout.host(replica), layout.is_active(replica), layout.is_lost(replica), *note_paths(replica)
 
 
 def _mark_dropped(replica: Replica, host: Node, lost: Node) -> tuple[Operation, ...]:
@@ -238,7 +257,7 @@ def _mark_dropped(replica: Replica, host: Node, lost: Node) -> tuple[Operation, 
 def good_replica(table: Table, besides: str) -> Procedure[tuple[Check, Check] | None]:
     """Find another replica that is not lost; return the operations that prove that it still is not.
 
-    Its `is_lost` has not changed, and nobody was added: one that was dropped and has joined again has versions that begin anew.
+    Its `is_lost` has not changed, and nobody was added: of one that was dropped and has joined again its version begins anew.
     """
     added = yield Get(layout.replicas(table))
     if added is None:
@@ -252,15 +271,24 @@ def good_replica(table: Table, besides: str) -> Procedure[tuple[Check, Check] | 
     return None
 
 
-def _delete_replica(replica: Replica, *, shared: bool) -> Procedure[Outcome]:
+def _delete_replica(noted: Noted, last: Version, *, shared: bool) -> Procedure[Outcome]:
+    """Delete what a replica that is marked has; `last` is the version of its `host`, which no process has as its epoch."""
+    replica = noted.replica
     marked = Check(layout.replica_dropped(replica), ANY_VERSION)
+    if not (yield from count_no_more(replica, marked)):
+        return Outcome.UNSETTLED
     if shared and not (yield from _release_shares(replica, marked)):
         return Outcome.UNSETTLED
     for parent in (layout.queue(replica), layout.parts(replica)):
         if not (yield from _delete_children(parent, marked)):
             return Outcome.UNSETTLED
+    return (yield from _delete_rest(noted, last, marked))
+
+
+def _delete_rest(noted: Noted, last: Version, marked: Check) -> Procedure[Outcome]:
+    """Delete what has no children any more, and note which epochs the name has had."""
+    replica = noted.replica
     nodes = (
-        layout.host(replica),
         layout.is_lost(replica),
         layout.log_pointer(replica),
         layout.queue(replica),
@@ -268,7 +296,15 @@ def _delete_replica(replica: Replica, *, shared: bool) -> Procedure[Outcome]:
         layout.replica_dropped(replica),
         layout.replica_path(replica),
     )
-    return _left((yield Commit(marked, *(Delete(node, ANY_VERSION) for node in nodes))))
+    deleted = (Delete(layout.host(replica), last), *(Delete(node, ANY_VERSION) for node in nodes))
+    for _ in range(ATTEMPTS_MAX):
+        outcome = yield Commit(marked, *noted.noting(last), *deleted)
+        if not (isinstance(outcome, Refused) and isinstance(outcome.operation, Create)):
+            return _left(outcome)
+        noted = Noted(
+            replica, *(yield GetMany(note_paths(replica))).nodes
+        )  # the first note, of another replica, has come
+    return Outcome.UNSETTLED
 
 
 def _release_shares(replica: Replica, marked: Check) -> Procedure[bool]:
@@ -290,7 +326,8 @@ def remove_table(table: Table) -> Procedure[Outcome]:
     is_shared = layout.sharing(table).rpartition("/")[2] in nodes
     kept: tuple[str, ...] = ((yield Children(layout.sharing(table))) or ()) if is_shared else ()
     sharing = tuple(f"{layout.sharing(table)}/{name}" for name in kept)
-    for parent in sharing:
+    noted = tuple(node for node in (layout.epochs(table),) if node.rpartition("/")[2] in nodes)
+    for parent in (*sharing, *noted):
         if not (yield from _delete_children(parent)):
             return Outcome.UNSETTLED
     for parent in (
@@ -317,6 +354,7 @@ def remove_table(table: Table) -> Procedure[Outcome]:
                 layout.metadata(table),
                 layout.dropped(table),
                 *unfinished,
+                *noted,
                 *sharing,
                 *((layout.sharing(table),) if is_shared else ()),
                 path,
@@ -330,7 +368,7 @@ def _left(outcome: object) -> Outcome:
     match outcome:
         case Applied() | Refused(reason=Reason.NO_NODE):
             return Outcome.DONE
-        case Refused():
+        case Refused(reason=Reason.NOT_EMPTY):
             return Outcome.NOT_EMPTY
     return Outcome.UNSETTLED
 

@@ -13,6 +13,7 @@ from typing import Protocol
 from replitree.errors import ReplicaBusy, ReplicaReplaced, ReplitreeError, Unavailable
 from replitree.protocol.activate import Activated, Busy, NotJoined, Replaced, Unsettled, activate, renew_epoch
 from replitree.protocol.effects import Epoch, Owner, StagingId
+from replitree.protocol.epochs import EPOCHS_MAX
 from replitree.protocol.layout import Replica
 from replitree.protocol.pull import Fenced, Gap, Place, load
 from replitree.protocol.quorum import rejoin
@@ -160,8 +161,15 @@ class Activation:
         if host.performer.run_plain(finish_leaving(host.replica, shared=is_shared)) is not Outcome.DONE:
             raise Unavailable("the replica was dropped, and its nodes can't be removed now")
         incarnation = host.incarnation if is_shared else ""
-        if host.performer.run_plain(join_table(host.replica, incarnation)) not in (Outcome.DONE, Outcome.EXISTS):
-            raise Unavailable("the table is being dropped")
+        match host.performer.run_plain(join_table(host.replica, incarnation)):
+            case Outcome.DONE | Outcome.EXISTS:
+                return
+            case Outcome.WORN:
+                raise Unavailable(
+                    f"replica {host.replica.name} was dropped after more than {EPOCHS_MAX} activations, and can't be added"
+                    " again under this name: give it another one"
+                )
+        raise Unavailable("the table is being dropped")
 
     def _busy(self, holder: bytes, owner: Owner) -> ReplitreeError:
         host = self._host

@@ -16,10 +16,10 @@ from replitree.errors import BadInput, NotAuthorized, ReplitreeError
 from replitree.replica.errors_http import body_of, status_of
 from replitree.replica.listening import why_not_listening
 from replitree.replica.token import check_token
-from replitree.storage.blob_member import Admission, BlobMember, Standing
-from replitree.storage.blob_wire import (
-    MESSAGE_BYTES_MAX,
-    PATH,
+from replitree.storage.blob_member import BlobMember
+from replitree.storage.blob_wire import MESSAGE_BYTES_MAX, PATH, decode_question, encode_message
+from replitree.tablet.admission import (
+    Admission,
     Admit,
     Answer,
     AskRules,
@@ -27,8 +27,7 @@ from replitree.storage.blob_wire import (
     AskStreams,
     Question,
     Remember,
-    decode_question,
-    encode_message,
+    Standing,
 )
 from replitree.tablet.member import AskBarrier, AskFence, Failed, Look, Raise, Scan, Sweep, Write
 

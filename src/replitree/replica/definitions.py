@@ -117,12 +117,17 @@ class Definitions:
 
     def catch_up(self) -> None:
         """Read the definition again if a newer one is known to be there; what can't be read or kept now is read later."""
-        if self.current.schema_version < self._wanted or self._is_storage_wanted:
+        is_storage_wanted = self._is_storage_wanted
+        if self.current.schema_version < self._wanted or is_storage_wanted:
+            self._is_storage_wanted = False  # before it is read: what is noted meanwhile is read once more
+            is_read = False
             try:
                 self.refresh()
+                is_read = True
             except (CoordinationUnavailable, ReadOnly):
                 return
-            self._is_storage_wanted = False
+            finally:
+                self._is_storage_wanted |= is_storage_wanted and not is_read
 
     def at(self, version: int) -> TableDefinition:
         """Return the table with the columns of a schema version.

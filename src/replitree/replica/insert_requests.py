@@ -52,11 +52,12 @@ class InsertRequests:
         def take() -> Pending:
             return self.take(table, body, token, overwrite, waiter.deliver, checked or wish)
 
+        known = table.definition
         try:
             is_quick = len(body) <= INLINE_PARSE_BYTES and (wish is None or checked is not None)
             pending = take() if is_quick else await asyncio.to_thread(take)
         except SchemaMismatch:
-            if not await asyncio.to_thread(_has_changed, table):
+            if await asyncio.to_thread(table.definitions.refresh) is known:
                 raise
             pending = await asyncio.to_thread(take)
         return await self._answer(table, pending, waiter, token)
@@ -125,12 +126,6 @@ def overwrite_of(text: str) -> Overwrite:
         return Overwrite(text)
     except ValueError:
         raise BadInput(f"overwrite={text!r}: say all or partitions, or leave it out") from None
-
-
-def _has_changed(table: TableReplica) -> bool:
-    """Read the table's definition again; whether it is another one."""
-    known = table.definition
-    return table.definitions.refresh() is not known
 
 
 def _parse_arrow(body: bytes) -> pa.Table:

@@ -4,8 +4,8 @@ Once a second the parts that are not where they belong are looked for (`replitre
 on the disk longest first, a few at a time.  What could not be moved is tried again later and later, and `status` says why it
 waits.  Parts that an entry of the queue is about to replace are left alone.
 
-A table that was switched to local disks leaves its store when nothing is left there: the leader then appends the entry that
-forgets the store.
+A table that was switched to local disks leaves its store when nothing is left there: no node, no object, and nothing that was
+begun.  The leader then appends the entry that forgets the store.
 
 Absent on purpose: how a part moves (`replitree.protocol.moving`), and what readers still need (`replitree.replica.moving`).
 """
@@ -112,6 +112,7 @@ class Mover:
         self._lock = threading.Lock()
         self._waiting: dict[str, Waiting] = {}
         self._thread = threading.Thread(target=self._run, name=f"move-{host.replica.table.name}", daemon=True)
+        self._not_forgotten = ""
         self.to_store = self.to_disk = 0
         """How many parts this process has moved."""
 
@@ -133,7 +134,7 @@ class Mover:
         waiting = sorted(self._waiting.copy().items())
         return {
             "storage": self._host.definition.storage,
-            "problem": self._host.followed_storage.problem,
+            "problem": self._host.followed_storage.problem or self._not_forgotten,
             "parts_left": len(self._left),
             "bytes_left": sum(each.bytes for each in self._left),
             "running": running,
@@ -174,7 +175,9 @@ class Mover:
             self._evict_after = time.monotonic() + EVICT_S
             host.store.evict_copies(0, sharing.moves.is_read)
         if placement.kind is Kind.LOCAL and not found:
-            self._leave_store()
+            self._leave_store(sharing)
+        else:
+            self._not_forgotten = ""
 
     def _copied_bytes(self) -> int:
         """Return the bytes of parts that went into the store and whose files are still here as copies: room that will be."""
@@ -290,20 +293,45 @@ class Mover:
 
     # --- the end of a store ---------------------------------------------------------------------------------------------
 
-    def _leave_store(self) -> None:
-        """Forget the store that the table has left, when nothing of any replica is there any more."""
+    def _leave_store(self, sharing: Sharing) -> None:
+        """Forget the store that the table has left, when nothing of it is there any more, also nothing of nobody."""
         host, now = self._host, time.monotonic()
-        if now < self._empty_after or not host.leader.is_leading:
+        if not host.leader.is_leading:
+            self._not_forgotten = ""
+            return
+        if now < self._empty_after:
             return
         self._empty_after = now + EMPTY_S
-        table = host.replica.table
-        for parent in (layout.shares(table), layout.all_writing(table), layout.all_garbage(table)):
-            if host.performer.perform(Children(parent)):
-                return
+        reason = self._forget_store(sharing)
+        if reason and reason != self._not_forgotten:
+            host.log.info("the object store is not forgotten yet", reason=reason)
+        self._not_forgotten = reason
+
+    def _forget_store(self, sharing: Sharing) -> str:
+        """Forget the store if that may be; return what keeps it, but for replicas that are about to leave it."""
+        host, table = self._host, self._host.replica.table
+        parents = layout.shares(table), layout.all_writing(table), layout.all_garbage(table)
+        if any(host.performer.perform(Children(parent)) for parent in parents):
+            return ""
         try:
+            if not self._has_left_nothing(sharing):
+                return f"it has objects of nobody: replitree fsck {table.name} --repair deletes old ones"
             host.commands.forget_store()
         except ReplitreeError as error:
-            host.log.info("the object store is not forgotten yet", reason=str(error))
+            return str(error)
+        return ""
+
+    def _has_left_nothing(self, sharing: Sharing) -> bool:
+        """Whether the store has nothing of the table; where uploads are not listed, a rule of the bucket ends them."""
+        from replitree.storage.objects.inventory import inventory_of
+        from replitree.storage.objects.s3_uploads import UploadsNotListed
+
+        objects = sharing.objects
+        objects.check_store()
+        try:
+            return inventory_of(objects.store, self._host.definition.table_id).is_empty()
+        except UploadsNotListed:
+            return True
 
 
 __all__ = ["Mover"]

@@ -32,6 +32,7 @@ from replitree.protocol.recover import (
     recover,
     stand_in_log,
 )
+from replitree.protocol.run import translate
 from replitree.replica.logs import Log
 from replitree.replica.metrics import Metrics
 from replitree.replica.progress import Progress
@@ -195,17 +196,13 @@ def _begun_from(commit: Commit, replica: Replica) -> str:
 
 def _seen(procedure: Procedure[T], see: Callable[[Effect, Any], None]) -> Procedure[T]:
     """Run a procedure, and show each effect with its outcome to somebody."""
-    outcome: object = None
-    try:
-        while True:
-            effect = procedure.send(outcome)
-            outcome = yield effect
-            see(effect, outcome)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-    finally:
-        procedure.close()
+
+    def each(effect: Effect) -> Procedure[object]:
+        outcome = yield effect
+        see(effect, outcome)
+        return outcome
+
+    return translate(procedure, each)
 
 
 def _no_source(replica: Replica) -> str:

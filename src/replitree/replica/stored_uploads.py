@@ -8,8 +8,8 @@ Order (`replitree.protocol.uploading`); nothing here is part of the table before
 
 1. *begin*   for each partition that a task has rows of: a share, noted on the disk, then in coordination; and for each file a
              name that no other attempt of any task gets
-2. *seal*    at the commit: files that were sent here are put, all objects are looked at, what a share has besides is deleted,
-             the manifests are put, and written where those of any upload are
+2. *seal*    at the commit: files that were sent here are put, all objects are looked at, the manifests are put, what a share
+             has besides is deleted, and the manifests are written where those of any upload are
 3. *take*    at the staging: from here on the staged part has the share
 
 What was begun and not taken is given up as soon as its upload is gone: committed, discarded, or given up for its silence.  The
@@ -263,8 +263,9 @@ class StoredUploads:
                 raise StoreError(problem)
 
     def look(self, shares: Sequence[ShareId]) -> ObjectsThere | ObjectsInDoubt:
-        """Look at the objects of an upload that is being sealed; delete what its shares have besides, put the manifests.
+        """Look at the objects of an upload that is being sealed; put the manifests, delete what the shares have besides.
 
+        In this order: a manifest that is refused, because the upload was sealed with another one, deletes nothing of that.
         Raises as `seal`.
         """
         from replitree.storage.objects.received import check_received, remove_others
@@ -276,10 +277,11 @@ class StoredUploads:
         for _, manifest, tags in wanted:
             check_received(self._objects, manifest, self._host.definitions.at(manifest.schema_version), tags)
         for _, manifest, _ in wanted:
+            self._objects.put_manifest(manifest)
+        for _, manifest, _ in wanted:
             with suppress(StoreError):  # what is left goes with the share
                 if removed := remove_others(self._objects, manifest):
                     self._host.log.info("objects of attempts that do not count removed", objects=removed)
-            self._objects.put_manifest(manifest)
         return ObjectsThere()
 
     def _put_files(self, folder: Path, manifest: PartManifest) -> None:
