@@ -64,7 +64,7 @@ collected: $(READY)
 
 # More workers than cores: a test of replicas waits for half of its time.
 unit: $(READY)
-	$(PYTEST) -n $$(($(WORKERS) + 3)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src tests
+	$(PYTEST) -n $$(($(WORKERS) + 4)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src tests
 
 # Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
 system: $(READY)
@@ -75,9 +75,9 @@ system: $(READY)
 demo: $(READY)  ## three replicas, real rows, a crash, five answers (ARGS="--input FILE" or "--git REPOSITORY")
 	$(BIN)/replitree demo $(ARGS)
 
-bench: $(READY)  ## measure inserts, bulk loads, reads and merges (ARGS="--json --peer clickhouse")
+bench: $(READY)  ## measure inserts, bulk loads, reads, merges and tablets (ARGS="--json --peer clickhouse")
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench]"
-	for name in inserts bulk read merges; do $(BIN)/replitree bench $$name $(ARGS); done
+	for name in inserts bulk read merges tablet; do $(BIN)/replitree bench $$name $(ARGS); done
 
 # --- hunt for bugs ------------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ turn a test red; `make nightly` draws new ones (``--hypothesis-profile search``)
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -71,6 +72,17 @@ Golden = Callable[[str, str], None]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let `make golden` rewrite what tests compare with."""
     parser.addoption("--rewrite-golden", action="store_true", help="write golden files instead of comparing with them")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage while tests are collected, and never in what was: it stays, and is most of what a worker has."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

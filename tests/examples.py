@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hypothesis
 
-GATE = 60
+GATE = 40
 """Examples of a test that says nothing else, in the gate."""
 
 

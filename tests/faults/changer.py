@@ -100,7 +100,9 @@ class Changer(Client):
         chosen = self._account.any_token(self._random, "w")
         if chosen is None:
             return
-        token, ids = chosen
+        self._update_rows(*chosen)
+
+    def _update_rows(self, token: str, ids: range) -> None:
         where = f"id >= {ids.start} AND id < {ids.stop}"
         values = {"n": "n + 1", "note": "'changed'"}
         with self._account.lock:

@@ -16,8 +16,9 @@ import traceback
 from pathlib import Path
 
 from replitree.verify.histories.report import lines, word
+from tests.faults.arguments import parsed, parser_of, say
 from tests.faults.judged_run import HISTORY, REPORT, JudgedPlan, run_judged
-from tests.faults.schedule import KINDS, RECORDED
+from tests.faults.schedule import RECORDED
 
 SLICE_S = 120.0
 """Longest slice with one seed, in seconds; closing reads and verdict come on top."""
@@ -28,18 +29,10 @@ EXIT_OF = {"fine": 0, "wrong": 1, "undecided": 3}
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = parser_of(__doc__, RECORDED)
     parser.add_argument("--clients", type=int, default=JudgedPlan.__dataclass_fields__["clients"].default)
-    parser.add_argument("--kinds", default=",".join(RECORDED), help=f"faults to draw from: {', '.join(KINDS)}")
     parser.add_argument("--folder", type=Path, help="where the folders of all slices go")
-    parser.add_argument("--quiet", action="store_true", help="print results only")
-    arguments = parser.parse_args()
-    unknown = set(arguments.kinds.split(",")) - set(KINDS)
-    if unknown:
-        parser.error(f"no such faults: {', '.join(sorted(unknown))}")
-    return arguments
+    return parsed(parser)
 
 
 def main() -> int:
@@ -59,11 +52,6 @@ def main() -> int:
         left = 0 if left < SHORTEST_S else left
     say(f"{total:,} operations, seeds {arguments.seed} to {seed - 1}: fine")
     return 0
-
-
-def say(text: str) -> None:
-    """Print at once: who waits wants to see where it is."""
-    print(text, flush=True)
 
 
 def run_slice(plan: JudgedPlan, arguments: argparse.Namespace) -> tuple[int, int]:

@@ -16,8 +16,9 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.faults.arguments import parsed, parser_of, say
 from tests.faults.harness import Plan, run
-from tests.faults.schedule import KINDS, USUAL
+from tests.faults.schedule import USUAL
 
 ROUNDS_PER_RUN = 50
 SLICE_S = 120.0
@@ -26,20 +27,12 @@ SLICE_S = 120.0
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = parser_of(__doc__, USUAL)
     parser.add_argument("--rounds", type=int, default=0, help="end after so many rounds of faults instead")
-    parser.add_argument("--kinds", default=",".join(USUAL), help=f"faults to draw from: {', '.join(KINDS)}")
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--mounted", action="store_true", help="small file systems for the data (needs root)")
     parser.add_argument("--keep", type=Path, help="keep the folders of all runs below this one")
-    parser.add_argument("--quiet", action="store_true", help="print results only")
-    arguments = parser.parse_args()
-    unknown = set(arguments.kinds.split(",")) - set(KINDS)
-    if unknown:
-        parser.error(f"no such faults: {', '.join(sorted(unknown))}")
-    return arguments
+    return parsed(parser)
 
 
 def main() -> int:
@@ -62,11 +55,6 @@ def main() -> int:
         done += rounds
         seed += 1
     return 0
-
-
-def say(text: str) -> None:
-    """Print at once: who waits wants to see where it is."""
-    print(text, flush=True)
 
 
 def run_slice(plan: Plan, arguments: argparse.Namespace) -> int | None:

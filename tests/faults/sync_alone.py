@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 
-from replitree.protocol.effects import Applied, Commit, LogIndex, Procedure, Sync
+from replitree.protocol.effects import Applied, Commit, Effect, LogIndex, Procedure, Sync
 from replitree.protocol.layout import Table, log
 from replitree.protocol.read import end_of_log
+from replitree.protocol.run import translate
 from replitree.replica import end_of_log as asking
 from tests.faults.process import serve
 
@@ -21,18 +22,14 @@ SYNC_ALONE = ("-m", "tests.faults.sync_alone")
 
 def _ask_by_sync(table: Table) -> Procedure[LogIndex | None]:
     """Ask as ever, with a `Sync` in place of the commit."""
-    asked, outcome = end_of_log(table), None
-    while True:
-        try:
-            effect = asked.send(outcome)
-        except StopIteration as end:
-            found: LogIndex | None = end.value
-            return found
-        if isinstance(effect, Commit):
-            yield Sync(log(table))
-            outcome = Applied()
-        else:
-            outcome = yield effect
+
+    def each(effect: Effect) -> Procedure[object]:
+        if not isinstance(effect, Commit):
+            return (yield effect)
+        yield Sync(log(table))
+        return Applied()
+
+    return translate(end_of_log(table), each)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from tests.faults.cluster import FaultCluster
 from tests.faults.workload import SCHEMA, rows
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.system
 
 
 @pytest.mark.parametrize("updates", [1, 2])

@@ -12,7 +12,7 @@ from tests.faults.cluster import FaultCluster
 from tests.faults.workload import SCHEMA, rows
 from tests.waiting import stop_process
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 MISSED, LATER = 200, 60
 

@@ -28,7 +28,7 @@ from tests.faults.sync_alone import SYNC_ALONE
 from tests.faults.traffic import SCHEMA, rows
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 PINNED = {"r1": "zk2", "r2": "zk1", "r3": "zk3"}
 OLD = PINNED["r3"]

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.harness import Plan, run
 from tests.faults.schedule import USUAL
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.system
 
 
 @pytest.mark.nightly

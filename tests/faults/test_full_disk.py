@@ -17,7 +17,7 @@ from replitree.errors import ReplitreeError
 from tests.faults.checks import wait_until_equal
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 DISK_MIB = 192
 RESERVE_MIB = 64

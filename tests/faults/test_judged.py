@@ -110,7 +110,6 @@ def test_an_order_survives_its_way_to_another_process() -> None:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(500)
 def test_a_short_run_under_all_faults_keeps_every_promise_and_leaves_a_history(tmp_path: Path) -> None:
     judged = run_judged(JudgedPlan(seed=5, seconds=12.0, clients=20), tmp_path, lambda _: None)
     assert judged.verdict.fine

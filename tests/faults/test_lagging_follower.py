@@ -21,7 +21,7 @@ from tests.faults.traffic import SCHEMA, rows
 from tests.faults.unsynced import UNSYNCED
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 PINNED = {"r1": "zk3", "r2": "zk2", "r3": "zk1"}
 READ_S = 1.5

@@ -16,7 +16,7 @@ from tests.faults.ensemble import LinkedEnsemble
 from tests.faults.proxy import HELD, Link, Network
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 ROOT = "/moved"
 SERVERS = 5

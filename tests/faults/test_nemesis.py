@@ -18,7 +18,7 @@ from tests.faults.schedule import DOWN, UP, Round, Strike
 from tests.faults.workload import SCHEMA, rows
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 TRY_S = 1.5
 

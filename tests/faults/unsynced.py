@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sys
 
-from replitree.protocol.effects import Applied, Commit, LogIndex, Procedure, Sync
+from replitree.protocol.effects import Applied, Commit, Effect, LogIndex, Procedure, Sync
 from replitree.protocol.layout import Table
 from replitree.protocol.read import end_of_log
+from replitree.protocol.run import translate
 from replitree.replica import end_of_log as asking
 from tests.faults.process import serve
 
@@ -22,14 +23,13 @@ UNSYNCED = ("-m", "tests.faults.unsynced")
 
 def _ask_without_sync(table: Table) -> Procedure[LogIndex | None]:
     """Ask as ever, and perform neither a `Sync` nor a commit."""
-    asked, outcome = end_of_log(table), None
-    while True:
-        try:
-            effect = asked.send(outcome)
-        except StopIteration as end:
-            found: LogIndex | None = end.value
-            return found
-        outcome = Applied() if isinstance(effect, Commit) else None if isinstance(effect, Sync) else (yield effect)
+
+    def each(effect: Effect) -> Procedure[object]:
+        if isinstance(effect, Commit):
+            return Applied()
+        return None if isinstance(effect, Sync) else (yield effect)
+
+    return translate(end_of_log(table), each)
 
 
 if __name__ == "__main__":

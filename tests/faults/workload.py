@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ SCHEMA = "id bigint not null, writer int not null, note string, n int"
 BATCH_ROWS_MAX = 50
 PAUSE_S = 0.05
 READ_PAUSE_S = 0.5
+USUAL_S, REST_S_MAX = 0.5, 5.0
+"""A client whose last thing took longer than usual rests for the rest of it: on a slow machine the replicas keep up."""
 INSERT_S, READ_S = 5.0, 3.0
 SECOND_PARTITION = 10
 """A batch that goes to two partitions goes to the writer's own and to this many more."""
@@ -134,7 +137,9 @@ class Client(ABC):
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
+                began = time.monotonic()
                 self._act()
+                self._stop.wait(min(max(0.0, time.monotonic() - began - USUAL_S), REST_S_MAX))
         except BaseException as error:  # noqa: BLE001 - reported at the end of the run
             self.failure = error
 

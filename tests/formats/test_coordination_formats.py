@@ -10,6 +10,7 @@ import pytest
 
 from replitree.errors import UnsupportedFormat
 from replitree.protocol import layout
+from replitree.protocol.counted import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.drop import execute_drop
 from replitree.protocol.effects import (
     BlockId,
@@ -53,7 +54,6 @@ from replitree.protocol.mutate import kill_mutation
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Place, Pointer, Queued, pull_log, read_pointer
-from replitree.protocol.quorum import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.registration import View, broken_value, content_of, is_broken, register
 from replitree.replica.identity import Identity, decode_identity
 

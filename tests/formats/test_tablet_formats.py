@@ -13,16 +13,8 @@ from replitree.storage.blob_frames import frame_of, scan
 from replitree.storage.blob_member import Standing, Streams
 from replitree.storage.blob_places import MemberPlace
 from replitree.storage.blob_state import DirectoryState, decode_state, encode_state
-from replitree.storage.blob_wire import (
-    Admit,
-    Answer,
-    AskStanding,
-    AskStreams,
-    Question,
-    Remember,
-    decode_message,
-    encode_message,
-)
+from replitree.storage.blob_wire import decode_message, encode_message
+from replitree.tablet.admission import Admit, Answer, AskStanding, AskStreams, Question, Remember
 from replitree.tablet.effects import Collection, Fence, Overtaken
 from replitree.tablet.entries import Entry, LogEntry, ZeroEntry, decode, encode
 from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, Step

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from replitree.coordination.embedded import free_ports
 from replitree.errors import NotLeader, Unavailable
 from replitree.machines.apis import APIS
 from replitree.machines.generations import Generations
 from replitree.machines.service import Service
 from replitree.storage.blob_folders import make_group
 from replitree.tablet import open as open_tablet
-from tests.machines.rounds.candidates import Candidate, ask, free_ports, leader_of
+from tests.machines.rounds.candidates import Candidate, ask, leader_of
 from tests.machines.test_service import ask as ask_service
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import CHANNELS, QUIET, Group
@@ -66,7 +67,6 @@ def test_generation_that_is_handed_out_twice_has_one_leader() -> None:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(300)
 def test_candidates_take_their_generations_from_a_sequencer_also_from_one_that_was_set_back(tmp_path: Path) -> None:
     ports = free_ports(4)
     with ExitStack() as processes:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from replitree.coordination.embedded import free_ports
 from replitree.errors import ReplitreeError
 from replitree.storage.blob_folders import make_group
-from tests.machines.rounds.candidates import Candidate, ask, free_ports, leader_of
+from tests.machines.rounds.candidates import Candidate, ask, leader_of
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture

@@ -1,20 +1,25 @@
-"""The documents say the truth: the commands they name exist, and the glossary is one."""
+"""The documents say the truth: the commands and files that they name exist, and the glossary is one."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.project.source import ROOT
+from tests.project.source import ROOT, SOURCE, modules
 
-DOCUMENTS = ("README.md", "CHANGELOG.md", "docs/ARCHITECTURE.md", "docs/GLOSSARY.md")
+DOCUMENTS = ("README.md", "CHANGELOG.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
 ARCHITECTURE_LINES_MAX = 300
 
 TARGET = re.compile(r"^([a-z][a-z-]*):(?!=)", re.MULTILINE)
 COMMAND = re.compile(r"(?:^|`|\$ )make ([a-z][a-z-]*)", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+NAMED = re.compile(r"(?<![\w/.-])((?:[\w{},*-]+/)*[\w{},*-]+\.py)(?:::(\w+))?")
+"""A file as documents name it, from some folder on; `{a,b}` and `*` are as in a shell; `::` goes before a function of it."""
+
 TERM = re.compile(r"^\* \*\*(?P<terms>[^*]+)\*\*", re.MULTILINE)
 
 
@@ -38,6 +43,45 @@ def test_links_in_document_lead_somewhere(document: str) -> None:
     folder = (ROOT / document).parent
     broken = [link for link in LINK.findall(read(document)) if not (folder / link).exists()]
     assert broken == []
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """Every Python file, from the root of the checkout."""
+    return tuple(f"/{module.place}" for module in modules(SOURCE, ROOT / "tests", ROOT / "tools", ROOT / "bench"))
+
+
+def meant(name: str) -> list[str]:
+    """Return the names that one with braces stands for."""
+    head, brace, rest = name.partition("{")
+    inside, _, tail = rest.partition("}")
+    return [head + each + tail for each in inside.split(",")] if brace else [name]
+
+
+def missing(text: str) -> list[str]:
+    """Return the files, and the functions in them, that a text names and that do not exist."""
+    found = []
+    for name, function in NAMED.findall(text):
+        for each in meant(name):
+            there = [path for path in files() if fnmatch.fnmatchcase(path, f"*/{each}")]
+            if not there or (function and not any(f"def {function}(" in read(path[1:]) for path in there)):
+                found.append(f"{each}::{function}" if function else each)
+    return found
+
+
+PRESENT = [document for document in DOCUMENTS if document != "CHANGELOG.md"]
+"""What a change of earlier days named need not be there any more."""
+
+
+@pytest.mark.parametrize("document", PRESENT)
+def test_files_that_a_document_names_exist(document: str) -> None:
+    assert missing(read(document)) == []
+
+
+def test_what_is_not_there_is_noticed() -> None:
+    assert missing("`cli/{main,fly}.py`, `client/doctor_*.py`, `nowhere/*.py`") == ["cli/fly.py", "nowhere/*.py"]
+    here = "tests/project/test_documents.py"
+    assert missing(f"`{here}::missing`, `{here}::vanished`") == [f"{here}::vanished"]
 
 
 def test_every_target_that_is_no_file_is_phony() -> None:

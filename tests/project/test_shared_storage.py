@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 import pytest
 
@@ -13,9 +14,12 @@ from replitree.verify.moving import models as moving_models
 from replitree.verify.moving import mutants as moving_mutants
 from replitree.verify.prepared import models as prepared_models
 from replitree.verify.prepared import mutants as prepared_mutants
+from replitree.verify.rejoining import models as rejoining_models
+from replitree.verify.rejoining import mutants as rejoining_mutants
 from replitree.verify.shared_tables import models as shared_models
 from replitree.verify.shared_tables import mutants as shared_mutants
 from replitree.verify.sharing import models, mutants
+from replitree.verify.small_search import Named
 from tests.project.source import ROOT, functions
 
 TEXT = (ROOT / "docs" / "shared-storage.md").read_text(encoding="utf-8")
@@ -38,12 +42,64 @@ CASES = {
         *(model.name for model in prepared_models.MODELS),
         *(mutant.name for mutant in prepared_mutants.MUTANTS),
     },
+    "tests/verify/rejoining/test_rejoining.py": {
+        *(model.name for model in rejoining_models.MODELS),
+        *(mutant.name for mutant in rejoining_mutants.MUTANTS),
+    },
     "tests/verify/shared_tables/test_shared_tables.py": {
         *(model.name for model in shared_models.MODELS),
         *(mutant.name for mutant in shared_mutants.MUTANTS),
     },
 }
 """Names of the models and mutants that these tests run through."""
+
+
+VERIFICATION = (ROOT / "docs" / "verification.md").read_text(encoding="utf-8")
+KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
+APART = ("fsck", "upload", "own_", "own-")
+"""Names of models and mutants of `verify/sharing/` that have paragraphs of their own begin so."""
+
+SUITES = {
+    "Tables on an object store": (shared_models.MODELS, shared_mutants.MUTANTS),
+    "Parts that move": (moving_models.MODELS, moving_mutants.MUTANTS),
+    "Merges on an object store": (merging_models.MODELS, merging_mutants.MUTANTS),
+    "Merges that somebody else makes": (prepared_models.MODELS, prepared_mutants.MUTANTS),
+    "Replicas that join again": (rejoining_models.MODELS, rejoining_mutants.MUTANTS),
+}
+
+
+def told(paragraph: str, what: str) -> int:
+    """How many models or mutants a paragraph of `docs/verification.md` says that there are."""
+    (text,) = (each for each in VERIFICATION.split("\n\n") if each.startswith(f"*{paragraph}"))
+    (found,) = re.findall(rf"(\d+)\s{what}\b", text)
+    return int(found)
+
+
+def named(every: Iterable[Named], *begin: str) -> int:
+    """How many names begin so; without a beginning, how many begin as none of those that are apart."""
+    if begin:
+        return sum(each.name.startswith(begin) for each in every)
+    return sum(not each.name.startswith(APART) for each in every)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_there_are_as_many_models_and_mutants_as_is_said(suite: str) -> None:
+    every_model, every_mutant = SUITES[suite]
+    assert (told(suite, "models"), told(suite, "mutants")) == (len(every_model), len(every_mutant))
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "begin"),
+    [("Shared storage", ()), ("Fsck", ("fsck",)), ("Uploads", ("upload",)), ("A lost disk", ("own_", "own-"))],
+)
+def test_of_shared_storage_itself_there_are_as_many_as_is_said(paragraph: str, begin: tuple[str, ...]) -> None:
+    said = told(paragraph, "models"), told(paragraph, "mutants")
+    assert said == (named(models.MODELS, *begin), named(mutants.MUTANTS, *begin))
+
+
+def test_every_mutant_is_a_known_bug() -> None:
+    every = [each.name for suite in SUITES.values() for each in suite[1]] + [each.name for each in mutants.MUTANTS]
+    assert [name for name in every if f"`{name}`" not in KNOWN_BUGS] == []
 
 
 def names_in(path: str) -> set[str]:

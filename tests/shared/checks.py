@@ -3,27 +3,30 @@
 * While the run goes on: no part of any replica lacks an object, and none lacks its mark.
 * At its end nothing is begun, owned by nobody, or owned without a part; what is left over is what a write whose answer was lost
   has left: fsck finds it, and removes it.
-* Then every object is one that a part of every replica needs, and a dropped table leaves none.
+* Then every share that the store has is one that a part needs, and has just the files that its manifest names.  Those of a
+  part's own share are all needed; of a share that only borrowers have some may be needed no more.
+* A dropped table leaves no object.
 """
 
 from __future__ import annotations
 
 import http.client
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import Self
 
 from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.coordination.port import Coordination
-from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.errors import Unavailable
+from replitree.errors import BadInput, Unavailable
 from replitree.protocol import layout
 from replitree.protocol.effects import Children
 from replitree.protocol.fsck import Kind
 from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as Place
-from replitree.storage.manifest import MANIFEST_FILE
+from replitree.storage.manifest import MANIFEST_FILE, decode_manifest
 from replitree.storage.objects import ObjectStore
+from tests.coordination.waiting import patient_session
 from tests.faults.checks import ask
 from tests.faults.cluster import FaultCluster
 from tests.waiting import wait_for
@@ -32,8 +35,35 @@ SETTLE_S = 120.0
 NEVER = frozenset({Kind.DANGLING.value, Kind.UNMARKED.value})
 """Must not be found at any time."""
 
-LEFT_OVER = frozenset({Kind.ORPHAN.value, Kind.LEFT_UPLOAD.value, Kind.LEFT_TRIAL.value})
-"""All that may be found at the end: what a request has made of which nobody heard any more."""
+LEFT_OVER = frozenset({Kind.ORPHAN.value, Kind.LEFT_UPLOAD.value, Kind.LEFT_TRIAL.value, Kind.UNREFERENCED.value})
+"""All that may be found at the end: what a request has made of which nobody heard any more, and what no part needs any more."""
+
+LATE = "late file"
+"""A file that no manifest names: put by a task's attempt that did not count, after the commit.  It goes with its share."""
+
+
+@dataclass(slots=True)
+class Needs:
+    """What the replicas need of the store.
+
+    Attributes
+    ----------
+    files
+        By share; the manifest among them.
+    own
+        Shares that are a part's own: all of their files are needed.
+    unsettled
+        What is being written, or about to be let go of.
+    """
+
+    files: dict[str, set[str]] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
+    unsettled: list[str] = field(default_factory=list)
+
+    @property
+    def borrowed(self) -> int:
+        """How many files lie in shares that only borrowers have."""
+        return sum(len(files - {MANIFEST_FILE}) for share, files in self.files.items() if share not in self.own)
 
 
 class Shares:
@@ -60,7 +90,7 @@ class Shares:
     @classmethod
     def of(cls, cluster: FaultCluster, table: Table, store: ObjectStore) -> Self:
         """Look at a table of a cluster."""
-        session = ZooKeeperCoordination(cluster.ensemble.url)
+        session = patient_session(cluster.ensemble.url)
         place = Place(layout.table_path(session.url.root, table.name))
         return cls(session, place, table.definition.table_id, cluster.names, store)
 
@@ -91,47 +121,96 @@ class Shares:
         found += [f"no manifest: {share}" for share in shares if MANIFEST_FILE not in objects.get(share, ())]
         return found
 
+    def named(self, share: str) -> set[str]:
+        """Return the files that the manifest of a share names, and itself; none if it is not there."""
+        content = self._store.get(f"{self._prefix}/{share}/{MANIFEST_FILE}")
+        if content is None:
+            return set()
+        return {MANIFEST_FILE, *(file.name for file in decode_manifest(content).own_files)}
+
     def close(self) -> None:
         """End the session."""
         self._session.close()
 
 
 def nothing_is_lacking(connection: Connection, table: str) -> bool:
-    """Compare store, coordination and disks while everything goes on; False: the store did not answer."""
+    """Compare store, coordination and disks while everything goes on; False: the store did not answer, or there is none now."""
     try:
         report = connection.fsck(table)
     except Unavailable:
+        return False
+    except BadInput as error:
+        if "on local disks" not in str(error):
+            raise
         return False
     lacking = [each.text for each in report.findings if each.kind in NEVER]
     assert not lacking, f"{len(lacking)} parts lack something: {lacking[:3]}"
     return True
 
 
-def objects_are_what_is_needed(cluster: FaultCluster, table: Table, shares: Shares) -> dict[str, int]:
-    """Wait until everything is settled, remove what was left over, and return how much that was, by kind."""
+def objects_are_what_is_needed(cluster: FaultCluster, table: Table, shares: Shares) -> tuple[Needs, dict[str, int]]:
+    """Wait until everything is settled, and remove what was left over.
+
+    Returns
+    -------
+    tuple
+        What is needed; and how much was left over, by kind.
+    """
     connection = cluster.connection
     wait_for(lambda: not shares.wrong(), lambda: f"shares are settled: {shares.wrong()[:5]}", SETTLE_S)
+    wait_for(lambda: not needs(cluster, table).unsettled, lambda: f"{needs(cluster, table)} is settled", SETTLE_S)
     found = connection.fsck(table.name, with_repair=True, grace_s=0.0)
     strange = [each.text for each in found.findings if each.kind not in LEFT_OVER]
     assert not strange, f"fsck finds what must not be: {strange[:5]}"
     again = connection.fsck(table.name, grace_s=0.0)
     assert again.clean, f"fsck has not repaired everything: {again}"
-    objects, wanted = shares.objects(), needed(cluster, table)
-    assert objects == wanted, f"objects {_differ(objects, wanted)} are in the store or needed, and not both"
-    return dict(Counter(each.kind for each in found.findings))
+    needed, objects = needs(cluster, table), shares.objects()
+    wrong, late = compared(objects, needed, {share: shares.named(share) for share in objects})
+    assert not wrong, f"objects are not what is needed: {wrong[:5]}"
+    left = Counter(each.kind for each in found.findings)
+    return needed, dict(left + Counter({LATE: len(late)}))
 
 
-def needed(cluster: FaultCluster, table: Table) -> dict[str, set[str]]:
-    """Return the files of every share that the replicas say they need."""
-    found: dict[str, set[str]] = {}
+def needs(cluster: FaultCluster, table: Table) -> Needs:
+    """Ask all replicas what they need."""
+    found = Needs()
     for name in cluster.names:
         status, answer = ask(cluster, cluster.address(name), "GET", f"/v1/tables/{table.name}/shares")
         assert status == http.client.OK, f"{name} does not say what it needs: {answer}"
         for each in answer["shares"]:
-            found.setdefault(each["share"], {MANIFEST_FILE}).update(file["name"] for file in each["files"])
+            if each["place"] in ("leaving", "writing"):
+                found.unsettled.append(f"{name}: {each['part']} {each['share']} {each['place']}")
+            found.files.setdefault(each["share"], {MANIFEST_FILE}).update(file["name"] for file in each["files"])
+        parts = table.replica(name).snapshot().parts
+        found.own.update(part.manifest.share_id for part in parts if part.manifest.share_id is not None)
     return found
 
 
-def _differ(one: dict[str, set[str]], other: dict[str, set[str]]) -> list[str]:
-    pairs = [{f"{share}/{file}" for share, files in each.items() for file in files} for each in (one, other)]
-    return sorted(pairs[0] ^ pairs[1])[:5]
+def compared(
+    objects: dict[str, set[str]], needed: Needs, named: dict[str, set[str]]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Compare what the store has with what is needed.
+
+    Parameters
+    ----------
+    objects
+        Files of the store, by share.
+    needed
+        What the replicas say.
+    named
+        Files that a share has by its manifest in the store.
+
+    Returns
+    -------
+    tuple
+        What is wrong; and the files that came too late to count, with their shares.
+    """
+    wrong = [f"{share} is nobody's" for share in sorted(objects.keys() - needed.files.keys())]
+    late: list[tuple[str, str]] = []
+    for share, files in sorted(needed.files.items()):
+        found, said = objects.get(share, set()), named.get(share, set())
+        wrong += [f"{share}/{name} is missing" for name in sorted((files | said) - found)]
+        wrong += [f"{share}/{name} is needed, and its manifest does not name it" for name in sorted(files - said)]
+        wrong += [f"{share}/{name} is not needed" for name in sorted(said - files) if share in needed.own]
+        late += [(share, name) for name in sorted(found - said - files)]
+    return wrong, late

@@ -1,7 +1,9 @@
 """One run: clients on a table on an object store, while replicas and the store are killed; then the reckoning.
 
-The clients and what they are told, the replicas and their links are those of `tests.faults`.  Everything that is drawn is drawn
-from the seed; when things happen is up to the machine.
+The clients and what they are told, the replicas and their links are those of `tests.faults`; besides there are jobs whose tasks
+put into the store (`tests.shared.jobs`), parts that are kept aside (`tests.shared.aside`), and moves (`tests.shared.switcher`).
+Everything that is drawn is drawn from the seed; when things happen is up to the machine.  So there are up to `MORE_ROUNDS` more
+than were asked for, until each of `ACTIONS` was done; what is missing then is waited for while requests to the store suffer.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,18 +23,33 @@ from tests.faults import checks as row_checks
 from tests.faults.changer import Changer
 from tests.faults.cluster import FaultCluster
 from tests.faults.harness import CLEANS_LATER, CLEANS_SOON, finish, settle
+from tests.faults.schedule import Strike
 from tests.faults.scribe import Scribe
 from tests.faults.workload import SCHEMA, Account, Client, Reader, Writer
+from tests.shared.aside import ATTACH, DETACH, FREEZE, Keeper
 from tests.shared.checks import SETTLE_S, Shares, nothing_is_lacking, objects_are_what_is_needed
+from tests.shared.jobs import BORROWED, JOB, JobWriter, let_all_age
 from tests.shared.nemesis import SharedNemesis
 from tests.shared.places import StorePlace, open_place
-from tests.shared.schedule import rounds
+from tests.shared.schedule import STORE, rounds
+from tests.shared.switcher import TO_DISK, TO_STORE, Switcher, bring_all_into_the_store
 from tests.storage.objects.seaweed import KEYS
 from tests.waiting import wait_for
 
 REPLICAS = 3
-WRITERS, CHANGERS = 2, 2
+WRITERS, CHANGERS, JOB_WRITERS = 2, 2, 2
 TABLE = "t"
+
+ACTIONS = (JOB, BORROWED, TO_STORE, TO_DISK, DETACH, ATTACH, FREEZE)
+"""What clients have to have done while things were hurt."""
+
+FEW_PARTS = {"parts_delay": 40, "parts_max": 200}
+"""Settings of the table: on a slow machine inserts wait for merges, as each change is work for every part."""
+
+MORE_ROUNDS = 6
+
+LENDERS = 3
+"""So many parts are made to borrow before objects are compared."""
 
 SETTINGS: tuple[tuple[dict[str, object], ...], ...] = (
     ({"old_parts_lifetime_s": 0.5}, {"old_parts_lifetime_s": 5.0}),
@@ -69,8 +87,14 @@ class Report:
         How often what was hurt; how many requests to the store suffered what.
     answers
         What clients heard.
+    killed
+        How often a replica, and how often the store, was killed.
+    actions
+        How often each of `ACTIONS` was done while things were hurt.
     looks
         After how many rounds store, coordination and disks were compared.
+    borrowed
+        Files that only borrowers need, when objects were compared in the end.
     left_over
         What fsck found at the end and removed, by kind.
     """
@@ -79,12 +103,15 @@ class Report:
     store: str
     rounds: int
     faults: dict[str, int]
+    killed: dict[str, int]
+    actions: dict[str, int]
     requests: dict[str, int]
     answers: dict[str, int]
     acknowledged_rows: int
     looks: int
     parts: int
     objects: int
+    borrowed: int
     left_over: dict[str, int]
     seconds: float
     settings: dict[str, object] = field(default_factory=dict)
@@ -103,23 +130,44 @@ def run(plan: Plan, folder: Path, say: Callable[[str], object] = print) -> Repor
 
 
 def _run(plan: Plan, cluster: FaultCluster, place: StorePlace, say: Callable[[str], object], began: float) -> Report:
+    def tell(text: str) -> None:
+        say(f"{time.monotonic() - began:7.2f} s  {text}")
+
     table = cluster.connection.create_table(
-        TABLE, SCHEMA, order_by="id", partition_by="writer", storage=place.url, wait_replicas=REPLICAS
+        TABLE,
+        SCHEMA,
+        order_by="id",
+        partition_by="writer",
+        storage=place.url,
+        settings=FEW_PARTS,
+        wait_replicas=REPLICAS,
     )
     account, nemesis = Account(), SharedNemesis(cluster, place, say)
-    clients = make_clients(plan, table, account, cluster.names)
+    jobs = [JobWriter(number, table, cluster.names, account, plan.seed) for number in range(JOB_WRITERS)]
+    keeper = Keeper(0, table, cluster.names, account, plan.seed)
+    switcher = Switcher(cluster, place.url, table, account, plan.seed)
+    clients = [*make_clients(plan, table, account, cluster.names), *jobs, keeper, switcher]
     scribe = Scribe(cluster.ensemble.url, TABLE)
     shares = Shares.of(cluster, table, place.open())
     try:
         scribe.start()
         for client in clients:
             client.start()
-        done, looks = hurt(plan, nemesis, clients)
-        say("every fault is healed; the clients finish")
+        done, looks = hurt(plan, nemesis, clients, account)
+        actions = {action: account.answers[action] for action in ACTIONS}
+        tell("every fault is healed; the clients finish")
         place.calm()
         finish(clients, nemesis, say)
+        keeper.read_frozen()
+        let_all_age(cluster.folder)
+        tell("all rows go into the store")
+        bring_all_into_the_store(cluster, table, place.url)
+        tell("rows are counted")
         parts, _ = settle(cluster, table, account, scribe)
-        left_over = objects_are_what_is_needed(cluster, table, shares)
+        tell("parts borrow, and objects are compared")
+        lend(table, jobs[0])
+        row_checks.reckon(table, cluster.names, account)
+        needed, left_over = objects_are_what_is_needed(cluster, table, shares)
         objects = sum(map(len, shares.objects().values()))
         drop(cluster, shares)
     except BaseException:
@@ -135,12 +183,15 @@ def _run(plan: Plan, cluster: FaultCluster, place: StorePlace, say: Callable[[st
         store=plan.store,
         rounds=done,
         faults=dict(nemesis.struck),
+        killed=killed(strike for strike, _, _ in nemesis.done),
+        actions=actions,
         requests=place.done(),
         answers=dict(sorted(account.answers.items())),
         acknowledged_rows=sum(len(ids) for ids in account.acknowledged.values()),
         looks=looks,
         parts=parts,
         objects=objects,
+        borrowed=needed.borrowed,
         left_over=left_over,
         seconds=round(time.monotonic() - began, 1),
         settings=plan.settings(),
@@ -156,14 +207,46 @@ def make_clients(plan: Plan, table: Table, account: Account, names: tuple[str, .
     ]
 
 
-def hurt(plan: Plan, nemesis: SharedNemesis, clients: Sequence[Client]) -> tuple[int, int]:
+def hurt(plan: Plan, nemesis: SharedNemesis, clients: Sequence[Client], account: Account) -> tuple[int, int]:
     """Carry out rounds until there are enough, or a client has failed; return how many, and after how many was compared."""
     schedule, done, looks = rounds(plan.seed, nemesis.scene), 0, 0
-    while done < plan.rounds and all(client.failure is None for client in clients):
+
+    def missing() -> list[str]:
+        return [action for action in ACTIONS if not account.answers[action]]
+
+    def can_go_on() -> bool:
+        return all(client.failure is None for client in clients)
+
+    while can_go_on() and done < plan.rounds + (MORE_ROUNDS if missing() else 0):
         nemesis.round(next(schedule))
         looks += nothing_is_lacking(nemesis.cluster.connection, TABLE)
         done += 1
-    return done, looks
+    nemesis.calm()
+    if missing():
+        for client in clients:
+            if type(client) in (Writer, Changer):  # the others come to what is missing when the replicas are less busy
+                client.stop()
+    wait_for(lambda: not (missing() and can_go_on()), lambda: f"clients come to {missing()}", SETTLE_S)
+    wait_for(lambda: nothing_is_lacking(nemesis.cluster.connection, TABLE), "the store is looked at", SETTLE_S)
+    return done, looks + 1
+
+
+def killed(strikes: Iterable[Strike]) -> dict[str, int]:
+    """Count the processes that strikes have killed: replicas, and the store."""
+    found: Counter[str] = Counter()
+    for strike in strikes:
+        if "kill" in strike.kind:
+            found[STORE if strike.targets == (STORE,) else "replicas"] += len(strike.targets)
+    return dict(found)
+
+
+def lend(table: Table, jobs: JobWriter) -> None:
+    """Let a part borrow, and stay as it is: in the end there are objects that only borrowers need."""
+    table.pause_merges()
+    for _ in range(LENDERS):
+        jobs.change_one(
+            wait_for(lambda: several if len(several := jobs.insert()) > 1 else None, "a job of several tasks")
+        )
 
 
 def drop(cluster: FaultCluster, shares: Shares) -> None:

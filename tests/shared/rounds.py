@@ -15,7 +15,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from tests.faults.run import say
+from tests.faults.arguments import say
 from tests.shared.harness import Plan, run
 from tests.shared.places import KINDS
 

@@ -12,8 +12,9 @@ from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Commit, Create, Delete, Operation
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.table_store import sharing_nodes
+from replitree.storage.manifest import MANIFEST_FILE
 from replitree.storage.objects import open_store
-from tests.shared.checks import Shares
+from tests.shared.checks import Needs, Shares, compared
 
 TABLE = Table("/replitree/tables/t")
 ONE = Replica(TABLE, "r1")
@@ -63,3 +64,50 @@ def test_each_node_that_must_not_be_is_told(
 def test_a_share_that_lacks_its_last_object_is_told(shares: Shares, tmp_path: Path) -> None:
     (tmp_path / "objects/tables/t1/s/manifest.json").unlink()
     assert shares.wrong() == ["no manifest: s"]
+
+
+# --- what is needed -----------------------------------------------------------------------------------------------------------
+
+OWN, LENT = "own", "lent"
+FILES = {
+    OWN: {MANIFEST_FILE, "data-0.parquet", "data-1.parquet"},
+    LENT: {MANIFEST_FILE, "data-0.parquet", "data-1.parquet"},
+}
+
+
+def needed(**more: set[str]) -> Needs:
+    """A part with two files of its own, and one file that it borrows."""
+    files = {OWN: set(FILES[OWN]), LENT: {MANIFEST_FILE, "data-1.parquet"}}
+    return Needs(files | more, {OWN})
+
+
+def test_of_a_share_that_only_borrowers_have_some_files_may_be_needed_no_more() -> None:
+    assert compared(FILES, needed(), FILES) == ([], [])
+    assert needed().borrowed == 1
+
+
+def test_a_file_that_no_manifest_names_came_too_late() -> None:
+    found = FILES | {OWN: FILES[OWN] | {"data-7.parquet"}}
+    assert compared(found, needed(), FILES) == ([], [(OWN, "data-7.parquet")])
+
+
+@pytest.mark.parametrize(
+    ("objects", "needs", "named", "wrong"),
+    [
+        (FILES | {"x": {MANIFEST_FILE}}, needed(), FILES, "x is nobody's"),
+        (FILES | {LENT: {MANIFEST_FILE, "data-0.parquet"}}, needed(), FILES, "lent/data-1.parquet is missing"),
+        (FILES | {LENT: {MANIFEST_FILE, "data-1.parquet"}}, needed(), FILES, "lent/data-0.parquet is missing"),
+        (
+            FILES,
+            needed(),
+            FILES | {LENT: {MANIFEST_FILE, "data-0.parquet"}},
+            "lent/data-1.parquet is needed, and its manifest does not name it",
+        ),
+        (FILES, needed(own={MANIFEST_FILE, "data-0.parquet"}), FILES, "own/data-1.parquet is not needed"),
+        (FILES, Needs(needed().files, {OWN, LENT}), FILES, "lent/data-0.parquet is not needed"),
+    ],
+)
+def test_each_object_that_is_not_what_is_needed_is_told(
+    objects: dict[str, set[str]], needs: Needs, named: dict[str, set[str]], wrong: str
+) -> None:
+    assert compared(objects, needs, named) == ([wrong], [])

@@ -94,8 +94,10 @@ class StoreReadBench:
         return table
 
     def _direct(self, table: Table) -> DataFrame:
+        from replitree.spark.copies import these_copies
         from replitree.spark.gateway import this_gateway
 
+        these_copies().forget()
         this_gateway().forget()
         return table.to_df(self._spark, through="store")
 

@@ -25,6 +25,10 @@ class Report:
         How many.
     peer_name
         Who the peer is, with its version.
+    notes
+        What has to be known with the figures, for people.
+    histogram
+        How many of our latencies, over all rounds, are at most so many milliseconds, and above the bound before; may be empty.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Report:
     rounds: int
     peer_name: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
+    histogram: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ratio(self) -> Measured:
@@ -49,6 +54,7 @@ class Report:
             "rounds": self.rounds,
             "peer_name": self.peer_name,
             "notes": dict(self.notes),
+            "histogram": dict(self.histogram),
         }
 
 

@@ -19,7 +19,9 @@ Keys, ours beside a plain loop on the same disk in the same run::
     clients_16_per_s, …     commits of 1 KB by 16 threads that each wait for the answer
     recovery_s              until a tablet with 100,000 log entries and no snapshot is led, the group opened included
     restart_s               the same, when there is nothing but a snapshot
-    restart_round_trips     how often members were asked for that, one after the other
+    restart_round_trips     how often members were asked for that, one after the other, when the group is open
+    restart_all_round_trips the same with the opening of the group
+histogram                   of `one_client`, over all rounds
 """
 
 from __future__ import annotations
@@ -37,9 +39,10 @@ from pathlib import Path
 from replitree.bench.clients import run_clients
 from replitree.bench.report import Measured, Report, medians, quantile
 from replitree.bench.tablet_loops import SmallWrites, synced_loops
+from replitree.storage.blob_asking import open_members
 from replitree.storage.blob_folders import make_group, members_of, read_group
 from replitree.storage.blob_group import BlobGroups, MemberThread
-from replitree.storage.blob_member import Admission, BlobMember, Rules, Standing, Streams, open_members
+from replitree.storage.blob_member import Admission, BlobMember, Rules, Standing, Streams
 from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
 from replitree.tablet.bodies import encode_commands
@@ -93,8 +96,8 @@ class Asked:
 
     Attributes
     ----------
-    times
-        How often.
+    times, openings
+        How often; how often for the opening of the group.
     writes
         The bytes of each write that it did: what was sent to it meanwhile is written together, and synced once.
     written
@@ -102,7 +105,7 @@ class Asked:
     """
 
     def __init__(self, member: BlobMember) -> None:
-        self.times = 0
+        self.times = self.openings = 0
         self.writes: list[int] = []
         self.written = 0
         self._member = member
@@ -128,15 +131,18 @@ class Asked:
             self.written += len(request.blobs)
 
     def standing(self) -> Standing | Failed:
-        """Return what the member says."""
+        """Count, and return what the member says."""
+        self.openings += 1
         return self._member.standing()
 
     def admit(self, session: int, stood: Admission | None = None) -> Done | Failed:
-        """Return what the member says."""
+        """Count, and return what the member says."""
+        self.openings += 1
         return self._member.admit(session, stood)
 
     def remember(self, seen: tuple[int, ...]) -> Done | Failed:
-        """Return what the member says."""
+        """Count, and return what the member says."""
+        self.openings += 1
         return self._member.remember(seen)
 
     def streams(self) -> Streams | Failed:
@@ -249,8 +255,10 @@ class TabletBench:
         begin = time.perf_counter()
         with _leading(folder, 4) as (tablet, members):
             restart_s, trips = time.perf_counter() - begin, max(member.times for member in members)
+            openings = max(member.openings for member in members)
             assert tablet.read() == self._recovered
-        return {"recovery_s": recovery_s, "restart_s": restart_s, "restart_round_trips": float(trips)}
+        restart = {"restart_round_trips": float(trips), "restart_all_round_trips": float(trips + openings)}
+        return {"recovery_s": recovery_s, "restart_s": restart_s} | restart
 
 
 @contextmanager
@@ -312,11 +320,11 @@ def _quantiles(times: Sequence[float]) -> Measured:
     }
 
 
-def histogram(times: Sequence[float]) -> str:
-    """Return how many times are in each doubling of a quarter of a millisecond, for people.
+def histogram(times: Sequence[float]) -> dict[str, int]:
+    """Return how many times are in each doubling of a quarter of a millisecond.
 
     >>> histogram([0.0002, 0.0003, 0.0004, 0.003])
-    'up to 0.25 ms: 1, 0.5 ms: 2, 4 ms: 1'
+    {'0.25': 1, '0.5': 2, '4': 1}
     """
     found: Counter[float] = Counter()
     for each in times:
@@ -324,7 +332,7 @@ def histogram(times: Sequence[float]) -> str:
         while each * 1000 > bound:
             bound *= 2
         found[bound] += 1
-    return "up to " + ", ".join(f"{bound:g} ms: {found[bound]}" for bound in sorted(found))
+    return {f"{bound:g}": found[bound] for bound in sorted(found)}
 
 
 def run_tablet(*, rounds: int, say: Callable[[str], None], folder: Path | None = None) -> Report:
@@ -342,7 +350,6 @@ def run_tablet(*, rounds: int, say: Callable[[str], None], folder: Path | None =
         "third copy": "the loops of one client begin when the third directory has been synced, too",
         "durability": "ours: three directories on one disk, two synced before a commit is acknowledged",
         "loops": "group_commit: three files; others: one; as many writes and syncs as a member did, with as many bytes each",
-        "histogram": f"commits of one client, {histogram(bench.latencies_s)}",
     }
     ours, plain = medians([each[0] for each in found]), medians([each[1] for each in found])
-    return Report("tablet", ours, plain, rounds, "write and fdatasync in a loop", notes)
+    return Report("tablet", ours, plain, rounds, "write and fdatasync in a loop", notes, histogram(bench.latencies_s))

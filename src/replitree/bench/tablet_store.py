@@ -9,6 +9,10 @@ Keys, ours beside a plain loop of one PUT and one GET on the same store in the s
     cost_per_million        US dollars that the requests of a million such commits cost, at the prices below
     recovery_s, …           until a tablet with 1,000 log entries and no snapshot is led, the opening included; its requests,
                             with all that the new leader asks for beside until nothing is left to be mended
+    restart_s               until it is led again when there is nothing but a snapshot, the opening included
+    restart_round_trips     how many of the requests for that wait for one another: a request that is sent before another one is
+                            answered waits not for that.  Each takes a moment longer then, so that those overlap which may
+    restart_first_round_trips   the same for the first opening in a process, which tries what the store can do
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,15 +33,15 @@ from typing import Any, cast
 from replitree.bench.clients import run_clients
 from replitree.bench.report import Measured, Report, medians, quantile
 from replitree.bench.tablet import COMMAND, GROUP, Counting
+from replitree.storage.blob_asking import open_members
 from replitree.storage.blob_group import BlobGroups, MemberPool
-from replitree.storage.blob_member import open_members
 from replitree.storage.blob_store import BlobStore, make_blob_store
 from replitree.storage.objects import ObjectStore, open_store
 from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
 from replitree.tablet.channels import in_one_group
 from replitree.tablet.ids import TabletId
-from replitree.tablet.pace import Limits
+from replitree.tablet.pace import STORE_FLIGHTS, Limits
 from replitree.tablet.quorum import Quorum
 
 PUT_DOLLARS, GET_DOLLARS = 5.0, 0.4
@@ -45,10 +50,14 @@ PUT_DOLLARS, GET_DOLLARS = 5.0, 0.4
 ONE_CLIENT = 100
 CLIENTS, CLIENT_COMMITS = 64, 2_000
 RECOVERED = 1_000
-SETTINGS = Settings(limits=Limits(flights=16), look_s=60.0, snapshot_entries=1 << 60, snapshot_bytes=1 << 60)
-"""Sixteen entries on their way: a store answers late, and many at once."""
+REQUEST_S = 0.05
+"""So much longer each request takes while round trips are counted, in seconds."""
+
+SETTINGS = Settings(limits=Limits(flights=STORE_FLIGHTS), look_s=60.0, snapshot_entries=1 << 60, snapshot_bytes=1 << 60)
+"""As many entries on their way as of `replitree tablet serve`, and nothing else meanwhile."""
 
 _KINDS = {"create": "put", "replace": "put", "list": "put", "get": "get", "get_tagged": "get"}
+_KINDS |= {"get_range": "get", "delete": "delete"}
 """What each call is, as a store counts it; a listing has the price of a PUT."""
 
 
@@ -64,10 +73,13 @@ class Counted:
     ----------
     asked
         How many requests, by kind.
+    trips
+        Who else counts.
     """
 
     def __init__(self, objects: ObjectStore) -> None:
         self.asked: Counter[str] = Counter()
+        self.trips: Trips | None = None
         self._objects = objects
 
     def __getattr__(self, name: str) -> Any:
@@ -79,9 +91,50 @@ class Counted:
 
         def request(*arguments: Any) -> Any:
             self.asked[kind] += 1
-            return found(*arguments)
+            return found(*arguments) if self.trips is None else self.trips.taken(lambda: found(*arguments))
 
         return request
+
+
+class Trips:
+    """Counts how many requests wait for one another, and makes each take a moment.
+
+    Attributes
+    ----------
+    number
+        The most requests so far of which each was sent after the one before was answered.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._lock = threading.Lock()
+
+    def taken(self, request: Callable[[], Any]) -> Any:
+        """Send a request; a listing to its end."""
+        with self._lock:
+            mine = self.number + 1
+        time.sleep(REQUEST_S)
+        try:
+            found = request()
+            return list(found) if isinstance(found, Iterator) else found
+        finally:
+            with self._lock:
+                self.number = max(self.number, mine)
+
+
+class OneStore:
+    """A group of one member on a store, as `open` takes it.
+
+    Parameters
+    ----------
+    groups, member
+        What runs procedures on it; its member.
+    """
+
+    def __init__(self, groups: BlobGroups, member: BlobStore) -> None:
+        self.run = groups.run
+        self.missed = groups.missed
+        self.fence_seen = member.fence_seen
 
 
 class StoreBench:
@@ -116,7 +169,22 @@ class StoreBench:
                 time.sleep(0.001)
             asked = objects.asked - before
         ours["recovery_gets"], ours["recovery_puts"] = float(asked["get"]), float(asked["put"])
-        return ours, plain
+        return ours | self._restarts(objects), plain
+
+    def _restarts(self, objects: Counted) -> Measured:
+        with _leading(objects) as tablet:
+            tablet.snapshot()
+        with _leading(objects):
+            pass  # what the snapshot replaced is collected, and no tail is left
+        begin = time.perf_counter()
+        with _leading(objects):
+            found = {"restart_s": time.perf_counter() - begin}
+        for key, probes in (("restart_round_trips", False), ("restart_first_round_trips", True)):
+            objects.trips = trips = Trips()
+            with _leading(objects, probes=probes):
+                found[key] = float(trips.number)
+                objects.trips = None
+        return found
 
     def _one_client(self, tablet: Tablet[int], objects: Counted) -> tuple[Measured, Measured]:
         """Commit, and put and get, in turn, so that whatever else the store does hits both."""
@@ -152,14 +220,15 @@ class StoreBench:
 
 
 @contextmanager
-def _leading(objects: Counted) -> Iterator[Tablet[int]]:
-    """Open the group and lead its tablet."""
-    member = BlobStore(cast("ObjectStore", objects))
+def _leading(objects: Counted, *, probes: bool = False) -> Iterator[Tablet[int]]:
+    """Open the group and lead its tablet; `probes`: as the first in a process."""
+    member = BlobStore(cast("ObjectStore", objects), probes=probes)
     quorum = Quorum(GROUP, 1, 1)
     assert open_members(quorum, [member], ["bench"]) == (None,)
     groups = BlobGroups({GROUP: (quorum, [MemberPool(member)])}, patience_s=30.0)
     try:
-        with open_tablet(groups, Counting(), in_one_group(TabletId(1), GROUP), settings=SETTINGS) as tablet:
+        channels = in_one_group(TabletId(1), GROUP)
+        with open_tablet(OneStore(groups, member), Counting(), channels, settings=SETTINGS) as tablet:
             yield tablet
     finally:
         groups.close()

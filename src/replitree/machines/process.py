@@ -124,7 +124,7 @@ class CandidateProcess:
                 floor=self._floor,
                 assigned=self._assigned(group),
             )
-            self._lead(tablet, group)
+            self._lead(tablet)
         finally:
             group.close()
 
@@ -134,17 +134,15 @@ class CandidateProcess:
             return None
         return Generations(place.generations, group.group, place.tablet).take(self._floor)
 
-    def _lead(self, tablet: Tablet[Any], group: OpenGroup) -> None:
+    def _lead(self, tablet: Tablet[Any]) -> None:
         self._service.somebody_leads()
         self._say(f"leads generation {tablet.generation}")
         self._service.tablet = tablet
         try:
-            while tablet.is_leading and group.forgot is None and not self.stop.wait(LOOK_S):
-                if group.readmit():
-                    self._say("a member is back")
-                    tablet.mend()
+            while tablet.is_leading and not self.stop.is_set():
+                self.stop.wait(LOOK_S)
         finally:
-            self._say(f"leads no more: {tablet.status().reason or group.forgot or 'it was stopped'}")
+            self._say(f"leads no more: {tablet.status().reason or 'it was stopped'}")
             self._service.tablet = None
             self._service.draw()
             tablet.close(timeout_s=5.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,15 +22,6 @@ PATIENCE_S = 5.0
 
 class NoAnswer(ReplitreeError):
     """Nobody answered, or not in time: what was asked may have been done."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens at."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Candidate:
@@ -79,8 +69,13 @@ class Candidate:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
 
     def stop(self) -> None:
-        """Let it stand still: it does nothing until `go_on`, and knows nothing of the time between."""
+        """Let it stand still: it does nothing until `go_on`, and knows nothing of the time between.
+
+        A thread that is in a system call ends that before it stands, and may have got a lock in it: all of them are waited for.
+        """
         self._send(signal.SIGSTOP)
+        assert self.process is not None
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     def go_on(self) -> None:
         """Let it go on where it stood."""

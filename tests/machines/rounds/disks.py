@@ -55,15 +55,15 @@ class MemberDisk:
         self._kind: str | None = None
         spare.mkdir()
 
-    @property
-    def can_be_full(self) -> bool:
-        """Whether it has a file system of its own."""
-        return self._folder.parent.is_mount()
-
-    @property
-    def has_copy(self) -> bool:
-        """Whether there is a copy from before the group was opened last."""
-        return (self._spare / "older").is_dir()
+    def can_be(self, kind: str) -> bool:
+        """Whether this can be done to it: one needs a file system of its own, another a copy from before the last opening."""
+        match kind:
+            case "full":
+                return self._folder.parent.is_mount()
+            case "stale":
+                return (self._spare / "older").is_dir()
+            case _:
+                return True
 
     @property
     def is_free(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -26,8 +27,12 @@ class Ground(Protocol):
     environment: Mapping[str, str]
     """What candidates need to know."""
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What can be done to it here."""
+
     def hurt(self, draw: random.Random) -> tuple[str, str]:
-        """Do something to it; return the kind, and what was done, for people."""
+        """Do something to it, each kind as often as any other; return the kind, and what was done, for people."""
 
     def heal(self, leader: Candidate) -> None:
         """Wait until who leads has mended what can be, and undo the rest."""
@@ -37,6 +42,21 @@ class Ground(Protocol):
 
     def close(self) -> None:
         """End what was started."""
+
+
+class Turns:
+    """Each kind as often as any other one, in a drawn order."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[str]()
+
+    def next(self, kinds: Iterable[str], draw: random.Random) -> str:
+        """Return one of the kinds that can be had now: one that was had least often."""
+        possible = sorted(kinds)
+        fewest = min(self._counts[kind] for kind in possible)
+        kind = draw.choice([kind for kind in possible if self._counts[kind] == fewest])
+        self._counts[kind] += 1
+        return kind
 
 
 class Directories:
@@ -57,12 +77,18 @@ class Directories:
         make_group(self.group, members=places)
         self._disks = [MemberDisk(place, folder / f"spare-{place.name}") for place in places]
         self._hurt: tuple[MemberDisk, str] | None = None
+        self._turns = Turns()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All, or all but `full` for whoever may not mount."""
+        return frozenset(kind for kind in KINDS if kind != "full" or self._is_mounted)
 
     def hurt(self, draw: random.Random) -> tuple[str, str]:
         """Let one of them fail."""
-        disk = draw.choice(self._disks)
-        kinds = [kind for kind in KINDS if kind != "full" or disk.can_be_full]
-        kind = draw.choice([kind for kind in kinds if kind != "stale" or disk.has_copy])
+        able = {kind: [disk for disk in self._disks if disk.can_be(kind)] for kind in self.kinds}
+        kind = self._turns.next([kind for kind, disks in able.items() if disks], draw)
+        disk = draw.choice(able[kind])
         self._hurt = disk, kind
         return kind, disk.hurt(kind, draw)
 
@@ -115,10 +141,16 @@ class OnS3:
         self._proxy = S3Proxy(self._server.port, seed)
         place = MemberPlace(store=self._server.url("rounds", self._proxy.endpoint))
         make_group(self.group, members=[place])
+        self._turns = Turns()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All."""
+        return frozenset(self.MIXES)
 
     def hurt(self, draw: random.Random) -> tuple[str, str]:
         """Let requests suffer from now on."""
-        kind = draw.choice(sorted(self.MIXES))
+        kind = self._turns.next(self.MIXES, draw)
         self._proxy.mix = self.MIXES[kind]
         return kind, kind
 

@@ -17,14 +17,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from replitree.coordination.embedded import free_ports
 from replitree.errors import ReplitreeError
 from replitree.verify.histories.case import make_case, objects
 from replitree.verify.histories.judge import check
 from replitree.verify.histories.reading import read_files
 from replitree.verify.histories.recorder import Recorder
 from replitree.verify.histories.search import Limits, search
-from tests.machines.rounds.candidates import Candidate, ask, free_ports, leader_of
-from tests.machines.rounds.grounds import GROUNDS
+from tests.machines.rounds.candidates import Candidate, ask, leader_of
+from tests.machines.rounds.grounds import GROUNDS, Turns
 from tests.machines.rounds.load import Acknowledged, Load, broken
 from tests.waiting import wait_for
 
@@ -34,10 +35,9 @@ ACKNOWLEDGED_MIN, ACKNOWLEDGED_MAX = 5, 40
 """How many changes are acknowledged before the leader is killed, and again after."""
 
 LEASE_S = 0.5
-STOPPED = 0.3
-"""So large a part of the leaders stands still instead of being killed."""
 
-SEARCH = Limits(operations=600, states=200_000, seconds=5.0)
+SEARCH = Limits(operations=20_000, states=2_000_000, seconds=30.0)
+"""A name has more operations the longer a take-over takes; nearly all of them are judged in less than a second."""
 
 
 @dataclass(slots=True)
@@ -48,8 +48,8 @@ class Report:
     ----------
     rounds, acknowledged, reads
         How many.
-    faults
-        How often each kind of fault.
+    kinds, faults
+        Which kinds of fault there can be; how often each kind was.
     take_overs_s
         From the end of each leader to the first change that the next one acknowledged, by what became of it: ``killed``;
         ``leased``, killed with a lease, for which the next one waits; ``stopped``, for which clients wait.
@@ -60,6 +60,7 @@ class Report:
     rounds: int = 0
     acknowledged: int = 0
     reads: int = 0
+    kinds: tuple[str, ...] = ()
     faults: dict[str, int] = field(default_factory=dict)
     take_overs_s: dict[str, list[float]] = field(default_factory=dict)
     searched: int = 0
@@ -90,9 +91,10 @@ class Rounds:
         self._draw = random.Random(seed)
         self._say = say
         self._numbers = itertools.count(1)
+        self._ends, self._leases = Turns(), Turns()
         self._acknowledged: dict[str, list[Acknowledged]] = {}
-        self.report = Report()
         self._ground = GROUNDS[store](folder, seed)
+        self.report = Report(kinds=tuple(sorted(self._ground.kinds)))
         self._recorder = Recorder(folder / "history.jsonl")
         first, second = free_ports(2)
         options = ("--snapshot-entries", "300")
@@ -141,7 +143,8 @@ class Rounds:
             before = len(load.acknowledged)
             leader = leader_of(self._candidates)
             generation = max(leader.status().get("generation", 0), load.acknowledged[-1].generation)
-            is_stopped = self._draw.random() < STOPPED
+            end = self._ends.next(("stopped", "leased" if leader.lease_s else "killed"), self._draw)
+            is_stopped = end == "stopped"
             ended_s = self._stop(leader) if is_stopped else self._kill(leader)
             found = wait_for(
                 lambda: next((each for each in load.acknowledged if each.generation > generation), None),
@@ -153,7 +156,6 @@ class Rounds:
         finally:
             load.stop()
         self._acknowledged[name] = load.acknowledged
-        end = "stopped" if is_stopped else "leased" if leader.lease_s else "killed"
         self._count(kind, end, found.answer_s - ended_s, load)
         self._say(f"round {number}: {done}, {end}, {len(load.acknowledged)} changes, {found.answer_s - ended_s:.3f} s")
         (standby,) = [each for each in self._candidates if each is not leader]
@@ -164,7 +166,7 @@ class Rounds:
         leader.start(self._lease_s())
 
     def _lease_s(self) -> float:
-        return self._draw.choice([0.0, LEASE_S])
+        return LEASE_S if self._leases.next(("with", "without"), self._draw) == "with" else 0.0
 
     def _kill(self, leader: Candidate) -> float:
         """Kill a leader; return when, in seconds of the monotonic clock."""
