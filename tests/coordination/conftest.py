@@ -75,10 +75,10 @@ class ZooKeeperProvider:
         self._bystander = self.connect()
         make_root(self._bystander, root)
 
-    def connect(self) -> ZooKeeperCoordination:
+    def connect(self, session_timeout_s: float = SESSION_TIMEOUT_S) -> ZooKeeperCoordination:
         proxy = Proxy(self._port)
         session = ZooKeeperCoordination(
-            f"zk://{LOCALHOST}:{proxy.port}{self.root}", session_timeout_s=SESSION_TIMEOUT_S, operation_timeout_s=5.0
+            f"zk://{LOCALHOST}:{proxy.port}{self.root}", session_timeout_s=session_timeout_s, operation_timeout_s=5.0
         )
         self._proxies[id(session)] = proxy
         self._sessions.append(session)

@@ -27,6 +27,7 @@ class Fault(Enum):
     CUT_BEFORE_ANSWER = "the server answers, then the connection is cut; the client never sees the answer"
     SWALLOW_ANSWER = "the server answers; the client sees neither the answer nor anything after it, and no end either"
     SKIP_ANSWER = "the server answers; the client does not see the answer, and sees what comes after it"
+    SWALLOW_HELLO = "the next connection is taken, and never answered; the server does not see it"
     FORGET_SESSION = "the next connection begins a new session, although the client asked for its old one"
 
 
@@ -105,7 +106,12 @@ class Proxy:
 
     def _forward_requests(self, client: socket.socket, server: socket.socket, lost: _LostAnswer) -> None:
         with contextlib.suppress(OSError):
-            server.sendall(self._hello(_frame(client)))
+            hello = _frame(client)
+            if self.fault is Fault.SWALLOW_HELLO:
+                self.fault = Fault.NONE
+                _frame(client)  # until the client has had enough
+                hello = b""
+            server.sendall(self._hello(hello))
             while frame := _frame(client):
                 number, kind = struct.unpack_from(">ii", frame, 4)
                 if KINDS.get(kind) == self.victim and self.fault is not Fault.NONE:

@@ -174,6 +174,24 @@ def test_a_commit_whose_answer_is_missing_among_others_is_unknown_and_the_sessio
     assert zk.session_id == before
 
 
+def test_a_session_outlives_a_connection_that_is_never_answered(real: ZooKeeperProvider) -> None:
+    """A lone ZooKeeper that is connected to while it starts may leave it at that; kazoo waits until the session is over."""
+    session_s = 9.0
+    zk = real.connect(session_s)
+    before, heard = zk.session_id, Recorder()
+    zk.add_listener(heard)
+    real.suspend(zk)
+    heard.wait_for(Suspended())
+    real.proxy(zk).fault = Fault.SWALLOW_HELLO
+    began = time.monotonic()
+    real.resume(zk)
+    heard.wait_for(Suspended(), Connected())
+    assert time.monotonic() - began < session_s
+    assert real.proxy(zk).fault is Fault.NONE
+    assert zk.session_id == before
+    assert zk.perform(Children(real.root)) == ()
+
+
 def test_no_two_requests_of_a_session_have_one_number(real: ZooKeeperProvider) -> None:
     """A late commit of the last connection must not be taken for one of this connection."""
     zk = real.connect()

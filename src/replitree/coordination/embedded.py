@@ -17,6 +17,7 @@ Absent on purpose: TLS, remote hosts, changes of the ensemble while it runs.  Wh
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import random
 import socket
@@ -51,6 +52,7 @@ HEAP_MIB_MAX = 512
 
 _LOOK_S = 0.01
 _ASK_S_MAX = 2.0
+_ASK_S_FIRST = 0.25  # a server that is asked before it has loaded its data may never answer on that connection
 _PORTS = range(15_000, 32_000)  # below the range from which systems take the ports of outgoing connections
 _JARS = (
     "zookeeper-3.*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*",  # all that one server needs
@@ -302,18 +304,19 @@ class _Server:
 
     def wait_ready(self, deadline: float) -> None:
         """Wait until it serves."""
-        in_time = _wait_until(lambda: self.mode() or self.ended, deadline)
+        patience_s = (min(_ASK_S_FIRST * 2**asked, _ASK_S_MAX) for asked in itertools.count())
+        in_time = _wait_until(lambda: self.mode(next(patience_s)) or self.ended, deadline)
         if not in_time or self.ended:
             raise CoordinationUnavailable(
                 f"the embedded ZooKeeper did not start ({'it ended' if in_time else f'not in {START_S_MAX:.0f} s'});"
                 f" its output is in {self.output}: {self.last_words()}"
             )
 
-    def mode(self) -> str | None:
+    def mode(self, patience_s: float = _ASK_S_MAX) -> str | None:
         """Return ``leader``, ``follower`` or ``standalone``, or None while it does not serve."""
         if self.ended:
             return None
-        for line in ask(self.port, "srvr").splitlines():
+        for line in ask(self.port, "srvr", patience_s).splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ").strip()
         return None
@@ -325,9 +328,9 @@ class _Server:
         return "(no output)"
 
 
-def ask(port: int, word: str) -> str:
-    """Ask a ZooKeeper on this machine one of its four-letter words; empty when it does not answer."""
-    with suppress(OSError), socket.create_connection((LOCALHOST, port), timeout=_ASK_S_MAX) as connection:
+def ask(port: int, word: str, patience_s: float = _ASK_S_MAX) -> str:
+    """Ask a ZooKeeper on this machine one of its four-letter words; empty when it does not answer in `patience_s` seconds."""
+    with suppress(OSError), socket.create_connection((LOCALHOST, port), timeout=patience_s) as connection:
         connection.sendall(word.encode())
         with connection.makefile("rb") as answer:
             return answer.read().decode("utf-8", "replace")

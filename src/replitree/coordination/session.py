@@ -15,8 +15,11 @@ Guarantees:
 * kazoo builds a selector for every wait, several per request.
 * watches take no detour through a queue and a second thread of kazoo's.
 
-`_Connection` mends two things that kazoo does wrong when a session comes back on another connection:
+`_Connection` mends three things that kazoo does wrong when a session comes back on another connection:
 
+* kazoo waits for as long as the session lives, if there is one server, for the answer to its first frame.  A lone ZooKeeper
+  3.9 that is connected to before it has loaded its data fails while it refuses the connection, which stays open without an
+  answer: the session ended, although the server was back.  Here another connection is tried while it still lives.
 * kazoo counts requests anew.  ZooKeeper tells the commits of a session apart by these numbers: one that was sent on the last
   connection and is late would be taken for the one of the same number on this connection, and answer it.
 * kazoo's thread ends with an error of its own when an answer is missing before another one, as when the session has been moved
@@ -39,6 +42,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import Callback, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
@@ -48,6 +52,8 @@ from replitree.coordination.requests import Reply
 from replitree.coordination.url import CoordinationUrl
 from replitree.errors import CoordinationUnavailable
 
+_HELLO_S_MIN = 2.0
+"""For how long, in seconds, the answer to a connection's first frame is waited for at least, unless the session is shorter."""
 _RETRY_FIRST_S, _RETRY_LAST_S = 0.05, 1.0  # pauses between attempts to connect; kazoo's own grow to an hour
 
 log = logging.getLogger(__name__)
@@ -181,6 +187,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships no ty
     @_xid.setter
     def _xid(self, number: int | None) -> None:
         self._number = number or self._number
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        if isinstance(request, Connect):
+            timeout = min(timeout, max(_HELLO_S_MIN, request.time_out / 1000.0 / 3))
+        return super()._invoke(timeout, request, xid)
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
         pending = self.client._pending  # noqa: SLF001
