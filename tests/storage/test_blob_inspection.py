@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from replitree.cli.main import main
 from replitree.cli.output import EXIT_UNFINISHED
 from replitree.errors import BadInput, StoreError
+from replitree.storage.blob_asking import SILENT
+from replitree.storage.blob_directory import LOCK
 from replitree.storage.blob_folders import make_group, open_group
 from replitree.storage.blob_inspection import GroupReport, inspect, look_at
 from replitree.storage.blob_places import MemberPlace
@@ -71,6 +74,18 @@ def test_looking_changes_nothing(folder: Path) -> None:
     before = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
     report(folder)
     assert {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()} == before
+
+
+def test_member_that_hangs_is_unknown_and_the_others_are_looked_at(folder: Path) -> None:
+    with (folder / "1" / LOCK).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as a process that stands still in the middle of a request
+        found = report(folder)
+    assert found.verdict == "unknown"
+    assert found.members == (None, SILENT.reason, None)
+    (tablet,) = found.tablets
+    assert tablet.fences == (1, None, 1)
+    assert tablet.wrong == ()
+    assert tablet.generations[0].entries == 3
 
 
 def test_one_damaged_copy_is_found(folder: Path) -> None:

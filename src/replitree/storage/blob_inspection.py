@@ -1,6 +1,7 @@
 """Looking at a blob group, or at one directory of it, without changing anything.
 
-Members are locked for moments only, so a leader may go on meanwhile.
+Members are locked for moments only, so a leader may go on meanwhile.  All are asked at once (`blob_asking`): one that hangs is
+waited for once, is not asked anything else, and what it has is unknown.
 """
 
 from __future__ import annotations
@@ -8,21 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from replitree.errors import BadInput, StoreError
 from replitree.storage import blob_state
+from replitree.storage.blob_asking import Asking
 from replitree.storage.blob_directory import BlobDirectory
 from replitree.storage.blob_folders import NAME, members_of, read_group
 from replitree.storage.blob_group import BlobGroups
 from replitree.storage.blob_member import BlobMember, Streams
 from replitree.storage.blob_places import asked, close_member
-from replitree.tablet.admission import obstacles_of
+from replitree.tablet.admission import Answer, AskStanding, AskStreams, Question, Standing, obstacles_of
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import InDoubt, Overtaken
 from replitree.tablet.ids import NOTHING, Channel, Generation, GroupId, TabletId, first_of
 from replitree.tablet.inspection import GenerationReport, Survey, complaints, generations_of, survey
 from replitree.tablet.losses import in_words, read_records
 from replitree.tablet.member import AskFence, Contents, Failed, FenceIs, Scan
+from replitree.tablet.openings import AskEach
 from replitree.tablet.quorum import Quorum, end_of
 
 NAMED_MAX = 20
@@ -39,6 +43,8 @@ class Looked:
         The numbers of the group.
     members, obstacles
         For each member what asks it, and None or why it would not take part.
+    asking
+        What asks them.
     is_alone
         Whether it is one member of a group, and nobody asks the others.
     """
@@ -46,7 +52,13 @@ class Looked:
     quorum: Quorum
     members: tuple[BlobMember, ...]
     obstacles: tuple[str | None, ...]
+    asking: Asking
     is_alone: bool = False
+
+    def ask(self, question: Question, *, obstructed: bool = True) -> tuple[Answer | None, ...]:
+        """Ask each member; `obstructed`: those that would not take part, too, else they have no answer."""
+        asked = (question if obstructed or obstacle is None else None for obstacle in self.obstacles)
+        return self.asking.each(self.members, AskEach(tuple(asked)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +139,16 @@ def look_at(path: Path) -> Looked:
     if (folder / NAME).is_file():
         file = read_group(folder)
         members = members_of(folder, file)
-        standings = [member.standing() for member in members]
-        obstacles = obstacles_of(standings, [each.incarnation for each in file.members])
-        return Looked(file.quorum, members, obstacles)
+        asking = Asking()
+        standings = asking.each(members, AskEach((AskStanding(),) * len(members), file.quorum.read))
+        obstacles = obstacles_of(
+            cast("tuple[Standing | Failed, ...]", standings), [each.incarnation for each in file.members]
+        )
+        return Looked(file.quorum, members, obstacles, asking)
     if (folder / blob_state.NAME).is_file():
         state = blob_state.read_state(folder)
         quorum = Quorum(GroupId(state.group), 1, 1)
-        return Looked(quorum, (BlobDirectory(folder),), (None,), is_alone=True)
+        return Looked(quorum, (BlobDirectory(folder),), (None,), Asking(), is_alone=True)
     raise BadInput(f"there is no blob group and no member of one in {path}: name the folder with its {NAME}")
 
 
@@ -143,10 +158,11 @@ def inspect(looked: Looked) -> GroupReport:
     members = [asked(*each) for each in zip(looked.members, looked.obstacles, strict=True)]
     groups = BlobGroups({group: (looked.quorum, members)}, patience_s=60.0)
     try:
-        streams = [member.streams() for member in looked.members]
+        streams = cast("tuple[Streams | Failed, ...]", looked.ask(AskStreams()))
         tablets = tuple(_inspected(looked, groups, channels) for channels in channels_in(group, streams))
     finally:
         groups.close()
+        looked.asking.close()
         for member in looked.members:
             close_member(member)
     return GroupReport(str(group), looked.obstacles, tablets, tuple(_unlisted(streams)))
@@ -171,7 +187,7 @@ def channels_in(group: GroupId, streams: Sequence[Streams | Failed]) -> tuple[Ch
 def _inspected(looked: Looked, groups: BlobGroups, channels: Channels) -> TabletReport:
     tablet = channels.tablet
     wrong, unknown = _of_members(looked, channels)
-    fences = tuple(_fence(member, tablet) for member in looked.members)
+    fences = tuple(map(_generation, looked.ask(AskFence(tablet))))
     losses, more = _losses(groups, channels)
     unknown = (*unknown, *more)
     found = groups.run(survey(channels))
@@ -203,27 +219,23 @@ def _complained(
     return (*wrong, *more), (*unknown, *doubts)
 
 
-def _fence(member: BlobMember, tablet: TabletId) -> int | None:
-    reply = member.answer(AskFence(tablet))
+def _generation(reply: Answer | None) -> int | None:
     return int(reply.fence.generation) if isinstance(reply, FenceIs) and reply.fence is not None else None
 
 
 def _of_members(looked: Looked, channels: Channels) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Check every copy of every blob; return what is wrong, and what is not known."""
-    wrong, unknown = list[str](), list[str]()
-    for number, (member, obstacle) in enumerate(zip(looked.members, looked.obstacles, strict=True)):
-        if obstacle is not None:
-            unknown.append(f"member {number}: {obstacle}")
-            continue
-        for channel in range(len(channels.histories)):
-            first = first_of(channels.tablet, Channel(channel), NOTHING)
-            match member.answer(Scan(first, end_of(first))):
-                case Contents() as contents:
-                    wrong += _damage(number, contents)
-                case Failed(reason):
-                    unknown.append(f"member {number}: {reason}")
-                case reply:
-                    unknown.append(f"member {number}: {reply}")
+    wrong = list[str]()
+    unknown = [
+        f"member {number}: {obstacle}" for number, obstacle in enumerate(looked.obstacles) if obstacle is not None
+    ]
+    for channel in range(len(channels.histories)):
+        first = first_of(channels.tablet, Channel(channel), NOTHING)
+        for number, reply in enumerate(looked.ask(Scan(first, end_of(first)), obstructed=False)):
+            if isinstance(reply, Contents):
+                wrong += _damage(number, reply)
+            elif reply is not None:
+                unknown.append(f"member {number}: {reply.reason if isinstance(reply, Failed) else reply}")
     return tuple(wrong), tuple(unknown)
 
 
