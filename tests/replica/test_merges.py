@@ -147,6 +147,7 @@ def test_paused_merges_wait_and_inserts_do_not(paused: InProcessCluster) -> None
     fill(paused, 2)
     answer = paused.nodes[0].post("optimize", {}, wait_s=0.2)
     assert answer["finished"] is False
+    assert answer["reason"] == "merges are paused on r1: `replitree table resume-merges t`"
     assert answer["merges"][0]["applied"] is True
     assert len(paused.nodes[0].contents()) == 2
     index = paused.nodes[0].insert(rows(20))[1]["index"]
