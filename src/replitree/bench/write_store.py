@@ -6,11 +6,12 @@ Keys::
     replica_read_bytes     what the processes of all replicas have read of files meanwhile, by the system's own count
     bytes                  size of the parts' data files
     insert_…               the same of ``table.insert(df)``
+    merge_s                the parts of eight jobs become one in each month: ``table.optimize(final=True, spark=spark)``
 
 The "peer" is the same job with ``through=replica``: on this machine its tasks leave the files on the disk of a replica, which
 reads them to verify them, and again to put them.  What is read of the store, such as the ends of files, is not in
 ``replica_read_bytes``: of each file at most 64 KB, when it is small all of it.  With ``through=replica`` the files of
-``table.insert(df)`` are written by Spark's JVM.
+``table.insert(df)`` are written by Spark's JVM.  Merges are made by a replica there.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ Save: TypeAlias = "Callable[[DataFrame, Table, Through], None]"
 
 ROWS = 2_000_000
 MONTHS, TASKS = 4, 4
+MERGED_JOBS = 8
+"""Jobs whose parts are merged."""
+
 SMALL = 1_000
 """Rows of a write that is not measured, before the first one that is."""
 
@@ -65,6 +69,7 @@ class StoreWriteBench:
         for way in WAYS:
             for what, save in self._saves.items():
                 self._write(rows_of(spark, SMALL), f"warm_{what}{way}", way, save)
+            self._merge("warm_merge", way)
 
     def measure(self, number: int) -> tuple[Measured, Measured]:
         """Write in both ways; return what is found of the one through the store, and of the other."""
@@ -83,12 +88,30 @@ class StoreWriteBench:
                 f"{what}replica_read_bytes": read,
                 f"{what}bytes": float(size),
             }
-        return found
+        return found | {"merge_s": self._merge(f"merge_{way}_{number}", way)}
+
+    def _merge(self, name: str, way: Through) -> float:
+        """Return how many seconds it takes to merge all rows, as several jobs have written them."""
+        table = self._table(name)
+        table.pause_merges()
+        for job in range(MERGED_JOBS):
+            _insert(self._frame.where(f"k % {MERGED_JOBS} = {job}"), table, "store")
+        table.resume_merges()
+        begin = time.perf_counter()
+        result = table.optimize(final=True, spark=self._frame.sparkSession if way == "store" else None)
+        seconds = time.perf_counter() - begin
+        snapshot = table.snapshot(table.status().log_tail - 1)
+        if not result.finished or len(snapshot.files()) != MONTHS or snapshot.rows != self._rows:
+            raise ReplitreeError(f"{snapshot.rows:,} of {self._rows:,} rows were merged: {result}")
+        self._cluster.drop_table(name)
+        return seconds
+
+    def _table(self, name: str) -> Table:
+        return self._cluster.create_table(name, SCHEMA, order_by="k", partition_by="month(d)", storage=self._store)
 
     def _write(self, frame: DataFrame, name: str, way: Through, save: Save) -> tuple[float, int]:
         """Write into a new table; return the seconds, and the bytes of its data files."""
-        cluster = self._cluster
-        table = cluster.create_table(name, SCHEMA, order_by="k", partition_by="month(d)", storage=self._store)
+        table = self._table(name)
         begin = time.perf_counter()
         save(frame, table, way)
         seconds = time.perf_counter() - begin
@@ -96,7 +119,7 @@ class StoreWriteBench:
         if snapshot.rows not in (self._rows, SMALL):
             raise ReplitreeError(f"{snapshot.rows:,} rows arrived, not {self._rows:,}")
         size: int = snapshot.bytes
-        cluster.drop_table(name)
+        self._cluster.drop_table(name)
         return seconds, size
 
     def _save(self, frame: DataFrame, table: Table, way: Through) -> None:

@@ -183,7 +183,9 @@ class CommandHandlers(Handlers):
             await asyncio.sleep(LOOK_AGAIN_S)
         reason = _why_unfinished(made, busy, late) or ("" if made else _why_nothing(table, body.partition))
         if not finished and table.maker.is_paused:
-            reason = f"merges are paused on {table.replica.name}: `replitree table resume-merges {table.replica.table.name}`"
+            reason = (
+                f"merges are paused on {table.replica.name}: `replitree table resume-merges {table.replica.table.name}`"
+            )
         return json_response({"merges": made, "finished": finished and not (busy or late), "reason": reason})
 
     async def _pause(self, request: web.Request) -> web.Response:
