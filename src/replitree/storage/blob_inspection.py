@@ -32,6 +32,9 @@ from replitree.tablet.quorum import Quorum, end_of
 NAMED_MAX = 20
 """How many blobs of one kind are named."""
 
+PATIENCE_S = 60.0
+"""How long a silent member is waited for, in seconds; so many times longer while it reads a log (`READ_PATIENCE`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Looked:
@@ -139,7 +142,7 @@ def look_at(path: Path) -> Looked:
     if (folder / NAME).is_file():
         file = read_group(folder)
         members = members_of(folder, file)
-        asking = Asking()
+        asking = Asking(PATIENCE_S)
         standings = asking.each(members, AskEach((AskStanding(),) * len(members), file.quorum.read))
         obstacles = obstacles_of(
             cast("tuple[Standing | Failed, ...]", standings), [each.incarnation for each in file.members]
@@ -148,7 +151,7 @@ def look_at(path: Path) -> Looked:
     if (folder / blob_state.NAME).is_file():
         state = blob_state.read_state(folder)
         quorum = Quorum(GroupId(state.group), 1, 1)
-        return Looked(quorum, (BlobDirectory(folder),), (None,), Asking(), is_alone=True)
+        return Looked(quorum, (BlobDirectory(folder),), (None,), Asking(PATIENCE_S), is_alone=True)
     raise BadInput(f"there is no blob group and no member of one in {path}: name the folder with its {NAME}")
 
 
@@ -156,7 +159,7 @@ def inspect(looked: Looked) -> GroupReport:
     """Look at every tablet of a group."""
     group = looked.quorum.group
     members = [asked(*each) for each in zip(looked.members, looked.obstacles, strict=True)]
-    groups = BlobGroups({group: (looked.quorum, members)}, patience_s=60.0)
+    groups = BlobGroups({group: (looked.quorum, members)}, PATIENCE_S)
     try:
         streams = cast("tuple[Streams | Failed, ...]", looked.ask(AskStreams()))
         tablets = tuple(_inspected(looked, groups, channels) for channels in channels_in(group, streams))
