@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from typing_extensions import override
 
+from replitree.coordination.memory import MemoryCoordination, SharedTree
+from replitree.coordination.port import Event, Listener, SessionLost
 from replitree.protocol import layout
 from replitree.protocol.effects import Commit, Create, Set
 from replitree.replica import workers
@@ -264,3 +268,49 @@ def test_a_begun_fetch_of_what_is_here_already_is_abandoned(cluster: InProcessCl
     assert store.fetches() == ("all_900_900_0",)
     assert progress.queue() == ()
     assert first.keys() == list(range(10))
+
+
+class LostAtOnce(MemoryCoordination):
+    """A session that begins anew, and has been lost before whoever began it goes on."""
+
+    def __init__(self, shared: SharedTree) -> None:
+        super().__init__(shared)
+        self.times = 2
+        self._told = threading.Semaphore(0)
+
+    @override
+    def add_listener(self, listener: Listener) -> None:
+        def hear(event: Event) -> None:
+            listener(event)
+            if isinstance(event, SessionLost):
+                self._told.release()
+
+        super().add_listener(hear)
+
+    @override
+    def reconnect(self) -> None:
+        super().reconnect()
+        if self.times:
+            self.times -= 1
+            while self._told.acquire(blocking=False):
+                pass
+            self.shared.expire(self.session_id)
+            assert self._told.acquire(timeout=10.0)
+
+
+def test_session_that_is_lost_as_soon_as_it_has_begun_is_begun_anew(tmp_path: Path) -> None:
+    shared, sessions = SharedTree(), list[LostAtOnce]()
+
+    def connect() -> MemoryCoordination:
+        sessions.append(LostAtOnce(shared))
+        return sessions[-1]
+
+    cluster = InProcessCluster(tmp_path, 1, connect)
+    try:
+        cluster.create_table()
+        (served,) = [each for each in sessions if each is not cluster.admin]
+        shared.expire(served.session_id)
+        wait_for(lambda: not served.times, "it was lost twice more")
+        insert_until_taken(cluster.nodes[0], rows(0), "after")
+    finally:
+        cluster.close()

@@ -255,11 +255,15 @@ class Server:
     def _new_session(self) -> None:
         for table in list(self._tables.values()):
             table.trouble("the coordination session ended")
-        self._coordination.reconnect()
-        self._lost.clear()
+        self._lost.clear()  # before the new session begins: it may be lost, too, as soon as it has
+        try:
+            self._coordination.reconnect()
+        except BaseException:
+            self._lost.set()
+            raise
         self.log.info("new session")
         for table in list(self._tables.values()):
-            table.trouble("a new coordination session began")
+            table.session_began()
 
     def _look_for_tables(self) -> None:
         make_root(self._coordination, layout.tables(self._root))

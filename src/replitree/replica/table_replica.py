@@ -114,6 +114,9 @@ class TableReplica:
         Finds the address of another replica: its name, and whether to look afresh.
     """
 
+    _has_new_session = False
+    """Whether a session began since the replica last began to activate."""
+
     def __init__(
         self,
         definition: TableDefinition,
@@ -279,6 +282,12 @@ class TableReplica:
                     self._set(State.READ_ONLY, reason)
                 self._changed.notify_all()
 
+    def session_began(self) -> None:
+        """Report that a new coordination session began: the replica must activate again, at once if it is just failing to."""
+        with self._changed:
+            self._has_new_session = True
+            self.trouble("a new coordination session began")
+
     def halt(self, reason: str) -> None:
         """Report that the replica can't go on until an operator does something."""
         with self._changed:
@@ -408,7 +417,8 @@ class TableReplica:
                 with self._changed:
                     if self._state not in (State.HALTED, State.STOPPED):
                         self._set(State.READ_ONLY, reason)
-                        self._changed.wait(pause)
+                        if not self._has_new_session:
+                            self._changed.wait(pause)
                 pause = min(RETRY_S_MAX, pause * 2)
                 continue
             with self._changed:
@@ -432,7 +442,7 @@ class TableReplica:
 
     def _forget_trouble(self) -> None:
         with self._changed:
-            self._trouble = None
+            self._trouble, self._has_new_session = None, False
 
     def _run(self, procedure: Procedure[T]) -> T:
         return self.performer.run(procedure)
