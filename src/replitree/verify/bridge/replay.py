@@ -38,8 +38,9 @@ from replitree.verify.bridge.traces import Done, Heard, Traces
 GUESSES_MAX = 5
 """Commits without an answer, and ends of sessions, of which all choices are tried; of more, only those of up to `FEW`."""
 
-FEW = 2
+FEW = 3
 MISSED_MAX = 4
+MISSED_FEW = 2
 """The same for those that missed their last chance: each choice is a replay of everything."""
 
 
@@ -252,7 +253,7 @@ def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
     if wrong is None or not replay.missed:
         return first
     is_all = len(replay.missed) <= MISSED_MAX
-    for count in range(1, (len(replay.missed) if is_all else FEW) + 1):
+    for count in range(1, (len(replay.missed) if is_all else MISSED_FEW) + 1):
         for chosen in combinations(replay.missed, count):
             again = _replay(table, names, traces, _by_event(chosen))
             if again[2] is None:
@@ -260,7 +261,7 @@ def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
     if is_all:
         return first
     raise Undecided(
-        f"{wrong}; unless some of {len(replay.missed)} commits without an answer took place, and no {FEW} do"
+        f"{wrong}; unless some of {len(replay.missed)} commits without an answer took place, and no {MISSED_FEW} do"
     )
 
 
