@@ -100,7 +100,7 @@ def test_objects_of_nobody_go_when_they_are_old(shared: Shared) -> None:
     assert not report.clean
     assert key in shared.objects()
     repaired = shared.fsck(with_repair=True)
-    assert ([each.repair for each in repaired.findings], repaired.clean) == (["done"], True)
+    assert ([each.repair for each in repaired.findings], repaired.silent, repaired.clean) == (["done"], {}, True)
     assert key not in shared.objects()
     assert shared.fsck().findings == ()
     assert not shared.cluster.admin.perform(Exists(layout.garbage(TABLE, LEFT)))

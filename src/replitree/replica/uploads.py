@@ -30,6 +30,7 @@ import msgspec
 from replitree.errors import BadInput
 from replitree.replica.upload_life import Silence, Writer, is_given_up
 from replitree.storage.disk import PartStore
+from replitree.storage.folder_walk import below
 from replitree.storage.manifest import MANIFEST_FILE, PartManifest, is_partition_id
 from replitree.storage.part_folder import check_file_name
 
@@ -241,7 +242,7 @@ def _newest(paths: tuple[Path, ...]) -> float:
     """Return when one of these files and folders, or a file in them, was last changed, in seconds since the epoch."""
     times = [0.0]
     for top in paths:
-        for path in (top, *top.rglob("*")):
+        for path in (top, *below(top)):
             with suppress(OSError):  # it was removed meanwhile
                 times.append(path.stat().st_mtime)
     return max(times)

@@ -15,6 +15,8 @@ from pathlib import Path
 from replitree.errors import StoreError
 from replitree.protocol.fsck_look import Listing, StoredObject, Trial, Upload
 from replitree.protocol.share import ShareId
+from replitree.storage.durable import store_errors
+from replitree.storage.folder_walk import below
 from replitree.storage.objects.location import StoreLocation, find_keys
 from replitree.storage.objects.probe import PROBES
 from replitree.storage.objects.s3_uploads import Uploads, UploadsNotListed
@@ -152,8 +154,9 @@ class Inventory:
             yield Upload(ShareId(share), file, each.upload, _ms(each.begun))
 
     def _begun_in_folder(self, folder: Path) -> Iterator[Upload]:
-        root = folder / self._root
-        for path in sorted(root.glob(f"*/*{_BEGUN}*")):
+        with store_errors(f"list {folder / self._root}"):
+            paths = sorted(path for path in below(folder / self._root) if _BEGUN in path.name)
+        for path in paths:
             try:
                 begun = path.stat().st_mtime
             except FileNotFoundError:  # it was ended a moment ago
