@@ -20,7 +20,6 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -254,9 +253,11 @@ class BlobDirectory:
         """Read the state file, unless it is the one that is known."""
         known = self._known
         if is_unchanged and known is not None:
-            with suppress(OSError):
+            try:
                 if known.stamp == _stamp(self._state_file):
                     return known.state
+            except OSError:
+                pass  # it is read below, which says what is wrong
         with store_errors(f"read {self._state_file}"):
             stamp = _stamp(self._state_file)
             state = decode_state(Path(self._state_file).read_bytes(), self._state_file)
@@ -315,7 +316,8 @@ class BlobDirectory:
             if not may_write(fence, blob, request.restorer):
                 assert fence is not None
                 return Overtaken(fence.generation)
-            if held.barrier(blob.tablet, blob.channel).has_swept(blob):
+            barrier = held.barrier(blob.tablet, blob.channel)
+            if barrier is not NO_BARRIER and barrier.has_swept(blob):
                 return Swept(blob)
             known = self._segments.payload(blob) if blob in self._segments else new.get(blob)
             if known is not None and known != data:

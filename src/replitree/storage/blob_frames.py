@@ -83,9 +83,10 @@ def framing_of(blob: BlobId, payload: bytes) -> Framing:
 
 @dataclass(frozen=True, slots=True)
 class FramedWrite(Write):
-    """A write with what frames its blobs: reckoned once for all members of a process.  It does not travel."""
+    """A write with what frames its blobs, and their bytes: reckoned once for all members of a process.  It does not travel."""
 
     framings: tuple[Framing, ...] = ()
+    bytes: int = 0
 
     @property
     def plain(self) -> Write:
@@ -96,10 +97,21 @@ class FramedWrite(Write):
 def framed(requests: tuple[Request | None, ...]) -> tuple[Request | None, ...]:
     """Return requests to some members; a write that is the same for all of them has what frames its blobs."""
     first = requests[0]
-    if not isinstance(first, Write) or any(each is not first for each in requests):
+    if not isinstance(first, Write) or requests.count(first) < len(requests):
         return requests
-    framings = tuple(framing_of(*each) for each in first.blobs)
-    return (FramedWrite(first.blobs, first.restorer, framings),) * len(requests)
+    framings = tuple([framing_of(*each) for each in first.blobs])
+    return (FramedWrite(first.blobs, first.restorer, framings, _bytes(first)),) * len(requests)
+
+
+def bytes_of(request: Request) -> int:
+    """Return the bytes of the blobs that a request carries."""
+    if isinstance(request, FramedWrite):
+        return request.bytes
+    return _bytes(request) if isinstance(request, Write) else 0
+
+
+def _bytes(write: Write) -> int:
+    return sum([len(data) for _, data in write.blobs])
 
 
 def joined(writes: Sequence[Write]) -> Write:
@@ -108,14 +120,15 @@ def joined(writes: Sequence[Write]) -> Write:
     known = [each for each in writes if isinstance(each, FramedWrite)]
     if len(known) < len(writes):
         return Write(blobs)
-    return FramedWrite(blobs, framings=tuple(framing for each in known for framing in each.framings))
+    framings = tuple(framing for each in known for framing in each.framings)
+    return FramedWrite(blobs, None, framings, sum(each.bytes for each in known))
 
 
 def framings_of(write: Write) -> dict[BlobId, Framing]:
     """Return what was reckoned already, by blob."""
     if not isinstance(write, FramedWrite):
         return {}
-    return {blob: framing for (blob, _), framing in zip(write.blobs, write.framings, strict=True)}
+    return dict(zip([blob for blob, _ in write.blobs], write.framings, strict=True))
 
 
 def frame_of(blob: BlobId, payload: bytes) -> bytes:

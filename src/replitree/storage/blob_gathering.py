@@ -38,12 +38,15 @@ class Usual:
 
     def in_order(self, numbers: Collection[int]) -> list[int]:
         """Return members in the order in which to ask: by number, those that are twice as slow as the quickest last."""
-        slow_ns = 2 * min(self._ns[number] for number in numbers)
-        return sorted(numbers, key=lambda number: self._ns[number] > slow_ns > 0)
+        took_ns = [self._ns[number] for number in numbers]
+        slow_ns = 2 * min(took_ns)
+        if not slow_ns or max(took_ns) <= slow_ns:
+            return list(numbers)
+        return sorted(numbers, key=lambda number: self._ns[number] > slow_ns)
 
     def patience_s(self, numbers: Sequence[int]) -> float:
         """Return how long members are waited for before others are asked, in seconds."""
-        return (PATIENCE_NS + 2 * max(self._ns[number] for number in numbers)) / 1e9
+        return (PATIENCE_NS + 2 * max([self._ns[number] for number in numbers])) / 1e9
 
 
 class Gathering:

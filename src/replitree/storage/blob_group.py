@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from replitree.storage.blob_frames import framed, joined
+from replitree.storage.blob_frames import bytes_of, framed, joined
 from replitree.storage.blob_gathering import Gathering, Usual, can_spare
 from replitree.storage.blob_health import Health
 from replitree.tablet.effects import Procedure
@@ -108,7 +108,7 @@ class MemberThread:
 
     def ask(self, request: Request, heard: Heard) -> None:
         """Send a request; requests are answered in their order.  A member that is far behind gets no more blobs."""
-        waiting = _Waiting(request, heard, _bytes(request))
+        waiting = _Waiting(request, heard, bytes_of(request))
         with self._lock:
             is_behind = waiting.bytes and self._backlog_bytes >= BACKLOG_BYTES
             self._backlog_bytes += 0 if is_behind else waiting.bytes
@@ -222,10 +222,6 @@ def _answer_of(member: Answering, obstacle: str | None, request: Request) -> Rep
 
 def _can_join(first: Request, other: Request) -> bool:
     return isinstance(first, Write) and isinstance(other, Write) and first.restorer is None and other.restorer is None
-
-
-def _bytes(request: Request) -> int:
-    return sum(len(data) for _, data in request.blobs) if isinstance(request, Write) else 0
 
 
 class BlobGroups:

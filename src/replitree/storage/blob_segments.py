@@ -103,10 +103,13 @@ class Segments:
 
     def are_as_they_were(self) -> bool:
         """Whether nobody has said that something has changed, and what is appended to looks as it was left."""
-        return self._is_current and all(
-            (found := os.fstat(file.number)).st_size == self._segments[path].end and found.st_nlink
-            for path, file in self._open.items()
-        )
+        if not self._is_current:
+            return False
+        for path, file in self._open.items():
+            found = os.fstat(file.number)
+            if found.st_size != self._segments[path].end or not found.st_nlink:
+                return False
+        return True
 
     def close(self) -> None:
         """Close what is appended to; it is looked at anew before it is opened again."""

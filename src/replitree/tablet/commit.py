@@ -147,7 +147,7 @@ def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, byte
         snapshot=ledger.snapshot,
         confirmed=ledger.confirmed,
         depends_on=_dependencies(ledger, draft),
-        references=(*draft.references, *(each for each, _ in draft.parallel)),
+        references=(*draft.references, *[each for each, _ in draft.parallel]),
         is_snapshot=draft.is_snapshot or draft.is_total,
         is_total=draft.is_total,
         gc_discovered=draft.gc_discovered,
@@ -156,8 +156,8 @@ def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, byte
         metadata=draft.metadata,
     )
     blobs = (*draft.parallel, (blob, encode(blob, entry)))
-    size = sum(len(data) for _, data in blobs)
-    pending = Pending(step, entry, size, frozenset(each for each, _ in blobs))
+    size = sum([len(data) for _, data in blobs])
+    pending = Pending(step, entry, size, frozenset([each for each, _ in blobs]))
     after = msgspec.structs.replace(
         ledger,
         last=step,

@@ -166,7 +166,8 @@ class Barrier:
 
     def has_swept(self, blob: BlobId) -> bool:
         """Whether a blob of this channel is gone for good."""
-        return blob.place <= self.hard or (blob.place <= self.soft and blob not in self.keep)
+        place = blob.place
+        return place <= self.hard or (place <= self.soft and blob not in self.keep)
 
     def has_swept_all(self, first: BlobId, last: BlobId) -> bool:
         """Whether every blob of this channel between two, both included, is gone for good."""
@@ -205,7 +206,10 @@ class Holdings:
 
     def barrier(self, tablet: TabletId, channel: Channel) -> Barrier:
         """Return the barrier of a channel."""
-        return next((each[2] for each in self.barriers if each[:2] == (tablet, channel)), NO_BARRIER)
+        for each, of, barrier in self.barriers:
+            if each == tablet and of == channel:
+                return barrier
+        return NO_BARRIER
 
     def index(self, blob: BlobId) -> int | None:
         """Return where a blob is, or None."""

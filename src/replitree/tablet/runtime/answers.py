@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from concurrent.futures._base import PENDING
+from concurrent.futures._base import FINISHED, PENDING
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from typing_extensions import override
@@ -35,6 +35,9 @@ class Shared(Future[T]):
     @override
     def result(self, timeout: float | None = None) -> T:
         """Return the answer, or raise the error, as soon as there is one; `TimeoutError` after so many seconds."""
+        if self._state == FINISHED and self._exception is None:
+            found: Any = self._result  # without the lock: the state is set last
+            return found  # type: ignore[no-any-return]
         if not self.done():
             with self._condition:
                 self._condition.wait_for(self.done, timeout)

@@ -260,12 +260,13 @@ class Commits(Generic[State]):
         return self._form(draft, tuple(batch), now)
 
     def _form(self, draft: Draft, waiting: tuple[Waiting, ...], now: int) -> Flight:
+        before = self.ledger.flying_bytes
         self.ledger, blobs = commit.form(self.ledger, draft)
         flight = Flight(self.ledger.last, blobs, waiting, now)
         self._flights[flight.step] = flight
         self._sent_ns[flight.step] = now
         self.sent_entries += 1
-        self.sent_bytes += sum(len(data) for _, data in blobs)
+        self.sent_bytes += self.ledger.flying_bytes - before
         if flight.step == STEP_MAX:
             self.ended = self.ended or Unavailable(
                 "all steps of this generation are used up: stand again for the next one"

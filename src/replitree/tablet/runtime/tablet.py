@@ -49,7 +49,7 @@ class Status:
     commands
         How many commands the state has seen, since the tablet is new.
     is_mended
-        Whether every member that answers has all that counts.
+        Whether every member that answers has all that counts; whose last request failed does not answer.
     """
 
     generation: int
