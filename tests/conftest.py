@@ -45,6 +45,7 @@ LONG = (
     "faults/test_nemesis.py",
     "spark/test_overwrite.py",
     "spark/test_store.py",
+    "spark/test_s3a.py",
     "spark/test_read.py",
     "spark/test_write.py",
     "faults/test_full_disk.py",
@@ -92,11 +93,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Each file on one worker, all of Spark on the same: a Java machine that is warm is several times faster."""
+    """Each file on one worker, all of Spark on the same: a Java machine that is warm is several times faster.
+
+    But for a file that begins and ends one of its own.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return "spark" if "spark" in file or file.endswith("test_read_store.py") else file
+        is_together = "spark" in file and not file.endswith("test_s3a.py")
+        return "spark" if is_together or file.endswith("test_read_store.py") else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:

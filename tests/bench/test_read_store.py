@@ -33,9 +33,11 @@ def test_both_tables_are_read_by_every_query(tmp_path: Path, monkeypatch: pytest
             bench = StoreReadBench(spark, cluster, f"file://{tmp_path}/objects", PARTS, PART_ROWS)
             ours, local = bench.measure(0)
             stored = bench._direct(bench._stored).inputFiles()  # noqa: SLF001 - what was measured
+            opened = bench.opened()
         finally:
             spark.stop()
     expected = {"rows", "parts", "bytes", *STORE_QUERIES, *(f"source_{name}" for name in SOURCE_QUERIES)}
     assert set(ours) == set(local) == expected
     assert (ours["rows"], ours["parts"]) == (local["rows"], local["parts"]) == (PARTS * PART_ROWS, PARTS)
     assert all(f"{tmp_path}/objects/" in file for file in stored)
+    assert opened == "file"

@@ -19,7 +19,7 @@ from replitree.protocol.layout import Table as Place
 from replitree.spark import located
 from replitree.spark.copies import FRAME_BYTES_MAX, FRAME_BYTES_OPTION, Copies, these_copies
 from replitree.spark.gateway import this_gateway
-from replitree.spark.located import jvm_opens
+from replitree.spark.located import s3a_opens
 from replitree.spark.read import session_conf
 from replitree.spark.session import spark_session
 from replitree.spark.source import register
@@ -272,9 +272,10 @@ def test_no_plan_and_no_log_has_a_secret(
 
 def test_jvm_without_s3a_is_noticed(session: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
-    assert jvm_opens(session, f"file://{tmp_path}/file", 5)
-    assert not jvm_opens(session, f"file://{tmp_path}/file", 6)
-    assert not jvm_opens(session, "s3a://lake/file", 5)
+    assert s3a_opens(session, f"file://{tmp_path}/file", 5)
+    assert not s3a_opens(session, f"file://{tmp_path}/file", 6)
+    assert not s3a_opens(session, "s3a://lake/file", 5)
+    assert not s3a_opens(session, "", 5), "what PySpark raises as an exception of its own"
 
 
 def test_a_part_that_is_gone_from_the_store_is_an_error_not_fewer_rows(

@@ -7,7 +7,8 @@ Keys::
     rows, parts, bytes                          of both tables, each part in a partition of its own
 
 The "peer" is the table on local disks, read in the same way.  Nothing is kept between two reads: the gateway, through
-which the JVM reads a bucket, forgets its blocks before each.
+which the JVM reads a bucket, forgets its blocks before each.  A session that S3A was set up for (in ``SPARK_CONF_DIR``) reads
+with it what is not copied; the note ``opened`` has the schemes of all URLs that were read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from replitree.bench.read import LONGEST_MONTH, QUERIES, Query, compare
 from replitree.bench.report import Measured
@@ -86,6 +88,10 @@ class StoreReadBench:
             )
             ours[name], local[name] = found["ours"], found["local"]
         return ours, local
+
+    def opened(self) -> str:
+        """Return the schemes of the URLs at which Spark's JVM opens the files of the table in the store."""
+        return ", ".join(sorted({urlsplit(url).scheme for url in self._direct(self._stored).inputFiles()}))
 
     def _filled(self, name: str, storage: str, parts: int, part_rows: int) -> Table:
         table: Table = self._cluster.create_table(name, SCHEMA, order_by="k", partition_by="month(d)", storage=storage)

@@ -108,8 +108,8 @@ def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: P
         say("filling two tables")
         bench = StoreReadBench(spark, cluster, store or f"file://{place}/objects")
         ours, local = _both_sides(bench.measure, rounds, say)
-        version = spark.version
-    notes = {"store": store or "a folder", **_NOTES["read_store"]}
+        version, opened = spark.version, bench.opened()
+    notes = {"store": store or "a folder", "opened": opened, **_NOTES["read_store"]}
     return Report("read_store", ours, local, rounds, f"the same rows on a local disk, Spark {version}", notes)
 
 

@@ -3,8 +3,8 @@
 ==============================  ==========================================================================================
 a replica's disk, this machine  by their paths
 a store that is a folder here   by the paths of the objects
-a bucket                        with S3A, if the session has it and opens one of the objects; else small parts by the paths
-                                of copies (`replitree.spark.copies`), others at this process's gateway
+a bucket                        small parts by the paths of copies (`replitree.spark.copies`), others with S3A, if the
+                                session has it and opens one of the objects, else at this process's gateway
                                 (`replitree.spark.gateway`)
 anywhere else                   by the paths of copies, which this process brings first: from the store, or a replica
 ==============================  ==========================================================================================
@@ -20,18 +20,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
 
 from replitree.client.snapshot import Snapshot, SnapshotPart
 from replitree.client.stored import StoredParts
 from replitree.errors import BadInput
 from replitree.spark.copies import Claim, frame_bytes_max, these_copies
 from replitree.spark.gateway import this_gateway
+from replitree.storage.manifest import FileEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_LOOKING = {
+    "fs.s3a.bucket.{bucket}.attempts.maximum": "1",
+    "fs.s3a.bucket.{bucket}.retry.limit": "1",
+    "fs.s3a.bucket.{bucket}.retry.interval": "100ms",
+    "fs.s3a.bucket.{bucket}.connection.establish.timeout": "2000",
+    "fs.s3a.bucket.{bucket}.connection.timeout": "2000",
+}
+"""How S3A looks whether it works: by itself it tries for minutes, as where the server does not speak TLS."""
 
 
 class Place(Protocol):
@@ -59,15 +72,14 @@ class Place(Protocol):
 def located(snapshot: Snapshot, spark: SparkSession, parts: Sequence[SnapshotPart]) -> Place:
     """Find out where parts of a snapshot are opened.  Raises as `Place.paths`."""
     snapshot.check()
-    files, stored = _Files(snapshot, spark), snapshot.stored
-    shared = next((part for part in parts if part.manifest.share_id is not None), None)
-    if shared is None or stored is None or stored.is_folder:
+    files, stored, shared = _Files(snapshot, spark), snapshot.stored, _divided(parts)[0]
+    if not shared or stored is None or stored.is_folder:
         return files
-    if _has_s3a(spark, stored, shared):
-        return _S3A(files, stored)
-    if is_local(spark) and stored.problem(shared.manifest) is None:
-        return _InBucket(files, stored, _copied(spark, parts))
-    return files
+    is_read_here = is_local(spark) and stored.problem(shared[0].manifest) is None
+    claim = these_copies().claim(shared, frame_bytes_max(spark) if is_read_here else 0)
+    if any(part not in claim for part in shared) and _has_s3a(spark, stored, shared[0]):
+        return _InBucket(files, stored, claim, _S3A())
+    return _InBucket(files, stored, claim, _Gateway()) if is_read_here else files
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,50 +106,39 @@ class _Files:
         """Nothing is let go before the process ends."""
 
 
+class _Client(Protocol):
+    """What the JVM reads objects of a bucket with."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What a reader must be told to use it."""
+
+    def urls(self, stored: StoredParts, parts: Sequence[SnapshotPart]) -> list[str]:
+        """Return URLs of the files of parts, or of folders with these files only."""
+
+
 @dataclass(frozen=True, slots=True)
 class _InBucket:
-    """Objects of a bucket, as copies or at this process's gateway, and what is not in the bucket."""
+    """Objects of a bucket, as copies or with a client, and what is not in the bucket."""
 
     others: _Files
     stored: StoredParts
     claim: Claim
+    client: _Client
 
     @property
     def options(self) -> Mapping[str, str]:
-        return this_gateway().options
+        return self.client.options
 
     def paths(self, parts: Sequence[SnapshotPart]) -> list[str]:
         shared, others = _divided(parts)
         copies = self.claim.bring(self.others.snapshot, [part for part in shared if part in self.claim])
-        served = [part.manifest for part in shared if copies is None or part not in self.claim]
-        folders = [this_gateway().publish(self.stored.objects, served)] if served else []
-        return folders + (copies or []) + self.others.paths(others)
+        opened = [part for part in shared if copies is None or part not in self.claim]
+        urls = self.client.urls(self.stored, opened) if opened else []
+        return urls + (copies or []) + self.others.paths(others)
 
     def read_by(self, frame: DataFrame) -> None:
         self.claim.read_by(frame)
-
-
-def _copied(spark: SparkSession, parts: Sequence[SnapshotPart]) -> Claim:
-    return these_copies().claim(_divided(parts)[0], frame_bytes_max(spark))
-
-
-@dataclass(frozen=True, slots=True)
-class _S3A:
-    """Objects of a bucket as S3A opens them, and what is not in the bucket."""
-
-    others: _Files
-    stored: StoredParts
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        return {}
-
-    def paths(self, parts: Sequence[SnapshotPart]) -> list[str]:
-        shared, others = _divided(parts)
-        return [url for part in shared for url in _s3a(self.stored, part)] + self.others.paths(others)
-
-    def read_by(self, frame: DataFrame) -> None:
-        """Nothing was brought for it, or nothing that is let go."""
 
 
 def _divided(parts: Sequence[SnapshotPart]) -> tuple[list[SnapshotPart], list[SnapshotPart]]:
@@ -148,47 +149,80 @@ def _divided(parts: Sequence[SnapshotPart]) -> tuple[list[SnapshotPart], list[Sn
     )
 
 
-# --- S3A ----------------------------------------------------------------------------------------------------------------------
+# --- clients ------------------------------------------------------------------------------------------------------------------
 
 
-def _s3a(stored: StoredParts, part: SnapshotPart) -> list[str]:
-    return [f"s3a://{stored.location.place}/{stored.key(part.manifest, file)}" for file in part.manifest.files]
+class _Gateway:
+    """The gateway of this process."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return this_gateway().options
+
+    def urls(self, stored: StoredParts, parts: Sequence[SnapshotPart]) -> list[str]:
+        return [this_gateway().publish(stored.objects, [part.manifest for part in parts])]
+
+
+class _S3A:
+    """Hadoop's own client, which the session has been set up with."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {}
+
+    def urls(self, stored: StoredParts, parts: Sequence[SnapshotPart]) -> list[str]:
+        return [_s3a(stored, part, file) for part in parts for file in part.manifest.files]
+
+
+def _s3a(stored: StoredParts, part: SnapshotPart, file: FileEntry) -> str:
+    return f"s3a://{stored.location.place}/{stored.key(part.manifest, file)}"
 
 
 def _has_s3a(spark: SparkSession, stored: StoredParts, part: SnapshotPart) -> bool:
     """Whether the session's S3A talks to the table's server and opens an object of a part."""
     conf = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no other way
     bucket = stored.location.place
-    endpoint = conf.get(f"fs.s3a.bucket.{bucket}.endpoint") or conf.get("fs.s3a.endpoint") or ""
-    if not same_server(stored.location.endpoint, endpoint):
-        return False
-    return jvm_opens(spark, _s3a(stored, part)[0], part.manifest.files[0].bytes)
+
+    def setting(name: str) -> str:
+        return conf.get(f"fs.s3a.bucket.{bucket}.{name}") or conf.get(f"fs.s3a.{name}") or ""
+
+    endpoint = setting("endpoint")
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{'http' if setting('connection.ssl.enabled') == 'false' else 'https'}://{endpoint}"
+    file = part.manifest.files[0]
+    return same_server(stored.location.endpoint, endpoint) and s3a_opens(spark, _s3a(stored, part, file), file.bytes)
 
 
 def same_server(ours: str, theirs: str) -> bool:
-    """Whether two endpoints are of one server; an empty one is Amazon's.
+    """Whether two endpoints, each with its scheme, are of one server; an empty one is Amazon's.
 
     Examples
     --------
-    >>> same_server("http://127.0.0.1:8333", "127.0.0.1:8333/"), same_server("", "https://s3.eu-west-1.amazonaws.com")
+    >>> same_server("http://127.0.0.1:8333", "http://127.0.0.1:8333/"), same_server("", "https://s3.eu-west-1.amazonaws.com")
     (True, True)
-    >>> same_server("http://127.0.0.1:8333", "")
+    >>> same_server("http://127.0.0.1:8333", "https://127.0.0.1:8333")
     False
     """
-    mine, other = (each.partition("://")[2] or each for each in (ours.rstrip("/"), theirs.rstrip("/")))
+    mine, other = ours.rstrip("/"), theirs.rstrip("/")
     return mine == other if mine else not other or other.endswith("amazonaws.com")
 
 
-def jvm_opens(spark: SparkSession, url: str, size: int) -> bool:
-    """Whether the JVM, as the session has set it up, finds a file of this size at a URL."""
+def s3a_opens(spark: SparkSession, url: str, size: int) -> bool:
+    """Whether S3A, as the session has set it up, finds a file of this size at a URL; who gets no answer gives up soon."""
     context = spark.sparkContext
+    jvm: Any = context._jvm  # noqa: SLF001 - as above
     try:
-        path = context._jvm.org.apache.hadoop.fs.Path(url)  # type: ignore[union-attr]  # noqa: SLF001 - as above
-        system = path.getFileSystem(context._jsc.hadoopConfiguration())  # noqa: SLF001
-        found: int = system.getFileStatus(path).getLen()
-    except Py4JError:
+        conf = jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())  # noqa: SLF001
+        for name, value in _LOOKING.items():
+            conf.set(name.format(bucket=urlsplit(url).netloc), value)
+        path = jvm.org.apache.hadoop.fs.Path(url)
+        system = jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), conf)
+        try:
+            return bool(system.getFileStatus(path).getLen() == size)
+        finally:
+            system.close()
+    except (Py4JError, PySparkException):  # the second one where PySpark knows the exception, as of a bad setting
         return False
-    return found == size
 
 
 # --- executors ----------------------------------------------------------------------------------------------------------------
@@ -215,4 +249,4 @@ def is_local(spark: SparkSession) -> bool:
     return master.startswith(("local", "spark://127.0.0.1", "spark://localhost"))
 
 
-__all__ = ["Place", "check_local", "is_local", "jvm_opens", "located", "same_server"]
+__all__ = ["Place", "check_local", "is_local", "located", "s3a_opens", "same_server"]
