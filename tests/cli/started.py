@@ -73,7 +73,7 @@ def runs(pid: int) -> bool:
 
 
 def rows(cluster: Cluster, table: str) -> list[int | None]:
-    """Return how many rows each replica has, once all have executed the whole log."""
+    """Return how many rows each replica has, once reads of all show the whole log, but for merges and mutations."""
 
     def status() -> Any:
         return cluster.json("status", table)["tables"][0]

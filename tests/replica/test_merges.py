@@ -281,8 +281,8 @@ def test_a_broken_source_is_fetched_again_and_then_merged(paused: InProcessClust
 def test_a_partition_with_many_parts_is_merged_before_inserts_are_refused(tmp_path: Path) -> None:
     cluster = InProcessCluster(tmp_path, replicas=1)
     try:
-        cluster.create_table(settings=TableSettings(parts_delay=60, parts_max=80))
-        for number in range(200):
+        cluster.create_table(settings=TableSettings(parts_delay=60, parts_max=140))
+        for number in range(200):  # without a merge, those from the 60th on wait 40 s in all until one is refused
             assert cluster.nodes[0].insert(rows(number, 1))[0] == 200
         wait_for(lambda: len(cluster.nodes[0].keys()) == 200, "all rows")
     finally:
