@@ -33,7 +33,7 @@ PINNED = {
     "lost_result_returns": (96904, 329854, 119, 5),
     "lost_result_stale": (38571, 96852, 94, 5),
     "lost_killed": (19297, 52288, 85, 6),
-    "lost_recovering": (39275, 112937, 114, 4),
+    "lost_recovering": (39819, 114225, 114, 4),
 }
 """States, transitions, depth, quiet states."""
 
@@ -42,7 +42,7 @@ NIGHTLY = {
     "lost_fetched_doubt": (287441, 935361, 103, 32),
     "lost_mended_doubt": (182369, 662007, 68, 12),
     "lost_unpulled_stale": (202363, 504651, 129, 108),
-    "lost_staged_crash": (691729, 2009017, 205, 18),
+    "lost_staged_crash": (476527, 1412891, 205, 16),
     "lost_result_doubt": (2879468, 11846006, 134, 13),
     "lost_crash": (104304, 269076, 201, 30),
 }
@@ -50,7 +50,7 @@ NIGHTLY = {
 STEPS = {
     "lost-though-to-come": 20,
     "lost-without-writer": 25,
-    "lost-while-registered": 26,
+    "lost-while-registered": 32,
     "lost-without-new-epochs": 32,
     "lost-while-merging": 28,
     "lost-though-whole": 20,

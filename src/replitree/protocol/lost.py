@@ -10,7 +10,8 @@ mutations that wait for it go on, and no name in the table's history loses its m
 Who declares a part lost proves in the commit, for every replica:
 
 * it has registered nothing that holds rows of the part's blocks: what it has registered there is broken, and the version of
-  each such node is checked;
+  each such node is checked.  Nor does it have the part itself, which an earlier loss, executed meanwhile, may have made empty:
+  then there is nothing left to declare;
 * it is not taking over another one's state, in which nodes are made anew with the version that they had: the version of its
   `is_lost` is checked;
 * it is not about to: the insert is still in its queue (checked), or not yet pulled (the pointer is checked), and it is not the
@@ -169,6 +170,8 @@ def _prove_without(
         if not isinstance(more, tuple):
             return more
         proven += more
+    if part.name not in registered:
+        proven += _proves_unregistered(layout.part(replica, part.name))
     if is_self and int(host.version) != int(epoch):
         return Undecided()
     return (
@@ -226,6 +229,11 @@ def _prove_not_brought(
             return NotLost(f"replica {replica.name} wrote it, and may have its rows: start it or drop it")
         proof.append(Check(path, node.version))
     return tuple(proof) if proof or is_partly_here else Undecided()
+
+
+def _proves_unregistered(path: str) -> tuple[Operation, ...]:
+    """Return what fails when there is a node; coordination has no check for one that is missing."""
+    return Create(path, b""), Delete(path, ANY_VERSION)
 
 
 def _shares_blocks(one: Part, other: Part) -> bool:

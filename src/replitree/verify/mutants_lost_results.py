@@ -15,8 +15,12 @@ from replitree.verify.mutant import Mutant
 from replitree.verify.mutants_lost import ASKING
 from replitree.verify.mutating import leaving_out, with_both, with_change, with_others
 from replitree.verify.mutations import Asked, Change
+from replitree.verify.mutations_table import Patches
 
 Some = Generator[Any, Any, Any]
+
+UNPROVEN: Patches = {(lost, "_proves_unregistered"): lambda _: ()}
+"""Leaves the proof out that nobody has registered the part since."""
 
 
 def _nothing_forgotten(*_: Any) -> Procedure[tuple[Operation, ...]]:
@@ -110,17 +114,17 @@ LOST_RESULTS = (
     ),
     Mutant(
         "lost-while-recovery-begins",
-        "who declares a part lost does not check that no other replica has begun to recover since",
+        "who declares a part lost does not check that no other replica has begun to recover since, nor what that registers",
         "lost_recovering",
         "LOST",
-        with_change(leaving_out(_of_lost), *ASKING),
+        with_both(leaving_out(_of_lost), UNPROVEN, *ASKING),
     ),
     Mutant(
         "lost-while-recovering",
-        "who declares a part lost believes what a replica has registered that is taking over another one's state",
+        "who declares a part lost believes what a replica has registered that takes over another one's state, unchecked",
         "lost_recovering",
         "LOST",
-        with_others({(lost, "_is_taking_over"): _never}, *ASKING),
+        with_others({(lost, "_is_taking_over"): _never, **UNPROVEN}, *ASKING),
     ),
 )
 """Mutations of what a declaration does to results, and of what comes after."""

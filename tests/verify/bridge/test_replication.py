@@ -13,11 +13,15 @@ from replitree.protocol.entries import DropEntry, Entry, GetEntry, LostEntry, Me
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.registration import broken_value
 from replitree.protocol.table import DROPPED_HOST, LOST, NOT_LOST
+from replitree.verify.bridge.explored import follow_model
 from replitree.verify.bridge.mapping import Follower, NoState
 from replitree.verify.bridge.pieces import ABSENT, Holding
 from replitree.verify.bridge.replication import RECORDS, REPLICATION, Shared, shared_of
 from replitree.verify.bridge.report import bridge_model, why_not_followed
 from replitree.verify.models import MODELS
+from replitree.verify.mutants_lost import ASKING
+from replitree.verify.mutants_lost_results import UNPROVEN
+from replitree.verify.mutating import with_others
 from replitree.verify.packed.replication_log import DROP, LOSE, PART
 from tests.verify.test_models import NIGHTLY, NIGHTLY_REDUCED, PINNED
 
@@ -49,7 +53,6 @@ MUTANTS = {
     ("recover_get", "parts-before-queue"): (32, "r2 has {}, executed {0,1,2}"),
     ("recover_crash", "good-too-early"): (17, "r2 has {0}, executed {0,1,2,3}"),
     ("join_clean", "new-replica-is-good"): (18, "r2 has {}, executed {0,1,2}"),
-    ("lost_writer_away", "lost-though-to-come"): (23, "log insert, 0 is lost; r1 has {}, executed {}; r2 has {0}"),
     ("lost_fetched", "lost-though-whole"): (19, "0 is lost; r1 has {0,1}, executed {0,1}; r2 has {}"),
     ("lost_holder_returns", "lost-though-returned"): (32, "0 is lost; r1 has {0}, of that {0} broken, executed {0}"),
     ("lost_recovering", "lost-while-recovering"): (40, "r2 lost, has {0}, executed {}"),
@@ -70,7 +73,7 @@ MUTANTS_SLOWLY = {
     ("drop_covered", "drop-leaves-covered-parts"): (33, "r2 has {0}, executed {0,1,2,3}"),
     ("session_ends_pulling", "older-pull-wins"): (32, "r1 has {0}, executed {0,1}"),
     ("merge_crash", "sources-deregistered-first"): (9, "r1 has {}, executed {0,1}; "),
-    ("lost_fetched", "lost-while-registered"): (26, "0 is lost; r1 has {0,1}, of that {0} broken"),
+    ("lost_fetched", "lost-while-registered"): (32, "0 is lost; r1 has {0,1}, of that {0} broken"),
     ("lost_mended", "lost-though-mended"): (33, "0 is lost; r1 has {0}, executed {0}"),
     ("lost_result_returns", "lost-rows-said-whole"): (45, "r1 has {2}, executed {0,1,2}"),
     ("lost_recovering", "lost-while-recovery-begins"): (40, "r2 lost, has {0}, executed {}"),
@@ -110,6 +113,13 @@ def test_a_mutant_takes_a_step_that_has_no_way(name: str, mutant: str) -> None:
 @pytest.mark.parametrize(("name", "mutant"), MUTANTS_SLOWLY)
 def test_a_mutant_takes_a_step_that_has_no_way_after_many_states(name: str, mutant: str) -> None:
     assert_caught(name, mutant, *MUTANTS_SLOWLY[name, mutant])
+
+
+def test_a_part_that_its_loss_has_made_empty_is_not_declared_lost_again() -> None:
+    found = follow_model(MODELS["lost_staged_crash"], REPLICATION, with_others(UNPROVEN, *ASKING))
+    assert len(found.trace) == 86
+    assert found.wrong is not None
+    assert "to [log insert, 0 is lost, 0 is lost; r1 has {0}, executed {1}; " in found.wrong
 
 
 def assert_caught(name: str, mutant: str, steps: int, leads_to: str) -> None:
