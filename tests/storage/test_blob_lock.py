@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,82 @@ def test_22_fence_is_confirmed_when_its_file_and_name_are_durable(
 ) -> None:
     directory, found = BlobDirectory(folder), synced(monkeypatch)
     assert directory.answer(Raise(TABLET, fence(1))) == Done()
-    assert found == [f"{blob_state.NAME}.new", folder.name]
+    assert found == [folder.name, f"{blob_state.NAME}.new", folder.name]  # first what another process may have left
+
+
+def test_fence_of_another_process_that_was_killed_is_synced_before_it_is_confirmed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = BlobDirectory(folder)
+    assert directory.answer(Raise(TABLET, fence(1))) == Done()
+    assert BlobDirectory(folder).answer(Raise(TABLET, fence(2))) == Done()
+    found = synced(monkeypatch)
+    assert directory.answer(Raise(TABLET, fence(2))) == Done()
+    assert directory.answer(Raise(TABLET, fence(2))) == Done()  # nothing new
+    assert found == [folder.name]
+
+
+def test_segment_of_another_process_that_was_killed_has_its_name_synced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert write(BlobDirectory(folder), 1) == Done()
+    (segment,) = (folder / "blobs").rglob("*.seg")
+    os.truncate(segment, 0)  # as before anything was appended to it
+    directory, found = BlobDirectory(folder), synced(monkeypatch)
+    assert write(directory, 1) == write(directory, 2) == Done()
+    assert found == [folder.name, *(each.name for each in segment.parents[:3])]
+
+
+class MovedAway:
+    """Moves a directory away when something in it is to be opened to be synced, the first time or a later one."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+        self._folder, self._left = folder, number
+        self._opened = durable.opened
+        monkeypatch.setattr(durable, "opened", self.opened)
+
+    def opened(self, path: Path, flags: int = 0) -> AbstractContextManager[int]:
+        if not self._left:
+            self._folder.rename(self._folder.with_name("away"))
+        self._left -= 1
+        return self._opened(path, flags)
+
+    def bring_back(self) -> None:
+        self._folder.with_name("away").rename(self._folder)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_fence_in_a_directory_that_is_moved_away_is_confirmed_when_it_is_back_and_synced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_same: bool
+) -> None:
+    directory, moved = BlobDirectory(folder), MovedAway(folder, monkeypatch, number)
+    assert isinstance(directory.answer(Raise(TABLET, fence(1))), Failed)
+    assert isinstance(directory.answer(Raise(TABLET, fence(1))), Failed)
+    assert not folder.exists()
+    moved.bring_back()
+    found = synced(monkeypatch)
+    assert (directory if is_same else BlobDirectory(folder)).answer(Raise(TABLET, fence(1))) == Done()
+    known = [] if is_same and number == 1 else [folder.name]  # it had synced what was there before
+    assert found == [*known, *([] if number == 2 else [f"{blob_state.NAME}.new", folder.name])]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_blob_in_a_directory_that_is_moved_away_is_written_when_it_is_back_and_its_name_synced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_same: bool
+) -> None:
+    directory = BlobDirectory(folder)
+    assert names(directory) == []
+    moved = MovedAway(folder, monkeypatch, number)
+    assert isinstance(write(directory, 1), Failed)
+    assert not folder.exists()
+    moved.bring_back()
+    found = synced(monkeypatch)
+    assert write(directory if is_same else BlobDirectory(folder), 1) == Done()
+    (segment,) = (folder / "blobs").rglob("*.seg")
+    assert found[-3:] == [each.name for each in segment.parents[:3]]
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1)]
 
 
 @pytest.mark.parametrize("number", [0, 1])

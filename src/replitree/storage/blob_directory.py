@@ -30,7 +30,7 @@ from replitree.storage.blob_lock import UNMARKED, DirectoryFailed, DirectoryLock
 from replitree.storage.blob_member import MEND_IT, Admission, Rules, Standing, Streams, refusal
 from replitree.storage.blob_segments import SEGMENT_BYTES, Segments, folders_in
 from replitree.storage.blob_state import NAME, DirectoryState, admitted, decode_state, write_state
-from replitree.storage.blob_sync import SyncFailed
+from replitree.storage.blob_sync import SyncFailed, sync_names
 from replitree.storage.durable import store_errors, sync_folder
 from replitree.tablet.effects import Collection, Fence, Overtaken
 from replitree.tablet.ids import NOTHING, BlobId, Channel, TabletId, first_of, last_of
@@ -261,6 +261,8 @@ class BlobDirectory:
         with store_errors(f"read {self._state_file}"):
             stamp = _stamp(self._state_file)
             state = decode_state(Path(self._state_file).read_bytes(), self._state_file)
+            if not is_unchanged and (known is None or (stamp, state) != known[:2]):
+                sync_names(self._folder)  # whoever wrote it may not have come to that
         if known is not None and known.state.incarnation != state.incarnation:
             self._segments.forget()
         self._known = _Known(stamp, state, state.holdings())

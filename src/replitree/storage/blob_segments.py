@@ -256,17 +256,16 @@ class Segments:
         """Return the file that a blob goes to; make one when there is none, or the last one is full."""
         last = self._last.get((blob.tablet, blob.channel, blob.generation))
         if last is not None and last.end < self._segment_bytes:
+            if not last.end:  # whoever made it may not have come to sync its name
+                _sync_way_to(last.path)
             return str(last.path)
         begin = f"{self._folder}/{blob.tablet:016x}/{blob.channel:02x}/{blob.generation:08x}-"
         number = 0 if last is None else int(last.path.stem.partition("-")[2], 16) + 1
         path = Path(f"{begin}{number:06x}.seg")
-        folder = path.parent
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            sync_names(folder.parent)
-            sync_names(folder.parent.parent)
+        for folder in reversed(path.parents[:2]):  # and none above: what was taken out meanwhile is not made anew
+            folder.mkdir(exist_ok=True)
         path.touch()
-        sync_names(folder)
+        _sync_way_to(path)
         made = _segment(path)
         self._segments = dict(sorted({**self._segments, str(path): made}.items()))
         self._last[made.stream] = made
@@ -324,6 +323,12 @@ class Segments:
             path.unlink(missing_ok=True)
         if dead:
             self.refresh(is_gone)
+
+
+def _sync_way_to(path: Path) -> None:
+    """Make the names of a segment and of the folders above it durable, which are made for it."""
+    for folder in path.parents[:3]:
+        sync_names(folder)
 
 
 def _sizes(folder: str) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Syncing what a blob directory has written: an error of the sync itself leaves unclear what is on the disk, whatever it says.
 
 After such an error the system may take the pages for clean: the next sync succeeds although the bytes are only in memory, and a
-read shows them.  So "no space", which is harmless where bytes are written, is not harmless here.
+read shows them.  So "no space", which is harmless where bytes are written, is not harmless here.  What can't even be opened, as
+when a disk was taken out, was not synced; it is synced before it counts, by whoever finds it.
 
 (PostgreSQL's "fsyncgate" of 2018; Rebello and others, "Can Applications Recover from fsync Failures?", 2020.)
 """
@@ -9,6 +10,7 @@ read shows them.  So "no space", which is harmless where bytes are written, is n
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from replitree.storage import durable
@@ -26,18 +28,21 @@ def sync_data(descriptor: int) -> None:
     SyncFailed
         They may be, or not.
     """
-    try:
-        os.fdatasync(descriptor)
-    except OSError as error:
-        raise SyncFailed(error.errno, error.strerror) from error
+    _sync(os.fdatasync, descriptor)
 
 
 def sync_names(folder: Path) -> None:
-    """Make the names in a folder durable; raises as `sync_data`."""
-    try:
-        durable.sync_folder(folder)
-    except OSError as error:
-        raise SyncFailed(error.errno, error.strerror) from error
+    """Make the names in a folder durable.
+
+    Raises
+    ------
+    OSError
+        It can't be opened, as when it was moved away: nothing was synced, and it may be when it is back.
+    SyncFailed
+        They may be durable, or not.
+    """
+    with durable.opened(folder, os.O_DIRECTORY) as descriptor:
+        _sync(os.fsync, descriptor)
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -46,12 +51,17 @@ def write_synced(path: Path, data: bytes) -> None:
     Raises
     ------
     OSError
-        It can't be made, or the disk takes no more.
+        It can't be made, or opened, or the disk takes no more.
     SyncFailed
         It is there, and may be on the disk, or not.
     """
     durable.write_file(path, data, sync=False)
+    with durable.opened(path) as descriptor:
+        _sync(os.fsync, descriptor)
+
+
+def _sync(sync: Callable[[int], None], descriptor: int) -> None:
     try:
-        durable.sync_files([path])
+        sync(descriptor)
     except OSError as error:
         raise SyncFailed(error.errno, error.strerror) from error

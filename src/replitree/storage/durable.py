@@ -137,9 +137,16 @@ def _begin_writing(descriptor: int) -> None:
 
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | _NO_FOLLOW)
-    try:
+    with opened(path, os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
+
+
+@contextmanager
+def opened(path: Path, flags: int = 0) -> Iterator[int]:
+    """Open what is there to be synced; `flags`: besides those for reading, as of `os.open`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_FOLLOW | flags)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
