@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from replitree.coordination.url import SCHEME, parse_url
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput, NotAuthorized
 
 CLUSTER_FILE = "cluster.json"
@@ -115,7 +116,7 @@ def read_cluster_file(folder: Path) -> ClusterFile:
     """
     path = folder / CLUSTER_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ClusterFile)
+        return json_decoder(ClusterFile).decode(path.read_bytes())
     except FileNotFoundError as error:
         raise BadInput(f"there is no cluster in {folder}: start one with `replitree up --dir {folder}`") from error
     except (OSError, msgspec.DecodeError) as error:

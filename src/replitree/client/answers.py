@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from replitree.decoding import converted
 from replitree.errors import NotAuthorized
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ def piece(value: object, kind: type[T], otherwise: T) -> T:
     {}
     """
     try:
-        return msgspec.convert(value or (), kind)
+        return converted(value or (), kind)
     except msgspec.ValidationError:
         return otherwise
 
@@ -96,6 +97,6 @@ def piece(value: object, kind: type[T], otherwise: T) -> T:
 def moves_in(value: object) -> Moves | None:
     """Return what a replica says of its moves; None when it says nothing, as one whose table has no store."""
     try:
-        return msgspec.convert(value, Moves | None)
+        return converted(value, Moves | None)
     except msgspec.ValidationError:
         return None

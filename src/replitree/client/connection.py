@@ -33,6 +33,7 @@ from replitree.client.status import ClusterStatus, ServerStatus, cluster_status,
 from replitree.client.table import Table
 from replitree.coordination.port import Coordination
 from replitree.coordination.url import parse_url
+from replitree.decoding import converted
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
 from replitree.protocol.fsck import GRACE_S
 from replitree.protocol.recover import Survivor
@@ -437,7 +438,7 @@ def _settings_of(settings: _Settings) -> TableSettings | None:
     if settings is None or isinstance(settings, TableSettings):
         return settings
     try:
-        return msgspec.convert(dict(settings), TableSettings)
+        return converted(dict(settings), TableSettings)
     except msgspec.ValidationError as error:
         known = ", ".join(TableSettings.__struct_fields__)
         raise BadInput(f"the table's settings are wrong: {error}; there are {known}") from error

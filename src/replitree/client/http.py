@@ -29,6 +29,7 @@ import msgspec
 import pyarrow as pa
 from typing_extensions import override
 
+from replitree.decoding import json_decoder
 from replitree.errors import NotAuthorized, ReplicaUnavailable, ReplitreeError, StoreError
 from replitree.replica.errors_http import error_from
 
@@ -78,7 +79,7 @@ class Answer:
         if self.status != http.client.OK:
             raise self.error()
         try:
-            return msgspec.json.decode(self.body, type=kind)
+            return json_decoder(kind).decode(self.body)
         except msgspec.DecodeError as error:
             raise ReplitreeError(
                 f"the replica's answer can't be read ({error}); are both sides the same version?"
@@ -87,7 +88,7 @@ class Answer:
     def error(self) -> ReplitreeError:
         """Give the error that the replica sent."""
         try:
-            body = msgspec.json.decode(self.body, type=dict[str, str])
+            body = json_decoder(dict[str, str]).decode(self.body)
         except msgspec.DecodeError:
             if self.status == http.client.UNAUTHORIZED:
                 return NotAuthorized("the replica refused the token; use the cluster's")

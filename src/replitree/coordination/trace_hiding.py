@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.protocol.entries import EVERY_PARTITION
 from replitree.protocol.parts import parse_part
@@ -81,7 +82,7 @@ def hide_value(path: str, value: bytes) -> str:
 def _hidden_entry(value: bytes) -> str:
     """Return what stands for an entry; "" for one of a format that is not known here."""
     try:
-        return msgspec.json.encode(_hidden(msgspec.json.decode(value, type=dict[str, Any]))).decode()
+        return msgspec.json.encode(_hidden(json_decoder(dict[str, Any]).decode(value))).decode()
     except (msgspec.DecodeError, BadInput, TypeError, AttributeError):
         return ""
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from replitree.decoding import json_decoder, msgpack_decoder
 from replitree.errors import BadInput
 from replitree.machines.register import NEVER_SET, CompareAndSet, Outcome, Register, Registers
 from replitree.machines.sequencer import Sequencer, Sequences, Take, Taken
@@ -80,7 +81,7 @@ class RegisterApi:
 
     def answer(self, answer: bytes) -> Answer:
         """Return what is there now; 409 when it was not what was expected."""
-        outcome = msgspec.msgpack.decode(answer, type=Outcome)
+        outcome = msgpack_decoder(Outcome).decode(answer)
         return HTTPStatus.OK if outcome.is_done else HTTPStatus.CONFLICT, _plain(outcome.cell)
 
 
@@ -104,7 +105,7 @@ class SequencerApi:
 
     def answer(self, answer: bytes) -> Answer:
         """Return the numbers that were given."""
-        taken = msgspec.msgpack.decode(answer, type=Taken)
+        taken = msgpack_decoder(Taken).decode(answer)
         return HTTPStatus.OK, {"first": taken.first, "last": taken.last}
 
 
@@ -117,6 +118,6 @@ def _plain(cell: Any) -> Mapping[str, Any]:
 
 def _parsed(body: bytes, kind: Any) -> Any:
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        return json_decoder(kind).decode(body or b"{}")
     except msgspec.MsgspecError as error:
         raise BadInput(f"the body is not what it should be: {error}") from error

@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from replitree.decoding import msgpack_decoder
+
 
 class Cell(msgspec.Struct, frozen=True, array_like=True):
     """What is under a name; version 0 and an empty value where nothing was ever set."""
@@ -48,7 +50,7 @@ class Register:
 
     def apply(self, state: Registers, command: bytes) -> tuple[Registers, bytes]:
         """Replace a value, or say why not."""
-        asked = msgspec.msgpack.decode(command, type=CompareAndSet)
+        asked = msgpack_decoder(CompareAndSet).decode(command)
         cell = state.get(asked.name, NEVER_SET)
         if cell.version != asked.expected:
             return state, msgspec.msgpack.encode(Outcome(is_done=False, cell=cell))
@@ -61,4 +63,4 @@ class Register:
 
     def restore(self, data: bytes) -> Registers:
         """Return the values of a snapshot."""
-        return msgspec.msgpack.decode(data, type=dict[str, Cell])
+        return msgpack_decoder(dict[str, Cell]).decode(data)

@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from replitree.decoding import msgpack_decoder
+
 
 class Take(msgspec.Struct, frozen=True, array_like=True):
     """Take the next numbers, `count` of them."""
@@ -39,7 +41,7 @@ class Sequencer:
 
     def apply(self, state: Sequences, command: bytes) -> tuple[Sequences, bytes]:
         """Give the next numbers."""
-        asked = msgspec.msgpack.decode(command, type=Take)
+        asked = msgpack_decoder(Take).decode(command)
         last = state.get(asked.name, 0)
         taken = Taken(last + 1, last + asked.count)
         return {**state, asked.name: taken.last}, msgspec.msgpack.encode(taken)
@@ -50,4 +52,4 @@ class Sequencer:
 
     def restore(self, data: bytes) -> Sequences:
         """Return the sequences of a snapshot."""
-        return msgspec.msgpack.decode(data, type=dict[str, int])
+        return msgpack_decoder(dict[str, int]).decode(data)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Check, Children, Commit, Get, Node, Procedure, Refused, Set, Sync
 from replitree.protocol.layout import Replica
@@ -46,7 +47,7 @@ class QuorumValue(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decode = msgspec.json.Decoder(QuorumValue).decode
+_decode = json_decoder(QuorumValue).decode
 
 
 def encode_quorum(value: QuorumValue) -> bytes:

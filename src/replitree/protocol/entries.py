@@ -27,6 +27,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from replitree.decoding import json_decoder
 from replitree.errors import UnsupportedFormat
 from replitree.protocol.effects import BlockId, EntryId, StagedPart, StagingId
 from replitree.protocol.parts import Part, inserted_part
@@ -296,9 +297,9 @@ class BlockValue(msgspec.Struct, frozen=True):
     dropped: bool | UnsetType = UNSET
 
 
-_decode_envelope = msgspec.json.Decoder(_Envelope).decode
-_decode_entry = msgspec.json.Decoder(Entry).decode
-_decode_block = msgspec.json.Decoder(BlockValue).decode
+_decode_envelope = json_decoder(_Envelope).decode
+_decode_entry = json_decoder(Entry).decode
+_decode_block = json_decoder(BlockValue).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 

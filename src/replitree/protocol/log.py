@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.protocol import layout
 from replitree.protocol.effects import Get, GetMany, LogIndex, Many, Node, Procedure, Version
 from replitree.protocol.entries import Entry, RollEntry, decode_entry
@@ -62,7 +63,7 @@ class LogStart:
         return self.first == 0
 
 
-_decode = msgspec.json.Decoder(LogValue).decode
+_decode = json_decoder(LogValue).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 

@@ -36,6 +36,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     ANY_VERSION,
@@ -105,7 +106,7 @@ RestoreOutcome: TypeAlias = Restored | NotRestored
 
 def restored_from(node: Node | None) -> str:
     """Return which replica a table is being restored from, by its node `restoring`; empty when it is not."""
-    return "" if node is None else msgspec.json.decode(node.value, type=RestoringValue).replica
+    return "" if node is None else json_decoder(RestoringValue).decode(node.value).replica
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -236,7 +237,7 @@ def _begin(
         if (yield Get(layout.is_active(replica))) is not None:
             return NotRestored(f"replica {replica.name} is active: stop its process first")
         if host.value == me:
-            first = msgspec.json.decode(mark.value, type=RestoringValue).first
+            first = json_decoder(RestoringValue).decode(mark.value).first
             incarnation = "".join(node.value.decode() for node in own if node is not None)
             return _Run(replica, Epoch(host.version), mark.version, lost.version, LogIndex(first), incarnation)
         fence = Set(layout.host(replica), me, host.version)

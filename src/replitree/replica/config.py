@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from typing_extensions import override
 
+from replitree.decoding import converted
 from replitree.errors import BadInput
 from replitree.protocol.layout import check_replica_name
 from replitree.replica.named_stores import check_stores
@@ -165,7 +166,7 @@ def load_config(path: Path) -> ServerConfig:
         The file can't be read, is not TOML, or has a wrong field; the message names it.
     """
     try:
-        config = msgspec.convert(tomllib.loads(path.read_text()), ServerConfig)
+        config = converted(tomllib.loads(path.read_text()), ServerConfig)
     except OSError as error:
         raise BadInput(f"can't read the configuration {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.errors import CorruptPart, ReplitreeError, StoreError
 from replitree.protocol.effects import Fetched, FetchPart, NotFetched, StoreFailed
 from replitree.replica.peer_connections import Closed, PeerConnections
@@ -461,7 +462,7 @@ def _frames(answer: http.client.HTTPResponse) -> Iterator[tuple[BundleHeader, by
         size = answer.read(FRAME.size)
         if not size:
             return
-        header = msgspec.json.decode(_exactly(answer, FRAME.unpack(size)[0]), type=BundleHeader)
+        header = json_decoder(BundleHeader).decode(_exactly(answer, FRAME.unpack(size)[0]))
         yield header, _exactly(answer, header.manifest_bytes)
 
 

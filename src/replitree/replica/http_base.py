@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.replica.gate import Answer, Tables, encode_json
 from replitree.replica.table_replica import TableReplica
@@ -51,6 +52,6 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
         It is not what is expected.
     """
     try:
-        return msgspec.json.decode(await request.read() or b"{}", type=kind)
+        return json_decoder(kind).decode(await request.read() or b"{}")
     except msgspec.DecodeError as error:
         raise BadInput(f"the body is not what {request.path} takes: {error}") from error

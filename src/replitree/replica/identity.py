@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.protocol.effects import Owner
 
 FORMAT = 1
@@ -51,7 +52,7 @@ class Identity(msgspec.Struct, frozen=True):
 def decode_identity(value: bytes) -> Identity | None:
     """Return the identity in a node's value, or None when it holds none."""
     try:
-        return msgspec.json.decode(value, type=Identity)
+        return json_decoder(Identity).decode(value)
     except msgspec.DecodeError:
         return None
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput, CorruptPart, ReadOnly, StoreError, Unavailable
 from replitree.protocol.effects import Epoch, Procedure
 from replitree.protocol.letting_go import let_go_of
@@ -353,7 +354,7 @@ class StoredUploads:
 
 def _decode(path: Path) -> _Upload:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Upload)
+        return json_decoder(_Upload).decode(path.read_bytes())
     except msgspec.DecodeError as error:
         raise StoreError(
             f"{path} is damaged ({error}); delete it: its uploads are lost, and fsck finds their objects"

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.replica.upload_life import Silence, Writer, is_given_up
 from replitree.storage.disk import PartStore
@@ -233,7 +234,7 @@ class Uploads:
 
     def _writer(self, upload: str) -> Writer:
         try:
-            return msgspec.json.decode((self.root / f"{upload}{LIFE_SUFFIX}").read_bytes(), type=Writer)
+            return json_decoder(Writer).decode((self.root / f"{upload}{LIFE_SUFFIX}").read_bytes())
         except (OSError, msgspec.DecodeError):
             return Writer()
 

@@ -29,6 +29,7 @@ from replitree.client.insert import InsertResult, Terms
 from replitree.client.stored import Through
 from replitree.client.stored_upload import Tags, reach
 from replitree.client.upload import Upload, discard_upload, renewed
+from replitree.decoding import msgpack_decoder
 from replitree.errors import BadInput, NotAuthorized, OutcomeUnknown, SchemaMismatch, StoreError
 from replitree.replica.errors_http import error_from
 from replitree.spark.shuffle import with_groups
@@ -128,7 +129,7 @@ def _stage(rows: DataFrame, table: Table, job: WriteJob, *, shuffle: bool | None
     """Have Spark's tasks stage the rows; return what they say, in their order."""
     ready, groups = with_groups(rows, table.definition, shuffle=shuffle)
     told = run_over_rows(ready.drop(*groups), partial(_staged, job))
-    return [_message(msgspec.msgpack.decode(each, type=_Told)) for each in told]
+    return [_message(msgpack_decoder(_Told).decode(each)) for each in told]
 
 
 def _staged(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> bytes:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 from typing_extensions import override
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput, UnsupportedFormat
 from replitree.storage.blob_group import PATIENCE_S
 from replitree.storage.blob_member import BlobMember
@@ -192,7 +193,7 @@ def read_group(folder: Path) -> GroupFile:
     if not path.is_file():
         raise BadInput(f"there is no {path}: make a group with `replitree tablet make {folder}`")
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=GroupFile)
+        file = json_decoder(GroupFile).decode(path.read_bytes())
     except (msgspec.MsgspecError, OSError) as error:
         raise BadInput(f"{path} can't be read: {error}") from error
     if file.format > FORMAT:

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
+from replitree.decoding import msgpack_decoder
 from replitree.errors import StoreError, UnsupportedFormat
 from replitree.storage.blob_sync import sync_names, write_synced
 from replitree.storage.durable import store_errors
@@ -132,7 +133,7 @@ def decode_state(data: bytes, path: Path | str) -> DirectoryState:
     found = int.from_bytes(body[4:6], "big")
     if found > FORMAT:
         raise UnsupportedFormat(f"{path} has format {found}, this version knows {FORMAT}: upgrade it")
-    return msgspec.msgpack.decode(body[6:], type=DirectoryState)
+    return msgpack_decoder(DirectoryState).decode(body[6:])
 
 
 def read_state(folder: Path) -> DirectoryState:

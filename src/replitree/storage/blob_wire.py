@@ -14,6 +14,7 @@ from __future__ import annotations
 import msgspec
 import xxhash
 
+from replitree.decoding import msgpack_decoder
 from replitree.errors import BadInput
 from replitree.tablet.admission import (
     Admission,
@@ -67,7 +68,7 @@ class _Envelope(msgspec.Struct, array_like=True):
     admission: Admission | None = None
 
 
-_envelope = msgspec.msgpack.Decoder(_Envelope)
+_envelope = msgpack_decoder(_Envelope)
 
 
 def encode_message(message: Question | Answer, admission: Admission | None = None) -> bytes:
@@ -95,7 +96,7 @@ def decode_question(data: bytes) -> tuple[Question | Answer, Admission | None]:
         raise BadInput("a message about blobs was damaged on its way; ask again")
     try:
         sent = _envelope.decode(body)
-        message: Question | Answer = msgspec.msgpack.decode(sent.fields, type=_KINDS[sent.name])
+        message: Question | Answer = msgpack_decoder(_KINDS[sent.name]).decode(sent.fields)
     except (msgspec.MsgspecError, KeyError) as error:
         raise BadInput(f"a message about blobs can't be read ({error}): are both sides the same version?") from error
     return message, sent.admission

@@ -25,6 +25,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput, UnsupportedFormat
 from replitree.protocol.layout import check_table_name
 from replitree.storage.columns import Column, History, Step, columns_before, columns_ever
@@ -267,8 +268,8 @@ class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_metadata_decoder = msgspec.json.Decoder(_Metadata)
-_columns_decoder = msgspec.json.Decoder(_Columns)
+_metadata_decoder = json_decoder(_Metadata)
+_columns_decoder = json_decoder(_Columns)
 
 
 # --- making one -----------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput, CorruptPart, InvalidName
 from replitree.storage.definition import TableDefinition, decode_definition
 from replitree.storage.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
@@ -79,7 +80,7 @@ class FrozenSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = msgspec.json.Decoder(FrozenSnapshot)
+_decoder = json_decoder(FrozenSnapshot)
 
 
 def describe_snapshot(

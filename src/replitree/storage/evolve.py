@@ -35,6 +35,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import UNSET
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.storage.columns import Column, Plain, Step, columns_ever
 from replitree.storage.defaults import plain_of_scalar
@@ -138,7 +139,7 @@ class Alter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = msgspec.json.Decoder(Alter)
+_decoder = json_decoder(Alter)
 
 
 def decode_alter(data: bytes) -> Alter:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from replitree.decoding import JsonDecoder, json_decoder
 from replitree.errors import UnsupportedFormat
 
 T = TypeVar("T")
@@ -16,7 +17,7 @@ class _Format(msgspec.Struct, frozen=True):
     format: int
 
 
-_decoder = msgspec.json.Decoder(_Format)
+_decoder = json_decoder(_Format)
 
 
 def refuse_newer(data: bytes | str, what: str, newest: int) -> None:
@@ -41,7 +42,7 @@ def refuse_newer(data: bytes | str, what: str, newest: int) -> None:
         raise _unknown(what, found, newest)
 
 
-def decode_known(decoder: msgspec.json.Decoder[T], data: bytes | str, what: str, formats: Sequence[int]) -> T:
+def decode_known(decoder: JsonDecoder[T], data: bytes | str, what: str, formats: Sequence[int]) -> T:
     """Read a stored value of one of the formats that this replitree knows.
 
     Parameters

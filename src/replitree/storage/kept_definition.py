@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.errors import StoreError, UnsupportedFormat
 from replitree.storage.definition import TableDefinition, decode_definition
 from replitree.storage.durable import rename, store_errors, sync_folder, write_file
@@ -63,7 +64,7 @@ def read_definition(root: Path) -> TableDefinition | None:
             return None
         content = path.read_bytes()
     try:
-        kept = msgspec.json.decode(content, type=KeptDefinition)
+        kept = json_decoder(KeptDefinition).decode(content)
     except msgspec.DecodeError as error:
         raise StoreError(f"{path} can't be read ({error}); take that of another replica") from error
     if kept.format > FORMAT:

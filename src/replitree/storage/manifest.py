@@ -35,6 +35,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from replitree.decoding import json_decoder
 from replitree.errors import CorruptPart
 from replitree.storage.formats import refuse_newer
 
@@ -203,7 +204,7 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = msgspec.json.Decoder(PartManifest)
+_decoder = json_decoder(PartManifest)
 
 
 def encode_manifest(manifest: PartManifest) -> bytes:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput, UnsupportedFormat
 from replitree.storage.columns import Column
 from replitree.storage.definition import TableDefinition
@@ -93,7 +94,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = msgspec.json.Decoder(Mutation)
+_decoder = json_decoder(Mutation)
 
 
 def decode_mutation(data: bytes | str) -> Mutation:

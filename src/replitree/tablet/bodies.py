@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from replitree.decoding import msgpack_decoder
 from replitree.tablet.envelope import BadEntry
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[bytes])
+_decoder = msgpack_decoder(list[bytes])
 
 
 def encode_commands(commands: Sequence[bytes]) -> bytes:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from replitree.decoding import msgpack_decoder
 from replitree.tablet.envelope import BadEntry, seal, unseal
 from replitree.tablet.ids import ENTRY, LOG, SYNC, BlobId, GenStep, Step
 
@@ -94,7 +95,7 @@ _BIN32, _BODY = 0xC6, struct.Struct(">BI")
 """What MessagePack has before bytes that are as many."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_decoder = msgspec.msgpack.Decoder(Entry)
+_decoder = msgpack_decoder(Entry)
 
 
 def encode(blob: BlobId, entry: Entry) -> bytes:

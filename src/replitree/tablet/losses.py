@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from replitree.decoding import msgpack_decoder
 from replitree.errors import UnsupportedFormat
 from replitree.tablet.channels import Channels
 from replitree.tablet.effects import (
@@ -397,7 +398,7 @@ def decode_record(blob: BlobId, data: bytes) -> LossRecord:
         A newer version wrote it.
     """
     try:
-        record = msgspec.msgpack.decode(unseal(blob, data), type=LossRecord)
+        record = msgpack_decoder(LossRecord).decode(unseal(blob, data))
     except msgspec.MsgspecError as error:
         raise BadEntry(f"record {blob} of an accepted loss can't be read: {error}") from error
     if record.format > FORMAT:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from replitree.coordination.tree import Tree
+from replitree.decoding import json_decoder
 from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Check, Create, Delete, LogIndex, Operation, Set
 from replitree.protocol.entries import decode_entry
@@ -122,7 +123,7 @@ def _declared(replica: Replica, tree: Tree, restored: str) -> bytes:
 def declared(tree: Tree) -> Declared | None:
     """Return the state that was declared the table's; None when none was."""
     node = tree.get(SURVIVOR)
-    return None if node is None else msgspec.json.decode(node.value, type=Declared)
+    return None if node is None else json_decoder(Declared).decode(node.value)
 
 
 def recovers(tree: Tree, replica: Replica) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from replitree.coordination.tree import Tree
+from replitree.decoding import json_decoder
 from replitree.protocol import layout
 from replitree.protocol.clean_blocks import Window
 from replitree.protocol.effects import (
@@ -97,7 +98,7 @@ def forgotten_too_early(operations: Sequence[Operation], before: Tree, table: Ta
     node = before.get(TIMES)
     if node is None:
         return None
-    window = Window(*msgspec.json.decode(node.value, type=tuple[int, int]))
+    window = Window(*json_decoder(tuple[int, int]).decode(node.value))
     times = {name: _time(before, name) for name in before.children(TIMES) or ()}
     for each in operations:
         name = each.path.rpartition("/")[2]

@@ -13,6 +13,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.verify.bridge.explored import wrong_step
 from replitree.verify.bridge.mapping import Follower, Mapping
@@ -69,7 +70,7 @@ def _outline(line: bytes, replicas: int, path: Path, number: int) -> Outline:
 
 def _decode(line: bytes, kind: type[T], path: Path, number: int) -> T:
     try:
-        return msgspec.json.decode(line, type=kind)
+        return json_decoder(kind).decode(line)
     except msgspec.DecodeError as error:
         raise BadInput(f"{path}, line {number} is not of a recorded run: {error}") from error
 

@@ -17,11 +17,12 @@ from pathlib import Path
 import msgspec
 
 from replitree.coordination.trace import FORMAT, SUFFIX, Ended, Head, Line, Sent, Told
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.protocol.effects import Operation
 
 _TABLE = re.compile(r"(.*/tables/[^/]+)(?:/|$)")
-_decode = msgspec.json.Decoder(Line).decode
+_decode = json_decoder(Line).decode
 
 
 @dataclass(frozen=True, slots=True)

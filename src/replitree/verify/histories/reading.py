@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput, UnsupportedFormat
 from replitree.verify.histories.columns import (
     FAILED,
@@ -37,8 +38,8 @@ BYTES_AT_ONCE = 8 << 20
 
 _LEVEL = {name: number for number, name in enumerate(LEVELS)} | {None: NOTHING}
 _OUTCOME = {name: number for number, name in enumerate(OUTCOMES)}
-_decoder = msgspec.json.Decoder(Operation)
-_header_decoder = msgspec.json.Decoder(Header)
+_decoder = json_decoder(Operation)
+_header_decoder = json_decoder(Header)
 
 
 def read_files(paths: Sequence[Path | str]) -> History:
