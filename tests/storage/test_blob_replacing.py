@@ -24,7 +24,7 @@ from replitree.tablet.admission import Answer, AskStanding, Remember, Standing
 from replitree.tablet.channels import in_one_group
 from replitree.tablet.effects import Blobs, Fence, InDoubt, Procedure, Put, Range, Stored
 from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, GroupId, Step, TabletId
-from replitree.tablet.member import Done, Raise, Write
+from replitree.tablet.member import Contents, Done, Raise, Scan, Write
 from replitree.tablet.openings import AskEach, Opening
 from replitree.tablet.replacing import NameIt
 from replitree.verify.openings.mutants import find_mutant
@@ -383,6 +383,7 @@ def put_while_replaced(folder: Path, new: Path, monkeypatch: pytest.MonkeyPatch)
         effect = arguments[-1]
         if isinstance(effect, AskEach) and isinstance(effect.questions[0], Remember):
             assert do(group.groups, Put(GROUP, blob_id(1), b"x")) == Stored()
+            wait_for(lambda: all(has(folder / str(each), blob_id(1)) for each in range(3)), "nobody is asked any more")
         if isinstance(effect, NameIt):
             (folder / "1").rename(folder / "away")
             outcomes.append(do(group.groups, Put(GROUP, blob_id(2), b"x")))
@@ -399,6 +400,12 @@ def put_while_replaced(folder: Path, new: Path, monkeypatch: pytest.MonkeyPatch)
     group.close()
     (outcome,) = outcomes
     return outcome
+
+
+def has(folder: Path, blob: BlobId) -> bool:
+    """Whether a directory has a blob."""
+    reply = BlobDirectory(folder).answer(Scan(blob, blob))
+    return isinstance(reply, Contents) and len(reply.blobs) == 1
 
 
 def test_opening_that_began_before_does_not_let_the_old_member_in_again(folder: Path, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ mutations that wait for it go on, and no name in the table's history loses its m
 Who declares a part lost proves in the commit, for every replica:
 
 * it has registered nothing that holds rows of the part's blocks: what it has registered there is broken, and the version of
-  each such node is checked.  Nor does it have the part itself, which an earlier loss, executed meanwhile, may have made empty:
-  then there is nothing left to declare;
+  each such node is checked;
 * it is not taking over another one's state, in which nodes are made anew with the version that they had: the version of its
   `is_lost` is checked;
 * it is not about to: the insert is still in its queue (checked), or not yet pulled (the pointer is checked), and it is not the
@@ -24,6 +23,9 @@ it: that content nobody has, and whoever makes it of what is left would throw it
 registrations: who would add one has registered something, and so is noticed, or kills a mutation of a part that is whole.
 
 What becomes of the entry: `protocol.execute_lost`.
+
+A part whose loss is still to be executed is not declared lost once more: that would be harmless, and said twice.  Who
+declares it has pulled every earlier loss, for each has bumped its epoch.
 
 An insert whose quorum is open is not declared lost: it would be acknowledged as soon as enough replicas have the empty part.
 It is given up in time, or settles.
@@ -113,6 +115,8 @@ def declare_lost(replica: Replica, epoch: Epoch, part: Part, empty: str, schema_
     names: tuple[str, ...] = (yield Children(layout.replicas(table))) or ()
     if added is None:
         return Undecided()
+    if part in (yield from _losses_to_execute(replica, part)):
+        return NotLost("it is lost already, and its loss is still to be executed here")
     insert = yield from _insert_of(replica, part)
     if insert is not None and quorum_of(insert):
         opened: Node | None = yield Get(layout.quorum_status(table, insert.insert))
@@ -170,8 +174,6 @@ def _prove_without(
         if not isinstance(more, tuple):
             return more
         proven += more
-    if part.name not in registered:
-        proven += _proves_unregistered(layout.part(replica, part.name))
     if is_self and int(host.version) != int(epoch):
         return Undecided()
     return (
@@ -231,11 +233,6 @@ def _prove_not_brought(
     return tuple(proof) if proof or is_partly_here else Undecided()
 
 
-def _proves_unregistered(path: str) -> tuple[Operation, ...]:
-    """Return what fails when there is a node; coordination has no check for one that is missing."""
-    return Create(path, b""), Delete(path, ANY_VERSION)
-
-
 def _shares_blocks(one: Part, other: Part) -> bool:
     return one.partition == other.partition and one.block_min <= other.block_max and other.block_min <= one.block_max
 
@@ -287,16 +284,23 @@ def _is_to_be_made_anew(replica: Replica, part: Part) -> Procedure[bool]:
 
     Who has not pulled that yet is under an epoch that is over, so nothing comes of what it says.
     """
+    lost = yield from _losses_to_execute(replica, part)
+    return any(each != part and part.covers(each) for each in lost)
+
+
+def _losses_to_execute(replica: Replica, part: Part) -> Procedure[tuple[Part, ...]]:
+    """Return what entries of the queue that come after a part declare lost."""
     names: tuple[str, ...] = (yield Children(layout.queue(replica))) or ()
     later = tuple(layout.queue_entry(replica, i) for i in map(layout.queue_index, names) if i > part.block_max)
+    found: list[Part] = []
     for first in range(0, len(later), READ_BATCH):
         batch = later[first : first + READ_BATCH]
         many: Many = yield GetMany(batch)
-        for path, node in zip(batch, many.nodes, strict=True):
-            entry = None if node is None else decode_entry(node.value, path)
-            if isinstance(entry, LostEntry) and entry.part != part.name and part.covers(parse_part(entry.part)):
-                return True
-    return False
+        entries = [
+            decode_entry(node.value, path) for path, node in zip(batch, many.nodes, strict=True) if node is not None
+        ]
+        found += [parse_part(entry.part) for entry in entries if isinstance(entry, LostEntry)]
+    return tuple(found)
 
 
 def noted_broken(replica: Replica) -> Procedure[tuple[str, ...]]:
