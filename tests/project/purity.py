@@ -24,7 +24,7 @@ ALLOWED = (
 )  # fmt: skip
 """What `protocol/` may import besides itself and the errors."""
 
-OWN = ("replitree.protocol", "replitree.errors")
+OWN = ("replitree.protocol", "replitree.errors", "replitree.decoding")
 
 TABLET = ("replitree.tablet", "xxhash")
 """What `tablet/` may import besides."""
