@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -31,7 +30,6 @@ from replitree.protocol.letting_go import let_go_of, let_go_of_all
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsThere, ShareId, work_off
 from replitree.protocol.share_effects import (
     HasPart,
-    LocalShareEffect,
     NameShares,
     PutShares,
     SharedPart,
@@ -175,28 +173,55 @@ def borrowing() -> World:
     return world
 
 
-def test_of_a_part_that_borrows_each_share_is_let_go_of_by_itself(borrowing: World) -> None:
+def test_a_part_that_borrows_lets_go_of_all_of_its_shares_at_once(borrowing: World) -> None:
     for name in ("r2", "r1"):
-        requests = borrowing.counted(let_go_of_all(sharer(name), EPOCH, PART, SHARES))
-        assert requests == ["Children", "Commit"] * len(SHARES)
-    assert borrowing.counted(work_off(TABLE)) == ["Children", *["Commit"] * len(SHARES)]
-
-
-def test_of_a_part_that_borrows_the_slower_of_two_last_owners_needs_three_more_for_each_share(borrowing: World) -> None:
-    requests: list[str] = []
-    others = [each for share in SHARES for each in (share, None)]  # who let go just before the first commit for each
-    slower: Generator[Any, Any, bool] = let_go_of_all(sharer("r1"), EPOCH, PART, SHARES)
-    outcome: Any = None
-    with suppress(StopIteration):
-        while True:
-            effect = slower.send(outcome)
-            share = others.pop(0) if isinstance(effect, Commit) else None
-            if share is not None:
-                borrowing.run(let_go_of(sharer("r2"), EPOCH, PART, share))
-            requests += [type(effect).__name__] if not isinstance(effect, LocalShareEffect) else []
-            outcome = borrowing.perform(effect)
-    assert requests == ["Children", "Commit", "Sync", "Children", "Commit"] * len(SHARES)
+        assert borrowing.counted(let_go_of_all(sharer(name), EPOCH, PART, SHARES)) == ["Children", "Commit"]
     assert borrowing.tree.children(layout.all_garbage(TABLE)) == SHARES
+    assert borrowing.counted(work_off(TABLE)) == ["Children", "Commit"]
+    assert borrowing.tree.children(layout.all_garbage(TABLE)) == ()
+
+
+def test_of_a_part_that_borrows_the_slower_of_two_last_owners_looks_at_each_share_once(borrowing: World) -> None:
+    slower = let_go_of_all(sharer("r1"), EPOCH, PART, SHARES)
+    effect: Any = next(slower)
+    while not isinstance(effect, Commit):
+        effect = slower.send(borrowing.perform(effect))
+    borrowing.run(let_go_of_all(sharer("r2"), EPOCH, PART, SHARES))
+    borrowing.requests = []
+    borrowing.run(slower, borrowing.perform(effect))
+    assert borrowing.requests == ["Commit", "Sync", *["Children"] * len(SHARES), "Commit"]
+    assert borrowing.tree.children(layout.all_garbage(TABLE)) == SHARES
+
+
+def test_shares_that_another_part_borrows_too_are_found_out_and_kept(borrowing: World) -> None:
+    other = sharer("r1").mark(SharedPart("all_0_0_2", SHARES[3], is_new=False))
+    borrowing.tree, _ = borrowing.tree.commit((Create(other),), 1)
+    borrowing.run(let_go_of_all(sharer("r2"), EPOCH, PART, SHARES))
+    requests = borrowing.counted(let_go_of_all(sharer("r1"), EPOCH, PART, SHARES))
+    assert requests == ["Children", "Commit", "Sync", *["Children"] * len(SHARES), "Commit"]
+    assert borrowing.tree.children(layout.all_garbage(TABLE)) == tuple(each for each in SHARES if each != SHARES[3])
+    assert borrowing.tree.children(layout.share(TABLE, SHARES[3])) == (other.rpartition("/")[2],)
+
+
+def test_a_part_of_whose_shares_some_were_let_go_of_lets_go_of_the_rest_one_by_one(borrowing: World) -> None:
+    borrowing.run(let_go_of(sharer("r2"), EPOCH, PART, SHARES[0]))
+    assert borrowing.run(let_go_of_all(sharer("r2"), EPOCH, PART, SHARES)) is True
+    for share in SHARES:
+        assert borrowing.tree.children(layout.share(TABLE, share)) == (f"r1~i1~{PART}",)
+
+
+def test_of_two_that_work_the_garbage_off_at_once_each_forgets_what_is_left(borrowing: World) -> None:
+    for name in ("r2", "r1"):
+        borrowing.run(let_go_of_all(sharer(name), EPOCH, PART, SHARES))
+    slower = work_off(TABLE)
+    effect: Any = next(slower)
+    while not isinstance(effect, Commit):
+        effect = slower.send(borrowing.perform(effect))
+    borrowing.tree, _ = borrowing.tree.commit((delete(layout.garbage(TABLE, SHARES[0])),), 1)
+    borrowing.requests = []
+    borrowing.run(slower, borrowing.perform(effect))
+    assert borrowing.requests == ["Commit", "Sync", "Children", "Commit"]
+    assert borrowing.tree.children(layout.all_garbage(TABLE)) == ()
 
 
 def test_a_work_mark_is_taken_with_one_request_and_found_taken_with_two() -> None:

@@ -63,20 +63,17 @@ def test_results_are_not_kept_for_a_replica_that_was_given_up(cluster: InProcess
     insert(first, 100, 12)
     leader, epoch = first.table().leader, first.table().active_epoch()
     assert epoch is not None
-    leader.clean(epoch)
-    leader.clean(epoch)
-    kept = first.coordination.perform(Children(layout.results(TABLE))) or ()
-    assert len(kept) > 1
+
+    def kept() -> set[str]:
+        leader.clean(epoch)
+        leader.clean(epoch)
+        return {*(first.coordination.perform(Children(layout.results(TABLE))) or ())}
+
+    wait_for(lambda: len(kept()) > 1, "what was inserted is merged, and the other replica has not done that")
+    before = kept()
     clean(first)
     assert is_lost(first, "r2") == LOST
-
-    def some_are_forgotten() -> bool:
-        """Merges of what was inserted just now may make others, and keep these while they wait in the queue."""
-        leader.clean(epoch)
-        left = first.coordination.perform(Children(layout.results(TABLE))) or ()
-        return bool(set(kept) - set(left))
-
-    wait_for(some_are_forgotten, "results are forgotten")
+    wait_for(lambda: before - kept(), "results are forgotten")  # later merges may make others, and keep these meanwhile
     second.restart()
     wait_active(second)
     cluster.wait_equal([10, 11, 15, 16, *range(100, 220)])

@@ -1,8 +1,9 @@
 """Letting go: what has left a replica's disk loses its mark, and what was begun and is not wanted becomes garbage.
 
 ==================  =======================================================================================================
-a part has left     `let_go_of`, for each of its shares: a commit that also proves that the part is not registered, or, where
-                    its rows have moved (`protocol.moving`), that the mark was not written since the disk was looked at
+a part has left     `let_go_of_all`: one commit for its shares, or `let_go_of` for each; it also proves that the part is not
+                    registered, or, where its rows have moved (`protocol.moving`), that the mark was not written since the
+                    disk was looked at
 an attempt          becomes garbage: `give_up` when its objects could not be put, `give_up_published` when its part will
                     not be registered, `give_up_attempts` in an activation, `release_attempts` when its replica is dropped
 ==================  =======================================================================================================
@@ -50,7 +51,9 @@ from replitree.protocol.share_effects import (
 
 
 def let_go_of_all(sharer: Sharer, epoch: Epoch, part: str, shares: tuple[ShareId, ...]) -> Procedure[bool]:
-    """Let go of all shares of a part that has left this disk, one after the other; what it had is forgotten only then.
+    """Let go of all shares of a part that has left this disk; what it had is forgotten only then.
+
+    In one commit, as a rule; one after the other where that is refused, such as when an earlier try came that far for some.
 
     Parameters
     ----------
@@ -63,10 +66,21 @@ def let_go_of_all(sharer: Sharer, epoch: Epoch, part: str, shares: tuple[ShareId
     -------
     Whether nothing of them is left in coordination; if not, all of it is to be tried again.
     """
+    if len(shares) > 1 and (yield from cast("Procedure[bool]", _let_go_together(sharer, epoch, part, shares))):
+        return True
     for share in shares:
         if not (yield from let_go_of(sharer, epoch, part, share)):
             return False
     return True
+
+
+def _let_go_together(sharer: Sharer, epoch: Epoch, part: str, shares: tuple[ShareId, ...]) -> LocalSharing[bool]:
+    """Let go of all shares of a part of which nothing is here any more; False: look at each."""
+    here: tuple[SharedPart, ...] = yield SharesOf((part,))
+    if not part or any(each.share in shares for each in here) or (yield HasPart(part)):
+        return False
+    owner = Owner(sharer.replica, epoch, sharer.incarnation, part)
+    return isinstance((yield from let_go(owner, shares, not_registered(sharer.replica, part))), LetGo)
 
 
 def let_go_of(sharer: Sharer, epoch: Epoch, part: str, share: ShareId) -> Procedure[bool]:

@@ -62,6 +62,10 @@ FRESH = Version(0)
 """Version of the node of a share: it is made once, and never written again."""
 
 
+GARBAGE_AT_ONCE = 64
+"""So many shares are deleted before their nodes are, in one commit."""
+
+
 # --- effects on the object store ----------------------------------------------------------------------------------------------
 
 
@@ -268,8 +272,8 @@ def let_go(
         What must hold before anything is deleted, such as the versions of its own marks.
     """
     proof = () if is_gone else (owner.proof,)
+    others = yield from _guessed_owners(owner, shares)
     while True:
-        others = yield from _other_owners(owner, shares)
         last = tuple(share for share, other in zip(shares, others, strict=True) if other is None)
         outcome = yield Commit(
             *proof,
@@ -290,15 +294,31 @@ def let_go(
                 if not _has_changed(owner, shares, operation, reason):
                     return NotOwned(f"{operation.path}: {reason.value}")
         yield Sync(layout.shares(owner.replica.table))
+        others = yield from _other_owners(owner, shares)
+
+
+def _guessed_owners(owner: Owner, shares: tuple[ShareId, ...]) -> Procedure[tuple[str | None, ...]]:
+    """Find another owner of the first share, and take it for one of the others, too: the commit finds out.
+
+    The same part of another replica has the same shares, and its marks on them have the same name.
+    """
+    (other,) = yield from _other_owners(owner, shares[:1])
+    if other is None:
+        return (None,) * len(shares)
+    name = other.rpartition("/")[2]
+    return tuple(f"{layout.share(owner.replica.table, share)}/{name}" for share in shares)
 
 
 def _other_owners(owner: Owner, shares: Iterable[ShareId]) -> Procedure[tuple[str | None, ...]]:
-    """Find another owner of each share: the path of its mark."""
+    """Find another owner of each share, if there can be the same part of another replica: the path of its mark."""
     found: list[str | None] = []
     for share in shares:
         place = layout.share(owner.replica.table, share)
-        names = (yield Children(place)) or ()
-        found.append(next((f"{place}/{name}" for name in names if name != owner.name), None))
+        names: tuple[str, ...] = (yield Children(place)) or ()
+        others = sorted(
+            (name for name in names if name != owner.name), key=lambda name: name.split("~", 2)[2] != owner.part
+        )
+        found.append(f"{place}/{others[0]}" if others else None)
     return tuple(found)
 
 
@@ -350,13 +370,26 @@ def release(replica: Replica, epoch: Epoch) -> Procedure[LetGo | NotOwned | InDo
 def work_off(table: Table) -> Sharing[tuple[ShareId, ...]]:
     """Delete the objects of shares that nobody owns; return which were done."""
     done: list[ShareId] = []
-    for name in (yield Children(layout.all_garbage(table))) or ():
-        share = ShareId(name)
-        deleted = yield DeleteObjects(share)
-        if isinstance(deleted, ObjectsGone):
-            yield Commit(Delete(layout.garbage(table, share), ANY_VERSION))  # refused: somebody else has done it
-            done.append(share)
+    names: tuple[str, ...] = (yield Children(layout.all_garbage(table))) or ()
+    for first in range(0, len(names), GARBAGE_AT_ONCE):
+        gone: list[ShareId] = []
+        for share in map(ShareId, names[first : first + GARBAGE_AT_ONCE]):
+            deleted = yield DeleteObjects(share)
+            gone += [share] if isinstance(deleted, ObjectsGone) else []
+        yield from _forget_garbage(table, gone)
+        done += gone
     return tuple(done)
+
+
+def _forget_garbage(table: Table, gone: list[ShareId]) -> Sharing[None]:
+    """Delete the nodes of shares whose objects are gone, in one commit; refused: somebody else has deleted some of them."""
+    while gone:
+        outcome = yield Commit(*(Delete(layout.garbage(table, share), ANY_VERSION) for share in gone))
+        if not isinstance(outcome, Refused) or len(gone) == 1:
+            return
+        yield Sync(layout.all_garbage(table))
+        left: tuple[str, ...] = (yield Children(layout.all_garbage(table))) or ()
+        gone = [share for share in gone if share in left]
 
 
 __all__ = [

@@ -17,7 +17,7 @@ PREPARED = SmallModels(
         "merge_prepared": (5_055, 14_080),
         "merge_prepared_crash": (166_538, 600_125),
         "merge_prepared_expiry": (144_420, 440_299),
-        "merge_prepared_doubt": (4_384, 10_046),
+        "merge_prepared_doubt": (4_369, 10_015),
     },
     steps={
         "prepared-believed": 13,

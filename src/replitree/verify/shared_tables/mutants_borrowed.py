@@ -62,7 +62,7 @@ BORROWED_MUTANTS = (
     Mutant(
         "owned-in-part",
         "a part that borrows is registered although one of its shares is gone",
-        "shared_borrowed",
+        "shared_borrowed_doubt",
         "MARKED",
         {(sharing, "own"): _owns_what_is_left},
     ),
