@@ -21,7 +21,7 @@ MOVES = SmallModels(
         "move_leave_crash": (36_542, 114_142),
         "move_two_crash": (91_000, 283_580),
         "move_doubt": (9_321, 23_125),
-        "move_leave_doubt": (184_513, 605_017),
+        "move_leave_doubt": (184_079, 603_791),
         "take_crash": (248, 433),
         "take_doubt": (975, 2_195),
         "take_lag": (4_969, 14_778),
@@ -36,7 +36,7 @@ MOVES = SmallModels(
         "borrowed_home": (2_225, 5_317),
         "borrowed_home_crash": (1_189, 2_301),
         "borrowed_home_doubt": (783, 1_582),
-        "borrowed_there_and_back": (129_144, 361_709),
+        "borrowed_there_and_back": (147_804, 413_987),
         "borrowed_home_mend": (987, 1_805),
     },
     steps={

@@ -15,8 +15,8 @@ PREPARED = SmallModels(
     search=search,
     pins={
         "merge_prepared": (5_055, 14_080),
-        "merge_prepared_crash": (166_538, 600_125),
-        "merge_prepared_expiry": (144_420, 440_299),
+        "merge_prepared_crash": (164_632, 593_224),
+        "merge_prepared_expiry": (140_500, 427_831),
         "merge_prepared_doubt": (4_369, 10_015),
     },
     steps={
