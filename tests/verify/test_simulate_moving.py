@@ -70,7 +70,7 @@ CAUGHT: tuple[Any, ...] = (
     ("moved-attempt-kept", 63, "ONCE"),
     ("moved-unclaimed", 331, "SINGLE"),
     ("claim-kept", 102, "CONVERGES"),
-    ("doubt-worked-off", 383, "HELD"),
+    ("doubt-worked-off", 164, "HELD"),
     ("let-go-before-home", 63, "MARKED"),
     ("home-without-note", 63, "HELD"),
     ("moved-mark-deleted-alone", 63, "OWNED"),
@@ -78,7 +78,7 @@ CAUGHT: tuple[Any, ...] = (
     ("notes-forgotten", 425, "CONVERGES"),
     ("claim-given-back-unproved", 1302, "I9"),
     pytest.param("moved-never-let-go", 182, "CONVERGES", marks=pytest.mark.slow),
-    pytest.param("own-claim-kept", 3492, "CONVERGES", marks=pytest.mark.slow),
+    ("own-claim-kept", 311, "CONVERGES"),
 )
 """Mutants, each with a seed that catches it, and what notices."""
 

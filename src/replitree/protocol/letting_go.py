@@ -66,7 +66,8 @@ def let_go_of_all(sharer: Sharer, epoch: Epoch, part: str, shares: tuple[ShareId
     -------
     Whether nothing of them is left in coordination; if not, all of it is to be tried again.
     """
-    if len(shares) > 1 and (yield from cast("Procedure[bool]", _let_go_together(sharer, epoch, part, shares))):
+    is_several = bool(part) and len(shares) > 1  # what was only staged has no marks
+    if is_several and (yield from cast("Procedure[bool]", _let_go_together(sharer, epoch, part, shares))):
         return True
     for share in shares:
         if not (yield from let_go_of(sharer, epoch, part, share)):
@@ -77,7 +78,7 @@ def let_go_of_all(sharer: Sharer, epoch: Epoch, part: str, shares: tuple[ShareId
 def _let_go_together(sharer: Sharer, epoch: Epoch, part: str, shares: tuple[ShareId, ...]) -> LocalSharing[bool]:
     """Let go of all shares of a part of which nothing is here any more; False: look at each."""
     here: tuple[SharedPart, ...] = yield SharesOf((part,))
-    if not part or any(each.share in shares for each in here) or (yield HasPart(part)):
+    if any(each.share in shares for each in here) or (yield HasPart(part)):
         return False
     owner = Owner(sharer.replica, epoch, sharer.incarnation, part)
     return isinstance((yield from let_go(owner, shares, not_registered(sharer.replica, part))), LetGo)

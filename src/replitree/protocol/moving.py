@@ -15,8 +15,8 @@ Before anything could own a share, or a share is left, the disk has a *note* of 
 deleted, or the attempt given up.  So whatever a crash cuts off is undone, and no mark stays without something that tells of it.
 
 *Two movers at once.*  Claims save work; nothing depends on them.  Without them both put, and both shares are owned.  A claim
-that may be left of a lost answer, or of an earlier epoch, is given back by the next activation (`give_up_claims`), or by this
-replica's next try.
+that may be left of a lost answer, or of an earlier epoch, is given back under the new one, by the next activation
+(`give_up_claims`), or by this replica's next try.
 
 *In doubt.*  After a lost answer the note stays untouched until the replica has a new epoch (`SharesInDoubt`), and as long as
 there is a note of a share, that is not taken over again: what is still on its way is refused by then.
@@ -47,6 +47,7 @@ from replitree.protocol.effects import (
     Get,
     GetMany,
     Many,
+    Node,
     Operation,
     Refused,
     Sync,
@@ -177,24 +178,33 @@ def move_to_store(sharer: Sharer, part: str) -> Moving[MoveOutcome]:
     claimed = yield Commit(proof, Create(claim, sharer.signature, ephemeral=True))
     match claimed:
         case Refused():
-            return (yield from _why_not_claimed(sharer, proof, claim))
+            return (yield from _why_not_claimed(sharer, claim))
         case Unknown():
             return InDoubt()
     outcome = yield from _if_there_is_a_share(sharer, part)  # who held the claim before may have put it meanwhile
     if outcome is None:
         outcome = yield from _put(sharer, proof, part)
-    ended = yield from _give_back(proof, claim)
+    ended: Committed | None = yield from _give_back(proof, claim)
+    if isinstance(ended, Refused):  # a new epoch does not end the session, and so not the claim
+        _, ended = yield from _give_back_own(sharer, claim)
     return InDoubt() if isinstance(ended, Unknown) else outcome
 
 
-def _why_not_claimed(sharer: Sharer, proof: Check, claim: str) -> Moving[NotMoved]:
+def _why_not_claimed(sharer: Sharer, claim: str) -> Moving[NotMoved]:
     """Say who moves a part; a claim of this replica's own is left of an earlier try, and is given back."""
-    node = yield Get(claim)
-    if node is not None and node.value == sharer.signature:
-        yield from _give_back(proof, claim)
+    node, _ = yield from _give_back_own(sharer, claim)
     if node is None or node.value == sharer.signature:
         return NotMoved("the part could not be claimed; it is tried again")
     return NotMoved(f"{node.value.decode().partition('~')[0]} moves it")
+
+
+def _give_back_own(sharer: Sharer, claim: str) -> Moving[tuple[Node | None, Committed | None]]:
+    """End a claim that is this replica's, under the epoch that it has now; return the claim, and what became of that."""
+    node: Node | None = yield Get(claim)
+    proof = yield from _proof(sharer)
+    if proof is None or node is None or node.value != sharer.signature:
+        return node, None
+    return node, (yield from _give_back(proof, claim))
 
 
 def give_up_claims(sharer: Sharer) -> Moving[None]:

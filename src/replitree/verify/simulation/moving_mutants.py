@@ -6,7 +6,6 @@ from typing import Any
 
 from replitree.protocol import moving
 from replitree.protocol.effects import ANY_VERSION, Commit, Delete, Get
-from replitree.protocol.moving import NotMoved
 from replitree.verify.moving import mutants as of_models
 from replitree.verify.simulation import moves
 from replitree.verify.simulation.moves import Moves
@@ -34,9 +33,8 @@ def _gives_back_unproved(_proof: Any, claim: str) -> Any:
     return (yield Commit(Delete(claim, ANY_VERSION)))
 
 
-def _waits_for_itself(_sharer: Any, _proof: Any, claim: str) -> Any:
-    yield Get(claim)
-    return NotMoved("somebody moves it")
+def _waits_for_itself(_sharer: Any, claim: str) -> Any:
+    return (yield Get(claim)), None
 
 
 def _forgets_notes(disk: SharedDisk, known: Moves) -> tuple[Left, ...]:
@@ -62,10 +60,10 @@ _OWN = (
     ),
     Mutant(
         "own-claim-kept",
-        "a replica that finds a claim of its own, left of an earlier epoch, waits for itself, and so does everybody else",
+        "a claim of an earlier epoch is left to the end of its session, also by its replica, which waits for itself",
         "simulation",
         "CONVERGES",
-        {(moving, "_why_not_claimed"): _waits_for_itself},
+        {(moving, "_give_back_own"): _waits_for_itself},
     ),
 )
 
