@@ -74,7 +74,7 @@ CAUGHT: tuple[Any, ...] = (
     ("fetched-again-unmarked", 243, "MARKED"),
     ("dropped-with-marks", 590, "HELD"),
     ("joined-again-still-counted", 2402, "QUORUM"),
-    ("detached-deleted-with-its-replica", 30425, "WHOLE"),
+    ("detached-deleted-with-its-replica", 32389, "WHOLE"),
     pytest.param("given-before-owned", 110, "CONVERGES", marks=pytest.mark.nightly),
     pytest.param("looked-at-one-by-one", 1005, "CONVERGES", marks=pytest.mark.slow),
 )

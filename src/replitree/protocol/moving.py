@@ -207,8 +207,13 @@ def _give_back_own(sharer: Sharer, claim: str) -> Moving[tuple[Node | None, Comm
     return node, (yield from _give_back(proof, claim))
 
 
-def give_up_claims(sharer: Sharer) -> Moving[None]:
-    """Take back the claims that this replica may have left; for an activation, which refuses those that are on their way."""
+def give_up_claims(sharer: Sharer) -> Moving[bool]:
+    """Take back the claims that this replica may have left; for an activation, which refuses those that are on their way.
+
+    Returns
+    -------
+    False: the answer was lost for one of them, so another epoch is needed.
+    """
     place = layout.sharing(sharer.replica.table)
     yield Sync(place)
     claims = tuple(f"{place}/{name}" for name in (yield Children(place)) or () if name.startswith(layout.MOVING))
@@ -216,8 +221,9 @@ def give_up_claims(sharer: Sharer) -> Moving[None]:
     own = (claim for claim, node in zip(claims, many.nodes, strict=True) if node and node.value == sharer.signature)
     for claim in own:
         proof = yield from _proof(sharer)
-        if proof is not None:
-            yield from _give_back(proof, claim)
+        if proof is not None and isinstance((yield from _give_back(proof, claim)), Unknown):
+            return False
+    return True
 
 
 def _give_back(proof: Check, claim: str) -> Moving[Committed]:

@@ -52,8 +52,12 @@ class FollowedStorage:
             if epoch is not None:
                 sharing.open()
             host.store.objects, host.sharing = sharing.objects, sharing
-            if epoch is not None:
-                sharing.settle(epoch)
+            try:
+                if epoch is not None:
+                    sharing.settle(epoch)
+            except ReplitreeError:
+                host.store.objects = host.sharing = None
+                raise
         if not definition.is_shared:  # nothing is left there, or the log would not say so
             host.store.objects = host.sharing = None
         host.exchange.takes_shares = definition.placement.kind is not Kind.LOCAL and host.config.zero_copy

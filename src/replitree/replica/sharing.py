@@ -183,8 +183,15 @@ class Sharing:
         self._sharer = Sharer(host.replica, incarnation)
 
     def settle(self, epoch: Epoch) -> None:
-        """Give up what earlier processes had begun to write; said in every activation, when staging was swept."""
-        self._host.performer.run_plain(cast("Procedure[None]", give_up_claims(self.sharer)))
+        """Give up what earlier processes had begun to write; said in every activation, when staging was swept.
+
+        Raises
+        ------
+        Unavailable
+            An answer was lost: activate again.
+        """
+        if not self._host.performer.run_plain(cast("Procedure[bool]", give_up_claims(self.sharer))):
+            raise Unavailable("whether a part is still claimed could not be found out; it is tried again")
         self.moves.has_new_epoch()
         given_up = self._host.performer.run_plain(give_up_attempts(self.sharer, epoch))
         if given_up:

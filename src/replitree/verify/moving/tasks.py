@@ -156,9 +156,11 @@ def work_notes_off(name: str) -> Task:
 def live(name: str) -> Task:
     """Activate again after trouble."""
     yield AwaitTrouble()
-    epoch = yield from new_epoch(replica_of(name))
-    assert epoch is not None
-    yield from moving.give_up_claims(sharer_of(name))
+    while True:
+        epoch = yield from new_epoch(replica_of(name))
+        assert epoch is not None
+        if (yield from moving.give_up_claims(sharer_of(name))):
+            break
     yield from letting_go.give_up_attempts(sharer_of(name), epoch)
     yield Activate()
 

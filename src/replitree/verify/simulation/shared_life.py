@@ -116,7 +116,8 @@ def tidy_up(replica: Replica, me: bytes, epoch: Epoch, idle: tuple[StagingId, ..
     loaded = yield from load(replica)
     yield from sweep_staging(idle, loaded)
     sharer: Sharer = yield CurrentSharer()
-    yield from give_up_claims(sharer)
+    if not (yield from give_up_claims(sharer)):
+        return Then(life.become_active, (replica, me))
     yield from letting_go.give_up_attempts(sharer, epoch)
     yield from owning.own_held(sharer, tuple(part.name for part in loaded.held))
     return (yield from life.serve_loaded(replica, me, epoch, loaded))
