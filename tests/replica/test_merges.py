@@ -262,6 +262,28 @@ def test_a_drop_stops_a_merge_that_runs(paused: InProcessCluster, monkeypatch: p
     paused.wait_equal(list(range(10)))
 
 
+def test_who_joins_does_not_wait_for_what_was_detached_before_its_neighbours_were_merged(tmp_path: Path) -> None:
+    cluster = InProcessCluster(tmp_path, replicas=2, old_parts_lifetime_s=0.1)
+    try:
+        cluster.create_table()
+        for node in cluster.nodes:
+            node.post("merges/pause")
+        first, _ = cluster.nodes
+        fill(cluster, 4)
+        assert first.post("drop", {"blocks": [1, 2], "detach": True})["finished"] is True
+        for node in cluster.nodes:
+            node.post("merges/resume")
+        first.post("optimize", {"final": True}, wait_s=60)
+        assert sorted(cluster.wait_alike()) == ["all_0_3_1"]
+        for node in cluster.nodes:
+            wait_for(lambda node=node: node.table().store.parts() == ("all_0_3_1",), "the others are gone")  # type: ignore[misc]
+        cluster.add("r3")  # it begins with the first entry of the log
+        cluster.wait_equal([*range(10), *range(30, 40)])
+        assert sorted(cluster.wait_alike()) == ["all_0_3_1"]
+    finally:
+        cluster.close()
+
+
 def test_a_broken_source_is_fetched_again_and_then_merged(paused: InProcessCluster) -> None:
     first, second = paused.nodes
     fill(paused, 2, each=1000)

@@ -52,8 +52,8 @@ class View:
         See `blockers`; only needed for an entry that removes.
     makes
         Whether this replica merges and mutates by itself now; otherwise it waits until it can fetch the result.
-    kept
-        See `to_be_kept`.
+    kept, detached
+        See `to_be_kept`, `to_be_detached`.
     broken
         What is held and not whole on disk: nothing can be made of it.
     opened
@@ -73,10 +73,16 @@ class View:
     opened: tuple[LogIndex, ...] = ()
     sharer: Sharer | None = None
     is_overdue: bool = False
+    detached: PartSet = PartSet()  # noqa: RUF009 - immutable
 
     def wants(self, part: Part) -> bool:
-        """Whether the table still has a part's rows, and the replica has them neither as this part nor as a later one."""
-        return self.parts.covering(part) is not None and self.held.covering(part) is None
+        """Whether the table still has a part's rows, and the replica has them neither as this part nor as a later one.
+
+        What a detach takes out is gone from the table, also where a part reaches over it that was merged of its neighbours
+        since.  Others may have it no more, and that part is not fetched in its place while a detach waits for it.
+        """
+        is_there = self.parts.covering(part) is not None and self.detached.covering(part) is None
+        return is_there and self.held.covering(part) is None
 
     def can_make_of(self, sources: Iterable[Part]) -> bool:
         """Whether this replica makes results now, and has all these parts, whole."""
@@ -101,11 +107,20 @@ def to_be_kept(queue: Iterable[Queued]) -> PartSet:
     """
     parts: list[Part] = []
     for item in queue:
-        if isinstance(item.entry, DropEntry) and item.entry.detach:
-            parts += item.change.removed
-        elif isinstance(item.entry, LostEntry):
+        if isinstance(item.entry, LostEntry):
             parts.append(parse_part(item.entry.part))
+        else:
+            parts += _detached(item)
     return PartSet.of(maximal(parts))
+
+
+def to_be_detached(queue: Iterable[Queued]) -> PartSet:
+    """Return the parts that the detaches of a queue take out of the table."""
+    return PartSet.of(maximal(part for item in queue for part in _detached(item)))
+
+
+def _detached(item: Queued) -> tuple[Part, ...]:
+    return item.change.removed if isinstance(item.entry, DropEntry) and item.entry.detach else ()
 
 
 def blockers(queue: Iterable[Queued], running: Container[LogIndex], index: LogIndex) -> tuple[Queued, ...]:

@@ -29,7 +29,7 @@ from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 from replitree.protocol.pull import Loaded, Place, Queued
 from replitree.protocol.read import is_readable, shown_now, shown_partly
-from replitree.protocol.registration import View, blockers, to_be_kept
+from replitree.protocol.registration import View, blockers, to_be_detached, to_be_kept
 from replitree.protocol.share_effects import Sharer
 from replitree.replica.history import History
 
@@ -220,7 +220,9 @@ class Progress:
             before = blockers(self._queue.values(), self._running, item.index) if waits else ()
             kept = to_be_kept(self._queue.values())
             overdue = self.waited_s(item.index) > patience_s
-            return View(self.place.parts, self._held, before, makes, kept, broken, self.place.open, sharer, overdue)
+            detached = to_be_detached(self._queue.values())
+            opened = self.place.open
+            return View(self.place.parts, self._held, before, makes, kept, broken, opened, sharer, overdue, detached)
 
     def release(
         self,

@@ -44,7 +44,7 @@ from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, goes_alone
 from replitree.protocol.layout import Replica
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import Queued
-from replitree.protocol.registration import View, blockers, to_be_kept
+from replitree.protocol.registration import View, blockers, to_be_detached, to_be_kept
 from replitree.verify import longlife, losing, quorums, standing, upkeep
 from replitree.verify.chances import can_execute, has_source
 from replitree.verify.disk import Disk, Folder, content_of, merged_content, mutated_content, staged_parts
@@ -337,7 +337,8 @@ def _view(item: Queued, here: Here) -> View:
     before = blockers(memory.queue, memory.running, item.index) if goes_alone(item) and not is_made(item) else ()
     broken = frozenset(parse_part(name) for name, _ in memory.lacking)
     kept = to_be_kept(memory.queue)
-    return View(memory.place.parts, memory.held, before, here.makes, kept, broken, memory.place.open)
+    detached, opened = to_be_detached(memory.queue), memory.place.open
+    return View(memory.place.parts, memory.held, before, here.makes, kept, broken, opened, detached=detached)
 
 
 def _await_lack(effect: AwaitLack, here: Here) -> Done | None:
