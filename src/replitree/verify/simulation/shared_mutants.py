@@ -9,7 +9,6 @@ from typing import Any
 from replitree.protocol import owning, table
 from replitree.protocol.layout import Replica
 from replitree.protocol.share import DeleteObjects
-from replitree.verify.mutants_quorum import not_taken_back
 from replitree.verify.shared_tables import mutants as of_models
 from replitree.verify.simulation import shared_disk, shared_life, shared_process
 from replitree.verify.simulation.shared_disk import SharedDisk
@@ -72,13 +71,6 @@ _OWN = (
         "simulation",
         "CONVERGES",
         {(owning, "_look_at_all"): _looks_at_nothing},
-    ),
-    Mutant(
-        "joined-again-still-counted",
-        "a replica that is dropped stays counted for open inserts, and joins again under its name, without marks",
-        "simulation",
-        "QUORUM",
-        {(table, "count_no_more"): not_taken_back},
     ),
     Mutant(
         "given-before-owned",
