@@ -220,7 +220,7 @@ def test_01307_both_replicas_take_inserts_while_parts_are_merged(cluster: InProc
     storm(insert_at(first, 0), insert_at(second, 100), rounds=100)
     wait_alike(cluster)
     assert first.keys() == second.keys() == list(range(200))
-    assert part_count(first) < 100
+    wait_for(lambda: part_count(first) < 100, "parts are merged")
 
 
 def test_01396_a_replica_that_was_away_gets_everything(cluster: InProcessCluster) -> None:
