@@ -310,7 +310,7 @@ def _guessed_owners(owner: Owner, shares: tuple[ShareId, ...]) -> Procedure[tupl
 
 
 def _other_owners(owner: Owner, shares: Iterable[ShareId]) -> Procedure[tuple[str | None, ...]]:
-    """Find another owner of each share, if there can be the same part of another replica: the path of its mark."""
+    """Find another owner of each share, the same part of another replica first: the path of its mark."""
     found: list[str | None] = []
     for share in shares:
         place = layout.share(owner.replica.table, share)
