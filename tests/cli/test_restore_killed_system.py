@@ -20,7 +20,7 @@ from replitree.protocol.effects import Children, Exists
 from replitree.protocol.layout import Replica, Table
 from tests.cli.conftest import Run
 from tests.cli.test_restore_system import forget, serving
-from tests.coordination.waiting import patient_session
+from tests.coordination.waiting import patient_session, place_of
 from tests.faults.proxy import Condition, Network
 from tests.waiting import wait_for
 
@@ -99,7 +99,7 @@ def test_a_restore_that_is_killed_again_and_again_is_done_once(
     link.impose(SLOW)
 
     def registered() -> int:
-        return len(session.perform(Children(layout.parts(Replica(PLACE, "r1")))) or ())
+        return len(session.perform(Children(layout.parts(Replica(place_of(session, "events"), "r1")))) or ())
 
     for least in sorted(chance.sample(range(PARTS), 3)):
         restoring = begin(slow)

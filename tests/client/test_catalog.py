@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from replitree.client import catalog
 from replitree.client.catalog import Catalog, Session
 from replitree.client.standing import Mark
 from replitree.coordination.memory import MemoryCoordination, SharedTree
@@ -17,8 +18,9 @@ from replitree.errors import (
     Unavailable,
 )
 from replitree.protocol import layout
-from replitree.protocol.effects import BlockId, Create
-from replitree.protocol.layout import Replica
+from replitree.protocol.effects import BlockId, Create, Procedure
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.table import Outcome, remove_table
 from replitree.storage.definition import TableDefinition, define_table
 from tests.client.conftest import FakeCluster
 
@@ -93,6 +95,45 @@ def test_drop_removes_dead_replicas_and_waits_for_live_ones(cluster: FakeCluster
     cluster.add_replica("a", "r1")
     with pytest.raises(Unavailable, match=r"replicas have not left it \(r1\)"):
         cluster.connect().drop_table("a", timeout_s=0.05)
+
+
+def test_who_drops_a_table_that_somebody_else_has_removed_leaves_the_next_one_alone(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("a", "k bigint")
+
+    def remove_and_create(place: Table) -> Procedure[Outcome]:
+        yield from remove_table(place)
+        cluster.create("a", "j bigint")
+        return (yield from remove_table(place))
+
+    monkeypatch.setattr(catalog, "remove_table", remove_and_create)
+    cluster.connect().drop_table("a")
+    assert cluster.connect().table("a").definition.arrow_schema.names == ["j"]
+
+
+def test_that_a_drop_has_begun_is_not_said_when_it_is_not_known(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("a", "k bigint")
+
+    def in_doubt(_place: Table) -> Procedure[Outcome]:
+        yield from ()
+        return Outcome.UNSETTLED
+
+    monkeypatch.setattr(catalog, "mark_dropped", in_doubt)
+    with pytest.raises(CoordinationUnavailable, match="not known; drop it again"):
+        cluster.connect().drop_table("a")
+    assert cluster.connect().tables() == ("a",)
+
+
+def test_each_table_of_a_name_is_another_one(cluster: FakeCluster) -> None:
+    found = set()
+    for _ in range(2):
+        cluster.create("a", "k bigint")
+        found.add(cluster.catalog.place("a"))
+        cluster.connect().drop_table("a")
+    assert len(found) == 2
 
 
 def test_replicas_are_listed_with_what_they_say_of_themselves(cluster: FakeCluster) -> None:

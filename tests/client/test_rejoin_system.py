@@ -15,8 +15,7 @@ from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.protocol import layout
 from replitree.protocol.effects import Check, Children, Commit, Create, Exists, Get, Node, Refused
 from replitree.protocol.layout import Replica
-from replitree.protocol.layout import Table as Place
-from tests.coordination.waiting import patient_session
+from tests.coordination.waiting import patient_session, place_of
 from tests.shared.stores import FOLDER, on
 from tests.waiting import stop_process, wait_for
 
@@ -31,7 +30,7 @@ class Nodes:
 
     def __init__(self, session: ZooKeeperCoordination, name: str) -> None:
         self.session = session
-        self.place = Place(layout.table_path(session.url.root, "t"))
+        self.place = place_of(session, "t")
         self.replica = Replica(self.place, name)
 
     def host(self) -> Node:

@@ -10,7 +10,7 @@ from replitree.errors import BadInput, InvalidName, TableNotFound
 from replitree.protocol import layout
 from replitree.protocol.effects import ANY_VERSION, Create, Get, Set
 from replitree.protocol.layout import Replica
-from replitree.protocol.log import LogValue, encode_log
+from replitree.protocol.log import encode_log
 from replitree.protocol.table import DROPPED_HOST, HALF_BUILT, LOST
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import Failure
@@ -82,7 +82,7 @@ def test_names_that_are_not_there_are_told_with_those_that_are(two: FakeCluster)
 def test_when_all_are_lost_one_of_them_survives(two: FakeCluster) -> None:
     mark(two, "r1", LOST)
     mark(two, "r2", LOST)
-    two.commit(Set(layout.log(two.catalog.place("a")), encode_log(LogValue(5)), ANY_VERSION))
+    two.commit(Set(layout.log(two.catalog.place("a")), encode_log(two.catalog.place("a"), 5), ANY_VERSION))
     done = two.connect().recover_from("a", "r1")
     assert (done.missed_from, done.missed_to) == (0, 5)
     assert marks(two) == {"r1": Mark.GOOD, "r2": Mark.LOST}

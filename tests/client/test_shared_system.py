@@ -12,10 +12,9 @@ from replitree.client.cluster import LocalCluster
 from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Children, Commit, Exists, Get, Set
 from replitree.protocol.layout import Replica
-from replitree.protocol.layout import Table as Place
 from replitree.storage.objects import ObjectStore, open_store
 from tests.client.filling import ROWS, Filling, numbers
-from tests.coordination.waiting import patient_session
+from tests.coordination.waiting import patient_session, place_of
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, credentials, on
 from tests.waiting import wait_for
 
@@ -43,7 +42,7 @@ class Shares:
 
     def __init__(self, cluster: LocalCluster, table: Table, store: ObjectStore) -> None:
         self._session = patient_session(cluster.access.url)
-        self._place = Place(layout.table_path(self._session.url.root, table.name))
+        self._place = place_of(self._session, table.name)
         self._store, self._prefix = store, f"tables/{table.definition.table_id}"
         self._names = cluster.names
 

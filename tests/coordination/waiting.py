@@ -9,6 +9,9 @@ from collections.abc import Callable
 from replitree.coordination.port import Event, Watched
 from replitree.coordination.url import CoordinationUrl
 from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.protocol import layout
+from replitree.protocol.effects import Get
+from replitree.protocol.layout import Table
 
 PATIENCE_S = 60.0
 """Far more than anything takes on an idle machine: a test that waits this long has failed."""
@@ -25,6 +28,12 @@ def eventually(condition: Callable[[], object], what: str = "the condition", pat
 def patient_session(url: str | CoordinationUrl) -> ZooKeeperCoordination:
     """Begin a session for looking, which outlives whatever keeps a busy machine from answering."""
     return ZooKeeperCoordination(url, session_timeout_s=PATIENCE_S, operation_timeout_s=PATIENCE_S)
+
+
+def place_of(session: ZooKeeperCoordination, table: str) -> Table:
+    """Look where the nodes of a table, and those of its replicas, are."""
+    path = layout.table_path(session.url.root, table)
+    return layout.table_at(path, session.perform(Get(path)))
 
 
 class Recorder:

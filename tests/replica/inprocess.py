@@ -232,10 +232,16 @@ class InProcessCluster:
         return run(procedure, lambda effect: self.admin.perform(cast("CoordinationEffect", effect)))
 
     def create_table(
-        self, name: str = "t", schema: str = SCHEMA, settings: TableSettings | None = None, **keys: Any
+        self,
+        name: str = "t",
+        schema: str = SCHEMA,
+        settings: TableSettings | None = None,
+        incarnation: str = "",
+        **keys: Any,
     ) -> TableDefinition:
+        """Create a table and wait until all replicas are active; without an incarnation it is one of an earlier version."""
         definition = define_table(name, schema, settings=settings or TableSettings(), **{"order_by": ["k"], **keys})
-        path = Table(layout.table_path(ROOT, name))
+        path = Table(layout.table_path(ROOT, name), incarnation=incarnation)
         more = sharing_nodes(path) if definition.is_shared else ()
         self.run(create_table(path, definition.encode_metadata(), definition.encode_columns(), more))
         for node in self.nodes:

@@ -17,9 +17,9 @@ from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 TABLE = layout.Table(layout.table_path(ROOT, "t"))
 
 
-def parts_on_disk(node: Node) -> dict[Part, str]:
+def parts_on_disk(node: Node, table: str = "t") -> dict[Part, str]:
     """The parts that a stopped replica can restore a table from."""
-    store = node.table().store
+    store = node.table(table).store
     return {part: store.verify(part.name).content_hash for part in maximal(map(parse_part, store.parts()))}
 
 

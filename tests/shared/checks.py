@@ -26,7 +26,7 @@ from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as Place
 from replitree.storage.manifest import MANIFEST_FILE, decode_manifest
 from replitree.storage.objects import ObjectStore
-from tests.coordination.waiting import patient_session
+from tests.coordination.waiting import patient_session, place_of
 from tests.faults.checks import ask
 from tests.faults.cluster import FaultCluster
 from tests.waiting import wait_for
@@ -91,7 +91,7 @@ class Shares:
     def of(cls, cluster: FaultCluster, table: Table, store: ObjectStore) -> Self:
         """Look at a table of a cluster."""
         session = patient_session(cluster.ensemble.url)
-        place = Place(layout.table_path(session.url.root, table.name))
+        place = place_of(session, table.name)
         return cls(session, place, table.definition.table_id, cluster.names, store)
 
     def children(self, path: str) -> tuple[str, ...]:

@@ -43,9 +43,9 @@ from replitree.protocol.insert import find_insert
 from replitree.protocol.layout import Replica
 from replitree.protocol.layout import Table as TablePlace
 from replitree.protocol.run import run
-from replitree.protocol.table import Outcome, create_table, leave_table, mark_dropped, remove_table
+from replitree.protocol.table import Outcome, create_table, find_table, leave_table, mark_dropped, remove_table
 from replitree.protocol.table_store import sharing_nodes
-from replitree.replica.identity import decode_identity, machine_id
+from replitree.replica.identity import decode_identity, machine_id, new_incarnation
 from replitree.storage.definition import TableDefinition, decode_definition
 
 if TYPE_CHECKING:
@@ -192,7 +192,11 @@ class Catalog:
         return int(node.changed_ms)
 
     def place(self, name: str) -> TablePlace:
-        """Return where a table's nodes are; the name is checked."""
+        """Look where the nodes of a table, and those of its replicas, are; the name is checked."""
+        return self._session.run(find_table(layout.table_path(self._root, name)))
+
+    def _path(self, name: str) -> TablePlace:
+        """Return where a table's own nodes are, whether it exists or not; those of its replicas are not found by it."""
         return TablePlace(layout.table_path(self._root, name))
 
     def all_names(self) -> tuple[str, ...]:
@@ -207,7 +211,7 @@ class Catalog:
         names = self.all_names()
         if not names:
             return ()
-        marks = self._session.perform(GetMany(tuple(layout.dropped(self.place(name)) for name in names)))
+        marks = self._session.perform(GetMany(tuple(layout.dropped(self._path(name)) for name in names)))
         return tuple(name for name, mark in zip(names, marks.nodes, strict=True) if mark is None)
 
     def definition(self, name: str) -> TableDefinition:
@@ -218,7 +222,7 @@ class Catalog:
         TableNotFound
             There is no such table, or it is being dropped.
         """
-        place = self.place(name)
+        place = self._path(name)
         self._session.perform(Sync(place.path))
         many = self._session.perform(GetMany((layout.metadata(place), layout.columns(place), layout.dropped(place))))
         metadata, columns, dropped = many.nodes
@@ -265,7 +269,7 @@ class Catalog:
 
         "No" is certain only when nobody can still be inserting it.
         """
-        place = self.place(name)
+        place = self._path(name)
         path = layout.block(place, block)
         self._session.perform(Sync(path))
         node = self._session.perform(Get(path))
@@ -299,7 +303,7 @@ class Catalog:
         CoordinationUnavailable
             Whether it was created is not known; create it again.
         """
-        place = self.place(definition.name)
+        place = TablePlace(layout.table_path(self._root, definition.name), incarnation=new_incarnation())
         coordination = self._session.coordination()
         make_root(coordination, layout.tables(self._root))
         more = sharing_nodes(place) if definition.is_shared else ()
@@ -328,10 +332,13 @@ class Catalog:
         Unavailable
             Replicas have not left in time; drop it again.
         """
-        place = self.place(name)
         deadline = time.monotonic() + timeout_s
-        if self._session.run(mark_dropped(place)) is Outcome.MISSING:
+        marked = self._session.run(mark_dropped(self._path(name)))
+        if marked is Outcome.MISSING:
             raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
+        if marked is Outcome.UNSETTLED:
+            raise CoordinationUnavailable(f"whether the drop of {name!r} has begun is not known; drop it again")
+        place = self.place(name)
         while True:
             present = self.replicas(name)
             for replica in present:
@@ -339,8 +346,8 @@ class Catalog:
                     self._session.run(leave_table(Replica(place, replica.name), shared=self.is_shared(place)))
             if not present:
                 self._note_left(place)
-            outcome = self._session.run(remove_table(place))
-            if outcome is Outcome.DONE and not self._session.perform(Exists(place.path)):
+            self._session.run(remove_table(place))
+            if not self._is_dropped(place):  # it is gone; if there is a table of this name, then it is another one
                 return
             if time.monotonic() > deadline:
                 names = ", ".join(replica.name for replica in present) or "none"

@@ -52,7 +52,7 @@ from replitree.protocol.effects import (
     Version,
 )
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.log import LogStart, LogValue, encode_log, read_start
+from replitree.protocol.log import LogStart, encode_log, read_start
 from replitree.protocol.table import DROPPED_HOST, HALF_BUILT, LOST, NOT_LOST
 
 REMOVE_BATCH = 100
@@ -272,7 +272,7 @@ def _remove(
             upto, there = yield from _left_below(table, first)
         committed = yield Commit(
             *proof,
-            Set(layout.log(table), encode_log(LogValue(upto)), version),
+            Set(layout.log(table), encode_log(table, upto), version),
             *(Delete(layout.log_entry(table, index), ANY_VERSION) for index in there),
         )
         if not isinstance(committed, Applied):

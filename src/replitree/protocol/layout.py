@@ -17,13 +17,18 @@ Nobody else puts a path together.  The tree is design 3.1; operators who know Cl
     <table>/zero_copy_s3/garbage/<id>     a share without owners, whose objects are still to be deleted
     <table>/zero_copy_s3/restored         the table was made anew from a disk (`protocol.restore_shared`)
     <table>/zero_copy_s3/merged/<part>    ephemeral: which replica makes this result for all (`protocol.work_mark`)
-    <table>/replicas/<r>/host             its version is the replica's epoch
-    <table>/replicas/<r>/is_active        ephemeral
-    <table>/replicas/<r>/is_lost
-    <table>/replicas/<r>/log_pointer      index of the next entry to pull, and of the inserts that are open there
-    <table>/replicas/<r>/queue/queue-N    pulled and not yet executed, named by index
-    <table>/replicas/<r>/parts/<part>     registered parts, value: content hash
-    <table>/replicas/<r>/dropped          exists from the moment that the replica is taken out of the table
+    <replicas>/<r>/host                   its version is the replica's epoch
+    <replicas>/<r>/is_active              ephemeral
+    <replicas>/<r>/is_lost
+    <replicas>/<r>/log_pointer            index of the next entry to pull, and of the inserts that are open there
+    <replicas>/<r>/queue/queue-N          pulled and not yet executed, named by index
+    <replicas>/<r>/parts/<part>           registered parts, value: content hash
+    <replicas>/<r>/dropped                exists from the moment that the replica is taken out of the table
+
+where ``<replicas>`` is ``<table>/replicas-<incarnation>``, and the incarnation is the value of ``<table>``: another one each
+time that a table's nodes are made, by its creation or by a restore.  Whatever a replica commits proves a node of its own, so
+what it still has in its hands from an earlier table of this name finds that node gone, and changes nothing.  (Tables of earlier
+versions have no incarnation; theirs are below ``<table>/replicas``.)
 
 and beside the tables::
 
@@ -35,14 +40,20 @@ and beside the tables::
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replitree.errors import InvalidName
-from replitree.protocol.effects import BlockId, LogIndex, StagingId
+from replitree.protocol.effects import BlockId, LogIndex, Node, StagingId
 
 NAME_LENGTH_MAX = 100
+REPLICAS = "replicas"
+"""Begins the name of the parent of a table's replicas."""
+
 PARENT_ENTRIES = 1 << 31
 """Indexes that belong to one parent of log entries."""
+
+INCARNATION_LENGTH = 16
+"""Hexadecimal digits of a table's incarnation, drawn at random: as many tables of one name as anybody makes differ."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _REPLICA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -54,15 +65,35 @@ class Table:
 
     Sequential numbers are 31 bits wide in ZooKeeper, so a log goes on below a fresh parent in time (`protocol.roll_over`).  The
     index of an entry is ``parent * PARENT_ENTRIES + number``.
+
+    Attributes
+    ----------
+    incarnation
+        Which of the tables that this path has had.  Empty: of an earlier version, or nobody has looked, for whom it is enough
+        to know where the table's own nodes are, and not those of its replicas.
     """
 
     path: str
     parent: int = 0
+    incarnation: str = ""
 
     @property
     def name(self) -> str:
         """The table's name: the end of its path."""
         return self.path.rpartition("/")[2]
+
+    def below(self, parent: int) -> Table:
+        """Return the same table, whose log has gone on below another parent."""
+        return replace(self, parent=parent)
+
+
+def table_at(path: str, node: Node | None) -> Table:
+    """Return the table whose own node was read; None: there is none.
+
+    >>> table_at("/t", Node(b"5f0c", 0))
+    Table(path='/t', parent=0, incarnation='5f0c')
+    """
+    return Table(path, incarnation="" if node is None else node.value.decode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,12 +341,12 @@ def last_epoch(replica: Replica) -> str:
 
 def replicas(table: Table) -> str:
     """Return the parent of all replicas."""
-    return f"{table.path}/replicas"
+    return f"{table.path}/{REPLICAS}{f'-{table.incarnation}' if table.incarnation else ''}"
 
 
 def replica_path(replica: Replica) -> str:
     """Return the replica's own node."""
-    return f"{replica.table.path}/replicas/{replica.name}"
+    return f"{replicas(replica.table)}/{replica.name}"
 
 
 def host(replica: Replica) -> str:

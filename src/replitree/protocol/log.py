@@ -19,7 +19,8 @@ from replitree.protocol.entries import Entry, RollEntry, decode_entry
 from replitree.protocol.layout import Table
 from replitree.protocol.values import decode_value
 
-LOG_FORMAT = 1
+LOG_FORMATS = (1, 2)
+"""Known formats of the node `log`; 2 has a table with an incarnation: earlier versions would not find its replicas."""
 SEARCH_WINDOW = 64
 """Log entries read at once in a search."""
 
@@ -39,7 +40,7 @@ class LogValue(msgspec.Struct, frozen=True):
     """
 
     first: int = 0
-    format: int = LOG_FORMAT
+    format: int = LOG_FORMATS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,13 @@ _decode = json_decoder(LogValue).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def encode_log(value: LogValue) -> bytes:
-    """Return the bytes of the node ``log``.
+def encode_log(table: Table, first: int = 0) -> bytes:
+    """Return the bytes of a table's node ``log``; `first` is the lowest index whose entry is there, or comes next.
 
-    >>> encode_log(LogValue(41))
-    b'{"first":41,"format":1}'
+    >>> encode_log(Table("/t"), 41), encode_log(Table("/t", incarnation="5f0c"))
+    (b'{"first":41,"format":1}', b'{"first":0,"format":2}')
     """
-    return _encode(value)
+    return _encode(LogValue(first, LOG_FORMATS[bool(table.incarnation)]))
 
 
 def log_start(table: Table, node: Node) -> LogStart:
@@ -84,7 +85,7 @@ def log_start(table: Table, node: Node) -> LogStart:
     UnsupportedFormat
         It has a newer format or can't be read.
     """
-    value = decode_value(_decode, node.value, layout.log(table), LOG_FORMAT)
+    value = decode_value(_decode, node.value, layout.log(table), LOG_FORMATS[-1])
     return LogStart(LogIndex(value.first), node.version)
 
 

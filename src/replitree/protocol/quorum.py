@@ -314,7 +314,7 @@ def _change(replica: Replica, epoch: Epoch, entry: GetEntry, asked: _Asked) -> P
 def _last_parent(table: Table) -> Procedure[Table]:
     """Find the parent that new entries go below: the log has gone on."""
     marks: tuple[str, ...] = (yield Children(layout.open_logs(table))) or ()
-    return Table(table.path, max((layout.parent_named(mark) for mark in marks), default=table.parent))
+    return table.below(max((layout.parent_named(mark) for mark in marks), default=table.parent))
 
 
 # --- when it is over ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Coordination has lost everything (a wiped ensemble, a wrong path); the disks have not.  An operator chooses a replica whose
 process does not run, and its parts become the table:
 
-1. *begin*    create the table's nodes and the replica's own, lost, and the node `restoring`, in one commit
+1. *begin*    create the table's nodes, of another incarnation, and the replica's own, lost, and the node `restoring`, in one
+              commit
 2. *fence*    bump the replica's `host`: what an earlier run has still on its way is refused from here on
 3. *register* the parts, in batches; what an earlier run registered and is not whole any more is taken back
 4. *end*      clear `is_lost` and delete `restoring`, in one commit
@@ -60,8 +61,8 @@ from replitree.protocol.effects import (
     Version,
 )
 from replitree.protocol.fold import maximal
-from replitree.protocol.layout import PARENT_ENTRIES, Replica, Table
-from replitree.protocol.log import LogValue, encode_log
+from replitree.protocol.layout import PARENT_ENTRIES, Replica
+from replitree.protocol.log import encode_log
 from replitree.protocol.parts import Part
 from replitree.protocol.restore_shared import Marks, RestoredShares, marks
 from replitree.protocol.roll_over import NUMBERS_LEFT
@@ -166,7 +167,8 @@ def restore(
     Parameters
     ----------
     replica
-        Whose disk it is.  Its process does not run.
+        Whose disk it is.  Its process does not run.  Its table has an incarnation that none has ever had; if an earlier run
+        has made the table's nodes, theirs stays.
     me
         A value for its `host` that no process has ever written, and no other run.
     metadata, columns
@@ -219,19 +221,20 @@ def _begin(
     replica: Replica, me: bytes, definition: tuple[bytes, bytes], parent: int, shared: RestoredShares | None
 ) -> Procedure[_Run | NotRestored]:
     """Go through steps 1 and 2."""
-    table, metadata = Table(replica.table.path, parent), definition[0]
+    fresh, metadata = replica.table.below(parent), definition[0]
     for _ in range(ATTEMPTS_MAX):
-        yield Sync(table.path)
-        paths = (layout.metadata(table), layout.restoring(table), layout.host(replica), layout.is_lost(replica))
-        named = () if shared is None else (layout.replica_path(replica),)
-        many: Many = yield GetMany((*paths, *named))
-        there, mark, host, lost, *own = many.nodes
+        yield Sync(fresh.path)
+        made, there, mark = (yield GetMany((fresh.path, layout.metadata(fresh), layout.restoring(fresh)))).nodes
         if there is None:
-            created = yield Commit(*_creation(replica, table, definition, shared))
-            if isinstance(created, Refused) and created.operation.path != table.path:
+            created = yield Commit(*_creation(Replica(fresh, replica.name), definition, shared))
+            if isinstance(created, Refused) and created.operation.path != fresh.path:
                 return NotRestored(f"{created.operation.path} can't be created: {created.reason.value}")
             continue
+        table = layout.table_at(fresh.path, made)
+        replica = Replica(table, replica.name)
         problem = _problem(replica, metadata, there, mark)
+        named = () if shared is None else (layout.replica_path(replica),)
+        host, lost, *own = (yield GetMany((layout.host(replica), layout.is_lost(replica), *named))).nodes
         if problem is not None or mark is None or host is None or lost is None or None in own:
             return NotRestored(problem or "a node of the replica is missing; drop the table and restore it again")
         if (yield Get(layout.is_active(replica))) is not None:
@@ -246,11 +249,12 @@ def _begin(
 
 
 def _creation(
-    replica: Replica, table: Table, definition: tuple[bytes, bytes], shared: RestoredShares | None
+    replica: Replica, definition: tuple[bytes, bytes], shared: RestoredShares | None
 ) -> tuple[Operation, ...]:
+    table = replica.table
     first = table.parent * PARENT_ENTRIES
     return (
-        *table_nodes(table, *definition, encode_log(LogValue(first))),
+        *table_nodes(table, *definition, encode_log(table, first)),
         *(() if shared is None else shared.nodes(table)),
         Create(layout.log_parent(table, table.parent)),
         Create(layout.restoring(table), _encode(RestoringValue(replica.name, first))),

@@ -35,7 +35,7 @@ from replitree.protocol.effects import (
 from replitree.protocol.epochs import Noted, note_paths
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.letting_go import release_attempts
-from replitree.protocol.log import LogStart, LogValue, encode_log, read_start
+from replitree.protocol.log import LogStart, encode_log, read_start
 from replitree.protocol.share import LetGo, release
 
 DELETE_BATCH = 100
@@ -71,10 +71,20 @@ class Outcome(Enum):
     LAST_GOOD = "last good"
 
 
+def find_table(path: str) -> Procedure[Table]:
+    """Look which table is at `path`; without an incarnation when there is none."""
+    node = yield Get(path)
+    return layout.table_at(path, node)
+
+
 def create_table(table: Table, metadata: bytes, columns: bytes, more: tuple[Create, ...] = ()) -> Procedure[Outcome]:
-    """Create a table's nodes, and `more`.  After an unknown outcome the metadata, with the table's id, tell whose it is."""
+    """Create a table's nodes, and `more`.
+
+    The table's incarnation must be one that no table has ever had: what replicas of an earlier one at this path still do is
+    told from what its own do by that.  After an unknown outcome the metadata, with the table's id, tell whose it is.
+    """
     path = table.path
-    outcome = yield Commit(*table_nodes(table, metadata, columns, encode_log(LogValue())), *more)
+    outcome = yield Commit(*table_nodes(table, metadata, columns, encode_log(table)), *more)
     match outcome:
         case Applied():
             return Outcome.DONE
@@ -92,7 +102,7 @@ def create_table(table: Table, metadata: bytes, columns: bytes, more: tuple[Crea
 def table_nodes(table: Table, metadata: bytes, columns: bytes, log: bytes) -> tuple[Create, ...]:
     """Return what creates a table's nodes, without replicas; `log` is the value that says where the log begins."""
     return (
-        Create(table.path),
+        Create(table.path, table.incarnation.encode()),
         Create(layout.metadata(table), metadata),
         Create(layout.columns(table), columns),
         Create(layout.log(table), log),
@@ -316,7 +326,10 @@ def _release_shares(replica: Replica, marked: Check) -> Procedure[bool]:
 
 
 def remove_table(table: Table) -> Procedure[Outcome]:
-    """Delete the nodes of a dropped table that no replica is left of."""
+    """Delete the nodes of a dropped table that no replica is left of.
+
+    Each commit needs the mark of the drop: it can't touch another table that has been created at this path since.
+    """
     if (yield Children(layout.replicas(table))):
         return Outcome.NOT_EMPTY
     path = table.path
@@ -327,14 +340,13 @@ def remove_table(table: Table) -> Procedure[Outcome]:
     kept: tuple[str, ...] = ((yield Children(layout.sharing(table))) or ()) if is_shared else ()
     sharing = tuple(f"{layout.sharing(table)}/{name}" for name in kept)
     noted = tuple(node for node in (layout.epochs(table),) if node.rpartition("/")[2] in nodes)
-    for parent in (*sharing, *noted):
-        if not (yield from _delete_children(parent)):
-            return Outcome.UNSETTLED
+    marked = Check(layout.dropped(table), ANY_VERSION)
     for parent in (
+        *(*sharing, *noted),
         *(layout.log(table), *logs, layout.open_logs(table)),
-        *(layout.blocks(table), layout.results(table), layout.drops(table)),
+        *(layout.blocks(table), layout.quorum_statuses(table), layout.results(table), layout.drops(table)),
     ):
-        if not (yield from _delete_children(parent)):
+        if not (yield from _delete_children(parent, marked)):
             return Outcome.UNSETTLED
     outcome = yield Commit(
         *(
@@ -373,14 +385,14 @@ def _left(outcome: object) -> Outcome:
     return Outcome.UNSETTLED
 
 
-def _delete_children(parent: str, *proof: Check) -> Procedure[bool]:
+def _delete_children(parent: str, proof: Check) -> Procedure[bool]:
     """Delete all children of a node, in batches, as long as `proof` holds; False when a batch was not applied."""
     names = (yield Children(parent)) or ()
     for first in range(0, len(names), DELETE_BATCH):
         operations: tuple[Operation, ...] = tuple(
             Delete(f"{parent}/{name}", ANY_VERSION) for name in names[first : first + DELETE_BATCH]
         )
-        outcome = yield Commit(*proof, *operations)
+        outcome = yield Commit(proof, *operations)
         if not isinstance(outcome, Applied):
             return False
     return True

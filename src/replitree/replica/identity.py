@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from replitree.decoding import json_decoder
+from replitree.protocol import layout
 from replitree.protocol.effects import Owner
 
 FORMAT = 1
@@ -78,6 +79,11 @@ def process_started(pid: int) -> int | None:
 def own_identity(address: str) -> Identity:
     """Return a fresh identity of this process."""
     return Identity(address, secrets.token_hex(16), machine_id(), os.getpid(), process_started(os.getpid()) or 0)
+
+
+def new_incarnation() -> str:
+    """Return an incarnation for a table whose nodes are about to be made."""
+    return secrets.token_hex(layout.INCARNATION_LENGTH // 2)
 
 
 def probe_owner(value: bytes) -> Owner:

@@ -30,7 +30,7 @@ from replitree.protocol.restore import NotRestored, choose_parts, detached_parts
 from replitree.protocol.restore_shared import RestoredShares
 from replitree.protocol.share import ShareId
 from replitree.replica.config import ServerConfig
-from replitree.replica.identity import own_identity
+from replitree.replica.identity import new_incarnation, own_identity
 from replitree.replica.old_parts import RETIRED
 from replitree.replica.runner import Performer
 from replitree.replica.server import lock_data_folder
@@ -242,7 +242,8 @@ def _write(
     with _session(config) as coordination:
         root = coordination.url.root
         make_root(coordination, layout.tables(root))
-        place = Replica(Table(layout.table_path(root, definition.name)), config.name)
+        table = Table(layout.table_path(root, definition.name), incarnation=new_incarnation())
+        place = Replica(table, config.name)
         performer = Performer(lambda: coordination, _no_store, _no_answer)
         me = own_identity("").encode()
         encoded = definition.encode_metadata(), definition.encode_columns()

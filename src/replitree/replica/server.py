@@ -112,7 +112,7 @@ class Server:
         self._lost = threading.Event()
         self._started = False
         self._stopping = False
-        self._peers: dict[tuple[str, str], Peer] = {}
+        self._peers: dict[Replica, Peer] = {}
         self.identity = own_identity(str(address))
         self.metrics = Metrics()
         self.log = Log(replica=config.name)
@@ -295,19 +295,22 @@ class Server:
     def _is_there(self, table: TableReplica) -> bool:
         """Whether coordination has this very table, not another one of its name."""
         try:
-            found = self._definition(table.replica.table)
+            found = self._find(table.definition.name)
         except UnsupportedFormat:
             return True
-        return found is not None and found.table_id == table.definition.table_id
+        if found is None:
+            return False
+        (place, definition), own = found, table.replica.table
+        return place.incarnation == own.incarnation and definition.table_id == table.definition.table_id
 
     def _join(self, name: str) -> TableReplica | None:
         """Begin to host a table, if it is there."""
-        table = Table(layout.table_path(self._root, name))
-        if self._coordination.perform(Exists(layout.dropped(table), watch=True)):
+        if self._coordination.perform(Exists(layout.dropped(self._place(name)), watch=True)):
             return None
-        definition = self._definition(table)
-        if definition is None:
+        found = self._find(name)
+        if found is None:
             return None
+        table, definition = found
         self._folders.add(definition.folder_name)
         replica = TableReplica(
             definition,
@@ -327,45 +330,57 @@ class Server:
             self._tables[name] = replica
         return replica
 
-    def _definition(self, table: Table) -> TableDefinition | None:
-        many = self._coordination.perform(GetMany((layout.metadata(table), layout.columns(table))))
-        metadata, columns = many.nodes
+    def _place(self, name: str) -> Table:
+        """Return where a table's own nodes are, whichever of the tables that have had this name it is."""
+        return Table(layout.table_path(self._root, name))
+
+    def _find(self, name: str) -> tuple[Table, TableDefinition] | None:
+        """Look which table has this name, and how it is defined; None when there is none."""
+        place = self._place(name)
+        many = self._coordination.perform(GetMany((place.path, layout.metadata(place), layout.columns(place))))
+        made, metadata, columns = many.nodes
+        if metadata is None or columns is None:
+            return None
         decode = decode_definition if self._started else decode_unchecked  # see `load_the_rest`
-        return decode(metadata.value, columns.value) if metadata and columns else None
+        return layout.table_at(place.path, made), decode(metadata.value, columns.value)
 
     def _leave(self, name: str, table: TableReplica) -> None:
-        with self._lock:
-            self._tables.pop(name, None)
+        self._forget(name)
         self.log.info("table dropped", table=name)
         table.drop(DRAIN_S)
         self._folders.discard(table.definition.folder_name)
 
     def _part_with(self, name: str, table: TableReplica) -> None:
         """Stop to host a table whose nodes are gone, though no drop was seen: its rows stay, for `replitree restore`."""
-        with self._lock:
-            self._tables.pop(name, None)
+        self._forget(name)
         self.log.error("table vanished from coordination; its parts are kept", table=name, folder=str(table.store.root))
         table.stop(DRAIN_S)
         self._folders.discard(table.definition.folder_name)
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._tables.pop(name, None)
+        for replica in [
+            each for each in list(self._peers) if each.table.name == name
+        ]:  # other tables' threads add theirs
+            self._peers.pop(replica, None)
 
     def _fail(self, error: ReplitreeError) -> None:
         if self.failure is None:
             self.failure = error
             self.on_failure()
 
-    def _peer(self, table: str, replica: str, fresh: bool) -> Peer | None:
+    def _peer(self, replica: Replica, fresh: bool) -> Peer | None:
         """Find where a replica serves; `fresh` asks coordination again."""
-        known = self._peers.get((table, replica))
+        known = self._peers.get(replica)
         if known is not None and not fresh:
             return known
-        node = self._coordination.perform(
-            Get(layout.host(Replica(Table(layout.table_path(self._root, table)), replica)))
-        )
+        node = self._coordination.perform(Get(layout.host(replica)))
         identity = decode_identity(node.value) if node is not None else None
         if identity is None:
             return None
-        peer = Peer(identity.address, self._token, table)
-        self._peers[(table, replica)] = peer
+        peer = Peer(identity.address, self._token, replica.table.name)
+        self._peers[replica] = peer
         return peer
 
 

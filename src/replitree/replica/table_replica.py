@@ -38,7 +38,7 @@ from replitree.protocol.effects import (
     Untouched,
 )
 from replitree.protocol.entries import MergeEntry
-from replitree.protocol.layout import Replica, Table
+from replitree.protocol.layout import Replica
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
 from replitree.protocol.share_effects import Sharer
@@ -111,7 +111,7 @@ class TableReplica:
     coordination
         Returns the present session.
     peer
-        Finds the address of another replica: its name, and whether to look afresh.
+        Finds another replica: which one, and whether to look afresh.
     """
 
     _has_new_session = False
@@ -124,7 +124,7 @@ class TableReplica:
         config: ServerConfig,
         identity: Identity,
         coordination: Callable[[], Coordination],
-        peer: Callable[[str, str, bool], Peer | None],
+        peer: Callable[[Replica, bool], Peer | None],
         metrics: Metrics,
         log: Log,
     ) -> None:
@@ -145,7 +145,7 @@ class TableReplica:
         self.appends = Appends()
         self.exchange = Exchange(
             self.store,
-            lambda name, fresh: peer(definition.name, name, fresh),
+            lambda name, fresh: peer(Replica(replica.table, name), fresh),
             config.fetch_threads,
         )
         self.old_parts = OldParts(self.store, config.old_parts_lifetime_s)
@@ -269,7 +269,7 @@ class TableReplica:
         """Append below the parent that the log has reached."""
         place, table = self.progress.place, self.replica.table
         if place is not None and layout.parent_of(place.pointer.index) != table.parent:
-            self.replica = Replica(Table(table.path, layout.parent_of(place.pointer.index)), self.replica.name)
+            self.replica = Replica(table.below(layout.parent_of(place.pointer.index)), self.replica.name)
 
     # --- trouble ---
 

@@ -48,7 +48,7 @@ from replitree.protocol.execute import execute
 from replitree.protocol.execute_lost import later_forms
 from replitree.protocol.fetch import refetch
 from replitree.protocol.insert import Inserter, Request, insert
-from replitree.protocol.layout import Replica, Table
+from replitree.protocol.layout import Replica
 from replitree.protocol.leader import Follows, Leads, look, resign, stand
 from replitree.protocol.leader import InDoubt as InDoubtOfElection
 from replitree.protocol.mutate import kill_mutation
@@ -276,7 +276,7 @@ class Release:
 
 def following(replica: Replica, pointer: LogIndex) -> Replica:
     """Return the place of a replica that appends below the parent that it has pulled up to."""
-    return Replica(Table(replica.table.path, layout.parent_of(pointer)), replica.name)
+    return Replica(replica.table.below(layout.parent_of(pointer)), replica.name)
 
 
 # --- the life thread ------------------------------------------------------------------------------------------------------

@@ -173,14 +173,14 @@ def not_taken_back(*_: Any) -> Generator[Any, Any, bool]:
     return True
 
 
-def _taken_back_last(parent: str, *proof: Check) -> Generator[Any, Any, bool]:
+def _taken_back_last(parent: str, proof: Check) -> Generator[Any, Any, bool]:
     """Take the name of a replica that is dropped back when its parts are gone already."""
     place, _, what = parent.rpartition("/")
-    deleted = yield from _DELETE_CHILDREN(parent, *proof)
+    deleted = yield from _DELETE_CHILDREN(parent, proof)
     if not deleted or what != "parts":
         return deleted
     path, _, name = place.rpartition("/")
-    return (yield from counted.count_no_more(Replica(Table(path.rpartition("/")[0]), name), proof[0]))
+    return (yield from counted.count_no_more(Replica(Table(path.rpartition("/")[0]), name), proof))
 
 
 _PLAN = clean_log.plan

@@ -34,7 +34,7 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.epochs import Noted
 from replitree.protocol.layout import Replica
-from replitree.protocol.log import LogStart, LogValue, encode_log
+from replitree.protocol.log import LogStart, encode_log
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import load
 from replitree.protocol.start import sweep_staging
@@ -128,7 +128,7 @@ def _from_the_top(
     for index in reversed(range(start.first, end)):
         committed = yield Commit(
             *proof,
-            Set(layout.log(cleaner.table), encode_log(LogValue(first=end)), version),
+            Set(layout.log(cleaner.table), encode_log(cleaner.table, end), version),
             Delete(layout.log_entry(cleaner.table, index), ANY_VERSION),
         )
         if not isinstance(committed, Applied):
@@ -295,7 +295,7 @@ def standing_anywhere(*_: Any) -> EffectChange:
     def change(effect: Any) -> Asked:
         if isinstance(effect, Get) and effect.path.endswith("/log"):
             node = yield effect
-            return None if node is None else replace(node, value=encode_log(LogValue()))
+            return None if node is None else replace(node, value=encode_log(layout.Table("/t")))
         return (yield effect)
 
     return change

@@ -17,7 +17,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import ClientAnswer, Duplicate, Inserted, LogIndex
 from replitree.protocol.fold import Change, settled
-from replitree.protocol.layout import Replica, Table
+from replitree.protocol.layout import Replica
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part
 from replitree.protocol.pull import Queued
@@ -118,7 +118,7 @@ def find_position(replica: Replica, number: int, level: ReadLevel, begun: Begun)
     pointer: LogIndex = yield AwaitPointer()
     end: LogIndex | None = None
     if level == "linearizable":
-        end = yield from end_of_log(Table(replica.table.path, layout.parent_of(pointer)))
+        end = yield from end_of_log(replica.table.below(layout.parent_of(pointer)))
         if end is None:
             return Then(find_position, (replica, number, level, begun))
     position = position_of(level, begun.floor, pointer, end)

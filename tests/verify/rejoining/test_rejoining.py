@@ -22,6 +22,12 @@ REJOINING = SmallModels(
         "rejoin_first": (2_150, 4_814),
         "rejoin_again": (2_150, 4_814),
         "rejoin_doubt": (28_491, 65_242),
+        "remade_register": (10_554, 23_998),
+        "remade_leave": (56_676, 156_801),
+        "remade_append": (20_386, 52_949),
+        "remade_activate": (68_806, 183_935),
+        "remade_helped": (5_696, 9_305),
+        "remade_restored": (522, 1_189),
     },
     steps={
         "epochs-begin-anew": 26,
@@ -30,9 +36,12 @@ REJOINING = SmallModels(
         "note-unproved": 30,
         "absence-unproved": 30,
         "marks-outlive-drop": 14,
+        "incarnation-left-out": 56,
+        "incarnation-left-out-restored": 13,
+        "removed-unmarked": 43,
     },
     slow_states=4_000,
-    nightly_states=40_000,
+    nightly_states=60_000,
 )
 
 

@@ -17,16 +17,18 @@ granted that they were there, anything else is a change that nobody has made, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 
 from replitree.coordination.tree import Tree
+from replitree.errors import BadInput
 from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Check, Create, Delete, Operation, Set
 from replitree.protocol.entries import decode_entry
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.log import LogValue, encode_log
+from replitree.protocol.log import encode_log
 from replitree.verify.bridge.cleaning import CLEANING
 from replitree.verify.bridge.explored import wrong_step
 from replitree.verify.bridge.lives import Lives
@@ -198,7 +200,7 @@ class Replay:
         if path in self._met or not self._is_given(path):
             return
         given = [part for part in _with_parents(path) if not self.tree.exists(part)]
-        value = encode_log(LogValue())
+        value = encode_log(self.table)
         operations = [Create(part, value if part == layout.log(self.table) else b"") for part in given]
         self.tree, _ = self.tree.commit(operations, session=1)
         self._met.update(given)
@@ -239,15 +241,19 @@ def replay_table(traces: Traces, path: str) -> tuple[int, Replay, str | None]:
     Raises
     ------
     BadInput
-        The table's log goes on below a second parent, or an insert needs more replicas than the packed model has.
+        The table was made anew, its log goes on below a second parent, or an insert needs more replicas than the packed
+        model has.
     Undecided
         A search for a way has reached its limit.
     """
-    table = Table(path)
-    prefix = f"{path}/replicas/"
     done = [*(each for each in traces.events if isinstance(each, Done)), *traces.doubts]
-    paths = {operation.path for each in done for operation in each.operations if operation.path.startswith(prefix)}
-    names = tuple(sorted({each.removeprefix(prefix).partition("/")[0] for each in paths}))
+    spoken_of = re.compile(rf"{re.escape(path)}/{layout.REPLICAS}-?(\w*)/([^/]+)")
+    found = [spoken_of.match(operation.path) for each in done for operation in each.operations]
+    replicas = {(each[1], each[2]) for each in found if each is not None}
+    incarnations = {incarnation for incarnation, _ in replicas}
+    if len(incarnations) > 1:
+        raise BadInput(f"{path} was made anew while it was traced, by a drop or a restore: trace each table by itself")
+    table, names = Table(path, incarnation="".join(incarnations)), tuple(sorted(name for _, name in replicas))
     first = _replay(table, names, traces, {})
     _, replay, wrong = first
     if wrong is None or not replay.missed:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from replitree.protocol import layout
 from replitree.protocol.counted import decode_quorum
-from replitree.verify.rejoining.tasks import ONE, OPEN, PART, TABLE
+from replitree.verify.rejoining.tasks import LATER, ONE, OPEN, PART, TABLE, replica_of
 from replitree.verify.rejoining.world import World
 from replitree.verify.stored_shares import marks_of
 
@@ -14,7 +14,8 @@ DESCRIPTIONS = {
     "HELD": "what the replica has registered is on the disk of the process that was added to the table last",
     "COUNTED": "so is what the replica is counted for, as long as the insert is open",
     "OWN": "a mark of the replica is one of the process that was added last",
-    "FENCED": "a process that was added before the replica was dropped changes nothing in its name after it was added again",
+    "FENCED": "a process that was added before the replica was dropped, or the table was made anew, changes nothing in its name"
+    " after that; who helped with a drop changes nothing in the next table",
 }
 
 
@@ -26,17 +27,18 @@ def violations(world: World, names: tuple[str, ...]) -> Iterator[str]:
     names
         Of the seats.
     """
-    node = world.tree.get(layout.replica_path(ONE))
+    replica = replica_of(LATER) if world.tree.exists(layout.replica_path(replica_of(LATER))) else ONE
+    node = world.tree.get(layout.replica_path(replica))
     added = "" if node is None else node.value.decode()
-    is_dropped = world.tree.exists(layout.replica_dropped(ONE))
+    is_dropped = world.tree.exists(layout.replica_dropped(replica))
     has_part = added in names and any(part == PART for part, _ in world.seats[names.index(added)].disk)
-    if world.tree.exists(layout.part(ONE, PART)) and not has_part and not is_dropped:
-        yield f"HELD: {ONE.name}, which is {added}, has registered {PART}"
+    if world.tree.exists(layout.part(replica, PART)) and not has_part and not is_dropped:
+        yield f"HELD: {replica.name}, which is {added}, has registered {PART}"
     status = layout.quorum_status(TABLE, OPEN.insert)
     opened = world.tree.get(status)
     is_counted = opened is not None and ONE.name in decode_quorum(opened.value, status).replicas
     if is_counted and not has_part and not is_dropped:
-        yield f"COUNTED: {ONE.name}, which is {added}, has not what it is counted for"
+        yield f"COUNTED: {replica.name}, which is {added}, has not what it is counted for"
     for share, mark in sorted(marks_of(world.tree, TABLE)):
         of, incarnation, _ = mark.split("~", 2)
         if of == ONE.name and incarnation != added:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replitree.verify.rejoining.tasks import (
+    LATER,
     activate_again,
     append,
     come,
@@ -12,8 +13,13 @@ from replitree.verify.rejoining.tasks import (
     join_and_register,
     leave,
     register,
+    register_local,
+    remake,
+    remove,
+    restore,
+    write_log,
 )
-from replitree.verify.rejoining.world import OPERATOR, Model, Task
+from replitree.verify.rejoining.world import HELPER, OPERATOR, Model, Task
 
 OLD, NEW = "old", "new"
 _DROP: tuple[Task, ...] = ((drop, (1,)),)
@@ -21,6 +27,14 @@ _DROP: tuple[Task, ...] = ((drop, (1,)),)
 
 def _come(name: str, *more: Task) -> tuple[Task, ...]:
     return (come, (name,)), *more
+
+
+def _remade(name: str, does: str, *tasks: Task, **also: bool) -> Model:
+    """Return a model of a table that is dropped, and made anew under its name, while a process still does something."""
+    seats: dict[str, tuple[Task, ...]] = {OLD: tasks, LATER: ((come, (LATER,)),), OPERATOR: ((remake, ()),)}
+    return Model(
+        name, f"{does}; its table is dropped, and another one of its name is created", seats, is_joined=True, **also
+    )
 
 
 MODELS = (
@@ -71,6 +85,31 @@ MODELS = (
         is_joined=True,
         is_held=True,
         unknown=1,
+    ),
+    _remade("remade_register", "a process registers a part", (register, (OLD,)), is_held=True),
+    _remade("remade_leave", "a process lets go of a share", (leave, (OLD,)), is_marked=True),
+    _remade("remade_append", "a process inserts rows", (append, (OLD,))),
+    _remade(
+        "remade_activate",
+        "a process takes another epoch, and registers a part",
+        (activate_again, (OLD,)),
+        (register, (OLD,)),
+        is_held=True,
+    ),
+    Model(
+        "remade_helped",
+        "somebody helps to drop a table, which is made anew, and gets an insert, meanwhile",
+        {OPERATOR: ((remake, ()), (write_log, ())), HELPER: ((remove, ()),)},
+        has_log=True,
+        endings=0,
+    ),
+    Model(
+        "remade_restored",
+        "a process registers a part on a local disk, while the table, which coordination has lost, is restored from another's",
+        {OLD: ((register_local, (OLD,)),), LATER: ((come, (LATER,)),), OPERATOR: ((restore, ()),)},
+        is_joined=True,
+        is_lost=True,
+        is_held=True,
     ),
 )
 

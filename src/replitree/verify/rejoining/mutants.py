@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from replitree.protocol import epochs, table
-from replitree.protocol.effects import Check, Epoch, Operation, Procedure, Version
-from replitree.protocol.layout import Replica
+from replitree.protocol import epochs, layout, table
+from replitree.protocol.effects import ANY_VERSION, Check, Epoch, Operation, Procedure, Version
+from replitree.protocol.layout import Replica, Table
 from replitree.protocol.share import LetGo
 from replitree.verify.mutations_long import BeginsAnew
 from replitree.verify.small_search import Mutant
@@ -53,6 +53,18 @@ def _releases_nothing(_replica: Replica, _epoch: Epoch) -> Procedure[LetGo]:
     return LetGo(())
 
 
+def _without_incarnation(table_: Table) -> str:
+    return f"{table_.path}/{layout.REPLICAS}"
+
+
+def _at_any_rate(parent: str, _proof: Check) -> Procedure[bool]:
+    """Delete the children of a node, whether or not the table is being dropped."""
+    return (yield from _DELETE_CHILDREN(parent, Check("/", ANY_VERSION)))
+
+
+_DELETE_CHILDREN = table._delete_children  # noqa: SLF001 - what is broken here
+
+
 def _mutant(name: str, noted: type[epochs.Noted], model: str, breaks: str, description: str) -> Mutant:
     return Mutant(name, description, model, breaks, {(table, "Noted"): noted})
 
@@ -89,6 +101,26 @@ MUTANTS = (
         "rejoin_leave",
         "OWN",
         {(table, "release"): _releases_nothing},
+    ),
+    *(
+        Mutant(
+            name,
+            f"the nodes of a table's replicas have the same names in every table of its name; {how}",
+            model,
+            breaks,
+            {(layout, "replicas"): _without_incarnation},
+        )
+        for name, how, model, breaks in (
+            ("incarnation-left-out", "a drop and a creation", "remade_append", "FENCED"),
+            ("incarnation-left-out-restored", "a restore", "remade_restored", "HELD"),
+        )
+    ),
+    Mutant(
+        "removed-unmarked",
+        "who removes a dropped table does not prove that it is still this one",
+        "remade_helped",
+        "FENCED",
+        {(table, "_delete_children"): _at_any_rate},
     ),
 )
 

@@ -43,8 +43,8 @@ from replitree.protocol.run import run
 from replitree.protocol.share_effects import ForgetParts, HasPart, NameShares, SharedPart, SharesOf, SharesSettled
 from replitree.verify.kernel import END, Kernel, ProcedureFailed
 from replitree.verify.rejoining import tasks
-from replitree.verify.rejoining.tasks import CONTENT, ONE, OPEN, OTHER, PART, SHARE, TABLE
-from replitree.verify.rejoining.world import Model, Seat, World
+from replitree.verify.rejoining.tasks import CONTENT, ONE, OPEN, OTHER, PART, REMADE, SHARE, TABLE
+from replitree.verify.rejoining.world import HELPER, Model, Seat, World
 from replitree.verify.shared_tables.scene import short
 
 Step = tuple[str, World]
@@ -67,7 +67,7 @@ class Scene:
         """Return the world in which nothing has happened."""
         here = ((PART, SHARE),) if self.model.is_held else ()
         seats = (Seat(disk=here), *(Seat() for _ in self.names[1:]))
-        world = World(_table(), seats, budget=(self.model.endings, self.model.unknown))
+        world = World(_table(self.model), seats, budget=(self.model.endings, self.model.unknown))
         for _ in range(self.model.had):
             world = self._activated(world, 0)
         if self.model.had:
@@ -76,6 +76,8 @@ class Scene:
             world = world.with_seat(0, Seat(session=1, disk=world.seats[0].disk))
         if self.model.is_joined:
             world = self._activated(world, 0)
+        if self.model.is_lost:
+            world = replace(world, tree=Tree())
         if self.model.is_marked:
             mark = f"{layout.share(TABLE, SHARE)}/{ONE.name}~{self.names[0]}~{PART}"
             world = replace(world, tree=_with(world.tree, {mark: b""}))
@@ -91,12 +93,17 @@ class Scene:
                 for text, after, outcome in self._perform(world, number, effect):
                     yield f"{name}: {short(effect)} → {text}", self._go_on(after, number, outcome)
             ended = world.spend(0)
-            if ended is not None and world.tree.owner(layout.is_active(ONE)) == self._session(world, number):
+            if ended is not None and world.tree.owner(layout.is_active(tasks.replica_of(name))) == self._session(
+                world, number
+            ):
                 yield f"{name}: its session ends", self._ended(ended, number)
         for sent in world.late:
             rest = tuple(each for each in world.late if each is not sent)
             number, effect = sent
-            yield f"late, of {self.names[number]}: {short(effect)}", _arrived(replace(world, late=rest), number, effect)
+            yield (
+                f"late, of {self.names[number]}: {short(effect)}",
+                self._arrived(replace(world, late=rest), number, effect),
+            )
 
     def is_at_rest(self, world: World) -> bool:
         """Whether nothing is left to do: all tasks are done, nothing is on its way."""
@@ -171,28 +178,35 @@ class Scene:
                 raise ProcedureFailed(f"nobody performs {effect}")
 
     def _done(self, world: World, number: int, effect: Commit) -> World:
-        return _arrived(world, number, effect, self._session(world, number))
+        return self._arrived(world, number, effect)
+
+    def _arrived(self, world: World, number: int, effect: Commit) -> World:
+        """Do what a commit asks for, if it can be done now, and note what changes that it must not."""
+        tree, outcome = world.tree.commit(effect.operations, self._session(world, number))
+        if not isinstance(outcome, Applied):
+            return world
+        seat, replica = world.seats[number], tasks.replica_of(self.names[number])
+        has_joined = tree.exists(layout.replica_path(replica)) and not world.tree.exists(layout.replica_path(replica))
+        is_guarded = any(isinstance(each, Check) and each.path == layout.host(replica) for each in effect.operations)
+        is_over = is_guarded and seat.epoch is not None and seat.life != world.life
+        is_help = self.names[number] == HELPER and _is_remade(world.tree)
+        changed = (*world.changed, short(effect)) if is_over or is_help else world.changed
+        return replace(world, tree=tree, life=world.life + has_joined, changed=changed)
 
 
-def _arrived(world: World, number: int, effect: Commit, session: int = 0) -> World:
-    """Do what a commit asks for, if it can be done now, and note what a process of an earlier life changes."""
-    session = session or number * SESSIONS_MAX + world.seats[number].session + 1
-    tree, outcome = world.tree.commit(effect.operations, session)
-    if not isinstance(outcome, Applied):
-        return world
-    has_joined = tree.exists(layout.replica_path(ONE)) and not world.tree.exists(layout.replica_path(ONE))
-    is_guarded = any(isinstance(each, Check) and each.path == layout.host(ONE) for each in effect.operations)
-    is_over = is_guarded and world.seats[number].epoch is not None and world.seats[number].life != world.life
-    changed = (*world.changed, short(effect)) if is_over else world.changed
-    return replace(world, tree=tree, life=world.life + has_joined, changed=changed)
+def _is_remade(tree: Tree) -> bool:
+    made = tree.get(TABLE.path)
+    return made is not None and made.value == REMADE.incarnation.encode()
 
 
-def _table() -> Tree:
+def _table(model: Model) -> Tree:
     """Return the tree of a table on an object store, with a part and an open insert of the other replica."""
     tree = _run(_run(Tree(), table.create_table(TABLE, b"", b"")), table.join_table(OTHER, "i1"))
     more = dict.fromkeys((layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE)), b"")
     mark = f"{layout.share(TABLE, SHARE)}/{OTHER.name}~i1~{PART}"
     opened = encode_quorum(QuorumValue(3, (OTHER.name,)))
+    if model.has_log:
+        tree, _ = tree.commit((Create(layout.log_create(TABLE), sequential=True),), 1)
     return _with(
         tree,
         {

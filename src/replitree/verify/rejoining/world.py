@@ -17,7 +17,9 @@ from replitree.verify.kernel import END
 from replitree.verify.small_search import spent
 
 OPERATOR = "operator"
-"""The seat that drops the replica."""
+"""The seat that drops the replica, or makes the table anew."""
+HELPER = "helper"
+"""The seat that helps to drop the table."""
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 Disk = tuple[tuple[str, ShareId], ...]
@@ -38,6 +40,10 @@ class Model:
         Whether the process of the first seat is the replica at the beginning; otherwise nobody is.
     had
         How often the name was activated before all that, by a replica that was dropped.
+    has_log
+        Whether the table has a log entry, as another one of its name may have.
+    is_lost
+        Whether coordination has lost everything since the first seat's process became the replica.
     is_held, is_marked
         Whether the first seat's disk has the part, which it has not registered; whether it has let the part go, and not
         yet its share.
@@ -52,6 +58,8 @@ class Model:
     tasks: dict[str, tuple[Task, ...]]
     is_joined: bool = False
     had: int = 0
+    has_log: bool = False
+    is_lost: bool = False
     is_held: bool = False
     is_marked: bool = False
     endings: int = 1
@@ -124,4 +132,4 @@ class World:
         return None if left is None else replace(self, budget=(left[0], left[1]))
 
 
-__all__ = ["OPERATOR", "Disk", "Model", "Seat", "Task", "World"]
+__all__ = ["HELPER", "OPERATOR", "Disk", "Model", "Seat", "Task", "World"]

@@ -1,0 +1,149 @@
+"""A table that is made anew under its name is another one: what belongs to the earlier one finds nothing there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol import layout
+from replitree.protocol.activate import Activated, NotJoined, activate, renew_epoch
+from replitree.protocol.counted import QuorumValue, encode_quorum
+from replitree.protocol.effects import AdoptEpoch, Commit, Create, CurrentEpoch, Operation, Procedure, StagingId, Sync
+from replitree.protocol.layout import Replica, Table
+from replitree.protocol.run import run
+from replitree.protocol.table import (
+    Outcome,
+    create_table,
+    find_table,
+    join_table,
+    leave_table,
+    mark_dropped,
+    remove_table,
+)
+
+PATH = "/replitree/tables/t"
+EARLIER, LATER, PLAIN = (Table(PATH, incarnation=each) for each in ("a1", "b2", ""))
+STEPS_OF_A_REMOVAL = 13
+ME = b"me"
+
+
+class World:
+    """Coordination with a table that one replica has joined, and a process that hosts whichever table of the name is there."""
+
+    def __init__(self, table: Table) -> None:
+        self.tree = Tree.of({"/replitree/tables": b""})
+        self.create(table)
+
+    def create(self, table: Table) -> None:
+        assert self.run(create_table(table, b"m", b"c")) is Outcome.DONE
+        assert self.run(join_table(Replica(table, "r1"))) is Outcome.DONE
+        self.commit(Create(layout.log_create(table), sequential=True))
+
+    def drop(self, table: Table) -> None:
+        assert self.run(mark_dropped(table)) in (Outcome.DONE, Outcome.EXISTS)
+        assert self.run(leave_table(Replica(table, "r1"))) is Outcome.DONE
+        assert self.run(remove_table(table)) is Outcome.DONE
+
+    def commit(self, *operations: Operation) -> Any:
+        self.tree, outcome = self.tree.commit(operations, session=1)
+        return outcome
+
+    def run(self, procedure: Procedure[Any]) -> Any:
+        return run(procedure, self.perform)
+
+    def perform(self, effect: Any) -> Any:
+        match effect:
+            case Commit(operations):
+                return self.commit(*operations)
+            case Sync() | AdoptEpoch() | CurrentEpoch():
+                return None
+        return answer(self.tree, effect)
+
+    def asked(self, procedure: Procedure[Any]) -> Iterator[Any]:
+        """Run a procedure, and stop after each answer; yields what was asked for."""
+        effect = next(procedure)
+        while True:
+            outcome = self.perform(effect)
+            yield effect
+            try:
+                effect = procedure.send(outcome)
+            except StopIteration:
+                return
+
+
+def test_a_table_says_which_one_it_is() -> None:
+    world = World(EARLIER)
+    assert world.run(find_table(PATH)) == EARLIER
+    assert world.run(find_table(f"{PATH}2")) == Table(f"{PATH}2")
+    assert world.tree.exists(f"{PATH}/replicas-a1/r1/host")
+
+
+def test_a_table_of_an_earlier_version_is_found_where_it_was() -> None:
+    world = World(PLAIN)
+    assert world.run(find_table(PATH)) == PLAIN
+    assert world.tree.exists(f"{PATH}/replicas/r1/host")
+
+
+def test_earlier_versions_do_not_join_a_table_whose_replicas_they_would_not_find() -> None:
+    formats = {table.incarnation: World(table).tree.get(layout.log(table)) for table in (PLAIN, EARLIER)}
+    assert {name: node and node.value for name, node in formats.items()} == {
+        "": b'{"first":0,"format":1}',
+        "a1": b'{"first":0,"format":2}',
+    }
+
+
+@pytest.mark.parametrize(("later", "found"), [(LATER, NotJoined), (EARLIER, Activated)])
+def test_a_process_takes_no_epoch_in_a_later_table_with_what_it_has_of_an_earlier_one(
+    later: Table, found: type
+) -> None:
+    world = World(EARLIER)
+    replica = Replica(EARLIER, "r1")
+    assert isinstance(world.run(activate(replica, ME)), Activated)
+    world.drop(EARLIER)
+    world.create(later)
+    assert isinstance(world.run(activate(Replica(later, "r1"), ME)), Activated)
+    assert isinstance(world.run(renew_epoch(replica, ME, None)), found), (
+        "the same process hosts both: only the place differs"
+    )
+
+
+def test_nobody_joins_a_later_table_in_the_place_of_an_earlier_one() -> None:
+    world = World(EARLIER)
+    world.drop(EARLIER)
+    world.create(LATER)
+    assert world.run(join_table(Replica(EARLIER, "r2"))) is Outcome.MISSING
+
+
+def test_an_insert_that_is_open_does_not_keep_a_table_from_being_removed() -> None:
+    world = World(EARLIER)
+    status = layout.quorum_status(EARLIER, StagingId("open"))
+    world.commit(Create(status, encode_quorum(QuorumValue(2, ("r1",)))))
+    assert world.tree.exists(status)
+    world.drop(EARLIER)
+    assert not world.tree.exists(PATH)
+
+
+@pytest.mark.parametrize("steps", range(STEPS_OF_A_REMOVAL))
+def test_who_removes_a_table_touches_no_later_one(steps: int) -> None:
+    world = World(EARLIER)
+    for each in (mark_dropped(EARLIER), leave_table(Replica(EARLIER, "r1"))):
+        assert world.run(each) is Outcome.DONE
+    removing = world.asked(remove_table(EARLIER))
+    for _ in range(steps):
+        next(removing)
+    world.drop(EARLIER)
+    world.create(LATER)
+    made = world.tree
+    assert made.exists(layout.log_entry(LATER, 0))
+    list(removing)
+    assert world.tree == made
+
+
+def test_the_removal_was_stopped_at_every_step() -> None:
+    world = World(EARLIER)
+    for each in (mark_dropped(EARLIER), leave_table(Replica(EARLIER, "r1"))):
+        world.run(each)
+    assert len(list(world.asked(remove_table(EARLIER)))) == STEPS_OF_A_REMOVAL
