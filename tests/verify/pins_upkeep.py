@@ -26,15 +26,15 @@ PINNED = {
     "roll_replaced": (29545, 76899, 66, 33),
     "roll_clean": (7156, 14193, 58, 31),
     "roll_session": (33555, 74639, 218, 44),
-    "restore_crash": (10142, 17035, 49, 105),
-    "restore_breaks": (2302, 3914, 37, 42),
-    "restore_join": (5374, 10591, 105, 19),
-    "restore_session": (10238, 25221, 170, 11),
-    "restore_start": (1656, 2253, 49, 45),
-    "restore_two": (11564, 24278, 96, 47),
+    "restore_crash": (11247, 18786, 57, 105),
+    "restore_breaks": (2682, 4523, 43, 42),
+    "restore_join": (5752, 11423, 107, 19),
+    "restore_session": (10445, 25717, 172, 11),
+    "restore_start": (1765, 2397, 54, 45),
+    "restore_two": (13550, 28830, 99, 47),
     "restored": (75142, 231342, 97, 6),
-    "restore_spoilt": (470, 810, 75, 2),
-    "restore_detached": (232, 277, 47, 9),
+    "restore_spoilt": (517, 902, 77, 2),
+    "restore_detached": (242, 289, 49, 9),
 }
 """States, transitions, depth, quiet states."""
 
@@ -43,7 +43,7 @@ NIGHTLY = {
     "results_join": (940522, 3263858, 72, 18),
     "results_crash": (335106, 1080215, 55, 18),
     "results_doubt": (113607, 320886, 83, 35),
-    "restore_join_late": (909638, 2195420, 145, 1713),
+    "restore_join_late": (995320, 2392682, 147, 1713),
 }
 
 STEPS = {
@@ -70,14 +70,14 @@ STEPS = {
     "command-below-closed-parent": 4,
     "pull-stays-below-closed-parent": 11,
     "closed-parent-left-behind": 10,
-    "restore-not-resumable": 5,
-    "restore-taken-over-by-itself": 14,
-    "restore-unfenced": 23,
+    "restore-not-resumable": 6,
+    "restore-taken-over-by-itself": 16,
+    "restore-unfenced": 27,
     "restored-good-at-once": 3,
-    "restore-keeps-what-was-registered": 21,
-    "restore-takes-what-is-broken": 11,
-    "restore-brings-back-detached": 14,
-    "restored-from-two-replicas": 13,
+    "restore-keeps-what-was-registered": 25,
+    "restore-takes-what-is-broken": 13,
+    "restore-brings-back-detached": 16,
+    "restored-from-two-replicas": 15,
     "restored-log-begins-anew": 3,
 }
 """Steps of the shortest counterexample of each mutant."""
