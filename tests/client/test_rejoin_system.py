@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from replitree.client.cluster import TOKEN_FILE, LocalCluster
+from replitree.client.table import Table
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.protocol import layout
 from replitree.protocol.effects import Check, Children, Commit, Create, Exists, Get, Node, Refused
@@ -59,6 +60,13 @@ class Nodes:
         }
 
 
+def elsewhere(cluster: LocalCluster, folder: Path) -> LocalCluster:
+    """Return a server with the name r1, and a disk of its own, in a cluster that has one of this name already."""
+    folder.mkdir()
+    shutil.copy(cluster.folder / TOKEN_FILE, folder / TOKEN_FILE)
+    return LocalCluster(folder, 1, zookeeper=cluster.access.url, settings=SETTINGS)
+
+
 @on(FOLDER)
 def test_a_process_that_stood_still_while_its_replica_joined_again_elsewhere_changes_nothing(
     tmp_path: Path, store_url: str
@@ -74,9 +82,7 @@ def test_a_process_that_stood_still_while_its_replica_joined_again_elsewhere_cha
         try:
             wait_for(lambda: not nodes.is_active(), "the session of r1 has ended")
             cluster.drop_replica("t", "r1")
-            (tmp_path / "two").mkdir()
-            shutil.copy(cluster.folder / TOKEN_FILE, tmp_path / "two" / TOKEN_FILE)
-            with LocalCluster(tmp_path / "two", 1, zookeeper=cluster.access.url, settings=SETTINGS):
+            with elsewhere(cluster, tmp_path / "two"):
                 wait_for(lambda: nodes.is_active() and nodes.parts(), "r1 is there again, with its part")
                 assert nodes.host().version > earlier.version + 1
                 assert nodes.host().value != earlier.value
@@ -95,5 +101,43 @@ def test_a_process_that_stood_still_while_its_replica_joined_again_elsewhere_cha
                 assert sorted(table.replica("r1").to_arrow()["k"].to_pylist()) == ROWS
         finally:
             with suppress(ProcessLookupError):  # it ends when it finds out
+                os.kill(pid, signal.SIGCONT)
+            session.close()
+
+
+@on(FOLDER)
+def test_a_process_that_stood_still_while_its_table_was_made_anew_changes_nothing(
+    tmp_path: Path, store_url: str
+) -> None:
+    with LocalCluster(tmp_path / "one", 2, durable=False, settings=SETTINGS) as cluster:
+
+        def create() -> Table:
+            return cluster.create_table("t", "k bigint not null", order_by="k", storage=store_url, wait_replicas=2)
+
+        create().insert({"k": ROWS}, replica="r1")
+        session = patient_session(cluster.access.url)
+        earlier = Nodes(session, "r1")
+        pid, epoch = next(each.pid for each in cluster.processes if each.name == "r1"), earlier.host().version
+        stop_process(pid)
+        try:
+            wait_for(lambda: not earlier.is_active(), "the session of r1 has ended")
+            cluster.drop_table("t")
+            with elsewhere(cluster, tmp_path / "two"):
+                table = create()
+                table.insert({"k": [7]}, replica="r1")
+                nodes = Nodes(session, "r1")
+                wait_for(lambda: nodes.parts() and Nodes(session, "r2").parts(), "both have the part")
+                assert nodes.host().version == epoch, "only the place tells the epochs of both tables apart"
+                before = nodes.seen()
+                late = Check(layout.host(earlier.replica), epoch), Create(f"{layout.parts(earlier.replica)}/late")
+                assert isinstance(session.perform(Commit(*late)), Refused)
+                os.kill(pid, signal.SIGCONT)
+                told = cluster.log_file("r1")
+                wait_for(lambda: "is running as replica r1" in told.read_text(encoding="utf-8"), "it has tried to join")
+                assert "vanished from coordination" in told.read_text(encoding="utf-8")
+                assert nodes.seen() == before
+                assert table.replica("r1").to_arrow()["k"].to_pylist() == [7]
+        finally:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
             session.close()
