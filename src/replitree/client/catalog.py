@@ -195,7 +195,7 @@ class Catalog:
         """Look where the nodes of a table, and those of its replicas, are; the name is checked."""
         return self._session.run(find_table(layout.table_path(self._root, name)))
 
-    def _path(self, name: str) -> TablePlace:
+    def _own_nodes(self, name: str) -> TablePlace:
         """Return where a table's own nodes are, whether it exists or not; those of its replicas are not found by it."""
         return TablePlace(layout.table_path(self._root, name))
 
@@ -211,7 +211,7 @@ class Catalog:
         names = self.all_names()
         if not names:
             return ()
-        marks = self._session.perform(GetMany(tuple(layout.dropped(self._path(name)) for name in names)))
+        marks = self._session.perform(GetMany(tuple(layout.dropped(self._own_nodes(name)) for name in names)))
         return tuple(name for name, mark in zip(names, marks.nodes, strict=True) if mark is None)
 
     def definition(self, name: str) -> TableDefinition:
@@ -222,7 +222,7 @@ class Catalog:
         TableNotFound
             There is no such table, or it is being dropped.
         """
-        place = self._path(name)
+        place = self._own_nodes(name)
         self._session.perform(Sync(place.path))
         many = self._session.perform(GetMany((layout.metadata(place), layout.columns(place), layout.dropped(place))))
         metadata, columns, dropped = many.nodes
@@ -269,7 +269,7 @@ class Catalog:
 
         "No" is certain only when nobody can still be inserting it.
         """
-        place = self._path(name)
+        place = self._own_nodes(name)
         path = layout.block(place, block)
         self._session.perform(Sync(path))
         node = self._session.perform(Get(path))
@@ -333,7 +333,7 @@ class Catalog:
             Replicas have not left in time; drop it again.
         """
         deadline = time.monotonic() + timeout_s
-        marked = self._session.run(mark_dropped(self._path(name)))
+        marked = self._session.run(mark_dropped(self._own_nodes(name)))
         if marked is Outcome.MISSING:
             raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
         if marked is Outcome.UNSETTLED:

@@ -305,7 +305,7 @@ class Server:
 
     def _join(self, name: str) -> TableReplica | None:
         """Begin to host a table, if it is there."""
-        if self._coordination.perform(Exists(layout.dropped(self._place(name)), watch=True)):
+        if self._coordination.perform(Exists(layout.dropped(self._own_nodes(name)), watch=True)):
             return None
         found = self._find(name)
         if found is None:
@@ -330,13 +330,13 @@ class Server:
             self._tables[name] = replica
         return replica
 
-    def _place(self, name: str) -> Table:
+    def _own_nodes(self, name: str) -> Table:
         """Return where a table's own nodes are, whichever of the tables that have had this name it is."""
         return Table(layout.table_path(self._root, name))
 
     def _find(self, name: str) -> tuple[Table, TableDefinition] | None:
         """Look which table has this name, and how it is defined; None when there is none."""
-        place = self._place(name)
+        place = self._own_nodes(name)
         many = self._coordination.perform(GetMany((place.path, layout.metadata(place), layout.columns(place))))
         made, metadata, columns = many.nodes
         if metadata is None or columns is None:
