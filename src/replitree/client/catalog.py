@@ -333,12 +333,12 @@ class Catalog:
             Replicas have not left in time; drop it again.
         """
         deadline = time.monotonic() + timeout_s
-        marked = self._session.run(mark_dropped(self._own_nodes(name)))
+        place = self.place(name)
+        marked = self._session.run(mark_dropped(place))
         if marked is Outcome.MISSING:
             raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
         if marked is Outcome.UNSETTLED:
             raise CoordinationUnavailable(f"whether the drop of {name!r} has begun is not known; drop it again")
-        place = self.place(name)
         while True:
             present = self.replicas(name)
             for replica in present:

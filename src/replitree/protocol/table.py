@@ -176,8 +176,8 @@ def _join(replica: Replica, start: LogStart, noted: Noted) -> tuple[Operation, .
 
 
 def mark_dropped(table: Table) -> Procedure[Outcome]:
-    """Begin the drop of a table."""
-    outcome = yield Commit(Create(layout.dropped(table)))
+    """Begin the drop of a table: of this one, and not of another one that has its name when the commit comes late."""
+    outcome = yield Commit(Check(layout.replicas(table), ANY_VERSION), Create(layout.dropped(table)))
     match outcome:
         case Applied():
             return Outcome.DONE

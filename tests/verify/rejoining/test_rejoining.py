@@ -27,6 +27,7 @@ REJOINING = SmallModels(
         "remade_append": (20_386, 52_949),
         "remade_activate": (68_806, 183_935),
         "remade_helped": (5_696, 9_305),
+        "remade_doubt": (1_142, 1_491),
         "remade_restored": (522, 1_189),
     },
     steps={
@@ -38,6 +39,7 @@ REJOINING = SmallModels(
         "marks-outlive-drop": 14,
         "incarnation-left-out": 56,
         "incarnation-left-out-restored": 13,
+        "any-table-marked": 37,
         "removed-unmarked": 43,
     },
     slow_states=4_000,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from replitree.protocol import layout
 from replitree.protocol.counted import decode_quorum
-from replitree.verify.rejoining.tasks import LATER, ONE, OPEN, PART, TABLE, replica_of
+from replitree.verify.rejoining.tasks import LATER, ONE, OPEN, PART, TABLE, is_remade, replica_of
 from replitree.verify.rejoining.world import World
 from replitree.verify.stored_shares import marks_of
 
@@ -15,7 +15,7 @@ DESCRIPTIONS = {
     "COUNTED": "so is what the replica is counted for, as long as the insert is open",
     "OWN": "a mark of the replica is one of the process that was added last",
     "FENCED": "a process that was added before the replica was dropped, or the table was made anew, changes nothing in its name"
-    " after that; who helped with a drop changes nothing in the next table",
+    " after that; what was begun to drop a table changes nothing in the next one",
 }
 
 
@@ -44,6 +44,8 @@ def violations(world: World, names: tuple[str, ...]) -> Iterator[str]:
         if of == ONE.name and incarnation != added:
             yield f"OWN: {share} is marked by {mark}, and the replica is {added or 'gone'}"
     yield from (f"FENCED: {changed}" for changed in world.changed)
+    if is_remade(world.tree) and world.tree.exists(layout.dropped(TABLE)):
+        yield "FENCED: the table that was made anew is being dropped"
 
 
 __all__ = ["DESCRIPTIONS", "violations"]

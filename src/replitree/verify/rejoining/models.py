@@ -104,6 +104,13 @@ MODELS = (
         endings=0,
     ),
     Model(
+        "remade_doubt",
+        "who drops a table and makes it anew gets no answer to a commit, and tries again; the commit comes late",
+        {OPERATOR: ((remake, ()), (remake, ()))},
+        endings=0,
+        unknown=1,
+    ),
+    Model(
         "remade_restored",
         "a process registers a part on a local disk, while the table, which coordination has lost, is restored from another's",
         {OLD: ((register_local, (OLD,)),), LATER: ((come, (LATER,)),), OPERATOR: ((restore, ()),)},

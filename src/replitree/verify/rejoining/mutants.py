@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing_extensions import override
 
 from replitree.protocol import epochs, layout, table
-from replitree.protocol.effects import ANY_VERSION, Check, Epoch, Operation, Procedure, Version
+from replitree.protocol.effects import ANY_VERSION, Applied, Check, Commit, Create, Epoch, Operation, Procedure, Version
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.share import LetGo
 from replitree.verify.mutations_long import BeginsAnew
@@ -62,6 +62,11 @@ def _at_any_rate(parent: str, _proof: Check) -> Procedure[bool]:
     return (yield from _DELETE_CHILDREN(parent, Check("/", ANY_VERSION)))
 
 
+def _mark_whichever(table_: Table) -> Procedure[table.Outcome]:
+    outcome = yield Commit(Create(layout.dropped(table_)))
+    return table.Outcome.DONE if isinstance(outcome, Applied) else table.Outcome.UNSETTLED
+
+
 _DELETE_CHILDREN = table._delete_children  # noqa: SLF001 - what is broken here
 
 
@@ -114,6 +119,13 @@ MUTANTS = (
             ("incarnation-left-out", "a drop and a creation", "remade_append", "FENCED"),
             ("incarnation-left-out-restored", "a restore", "remade_restored", "HELD"),
         )
+    ),
+    Mutant(
+        "any-table-marked",
+        "who begins the drop of a table does not prove which one it is",
+        "remade_doubt",
+        "FENCED",
+        {(table, "mark_dropped"): _mark_whichever},
     ),
     Mutant(
         "removed-unmarked",

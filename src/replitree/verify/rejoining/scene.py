@@ -43,7 +43,7 @@ from replitree.protocol.run import run
 from replitree.protocol.share_effects import ForgetParts, HasPart, NameShares, SharedPart, SharesOf, SharesSettled
 from replitree.verify.kernel import END, Kernel, ProcedureFailed
 from replitree.verify.rejoining import tasks
-from replitree.verify.rejoining.tasks import CONTENT, ONE, OPEN, OTHER, PART, REMADE, SHARE, TABLE
+from replitree.verify.rejoining.tasks import CONTENT, ONE, OPEN, OTHER, PART, SHARE, TABLE
 from replitree.verify.rejoining.world import HELPER, Model, Seat, World
 from replitree.verify.shared_tables.scene import short
 
@@ -189,14 +189,9 @@ class Scene:
         has_joined = tree.exists(layout.replica_path(replica)) and not world.tree.exists(layout.replica_path(replica))
         is_guarded = any(isinstance(each, Check) and each.path == layout.host(replica) for each in effect.operations)
         is_over = is_guarded and seat.epoch is not None and seat.life != world.life
-        is_help = self.names[number] == HELPER and _is_remade(world.tree)
+        is_help = self.names[number] == HELPER and tasks.is_remade(world.tree)
         changed = (*world.changed, short(effect)) if is_over or is_help else world.changed
         return replace(world, tree=tree, life=world.life + has_joined, changed=changed)
-
-
-def _is_remade(tree: Tree) -> bool:
-    made = tree.get(TABLE.path)
-    return made is not None and made.value == REMADE.incarnation.encode()
 
 
 def _table(model: Model) -> Tree:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeAlias
 
+from replitree.coordination.tree import Tree
 from replitree.protocol import activate, insert, layout, letting_go, quorum, registration, sharing, table
 from replitree.protocol import restore as restoring
 from replitree.protocol.effects import (
@@ -49,6 +50,12 @@ OPEN = GetEntry(OTHER.name, StagingId("open"), (StagedPart("all", 1, 1, CONTENT)
 TRIES_MAX = 2
 
 Task: TypeAlias = Generator[Any, Any, None]
+
+
+def is_remade(tree: Tree) -> bool:
+    """Whether the table that is there is the one that was made anew."""
+    made = tree.get(TABLE.path)
+    return made is not None and made.value == REMADE.incarnation.encode()
 
 
 def replica_of(name: str) -> Replica:
@@ -148,7 +155,8 @@ def drop(times: int) -> Task:
 
 def remake() -> Task:
     """Drop the table, whose replicas are taken out of it wherever they are, and create another one in its place."""
-    yield from table.mark_dropped(TABLE)
+    if (yield from table.mark_dropped(TABLE)) not in (table.Outcome.DONE, table.Outcome.EXISTS):
+        return
     for replica in (ONE, OTHER):
         yield from table.leave_table(replica, shared=True)
     yield from table.remove_table(TABLE)
@@ -188,6 +196,7 @@ __all__ = [
     "come",
     "count",
     "drop",
+    "is_remade",
     "join",
     "join_and_register",
     "leave",
