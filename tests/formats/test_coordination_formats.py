@@ -50,6 +50,7 @@ from replitree.protocol.entries import (
 )
 from replitree.protocol.fold import Change, apply
 from replitree.protocol.layout import Replica, Table
+from replitree.protocol.log import encode_log
 from replitree.protocol.mutate import kill_mutation
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
@@ -173,7 +174,8 @@ def test_queue_nodes_are_the_entries_of_the_log_and_the_pointer_is_a_number(name
     raw = (FROZEN / f"entry-{name}.json").read_bytes()
     parts = PartSet.of([parse_part("2024-01_0_0_0"), parse_part("2024-01_1_4_2_3"), parse_part("2024-02_3_3_0")])
     place = Place(Pointer(LogIndex(41), Version(7)), parts)
-    answers = iter([Many((Node(raw, Version(0)),)), False])
+    log = Node(encode_log(REPLICA.table), Version(0))
+    answers = iter([Many((Node(raw, Version(0)), log)), False])
     operations = commit_of(pull_log(REPLICA, Epoch(2), place), lambda _: next(answers))
     value = b"42 41" if name == "get-3" else b"42"
     moved = Set("/replitree/tables/t/replicas/r1/log_pointer", value, 7)

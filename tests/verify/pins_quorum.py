@@ -6,7 +6,7 @@ PINNED = {
     "quorum_two": (21791, 75962, 49, 5),
     "quorum_three": (88942, 394268, 44, 6),
     "quorum_all": (103806, 419652, 45, 6),
-    "quorum_crash": (86848, 310200, 50, 35),
+    "quorum_crash": (82364, 296678, 49, 35),
     "quorum_doubt": (115461, 369374, 78, 9),
     "quorum_commit_doubt": (4676, 10365, 39, 38),
     "quorum_expiry": (144259, 481417, 124, 23),
@@ -18,9 +18,9 @@ PINNED = {
     "quorum_alone": (617, 1548, 21, 3),
     "quorum_all_alone": (16434, 61597, 34, 8),
     "quorum_recover": (1006, 1978, 46, 3),
-    "quorum_clean": (183374, 795657, 46, 24),
-    "quorum_dropped": (40493, 114660, 69, 4),
-    "quorum_lost": (152226, 491385, 154, 10),
+    "quorum_clean": (174466, 760825, 45, 24),
+    "quorum_dropped": (39650, 112275, 68, 4),
+    "quorum_lost": (157006, 504183, 155, 10),
 }
 """States, transitions, depth, quiet states."""
 
@@ -42,7 +42,7 @@ STEPS = {
     "failed-part-kept-by-late-fetch": 24,
     "block-id-kept-after-fail": 7,
     "recovery-forgets-what-is-open": 24,
-    "open-entry-cleaned": 29,
+    "open-entry-cleaned": 28,
     "dropped-still-counted": 17,
     "dropped-counted-too-long": 17,
     "lost-though-open": 63,

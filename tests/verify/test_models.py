@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from replitree.protocol.part_set import PartSet
+from replitree.verify import local
 from replitree.verify.checker import Checker
 from replitree.verify.explore import explore
 from replitree.verify.model import Fault
 from replitree.verify.models import MODELS
+from replitree.verify.small_search import patched
 from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
 PINNED = {
@@ -18,7 +21,7 @@ PINNED = {
     "insert_two_tokens": (72985, 155290, 35, 276),
     "insert_two_lanes": (9087, 16193, 108, 244),
     "insert_groups": (119925, 255981, 42, 296),
-    "insert_session": (166245, 345580, 106, 76),
+    "insert_session": (150481, 313076, 104, 76),
     "insert_in_doubt": (3083, 4049, 37, 57),
     "pull_and_execute": (317232, 1060899, 64, 24),
     "pull_gap": (4042, 8838, 29, 28),
@@ -27,7 +30,7 @@ PINNED = {
     "disk_fails": (8769, 22139, 42, 20),
     "restart_anywhere": (12607, 30034, 56, 50),
     "session_ends": (160318, 433048, 122, 15),
-    "reads_fail": (38216, 87072, 132, 75),
+    "reads_fail": (36099, 82061, 128, 75),
     "session_ends_two": (44163, 129705, 95, 7),
     "session_ends_pulling": (3618, 7079, 115, 8),
     "replaced_insert": (242650, 693335, 71, 36),
@@ -64,6 +67,7 @@ PINNED = {
     "detach_insert": (7304, 19944, 75, 3),
     "detach_overwrite": (4608, 10918, 58, 9),
     "detach_hole": (21189, 68576, 56, 9),
+    "detach_join": (39306, 105937, 100, 4),
     "detach_drop": (8119, 18881, 58, 18),
     "insert_again": (1439, 2712, 31, 6),
     "overwrite": (145822, 562914, 47, 8),
@@ -102,7 +106,15 @@ SLOW = (
     *("drop_insert", "drop_merge_pulled", "drop_behind", "drop_covered", "overwrite", "pull_and_execute"),
     *("insert_one_token", "insert_groups", "insert_session", "replaced_insert", "mutate_insert", "reads_fail"),
     *("mutate_crash", "mutate_merge", "election", "session_ends_two", "election_crash", "election_merges"),
-    *("detach_hole", "restart_anywhere", "merge_merge", "merge_made_again", "replaced_worker", "combined"),
+    *(
+        "detach_hole",
+        "detach_join",
+        "restart_anywhere",
+        "merge_merge",
+        "merge_made_again",
+        "replaced_worker",
+        "combined",
+    ),
     *("together_lag", "together_merge_lag", "together_crash"),
     *("insert_two_lanes", "insert_in_doubt", "merge_insert", "merge_behind", "mutate_twice"),
     *("recover_merge", "recover_pointer", "quorum_all_alone"),
@@ -182,3 +194,11 @@ def test_faults_strike_only_the_seats_that_are_named() -> None:
     assert {each["r1"] for each in processes} == {0}
     assert {each["r2"] for each in processes} == {0, 1}
     assert explored.states < explore(MODELS["quorum_alone"]).states
+
+
+@pytest.mark.slow
+def test_what_a_detach_has_taken_out_is_not_waited_for_where_its_neighbours_were_merged_since() -> None:
+    """Nobody has the part any more: its insert would be waited for by the detach, and that by the merged part."""
+    with patched({(local, "to_be_detached"): lambda _: PartSet()}):
+        explored = explore(MODELS["detach_join"])
+    assert not explored.quiet, "no state comes to rest: what can't be had is tried again for ever"

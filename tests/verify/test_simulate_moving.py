@@ -68,17 +68,17 @@ CAUGHT: tuple[Any, ...] = (
     ("moved-without-note", 63, "HELD"),
     ("moved-unnoted", 63, "KNOWN"),
     ("moved-attempt-kept", 63, "ONCE"),
-    ("moved-unclaimed", 331, "SINGLE"),
+    ("moved-unclaimed", 205, "SINGLE"),
     ("claim-kept", 102, "CONVERGES"),
-    ("doubt-worked-off", 164, "HELD"),
+    ("doubt-worked-off", 1654, "HELD"),
     ("let-go-before-home", 63, "MARKED"),
     ("home-without-note", 63, "HELD"),
     ("moved-mark-deleted-alone", 63, "OWNED"),
     ("moved-and-deleted", 63, "WHOLE"),
     ("notes-forgotten", 425, "CONVERGES"),
-    ("claim-given-back-unproved", 1302, "I9"),
+    ("claim-given-back-unproved", 102, "I9"),
     pytest.param("moved-never-let-go", 182, "CONVERGES", marks=pytest.mark.slow),
-    ("own-claim-kept", 311, "CONVERGES"),
+    ("own-claim-kept", 2704, "CONVERGES"),
 )
 """Mutants, each with a seed that catches it, and what notices."""
 

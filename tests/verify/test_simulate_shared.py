@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from replitree.protocol.part_set import PartSet
-from replitree.verify import local, registry
+from replitree.verify import registry
 from replitree.verify.simulate import simulate_seed
 from replitree.verify.simulation.shared_mutants import SHARED_MUTANTS
 from replitree.verify.simulation.store_options import draw_store
-from replitree.verify.small_search import patched
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 
-FEW_SEEDS = (19, 69, 106, 165, 181, 188)
+FEW_SEEDS = (6, 19, 69, 106, 121, 165)
 SOME_SEEDS = on_a_store(0, 300)
 MANY_SEEDS = on_a_store(300, 3_000)
 
@@ -72,12 +70,12 @@ CAUGHT: tuple[Any, ...] = (
     ("mark-deleted-alone", 5, "OWNED"),
     ("objects-deleted-first", 5, "WHOLE"),
     ("attempts-not-given-up", 5, "CONVERGES"),
-    ("share-resurrected", 324, "WHOLE"),
-    ("fetched-again-unmarked", 243, "MARKED"),
-    ("dropped-with-marks", 590, "HELD"),
-    ("detached-deleted-with-its-replica", 32389, "WHOLE"),
-    pytest.param("given-before-owned", 110, "CONVERGES", marks=pytest.mark.nightly),
-    pytest.param("looked-at-one-by-one", 1005, "CONVERGES", marks=pytest.mark.slow),
+    ("share-resurrected", 24, "WHOLE"),
+    ("fetched-again-unmarked", 6, "MARKED"),
+    ("dropped-with-marks", 121, "HELD"),
+    ("detached-deleted-with-its-replica", 23600, "WHOLE"),
+    pytest.param("given-before-owned", 359, "CONVERGES", marks=pytest.mark.nightly),
+    pytest.param("looked-at-one-by-one", 3104, "CONVERGES", marks=pytest.mark.slow),
 )
 """Mutants, each with a seed that catches it, and what notices."""
 
@@ -92,15 +90,6 @@ def test_every_mutant_is_tried() -> None:
 
 
 def test_a_restarted_replica_with_many_parts_of_its_own_goes_on() -> None:
-    run = simulate_seed(1005)  # it found that each try looked at one more of them, and that there are only eight tries
+    run = simulate_seed(3104)  # it found that each try looked at one more of them, and that there are only eight tries
     assert run.violation is None
     assert run.store is not None
-
-
-def test_who_joins_does_not_wait_for_what_was_detached_and_merged_over() -> None:
-    """The log begins with inserts that a detach has taken out: nobody has them, and what was merged over them waits for it."""
-    assert simulate_seed(48431).violation is None
-    with patched({(local, "to_be_detached"): lambda _: PartSet()}):
-        violation = simulate_seed(48431).violation
-    assert violation is not None
-    assert violation.startswith("CONVERGES")

@@ -95,6 +95,14 @@ def read_start(table: Table) -> Procedure[LogStart | None]:
     return None if node is None else log_start(table, node)
 
 
+def begins_after(table: Table, log: Node, index: LogIndex) -> bool:
+    """Whether the entry at an index was removed: the node `log` was read when it was not found.
+
+    That nothing is found at an index is the tail only if the log does not begin after it.
+    """
+    return log_start(table, log).first > index
+
+
 def reaches_back(table: Table, index: LogIndex) -> Procedure[bool]:
     """Whether no entry from `index` on was removed: what a search from there has not found was never in the log."""
     begins = yield from read_start(table)

@@ -8,9 +8,13 @@ of a late and a repeated commit one is refused.
 
 Entries are dense, so they are read by their numbers and the next one is watched: the cost does not grow with the log.
 
-A gap (an entry is missing and a later one is there) means that entries were removed which this replica needed.  A gap in one
-batch of reads is not proof, because the reads are not one moment; the missing entry is read again after the later one was
-seen, and then it is.
+Where the log begins is read after the entries: one that was not found and lies below was removed.  Either this replica is
+lost and has not noticed, or its place is one of the past, because a pull in doubt took place after the pointer was read.  So
+what was not found and does not lie below is the tail of the log.
+
+A gap (an entry is missing and a later one is there) means the same, also in a log that is damaged.  A gap in one batch of reads
+is not proof, because the reads are not one moment; the missing entry is read again after the later one was seen, and then
+it is.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from replitree.protocol.effects import (
 from replitree.protocol.entries import Entry, RollEntry, decode_entry
 from replitree.protocol.fold import Change, apply, maximal, open_after, restore
 from replitree.protocol.layout import Replica
-from replitree.protocol.log import next_index
+from replitree.protocol.log import begins_after, next_index
 from replitree.protocol.part_set import PartSet
 from replitree.protocol.parts import Part, parse_part
 
@@ -133,12 +137,12 @@ class PointerMoved:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The epoch is not the replica's any more; renew it, or stop."""
+    """The epoch is not the replica's any more, or the table is gone; renew it, or stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The entry at `index` is gone although later ones are there: this replica is lost."""
+    """The entry at `index` is gone: this replica is lost, or a pull in doubt took place after its pointer was read."""
 
     index: LogIndex
 
@@ -168,9 +172,14 @@ def pull_log(replica: Replica, epoch: Epoch, place: Place, count: int = 1) -> Pr
     assert 1 <= count <= PULL_ENTRIES_MAX
     table, pointer = replica.table, place.pointer
     paths = tuple(layout.log_entry(table, pointer.index + i) for i in range(count))
-    many: Many = yield GetMany(paths, watch=layout.log_entry(table, pointer.index + count))
-    nodes = [node for node in many.nodes if node is not None]
-    dense = many.nodes.index(None) if None in many.nodes else count
+    many: Many = yield GetMany((*paths, layout.log(table)), watch=layout.log_entry(table, pointer.index + count))
+    *found, log = many.nodes
+    nodes = [node for node in found if node is not None]
+    dense = found.index(None) if None in found else count
+    if log is None:
+        return Fenced()
+    if dense < count and begins_after(table, log, LogIndex(pointer.index + dense)):
+        return Gap(LogIndex(pointer.index + dense))
     later_seen = len(nodes) > dense or (many.watched and dense < count)
     if later_seen and dense == 0:
         confirmed = yield Get(paths[0])

@@ -38,7 +38,6 @@ from replitree.protocol.effects import (
 )
 from replitree.protocol.entries import GetEntry
 from replitree.protocol.layout import Replica
-from replitree.protocol.log import read_start
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import (
     PULL_ENTRIES_MAX,
@@ -86,8 +85,7 @@ def list_idle_staging() -> Procedure[tuple[StagingId, ...]]:
 def catch_up(replica: Replica, epoch: Epoch) -> Procedure[CatchUp]:
     """Step 3: pull until the log's tail, not older than now, is reached.
 
-    That nothing is at the pointer is the tail only as long as the log begins below: a session that has ended unnoticed keeps
-    nobody from marking this replica lost and removing the rest.
+    A session that has ended unnoticed keeps nobody from marking this replica lost and removing the rest: that is a `Gap`.
     """
     yield Sync(layout.log(replica.table))
     place = (yield from load(replica)).place
@@ -95,10 +93,7 @@ def catch_up(replica: Replica, epoch: Epoch) -> Procedure[CatchUp]:
         pulled = yield from pull_log(replica, epoch, place, PULL_ENTRIES_MAX)
         match pulled:
             case Pulled(place=place, more=False):
-                start = yield from read_start(replica.table)
-                if start is None:
-                    return Fenced()
-                return CaughtUp(place) if start.first <= place.pointer.index else Gap(place.pointer.index)
+                return CaughtUp(place)
             case Pulled(place=place):
                 continue
             case PointerMoved():

@@ -221,7 +221,8 @@ class Puller:
         host = self._host
         outcome = host.performer.perform(effect)
         if isinstance(effect, GetMany):
-            host.look_ahead.read(host.progress.pointer, effect.paths, outcome.nodes)
+            *paths, _ = effect.paths  # the last is `log` itself
+            host.look_ahead.read(host.progress.pointer, paths, outcome.nodes[:-1])
         return outcome
 
     def _follow_columns(self, entries: tuple[Queued, ...]) -> None:

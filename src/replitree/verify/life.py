@@ -105,7 +105,15 @@ class AwaitReplica:
 
 @dataclass(frozen=True, slots=True)
 class AwaitPull:
-    """Wait, while active, for the next log entry or for a request to reload.  Outcome: `PullTurn`."""
+    """Wait, while active, for the next log entry, or for a request to reload.  Outcome: `PullTurn`.
+
+    Attributes
+    ----------
+    removed
+        Also if the entry was there and is gone; a mutant does not look.
+    """
+
+    removed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from replitree.protocol.effects import (
 from replitree.protocol.entries import MergeEntry, MutateEntry
 from replitree.protocol.execute import EXECUTE_ENTRIES_MAX, goes_alone
 from replitree.protocol.layout import Replica
+from replitree.protocol.log import begins_after
 from replitree.protocol.parts import parse_part
 from replitree.protocol.pull import Queued
 from replitree.protocol.registration import View, blockers, to_be_detached, to_be_kept
@@ -277,13 +278,14 @@ def _await_replica(effect: AwaitReplica, here: Here) -> Done | None:
 
 
 def _await_pull(effect: AwaitPull, here: Here) -> Done | None:
-    del effect
     memory = here.memory
     if memory.state is not State.ACTIVE or memory.epoch is None:
         return None
     if memory.reload or memory.place is None:
         return _remember(here, replace(memory, reload=False), PullTurn(memory.epoch, None))
-    if here.tree.exists(layout.log_entry(here.replica.table, memory.place.pointer.index)):
+    table, index = here.replica.table, memory.place.pointer.index
+    log = here.tree.get(layout.log(table)) if effect.removed else None
+    if here.tree.exists(layout.log_entry(table, index)) or (log is not None and begins_after(table, log, index)):
         return _remember(here, memory, PullTurn(memory.epoch, memory.place))
     return None
 

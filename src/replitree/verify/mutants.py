@@ -376,5 +376,5 @@ Found in this code base: `unpulled-parts-set-aside`, `new-session-with-old-epoch
 `drop-before-covered-insert`, `drop-of-named-parts`, `drop-leaves-covered-parts`, `result-fetched-into-nothing`,
 `result-made-again`, `command-without-id`, `detach-without-inserts`, `merge-over-detached`, `drop-before-detach`,
 `stands-again-in-doubt`, `recovery-goes-on-in-doubt`, `drop-goes-on-after-return`, `let-go-of-what-is-to-come`,
-`tail-believed`, `marked-though-joined-again`, `source-joined-again`.
+`tail-believed`, `removed-entry-awaited`, `marked-though-joined-again`, `source-joined-again`.
 """

@@ -107,10 +107,17 @@ LONG_LIFE = (
     ),
     Mutant(
         "start-of-log-not-looked-at",
-        "a replica that becomes active does not look where the log begins, nor when it has found the tail",
+        "a replica does not look where the log begins, neither when it becomes active nor when it pulls",
         "forgiven",
         "CONVERGES",
-        with_change(m.standing_anywhere, "take_stand", "catch_up_with_log"),
+        with_change(m.standing_anywhere, "take_stand", "catch_up_with_log", "pull_next"),
+    ),
+    Mutant(
+        "removed-entry-awaited",
+        "a replica that pulls does not look where the log begins",
+        "clean_pull",
+        "CONVERGES",
+        with_change(m.standing_anywhere, "pull_next"),
     ),
     Mutant(
         "pointer-of-source-unversioned",

@@ -14,7 +14,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from replitree.protocol import clean_log, layout, recover, start, table
+from replitree.protocol import clean_log, layout, pull, recover, table
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
@@ -27,6 +27,7 @@ from replitree.protocol.effects import (
     GetMany,
     LogIndex,
     Many,
+    Node,
     Operation,
     Refused,
     Set,
@@ -289,25 +290,25 @@ def sweeping_before(replica: Replica, me: bytes, epoch: Any, idle: Any) -> Some:
     return (yield from life.recover_state(replica, me, epoch, idle))
 
 
+def _from_zero(log: Node | None) -> Node | None:
+    return None if log is None else replace(log, value=encode_log(layout.Table("/t")))
+
+
 def standing_anywhere(*_: Any) -> EffectChange:
     """Do not look where the log begins."""
 
     def change(effect: Any) -> Asked:
+        answer = yield life.AwaitPull(removed=False) if isinstance(effect, life.AwaitPull) else effect
         if isinstance(effect, Get) and effect.path.endswith("/log"):
-            node = yield effect
-            return None if node is None else replace(node, value=encode_log(layout.Table("/t")))
-        return (yield effect)
+            return _from_zero(answer)
+        if isinstance(effect, GetMany) and effect.paths[-1].endswith("/log"):
+            return replace(answer, nodes=(*answer.nodes[:-1], _from_zero(answer.nodes[-1])))
+        return answer
 
     return change
 
 
-def _begins_at_zero(table_: layout.Table) -> Some:
-    del table_
-    yield from ()
-    return LogStart(LogIndex(0), Version(0))
-
-
-TAIL_BELIEVED: Patches = {(start, "read_start"): _begins_at_zero}
+TAIL_BELIEVED: Patches = {(pull, "begins_after"): lambda *_: False}
 
 # --- joining, leaving ---------------------------------------------------------------------------------------------------------
 

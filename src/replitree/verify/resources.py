@@ -343,7 +343,7 @@ class Resources:
         match effect:
             case AwaitPull() if memory.place is not None:
                 entry = layout.log_entry(table, memory.place.pointer.index)
-                return footprint.memory | self.nodes_read(Footprint(0, 0, 0, (entry,)), None)
+                return footprint.memory | self.nodes_read(Footprint(0, 0, 0, (entry, layout.log(table))), None)
             case AwaitWork() if memory.waiting:
                 return EVERYTHING
             case AwaitLoss(certain=True):
