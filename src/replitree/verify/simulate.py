@@ -18,12 +18,15 @@ from random import Random
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
+from replitree.protocol import layout
 from replitree.protocol.effects import EntryId, LogIndex
 from replitree.protocol.entries import AlterEntry, Command, DropEntry, MutateEntry
+from replitree.protocol.layout import Replica
 from replitree.verify.disk import Disk
 from replitree.verify.initial import table_tree
 from replitree.verify.kernel import Stage
 from replitree.verify.memory import State
+from replitree.verify.model import TABLE
 from replitree.verify.reading import NotShown, Shown, Told
 from replitree.verify.simulation.clients import Client, Committer
 from replitree.verify.simulation.cluster import COORDINATION, Cluster
@@ -442,16 +445,21 @@ class Simulation:
         self.cluster.after(self._random.choice((SECOND, 5 * SECOND)), lambda: self.observer.full.discard(name))
 
     def _corrupt(self) -> None:
-        """Break a part of which another replica has a whole copy: no fault that nobody could mend."""
+        """Break a part of which another replica has registered a whole copy: no fault that nobody could mend."""
         name = self._any()
         process = self._processes[name]
         if not process.alive:
             return
         for part, content in self.disks[name].parts:
-            others = [each for each in self._names if each != name and self.disks[each].content(part) == content]
+            others = [each for each in self._names if each != name and self._has_whole(each, part, content)]
             if others and part in [each.name for each in process.memory.visible]:
                 process.break_part(part)
                 return
+
+    def _has_whole(self, name: str, part: str, content: str) -> bool:
+        """Whether a replica has registered a part and has it: what is not registered yet, nobody keeps."""
+        registered = self.cluster.tree.exists(layout.part(Replica(TABLE, name), part))
+        return registered and self.disks[name].content(part) == content
 
 
 def simulate_seed(seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> Run:
