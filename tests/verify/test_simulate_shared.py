@@ -74,7 +74,7 @@ CAUGHT: tuple[Any, ...] = (
     ("fetched-again-unmarked", 6, "MARKED"),
     ("dropped-with-marks", 121, "HELD"),
     ("detached-deleted-with-its-replica", 23600, "WHOLE"),
-    pytest.param("given-before-owned", 359, "CONVERGES", marks=pytest.mark.nightly),
+    pytest.param("given-before-owned", 470, "CONVERGES", marks=pytest.mark.nightly),
     pytest.param("looked-at-one-by-one", 3104, "CONVERGES", marks=pytest.mark.slow),
 )
 """Mutants, each with a seed that catches it, and what notices."""
