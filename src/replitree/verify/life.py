@@ -58,14 +58,7 @@ from replitree.protocol.pull import Fenced, Gap, Loaded, Place, PointerMoved, Pu
 from replitree.protocol.quorum import Awaited, answer_all, answer_awaited, find_end, give_up, rejoin
 from replitree.protocol.recover import Good, Lost, NoSource, NotYet, Recovered, recover, stand_in_log
 from replitree.protocol.registration import Executed, QueueMoved, View
-from replitree.protocol.start import (
-    CaughtUp,
-    catch_up,
-    compare_parts,
-    forget_covered,
-    list_idle_staging,
-    sweep_staging,
-)
+from replitree.protocol.start import CaughtUp, catch_up, compare_parts, forget_covered, list_idle_staging, sweep_staging
 from replitree.protocol.table import Outcome, finish_leaving, join_table
 from replitree.verify.longlife import AwaitIdle, AwaitSource, Forget, Missed
 from replitree.verify.quorums import AwaitDecided, QuorumTurn
