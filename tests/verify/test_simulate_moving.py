@@ -92,9 +92,9 @@ def test_every_mutant_is_tried() -> None:
     assert names_of(CAUGHT) == set(MOVING_MUTANTS)
 
 
-@pytest.mark.parametrize("seed", [1302, 3492])
+@pytest.mark.parametrize("seed", [102, 2704])
 def test_claims_are_given_back_by_who_made_them_and_by_nobody_else(seed: int) -> None:
-    # 1302: they were given back under any epoch, so also somebody else's; 3492: then not under a later one, so never
+    # 102: given back under any epoch, they may be somebody else's; 2704: not under a later one, they never are
     run = simulate_seed(seed)
     assert run.violation is None
     assert run.probes["table whose parts move"]

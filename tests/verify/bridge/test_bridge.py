@@ -105,8 +105,9 @@ def test_a_mutant_takes_a_step_that_has_no_way_after_many_states(name: str, muta
 def test_simulated_runs_take_every_action() -> None:
     found = bridge_seeds(10, 14)
     assert (found.violations, found.undecided) == ([], "")
-    of_inserts = {f"replication {action}" for action in REPLICATED} | {f"quorum {action}" for action in QUORUMS}
-    of_inserts |= {f"quorum {action}" for action in GIVEN_UP}
+    of_inserts = {f"replication {action}" for action in REPLICATED} | {
+        f"quorum {action}" for action in QUORUMS | GIVEN_UP
+    }
     assert set(found.taken) == ACTIONS | of_inserts
 
 
