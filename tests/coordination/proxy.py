@@ -15,7 +15,8 @@ from enum import Enum
 
 from replitree.coordination.embedded import LOCALHOST
 
-KINDS = {3: "exists", 4: "get", 22: "get", 8: "children", 9: "sync", 12: "children", 14: "commit"}
+MULTI_READ = 22
+KINDS = {3: "exists", 4: "get", 8: "children", 9: "sync", 12: "children", 14: "commit"}
 """Types of the requests that count.  Pings (11), authentication (100) and the end of a session (-11) don't."""
 
 
@@ -113,7 +114,7 @@ class Proxy:
                 hello = b""
             server.sendall(self._hello(hello))
             while frame := _frame(client):
-                number, kind = struct.unpack_from(">ii", frame, 4)
+                number, kind = _asked(frame)
                 if KINDS.get(kind) == self.victim and self.fault is not Fault.NONE:
                     fault, self.fault = self.fault, Fault.NONE
                     if fault is Fault.CUT_BEFORE_REQUEST:
@@ -155,6 +156,12 @@ class _LostAnswer:
     def __init__(self) -> None:
         self.number: int | None = None
         self.fault = Fault.NONE
+
+
+def _asked(frame: bytes) -> tuple[int, int]:
+    """Return a request's number and its kind; of several reads, the kind of the first."""
+    number, kind = struct.unpack_from(">ii", frame, 4)
+    return number, struct.unpack_from(">i", frame, 12)[0] if kind == MULTI_READ else kind
 
 
 def _frame(end: socket.socket) -> bytes:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from replitree.coordination.port import Connected, Coordination, SessionLost, Suspended, Watched, make_root
+from replitree.coordination.port import READS_MAX, Connected, Coordination, SessionLost, Suspended, Watched, make_root
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
     Check,
     Children,
+    ChildrenMany,
     Commit,
     Committed,
     Create,
@@ -101,12 +102,22 @@ def test_reads_of_what_is_not_there(zk: Coordination, root: str) -> None:
     assert zk.perform(Exists(f"{root}/no")) is False
     assert zk.perform(Children(f"{root}/no")) is None
     assert zk.perform(GetMany((f"{root}/no", f"{root}/no/deeper"))) == Many((None, None))
+    assert zk.perform(ChildrenMany((f"{root}/no", f"{root}/no/deeper"))) == (None, None)
 
 
 def test_children_come_in_ascending_order(zk: Coordination, root: str, commit: Commits) -> None:
     assert zk.perform(Children(root)) == ()
     commit(*(Create(f"{root}/{name}") for name in ("b", "a-10", "a-9", "C")))
     assert zk.perform(Children(root)) == ("C", "a-10", "a-9", "b")
+
+
+def test_children_of_many_nodes_are_those_of_each(zk: Coordination, root: str, commit: Commits) -> None:
+    commit(*(Create(f"{root}/{name}") for name in ("a", "b", "b/größe", "b/10", "b/9")))
+    paths = (f"{root}/b", f"{root}/no", f"{root}/a", root)
+    assert zk.perform(ChildrenMany(paths)) == (("10", "9", "größe"), None, (), ("a", "b"))
+    assert zk.perform(ChildrenMany(())) == ()
+    assert zk.perform(ChildrenMany((root,) * (READS_MAX + 1))) == (("a", "b"),) * (READS_MAX + 1)
+    assert zk.requests["children"] == 1 + 2
 
 
 def test_many_nodes_are_read_in_order_with_a_word_on_the_watched_one(

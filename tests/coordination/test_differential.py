@@ -22,6 +22,7 @@ from replitree.protocol.effects import (
     Applied,
     Check,
     Children,
+    ChildrenMany,
     Commit,
     CoordinationEffect,
     Create,
@@ -169,6 +170,7 @@ class Pair(RuleBasedStateMachine):
         for path, node in zip(paths, many.nodes, strict=True):
             if node is not None:
                 self.both(0, Children(path))
+        self.both(0, ChildrenMany(paths))
 
     @invariant()
     def watches_are_equal(self) -> None:

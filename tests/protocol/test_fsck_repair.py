@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from replitree.coordination.tree import Tree
+from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
-from replitree.protocol.effects import Children, Commit, Get, Unknown
+from replitree.protocol.effects import Children, ChildrenMany, Commit, Get, Unknown
 from replitree.protocol.fsck import Finding, Kind
 from replitree.protocol.fsck_look import (
     AbortUpload,
@@ -62,10 +62,8 @@ class World:
                     return Unknown()
                 self.tree, outcome = self.tree.commit(operations, 1)
                 return outcome
-            case Get(path):
-                return self.tree.get(path)
-            case Children(path):
-                return self.tree.children(path)
+            case Get() | Children() | ChildrenMany():
+                return answer(self.tree, effect)
             case AskReferences():
                 return self.said
             case DeleteObjects(share):

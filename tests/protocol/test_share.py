@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
-from replitree.coordination.tree import Tree
+from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Children, Commit, Create, Delete, Epoch, Get, Operation, Sync
+from replitree.protocol.effects import (
+    ANY_VERSION,
+    Children,
+    ChildrenMany,
+    Commit,
+    Create,
+    Delete,
+    Epoch,
+    Get,
+    Operation,
+    Sync,
+)
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.run import run
 from replitree.protocol.share import (
@@ -50,15 +61,13 @@ class Store:
         return run(procedure, self._perform)
 
     def _perform(self, effect: Any) -> Any:
-        self.requests += isinstance(effect, Commit | Children | Get | Sync)
+        self.requests += isinstance(effect, Commit | Children | ChildrenMany | Get | Sync)
         match effect:
             case Commit(operations):
                 self.tree, outcome = self.tree.commit(operations, 1)
                 return outcome
-            case Children(path):
-                return self.tree.children(path)
-            case Get(path):
-                return self.tree.get(path)
+            case Children() | ChildrenMany() | Get():
+                return answer(self.tree, effect)
             case PutObjects(share):
                 self.objects.add(share)
                 return ObjectsThere() if self.answers else ObjectsInDoubt("no answer")

@@ -56,7 +56,7 @@ class World:
     def __init__(self) -> None:
         parents = (layout.shares(TABLE), layout.all_writing(TABLE), layout.all_garbage(TABLE), layout.all_merged(TABLE))
         paths = [*parents, layout.results(TABLE)]
-        for name in ("r1", "r2"):
+        for name in ("r1", "r2", "r3"):
             paths += [layout.host(Replica(TABLE, name)), layout.parts(Replica(TABLE, name))]
         self.tree = Tree.of(dict.fromkeys(paths, b""))
         self.requests: list[str] = []
@@ -138,24 +138,58 @@ def test_a_part_is_put_with_one_request_and_owned_with_none_more() -> None:
 def test_each_owner_lets_go_with_two_requests_and_the_garbage_takes_two() -> None:
     world = World()
     world.write_and_take_over()
-    assert world.counted(letting_go("r2")) == ["Children", "Commit"]
-    assert world.counted(letting_go("r1")) == ["Children", "Commit"]
+    assert world.counted(letting_go("r2")) == ["ChildrenMany", "Commit"]
+    assert world.counted(letting_go("r1")) == ["ChildrenMany", "Commit"]
     assert world.counted(work_off(TABLE)) == ["Children", "Commit"]
     assert world.counted(work_off(TABLE)) == ["Children"]
 
 
-def test_of_two_last_owners_at_once_the_slower_one_needs_three_more() -> None:
-    world = World()
-    world.write_and_take_over()
-    slower = letting_go("r1")
+def counted_of_slower(world: World, slower: Procedure[bool], *others: Procedure[bool]) -> list[str]:
+    """Let the others let go between the look and the commit of the slower one; return all requests of that."""
+    world.requests = []
     effect: Any = next(slower)
     while not isinstance(effect, Commit):
         effect = slower.send(world.perform(effect))
-    world.run(letting_go("r2"))
-    world.requests = []
+    requests, world.requests = world.requests, []
+    for each in others:
+        world.run(each)
+    world.requests = requests
     world.run(slower, world.perform(effect))
-    assert world.requests == ["Commit", "Sync", "Children", "Commit"]
+    return world.requests
+
+
+def test_of_two_last_owners_at_once_the_slower_one_needs_one_commit_more() -> None:
+    world = World()
+    world.write_and_take_over()
+    assert counted_of_slower(world, letting_go("r1"), letting_go("r2")) == ["ChildrenMany", "Commit", "Commit"]
     assert world.tree.children(layout.all_garbage(TABLE)) == (SHARE,)
+
+
+def test_of_three_last_owners_at_once_the_slowest_one_needs_two_commits_more() -> None:
+    world = World()
+    world.write_and_take_over()
+    world.tree, _ = world.tree.commit((Create(sharer("r3").mark(SharedPart(PART, SHARE, is_new=False))),), 1)
+    others = (letting_go("r2"), letting_go("r3"))
+    assert counted_of_slower(world, letting_go("r1"), *others) == ["ChildrenMany", "Commit", "Commit", "Commit"]
+    assert world.tree.children(layout.all_garbage(TABLE)) == (SHARE,)
+
+
+def test_who_takes_a_part_over_while_its_last_owner_lets_go_stays() -> None:
+    world = World()
+    world.write_and_take_over()
+    assert world.run(letting_go("r2")) is True
+    requests = counted_of_slower(world, letting_go("r1"), take_over_again("r2", world))
+    assert requests == ["ChildrenMany", "Commit", "Sync", "ChildrenMany", "Commit"]
+    assert world.tree.children(layout.share(TABLE, SHARE)) == (f"r2~i1~{PART}",)
+    assert world.tree.children(layout.all_garbage(TABLE)) == ()
+
+
+def take_over_again(name: str, world: World) -> Procedure[bool]:
+    """Register the part at another replica, while the one that lets go has none of it."""
+    world.on_disk = (SharedPart(PART, SHARE, is_new=False),)
+    outcome = yield from with_shares(sharer(name), registering(name))
+    world.on_disk = ()
+    return isinstance(outcome, Applied)
 
 
 SHARES = tuple(ShareId(f"s{number}") for number in range(SHARES_MAX))
@@ -173,39 +207,36 @@ def borrowing() -> World:
     return world
 
 
+def letting_go_of_all(name: str) -> Procedure[bool]:
+    return let_go_of_all(sharer(name), EPOCH, PART, SHARES)
+
+
 def test_a_part_that_borrows_lets_go_of_all_of_its_shares_at_once(borrowing: World) -> None:
     for name in ("r2", "r1"):
-        assert borrowing.counted(let_go_of_all(sharer(name), EPOCH, PART, SHARES)) == ["Children", "Commit"]
+        assert borrowing.counted(letting_go_of_all(name)) == ["ChildrenMany", "Commit"]
     assert borrowing.tree.children(layout.all_garbage(TABLE)) == SHARES
     assert borrowing.counted(work_off(TABLE)) == ["Children", "Commit"]
     assert borrowing.tree.children(layout.all_garbage(TABLE)) == ()
 
 
-def test_of_a_part_that_borrows_the_slower_of_two_last_owners_looks_at_each_share_once(borrowing: World) -> None:
-    slower = let_go_of_all(sharer("r1"), EPOCH, PART, SHARES)
-    effect: Any = next(slower)
-    while not isinstance(effect, Commit):
-        effect = slower.send(borrowing.perform(effect))
-    borrowing.run(let_go_of_all(sharer("r2"), EPOCH, PART, SHARES))
-    borrowing.requests = []
-    borrowing.run(slower, borrowing.perform(effect))
-    assert borrowing.requests == ["Commit", "Sync", *["Children"] * len(SHARES), "Commit"]
+def test_of_a_part_that_borrows_two_last_owners_at_once_need_no_more(borrowing: World) -> None:
+    requests = counted_of_slower(borrowing, letting_go_of_all("r1"), letting_go_of_all("r2"))
+    assert requests == ["ChildrenMany", "Commit", "Commit"]
     assert borrowing.tree.children(layout.all_garbage(TABLE)) == SHARES
 
 
-def test_shares_that_another_part_borrows_too_are_found_out_and_kept(borrowing: World) -> None:
+def test_shares_that_another_part_borrows_too_are_kept_with_no_request_more(borrowing: World) -> None:
     other = sharer("r1").mark(SharedPart("all_0_0_2", SHARES[3], is_new=False))
     borrowing.tree, _ = borrowing.tree.commit((Create(other),), 1)
-    borrowing.run(let_go_of_all(sharer("r2"), EPOCH, PART, SHARES))
-    requests = borrowing.counted(let_go_of_all(sharer("r1"), EPOCH, PART, SHARES))
-    assert requests == ["Children", "Commit", "Sync", *["Children"] * len(SHARES), "Commit"]
+    requests = counted_of_slower(borrowing, letting_go_of_all("r1"), letting_go_of_all("r2"))
+    assert requests == ["ChildrenMany", "Commit", "Commit"]
     assert borrowing.tree.children(layout.all_garbage(TABLE)) == tuple(each for each in SHARES if each != SHARES[3])
     assert borrowing.tree.children(layout.share(TABLE, SHARES[3])) == (other.rpartition("/")[2],)
 
 
 def test_a_part_of_whose_shares_some_were_let_go_of_lets_go_of_the_rest_one_by_one(borrowing: World) -> None:
     borrowing.run(let_go_of(sharer("r2"), EPOCH, PART, SHARES[0]))
-    assert borrowing.run(let_go_of_all(sharer("r2"), EPOCH, PART, SHARES)) is True
+    assert borrowing.run(letting_go_of_all("r2")) is True
     for share in SHARES:
         assert borrowing.tree.children(layout.share(TABLE, share)) == (f"r1~i1~{PART}",)
 

@@ -1,4 +1,5 @@
-"""Two last owners let go at once, many times: exactly one makes the garbage, once, and nothing is left.
+"""Two last owners let go at once, many times: exactly one makes the garbage, once, and nothing is left; each asks three times
+at most.
 
 The objects may be deleted by both: that may be repeated, and the commit that forgets the garbage is one.  Several tables have
 such rounds at the same time, which takes less than one after the other.
@@ -31,6 +32,8 @@ from tests.shared.stores import BUCKET, FOLDER, on
 ROUNDS, TABLES = 1000, 5
 PART = "all_0_0_0"
 NAMES = ("r1", "r2")
+REQUESTS_MAX = 3
+"""What letting go costs the slower one of two: a list, a commit that is refused, a commit."""
 
 
 class Owner:
@@ -65,7 +68,13 @@ class Owner:
         """Let go; whether nothing is left to do."""
         both.wait(30.0)
         procedure: Procedure[bool] = let_go_of(self.sharer, Epoch(0), PART, share)
-        return bool(self.run(procedure))
+        before = self._requests()
+        is_done = bool(self.run(procedure))
+        assert 1 < self._requests() - before <= REQUESTS_MAX
+        return is_done
+
+    def _requests(self) -> int:
+        return sum(self.coordination.requests.values())
 
 
 class Shared:

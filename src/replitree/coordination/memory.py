@@ -36,6 +36,7 @@ from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
     Children,
+    ChildrenMany,
     Commit,
     Committed,
     CoordinationEffect,
@@ -43,6 +44,7 @@ from replitree.protocol.effects import (
     Exists,
     Get,
     GetMany,
+    Lists,
     Many,
     NextNumber,
     Node,
@@ -214,6 +216,8 @@ class MemoryCoordination:
     @overload
     def perform(self, effect: Children) -> tuple[str, ...] | None: ...
     @overload
+    def perform(self, effect: ChildrenMany) -> Lists: ...
+    @overload
     def perform(self, effect: NextNumber) -> int | None: ...
     @overload
     def perform(self, effect: Sync) -> None: ...
@@ -244,6 +248,8 @@ class MemoryCoordination:
                 self._requests.add("exists")
             case Children():
                 self._requests.add("children")
+            case ChildrenMany(paths):
+                self._requests.add("children", math.ceil(len(paths) / READS_MAX))
             case Sync():
                 self._requests.add("sync")
 

@@ -12,7 +12,8 @@
 * Listeners hear, from one thread and in order: `Watched` for a watch that fired, `Suspended` when the connection is gone,
   `Connected` when it is back, `SessionLost` when the session ended.  A watch fires once.  `Suspended` and `SessionLost` make
   all watches void: look again after `Connected`.
-* `requests` counts what was sent to the server: one per commit, one for each `READS_MAX` nodes of a `GetMany`, none for pings.
+* `requests` counts what was sent to the server: one per commit, one for each `READS_MAX` nodes of a `GetMany` or
+  `ChildrenMany`, none for pings.
 
 Absent on purpose: retries, caches, locks, recipes.
 """
@@ -30,6 +31,7 @@ from replitree.errors import CoordinationUnavailable
 from replitree.protocol.effects import (
     Applied,
     Children,
+    ChildrenMany,
     Commit,
     Committed,
     CoordinationEffect,
@@ -37,6 +39,7 @@ from replitree.protocol.effects import (
     Exists,
     Get,
     GetMany,
+    Lists,
     Many,
     NextNumber,
     Node,
@@ -49,7 +52,7 @@ from replitree.protocol.effects import (
 log = logging.getLogger(__name__)
 
 READS_MAX = 64
-"""Nodes of a `GetMany` that are read in one request: its answer is one message, which both sides hold as a whole."""
+"""Nodes of a `GetMany` or `ChildrenMany` that are read in one request: the answer is one message; both sides hold it whole."""
 
 # --- events ---------------------------------------------------------------------------------------------------------------
 
@@ -78,7 +81,7 @@ class SessionLost:
 
 Event: TypeAlias = Watched | Suspended | Connected | SessionLost
 Listener: TypeAlias = Callable[[Event], None]
-Outcome: TypeAlias = Node | Many | bool | tuple[str, ...] | int | Committed | None
+Outcome: TypeAlias = Node | Many | bool | tuple[str, ...] | Lists | int | Committed | None
 
 
 class Coordination(Protocol):
@@ -100,6 +103,8 @@ class Coordination(Protocol):
     def perform(self, effect: Exists) -> bool: ...
     @overload
     def perform(self, effect: Children) -> tuple[str, ...] | None: ...
+    @overload
+    def perform(self, effect: ChildrenMany) -> Lists: ...
     @overload
     def perform(self, effect: NextNumber) -> int | None: ...
     @overload

@@ -2,7 +2,8 @@
 
 What is different from kazoo's `transaction()` and `get_async`, and nothing else is:
 
-* Reads of several nodes are one request, ZooKeeper's ``multiRead``: the server does a quarter of the work.
+* Reads of several nodes, or of several nodes' children, are one request, ZooKeeper's ``multiRead``: the server does a quarter
+  of the work.
 
 * A transaction becomes bytes once, in the thread that wants it, from our own operations; kazoo makes an object of each, several
   buffers of each object, and again tuples of the answer, in the one thread that all requests share.
@@ -30,7 +31,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from replitree.protocol.effects import Check, Create, Delete, Node, Operation, Set, Version
 
-_CREATE, _DELETE, _GET, _SET, _CHECK, _MULTI, _MULTI_READ, _ERROR = 1, 2, 4, 5, 13, 14, 22, -1
+_CREATE, _DELETE, _GET, _SET, _CHILDREN, _CHECK, _MULTI, _MULTI_READ, _ERROR = 1, 2, 4, 5, 8, 13, 14, 22, -1
 _EPHEMERAL, _SEQUENTIAL = 1, 2
 _STAT_BYTES = 68
 _stat = struct.Struct(
@@ -40,7 +41,7 @@ _stat = struct.Struct(
 _int = struct.Struct("!i").pack
 _read_int = struct.Struct("!i").unpack_from
 _header = struct.Struct("!iBi")
-_HEADERS = {kind: _header.pack(kind, 0, -1) for kind in (_CREATE, _DELETE, _GET, _SET, _CHECK)}
+_HEADERS = {kind: _header.pack(kind, 0, -1) for kind in (_CREATE, _DELETE, _GET, _SET, _CHILDREN, _CHECK)}
 _END = _header.pack(-1, 1, -1)
 
 
@@ -125,7 +126,7 @@ class _Transaction:
 
 
 class _Reads:
-    """Reads of several nodes, as kazoo's connection wants a request to be."""
+    """Reads of several nodes, or of their children's names, as kazoo's connection wants a request to be."""
 
     type = _MULTI_READ
 
@@ -136,9 +137,9 @@ class _Reads:
         """Return the request's bytes."""
         return self._data
 
-    def deserialize(self, data: bytes, offset: int) -> list[Node | Exception]:
-        """Return a node, or why it could not be read, for each path."""
-        results: list[Node | Exception] = []
+    def deserialize(self, data: bytes, offset: int) -> list[Node | tuple[str, ...] | Exception]:
+        """Return a node or the names of its children in order, or why these could not be read, for each path."""
+        results: list[Node | tuple[str, ...] | Exception] = []
         while True:
             kind, done, _ = _header.unpack_from(data, offset)
             offset += _header.size
@@ -149,10 +150,24 @@ class _Reads:
             if kind == _ERROR:
                 results.append(EXCEPTIONS[number]())
                 continue
+            if kind == _CHILDREN:
+                names, offset = _names(data, offset, number)
+                results.append(tuple(sorted(names)))
+                continue
             size = max(0, number)  # -1: created with no value at all
             changed, version = _stat(data, offset + size)
             results.append(Node(bytes(data[offset : offset + size]), Version(version), changed))
             offset += size + _STAT_BYTES
+
+
+def _names(data: bytes, offset: int, count: int) -> tuple[list[str], int]:
+    """Return so many names, and where what comes after them begins."""
+    names: list[str] = []
+    for _ in range(count):
+        end = offset + 4 + _read_int(data, offset)[0]
+        names.append(data[offset + 4 : end].decode())
+        offset = end
+    return names, offset
 
 
 def encode_transaction(client: Any, operations: Sequence[Operation]) -> bytes:
@@ -179,10 +194,19 @@ def send_get(client: Any, path: str) -> Reply:
 
 def send_get_many(client: Any, paths: Sequence[str]) -> Reply:
     """Ask for several nodes at once; the answer is a list with a node, or why it could not be read, for each path, in order."""
+    return _send_reads(client, _GET, paths)
+
+
+def send_children_many(client: Any, paths: Sequence[str]) -> Reply:
+    """Ask for several nodes' children at once; the answer is a list with their names, or why not, for each path, in order."""
+    return _send_reads(client, _CHILDREN, paths)
+
+
+def _send_reads(client: Any, kind: int, paths: Sequence[str]) -> Reply:
     pieces: list[bytes] = []
     for path in paths:
         text = _path(client, path).encode()
-        pieces += (_HEADERS[_GET], _int(len(text)), text, b"\0")  # no watch
+        pieces += (_HEADERS[kind], _int(len(text)), text, b"\0")  # no watch
     return _send(client, _Reads(b"".join((*pieces, _END))))
 
 

@@ -32,11 +32,13 @@ from replitree.protocol.effects import (
     Applied,
     Check,
     Children,
+    ChildrenMany,
     Create,
     Delete,
     Exists,
     Get,
     GetMany,
+    Lists,
     Many,
     NextNumber,
     Node,
@@ -403,10 +405,10 @@ def _path_and_parents(path: str) -> Iterator[str]:
 # --- what the interpreters share --------------------------------------------------------------------------------------
 
 
-Read: TypeAlias = Get | GetMany | Exists | Children | NextNumber | Sync
+Read: TypeAlias = Get | GetMany | Exists | Children | ChildrenMany | NextNumber | Sync
 
 
-def answer(tree: Tree, read: Read) -> Node | Many | bool | tuple[str, ...] | int | None:
+def answer(tree: Tree, read: Read) -> Node | Many | bool | tuple[str, ...] | Lists | int | None:
     """Return the outcome of a read effect on a tree.  Watches are the caller's business.
 
     Examples
@@ -423,6 +425,8 @@ def answer(tree: Tree, read: Read) -> Node | Many | bool | tuple[str, ...] | int
             return tree.exists(path)
         case Children(path):
             return tree.children(path)
+        case ChildrenMany(paths):
+            return tuple(map(tree.children, paths))
         case NextNumber(path):
             return tree.next_sequence(path)
         case Sync():

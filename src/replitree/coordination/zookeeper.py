@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, assert_never, overload
 
 from kazoo.exceptions import (
     BadArgumentsError,
@@ -40,6 +40,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from replitree.coordination.port import READS_MAX, Dispatcher, Event, Listener, Outcome, RequestCounts
 from replitree.coordination.requests import (
     encode_transaction,
+    send_children_many,
     send_exists,
     send_get,
     send_get_many,
@@ -52,12 +53,14 @@ from replitree.protocol.effects import (
     Applied,
     Check,
     Children,
+    ChildrenMany,
     Commit,
     Committed,
     CoordinationEffect,
     Exists,
     Get,
     GetMany,
+    Lists,
     Many,
     NextNumber,
     Node,
@@ -82,6 +85,7 @@ REQUEST_BYTES_MAX = 1_000_000
 
 PIPELINE_MAX = 1_024
 """Reads that one `GetMany` has on the way at once: a bound on what both sides hold."""
+_T = TypeVar("_T")
 _Result: TypeAlias = Any  # a `Reply`, or kazoo's AsyncResult; kazoo ships no types
 
 _REASONS: dict[type[Exception], Reason] = {
@@ -92,7 +96,7 @@ _REASONS: dict[type[Exception], Reason] = {
     NoChildrenForEphemeralsError: Reason.NO_CHILDREN_FOR_EPHEMERALS,
 }
 
-Read: TypeAlias = Get | GetMany | Exists | Children | NextNumber | Sync
+Read: TypeAlias = Get | GetMany | Exists | Children | ChildrenMany | NextNumber | Sync
 
 _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
 """How a refused transaction marks the operations before and after the one that did not hold."""
@@ -219,6 +223,8 @@ class ZooKeeperCoordination:
     @overload
     def perform(self, effect: Children) -> tuple[str, ...] | None: ...
     @overload
+    def perform(self, effect: ChildrenMany) -> Lists: ...
+    @overload
     def perform(self, effect: NextNumber) -> int | None: ...
     @overload
     def perform(self, effect: Sync) -> None: ...
@@ -281,6 +287,8 @@ class ZooKeeperCoordination:
             case Children(path, watch):
                 self._requests.add("children")
                 return _children(client.get_children_async(path, session.on_watch if watch else None), deadline)
+            case ChildrenMany(paths):
+                return self._children_many(session, paths, deadline)
             case NextNumber(path):
                 self._requests.add("get")
                 return _next_number(send_get(client, path), deadline)
@@ -308,6 +316,15 @@ class ZooKeeperCoordination:
                 watched = send_exists(client, watch, session.on_watch)
             nodes.extend(_nodes(results, deadline))
         return Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
+
+    def _children_many(self, session: ZooKeeperSession, paths: tuple[str, ...], deadline: float) -> Lists:
+        lists: list[tuple[str, ...] | None] = []
+        for start in range(0, len(paths), READS_MAX):
+            deadline = max(deadline, time.monotonic() + self._operation_timeout_s)  # each request has its own
+            self._requests.add("children")
+            result = send_children_many(session.client(deadline), paths[start : start + READS_MAX])
+            lists += map(_found, _wait(result, deadline))
+        return tuple(lists)
 
     def _commit(
         self, session: ZooKeeperSession, operations: tuple[Operation, ...], deadline: float
@@ -372,15 +389,16 @@ def _next_number(result: _Result, deadline: float) -> int | None:
 def _nodes(results: list[_Result], deadline: float) -> list[Node | None]:
     if results:  # answers come in the order of the requests: whoever waits for the last one wakes up once
         results[-1].wait(max(0.0, deadline - time.monotonic()))
-    return [_node_or_none(node) for result in results for node in _wait(result, deadline)]
+    return [_found(node) for result in results for node in _wait(result, deadline)]
 
 
-def _node_or_none(node: Node | Exception) -> Node | None:
-    if isinstance(node, Node):
-        return node
-    if isinstance(node, NoNodeError):
+def _found(answer: _T | Exception) -> _T | None:
+    """Return one of the answers to several reads; None: there is no such node."""
+    if isinstance(answer, NoNodeError):
         return None
-    raise node
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _children(result: _Result, deadline: float) -> tuple[str, ...] | None:

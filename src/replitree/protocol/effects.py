@@ -92,6 +92,13 @@ class Children:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildrenMany:
+    """List the children of several nodes in one round trip.  Outcome: `Lists`."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NextNumber:
     """Outcome: the number that the next sequential child of the node gets, or None when there is no such node."""
 
@@ -116,6 +123,10 @@ class Node:
     value: bytes
     version: Version
     changed_ms: int = field(default=0, compare=False, repr=False)
+
+
+Lists: TypeAlias = tuple[tuple[str, ...] | None, ...]
+"""Outcome of `ChildrenMany`: what `Children` answers of each path, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,7 +535,7 @@ class OutcomeUnknown:
 
 ClientAnswer: TypeAlias = Inserted | Duplicate | Failed | OutcomeUnknown
 
-CoordinationEffect: TypeAlias = Get | GetMany | Exists | Children | NextNumber | Sync | Commit
+CoordinationEffect: TypeAlias = Get | GetMany | Exists | Children | ChildrenMany | NextNumber | Sync | Commit
 StoreEffect: TypeAlias = (
     Stage
     | Publish

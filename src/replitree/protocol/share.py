@@ -30,7 +30,7 @@ Source: design 6; ``spec/zero_copy.md`` 1.5, 1.8, 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NewType, TypeAlias, TypeVar
 
@@ -40,11 +40,13 @@ from replitree.protocol.effects import (
     Applied,
     Check,
     Children,
+    ChildrenMany,
     Commit,
     Create,
     Delete,
     Effect,
     Epoch,
+    Lists,
     Operation,
     Procedure,
     Reason,
@@ -258,7 +260,9 @@ def let_go(
 ) -> Procedure[LetGo | NotOwned | InDoubt]:
     """Take a part's registration and its marks back, in one commit.
 
-    Which shares have other owners is looked at first, and proved by the commit; when that has changed it is looked at again.
+    Who else owns them is looked at first, and the commit proves that one of them stays.  Who turns out to have let go in the
+    same moment is not counted on any more, so of two last owners the slower one needs one commit more, and no second look.
+    That is taken only where somebody has come meanwhile.
 
     Parameters
     ----------
@@ -272,74 +276,60 @@ def let_go(
         What must hold before anything is deleted, such as the versions of its own marks.
     """
     proof = () if is_gone else (owner.proof,)
-    others = yield from _guessed_owners(owner, shares)
+    others = yield from _other_owners(owner, shares)
     while True:
-        last = tuple(share for share, other in zip(shares, others, strict=True) if other is None)
-        outcome = yield Commit(
-            *proof,
-            *unless,
-            *(
-                operation
-                for share, other in zip(shares, others, strict=True)
-                for operation in _leave(owner, share, other)
-            ),
-            *deregister,
-        )
-        match outcome:
+        leaving = (operation for share in shares for operation in _leave(owner, share, others[share]))
+        match (yield Commit(*proof, *unless, *leaving, *deregister)):
             case Applied():
-                return LetGo(last)
+                return LetGo(tuple(share for share in shares if not others[share]))
             case Unknown():
                 return InDoubt()
+            case Refused(_, Reason.NOT_EMPTY):
+                yield Sync(layout.shares(owner.replica.table))
+                others = yield from _other_owners(owner, shares)
             case Refused(operation, reason):
-                if not _has_changed(owner, shares, operation, reason):
+                gone = _witness(owner, others, operation)
+                if gone is None:
                     return NotOwned(f"{operation.path}: {reason.value}")
-        yield Sync(layout.shares(owner.replica.table))
-        others = yield from _other_owners(owner, shares)
+                others = {share: tuple(name for name in names if name != gone) for share, names in others.items()}
 
 
-def _guessed_owners(owner: Owner, shares: tuple[ShareId, ...]) -> Procedure[tuple[str | None, ...]]:
-    """Find another owner of the first share, and take it for one of the others, too: the commit finds out.
-
-    The same part of another replica has the same shares, and its marks on them have the same name.
-    """
-    (other,) = yield from _other_owners(owner, shares[:1])
-    if other is None:
-        return (None,) * len(shares)
-    name = other.rpartition("/")[2]
-    return tuple(f"{layout.share(owner.replica.table, share)}/{name}" for share in shares)
+_Others: TypeAlias = Mapping[ShareId, tuple[str, ...]]
+"""The names of the marks that others have on each share, in the order in which they are asked to stay."""
 
 
-def _other_owners(owner: Owner, shares: Iterable[ShareId]) -> Procedure[tuple[str | None, ...]]:
-    """Find another owner of each share, the same part of another replica first: the path of its mark."""
-    found: list[str | None] = []
-    for share in shares:
-        place = layout.share(owner.replica.table, share)
-        names: tuple[str, ...] = (yield Children(place)) or ()
-        others = sorted(
-            (name for name in names if name != owner.name), key=lambda name: name.split("~", 2)[2] != owner.part
+def _other_owners(owner: Owner, shares: tuple[ShareId, ...]) -> Procedure[_Others]:
+    """Look who else owns the shares: the same part of another replica comes first."""
+    lists: Lists = yield ChildrenMany(tuple(layout.share(owner.replica.table, share) for share in shares))
+    return {
+        share: tuple(
+            sorted(
+                (name for name in names or () if name != owner.name),
+                key=lambda name: name.split("~", 2)[2] != owner.part,
+            )
         )
-        found.append(f"{place}/{others[0]}" if others else None)
-    return tuple(found)
+        for share, names in zip(shares, lists, strict=True)
+    }
 
 
-def _leave(owner: Owner, share: ShareId, other: str | None) -> tuple[Operation, ...]:
+def _leave(owner: Owner, share: ShareId, others: tuple[str, ...]) -> tuple[Operation, ...]:
     """Operations that delete a mark; the last owner's delete the node, too."""
-    if other is not None:
-        return (Check(other, ANY_VERSION), Delete(owner.mark(share), ANY_VERSION))
-    table = owner.replica.table
+    place = layout.share(owner.replica.table, share)
+    if others:
+        return (Check(f"{place}/{others[0]}", ANY_VERSION), Delete(owner.mark(share), ANY_VERSION))
     return (
         Delete(owner.mark(share), ANY_VERSION),
-        Delete(layout.share(table, share), ANY_VERSION),
-        Create(layout.garbage(table, share)),
+        Delete(place, ANY_VERSION),
+        Create(layout.garbage(owner.replica.table, share)),
     )
 
 
-def _has_changed(owner: Owner, shares: Iterable[ShareId], operation: Operation, reason: Reason) -> bool:
-    """Whether a commit was refused because there are other owners than it was thought."""
-    if reason is Reason.NOT_EMPTY:
-        return True
-    marks = {owner.mark(share) for share in shares}
-    return isinstance(operation, Check) and operation != owner.proof and operation.path not in marks
+def _witness(owner: Owner, others: _Others, refused: Operation) -> str | None:
+    """Return the name of the other owner that has not stayed, if a commit was refused because of one."""
+    for share, names in others.items():
+        if names and refused == Check(f"{layout.share(owner.replica.table, share)}/{names[0]}", ANY_VERSION):
+            return names[0]
+    return None
 
 
 def release(replica: Replica, epoch: Epoch) -> Procedure[LetGo | NotOwned | InDoubt]:

@@ -14,6 +14,7 @@ from replitree.protocol.effects import (
     AdoptEpoch,
     Answer,
     Children,
+    ChildrenMany,
     ClientAnswer,
     Commit,
     CurrentEpoch,
@@ -121,7 +122,7 @@ class Performer:
     def perform(self, effect: Effect) -> Any:
         """Perform one effect and return its outcome."""
         match effect:
-            case Get() | GetMany() | Exists() | Children() | NextNumber() | Sync() | Commit():
+            case Get() | GetMany() | Exists() | Children() | ChildrenMany() | NextNumber() | Sync() | Commit():
                 return self._coordination().perform(effect)
             case CurrentEpoch():
                 return self.epoch.current

@@ -23,7 +23,7 @@ REJOINING = SmallModels(
         "rejoin_again": (2_150, 4_814),
         "rejoin_doubt": (28_491, 65_242),
         "remade_register": (10_554, 23_998),
-        "remade_leave": (56_676, 156_801),
+        "remade_leave": (56_226, 155_561),
         "remade_append": (20_386, 52_949),
         "remade_activate": (68_806, 183_935),
         "remade_helped": (5_696, 9_305),

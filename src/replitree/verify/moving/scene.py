@@ -12,7 +12,18 @@ from typing import Any
 
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Children, Commit, Epoch, Get, GetMany, Refused, Sync, Unknown
+from replitree.protocol.effects import (
+    Applied,
+    Children,
+    ChildrenMany,
+    Commit,
+    Epoch,
+    Get,
+    GetMany,
+    Refused,
+    Sync,
+    Unknown,
+)
 from replitree.protocol.moving import PutPart
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ObjectsThere, PutObjects, ShareId
 from replitree.verify.kernel import Kernel, ProcedureFailed
@@ -198,7 +209,7 @@ class Scene:
         match effect:
             case Sync():
                 yield "", _with_view(world, number, None), None
-            case Get() | GetMany() | Children():
+            case Get() | GetMany() | Children() | ChildrenMany():
                 yield from self._read(world, number, effect)
             case Commit():
                 yield from self._commit(world, number, effect)

@@ -20,6 +20,7 @@ from replitree.protocol.effects import (
     Applied,
     Check,
     Children,
+    ChildrenMany,
     Commit,
     Create,
     CurrentEpoch,
@@ -163,7 +164,7 @@ class Scene:
         match effect:
             case Sync():
                 yield "", world, None
-            case Get() | GetMany() | Children() | Exists():
+            case Get() | GetMany() | Children() | ChildrenMany() | Exists():
                 yield "read", world, answer(world.tree, effect)
             case Commit(operations):
                 _, outcome = world.tree.commit(operations, self._session(world, number))

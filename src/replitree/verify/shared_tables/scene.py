@@ -16,6 +16,7 @@ from replitree.protocol.effects import (
     AdoptEpoch,
     Applied,
     Children,
+    ChildrenMany,
     Commit,
     CurrentEpoch,
     Detach,
@@ -217,7 +218,7 @@ class Scene:
         match effect:
             case Sync():
                 yield "", _with_view(world, number, None), None
-            case Get() | GetMany() | Children() | Exists():
+            case Get() | GetMany() | Children() | ChildrenMany() | Exists():
                 yield from _read(world, number, effect)
             case Commit():
                 yield from _commit(world, number, effect)
@@ -430,6 +431,8 @@ def short(effect: Any) -> str:
             return f"{type(effect).__name__.lower()} {_place(path)}"
         case GetMany(paths):
             return f"get {' '.join(map(_place, paths))}"
+        case ChildrenMany(paths):
+            return f"children {' '.join(map(_place, paths))}"
     return str(effect)
 
 

@@ -113,8 +113,8 @@ def _registers_before_it_stores(owner: Owner, own: ShareId, borrowed: Shares, re
 # --- letting go ---------------------------------------------------------------------------------------------------------------
 
 
-def _leave_without_witness(owner: Owner, share_id: ShareId, other: str | None) -> Operations:
-    if other is not None:
+def _leave_without_witness(owner: Owner, share_id: ShareId, others: tuple[str, ...]) -> Operations:
+    if others:
         return (Delete(owner.mark(share_id), ANY_VERSION),)
     table = owner.replica.table
     place = layout.share(table, share_id)

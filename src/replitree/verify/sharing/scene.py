@@ -9,9 +9,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from replitree.coordination.tree import Tree
+from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Children, Commit, Get, GetMany, Many, Refused, Sync, Unknown
+from replitree.protocol.effects import (
+    Applied,
+    Children,
+    ChildrenMany,
+    Commit,
+    Get,
+    GetMany,
+    Refused,
+    Sync,
+    Unknown,
+)
 from replitree.protocol.fsck_look import ListObjects
 from replitree.protocol.share import (
     DeleteObjects,
@@ -166,7 +176,7 @@ class Scene:
                 yield "", self._with_view(world, number, None), None
                 if world.seats[number].view is not None and (deposed := spend(world, Fault.DEPOSED)) is not None:
                     yield "by a deposed leader", deposed, None
-            case Get() | Children() | GetMany():
+            case Get() | GetMany() | Children() | ChildrenMany():
                 yield from self._read(world, number, effect)
             case Commit():
                 yield from self._commit(world, number, effect)
@@ -188,20 +198,14 @@ class Scene:
                     for text, after, outcome in perform(lagging, world.tree, effect):
                         yield f"{text}, lags from here", self._with_view(after, number, world.tree), outcome
 
-    def _read(self, world: World, number: int, effect: Get | Children | GetMany) -> Iterator[tuple[str, World, Any]]:
-        def read(tree: Tree) -> Any:
-            match effect:
-                case Get(path):
-                    return tree.get(path)
-                case Children(path):
-                    return tree.children(path)
-            return Many(tuple(tree.get(path) for path in effect.paths))
-
+    def _read(
+        self, world: World, number: int, effect: Get | GetMany | Children | ChildrenMany
+    ) -> Iterator[tuple[str, World, Any]]:
         seat = world.seats[number]
-        yield "read", world, read(seat.view or world.tree)
+        yield "read", world, answer(seat.view or world.tree, effect)
         lagging = spend(world, Fault.STALE) if seat.view is None else None
         if lagging is not None:
-            yield "lags from here", self._with_view(lagging, number, world.tree), read(world.tree)
+            yield "lags from here", self._with_view(lagging, number, world.tree), answer(world.tree, effect)
 
     def _commit(self, world: World, number: int, effect: Commit) -> Iterator[tuple[str, World, Any]]:
         _, outcome = world.tree.commit(effect.operations, SESSION)
@@ -271,6 +275,8 @@ def _short(effect: Any) -> str:
             return f"{type(effect).__name__.lower()} {_place(path)}"
         case GetMany(paths):
             return "get " + ", ".join(map(_place, paths))
+        case ChildrenMany(paths):
+            return "children " + ", ".join(map(_place, paths))
         case PutObjects(share) | DeleteObjects(share):
             return f"{'put' if isinstance(effect, PutObjects) else 'delete'} objects of {share}"
         case LookAtObjects(shares):

@@ -16,6 +16,7 @@ from typing import Any
 from replitree.protocol.effects import (
     Answer,
     Children,
+    ChildrenMany,
     Commit,
     Detach,
     EntryId,
@@ -76,7 +77,7 @@ RETRIES = 20_000
 POLL = 10 * SECOND
 FETCH_TIMEOUT = 2 * SECOND
 
-_READS = (Get, GetMany, Exists, Children, NextNumber, Sync)
+_READS = (Get, GetMany, Exists, Children, ChildrenMany, NextNumber, Sync)
 _ON_DISK = (
     Stage, Publish, FetchMany, Merge, Mutate, Link, Detach, ListStaging, RemoveStaging, ListParts, FindPart, RemovePart,
 )  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol import layout
-from replitree.protocol.effects import Children, Commit, Get, GetMany, Sync
+from replitree.protocol.effects import Children, ChildrenMany, Commit, Get, GetMany, Sync
 from replitree.protocol.fsck import Kind
 from replitree.protocol.fsck_look import (
     AgedNode,
@@ -250,7 +250,7 @@ class _Checked:
             case Commit(operations):
                 self.tree, outcome = self.tree.commit(operations, session=1)
                 return outcome
-            case Get() | GetMany() | Children() | Sync():
+            case Get() | GetMany() | Children() | ChildrenMany() | Sync():
                 return answer(self.tree, effect)
             case ListAges(path):
                 nodes = ((name, self.tree.get(f"{path}/{name}")) for name in self.tree.children(path) or ())
