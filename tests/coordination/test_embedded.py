@@ -51,6 +51,23 @@ def test_it_starts_in_under_two_seconds_and_is_ready_then(tmp_path: Path, server
     assert min(took) < 2.0 * crowd, took
 
 
+def test_server_that_takes_thousands_of_looks_to_start_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def serves_at_last(_port: int, _word: str, patience_s: float) -> str:
+        asked.append(patience_s)
+        return "Mode: leader" if len(asked) == 2_000 else ""
+
+    monkeypatch.setattr(embedded, "ask", serves_at_last)
+    monkeypatch.setattr(embedded, "_LOOK_S", 0.0)
+    server = embedded._Server(tmp_path)  # noqa: SLF001 - nothing of it is started
+    monkeypatch.setattr(type(server), "ended", False)
+    server.wait_ready(time.monotonic() + 60.0)
+    assert (len(asked), min(asked), max(asked)) == (2_000, 0.25, 2.0)
+
+
 def test_it_is_the_real_one(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path) as server:
         assert "Zookeeper version: 3.9.5" in ask(server.ports[0], "srvr")

@@ -52,7 +52,11 @@ HEAP_MIB_MAX = 512
 
 _LOOK_S = 0.01
 _ASK_S_MAX = 2.0
-_ASK_S_FIRST = 0.25  # a server that is asked before it has loaded its data may never answer on that connection
+_ASK_S_FIRST = (
+    0.25,
+    0.5,
+    1.0,
+)  # a server that is asked before it has loaded its data may never answer on that connection
 _PORTS = range(15_000, 32_000)  # below the range from which systems take the ports of outgoing connections
 _JARS = (
     "zookeeper-3.*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*",  # all that one server needs
@@ -304,7 +308,7 @@ class _Server:
 
     def wait_ready(self, deadline: float) -> None:
         """Wait until it serves."""
-        patience_s = (min(_ASK_S_FIRST * 2**asked, _ASK_S_MAX) for asked in itertools.count())
+        patience_s = itertools.chain(_ASK_S_FIRST, itertools.repeat(_ASK_S_MAX))
         in_time = _wait_until(lambda: self.mode(next(patience_s)) or self.ended, deadline)
         if not in_time or self.ended:
             raise CoordinationUnavailable(
