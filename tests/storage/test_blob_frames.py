@@ -88,8 +88,8 @@ def test_checksums_that_are_reckoned_for_all_members_are_those_of_the_frames() -
     assert isinstance(first, FramedWrite)
     assert first is second
     assert first.plain == write
-    around = zip(blobs, first.framings, strict=True)
-    assert [header + payload + checksum for (_, payload), (header, checksum) in around] == FRAMES
+    around = [(first.framings[blob], payload) for blob, payload in blobs]
+    assert [header + payload + checksum for (header, checksum), payload in around] == FRAMES
 
 
 def test_requests_that_differ_are_let_through_as_they_are() -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from replitree.storage import blob_directory, blob_lock, blob_state, durable
 from replitree.storage.blob_directory import LOCK, BlobDirectory, make_blob_directory
+from replitree.storage.blob_frames import scan
+from replitree.tablet.admission import Admission
 from replitree.tablet.effects import Overtaken
 from replitree.tablet.ids import BlobId, Generation
 from replitree.tablet.member import Contents, Done, Failed, Raise, Reply, Scan, Write
@@ -243,6 +245,72 @@ def test_older_copy_in_the_directorys_place_is_not_what_it_was(folder: Path, tmp
     assert names(BlobDirectory(folder)) == [blob_id(1, 1)], "nobody who knows only this one can tell; sessions can"
 
 
+def test_21_no_put_slips_by_a_fence_of_its_own_process(folder: Path) -> None:
+    directory = BlobDirectory(folder)
+    assert (write(directory, 1), write(directory, 2)) == (Done(), Done())  # the second one to files that are open
+    assert directory.answer(Raise(TABLET, fence(1))) == Done()
+    assert write(directory, 3) == Overtaken(Generation(1))
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(1, 2)], "nor is it there unsaid"
+
+
+def test_write_to_open_files_of_a_directory_that_was_moved_away_is_not_confirmed(folder: Path, tmp_path: Path) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    folder.rename(tmp_path / "aside")
+    assert isinstance(write(directory, 2), Failed)
+    (tmp_path / "aside").rename(folder)
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(1, 2)], "like a write whose answer was lost"
+    assert (write(directory, 2), write(directory, 3)) == (Done(), Done())
+    assert names(directory) == names(BlobDirectory(folder)) == [blob_id(1, step) for step in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+@pytest.mark.parametrize("has_read", [False, True])
+def test_write_after_an_exchange_touches_nothing_of_the_new_directory_before_it_has_its_lock(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_read: bool, generation: int
+) -> None:
+    directory, asked, whole = BlobDirectory(folder), list[int](), fcntl.flock
+
+    def flock(file: int, how: int) -> None:
+        asked.append(os.fstat(file).st_ino)
+        whole(file, how)
+
+    write(directory, 1)
+    if has_read:  # which closes what was appended to
+        assert names(directory) == [blob_id(1, 1)]
+    exchange(folder, tmp_path)
+    before = sorted(folder.rglob("*.seg"))
+    with ThreadPoolExecutor(1) as pool, (folder / LOCK).open("rb+") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        monkeypatch.setattr(fcntl, "flock", flock)
+        writing = pool.submit(write, directory, 2, generation)
+        wait_for(lambda: os.fstat(other.fileno()).st_ino in asked, "the lock of the new directory is asked for")
+        assert sorted(folder.rglob("*.seg")) == before
+        assert names_unlocked(folder) == [blob_id(1, 1)]
+        other.close()
+        assert writing.result(30) == Done()
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(generation, 2)]
+
+
+def names_unlocked(folder: Path) -> list[BlobId]:
+    """Read what is in the segments, whoever has the lock."""
+    files = sorted(folder.rglob("*.seg"))
+    return [frame.blob for file in files for frame in scan(file.read_bytes()).frames]
+
+
+def test_state_that_was_put_back_in_place_is_found_before_a_write_is_confirmed(folder: Path) -> None:
+    directory = BlobDirectory(folder)
+    old = (folder / blob_state.NAME).read_bytes()
+    assert directory.admit(2) == Done()
+    admission = Admission("d0", 2)
+    blobs = [Write(((blob_id(1, step), b"x"),)) for step in (1, 2, 3)]
+    assert [directory.answer_as(admission, each) for each in blobs[:2]] == [Done(), Done()]
+    (folder / blob_state.NAME).write_bytes(old)
+    reply = directory.answer_as(admission, blobs[2])
+    assert isinstance(reply, Failed)
+    assert "forgotten session 2" in reply.reason
+
+
 def exchange(folder: Path, aside: Path) -> None:
     """Put a copy of a directory in its place."""
     shutil.copytree(folder, aside / "copy")
@@ -270,7 +338,7 @@ def test_directory_whose_request_hangs_is_not_waited_for_when_it_is_closed_and_t
     fcntl.flock(other, fcntl.LOCK_EX)
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write, directory, 1)
-        wait_for(lambda: len(opened(folder)) and directory._mutex.locked(), "the request waits for the lock")  # noqa: SLF001 - nothing else shows it
+        wait_for(lambda: len(opened(folder)) and directory._hold.mutex.locked(), "the request waits for the lock")  # noqa: SLF001 - nothing else shows it
         directory.close()
         assert not writing.done()
         os.close(other)

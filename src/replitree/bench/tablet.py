@@ -33,7 +33,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
 from replitree.bench.clients import run_clients
@@ -41,6 +40,7 @@ from replitree.bench.report import Measured, Report, medians, quantile
 from replitree.bench.tablet_loops import SmallWrites, synced_loops
 from replitree.storage.blob_asking import open_members
 from replitree.storage.blob_folders import make_group, members_of, read_group
+from replitree.storage.blob_frames import bytes_of
 from replitree.storage.blob_group import BlobGroups, MemberThread
 from replitree.storage.blob_member import Admission, BlobMember, Rules, Standing, Streams
 from replitree.tablet import Settings, Tablet
@@ -112,22 +112,22 @@ class Asked:
         self._is_counting = True
 
     def answer(self, request: Request) -> Reply:
-        """Count, and answer."""
-        return self._counted(request, self._member.answer)
+        """Answer, and count."""
+        reply = self._member.answer(request)
+        self._count(request)
+        return reply
 
     def answer_as(self, admission: Admission, request: Request) -> Reply:
-        """Count, and answer."""
-        return self._counted(request, partial(self._member.answer_as, admission))
+        """Answer, and count."""
+        reply = self._member.answer_as(admission, request)
+        self._count(request)
+        return reply
 
-    def _counted(self, request: Request, answer: Callable[[Request], Reply]) -> Reply:
+    def _count(self, request: Request) -> None:
         self.times += self._is_counting and not isinstance(request, Look)
-        if not isinstance(request, Write):
-            return answer(request)
-        self._is_counting = False
-        self.writes.append(sum(len(data) for _, data in request.blobs))
-        try:
-            return answer(request)
-        finally:
+        if isinstance(request, Write):
+            self._is_counting = False
+            self.writes.append(bytes_of(request))
             self.written += len(request.blobs)
 
     def standing(self) -> Standing | Failed:

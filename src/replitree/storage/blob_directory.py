@@ -9,6 +9,8 @@
 * Whatever is answered with `Done` was synced before.
 * The look at the fence and the writing of a blob happen under one lock: no blob slips by a fence, whichever process raises it.
 * Who finds that nobody else has changed anything (`blob_lock`) writes without reading the directory again; who reads does.
+* A write that goes to open files goes to the directory that was there the last time.  Before it is answered it is looked at
+  whether that one is still in place; if not, it is written to the one that is, as if it had just been asked for.
 * Damaged blobs are listed as damaged, or as an interval in doubt; they are never left out as if they had not been there.
 * A directory that could not be synced is not used again, by no process: what it shows may differ from what is on the disk.  Its
   lock says so.  A disk that was full before anything was to be synced may be tried again.
@@ -19,16 +21,16 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from replitree.errors import StoreError, UnsupportedFormat
-from replitree.storage.blob_frames import framings_of
-from replitree.storage.blob_lock import UNMARKED, DirectoryFailed, DirectoryLock
+from replitree.storage.blob_frames import FramedWrite, Framing
+from replitree.storage.blob_lock import UNMARKED, DirectoryLock
 from replitree.storage.blob_member import MEND_IT, Admission, Rules, Standing, Streams, refusal
-from replitree.storage.blob_segments import SEGMENT_BYTES, Segments, folders_in
+from replitree.storage.blob_segments import NO_FRAMINGS, SEGMENT_BYTES, Segments, folders_in
 from replitree.storage.blob_state import NAME, DirectoryState, admitted, decode_state, write_state
 from replitree.storage.blob_sync import SyncFailed, sync_names
 from replitree.storage.durable import store_errors, sync_folder
@@ -100,24 +102,45 @@ class _Known(NamedTuple):
 
 
 class _Hold:
-    """Holds a directory while a request lasts: by hand, for it is done for every request.
+    """Holds a directory against every other thread and process while a request lasts; few calls, for each request needs it.
+
+    Entered, it tells whether nothing has changed, as far as the mark says that.
 
     Parameters
     ----------
-    enter, leave
-        Of the directory.
+    lock
+        Against other processes.
+    segments
+        Forget what they have read when the request ends.
+
+    Attributes
+    ----------
+    mutex
+        Against other threads.
     """
 
-    __slots__ = ("_enter", "_leave")
+    def __init__(self, lock: DirectoryLock, segments: Segments) -> None:
+        self.mutex = threading.Lock()
+        self._lock, self._segments = lock, segments
 
-    def __init__(self, enter: Callable[[], DirectoryState], leave: Callable[..., None]) -> None:
-        self._enter, self._leave = enter, leave
-
-    def __enter__(self) -> DirectoryState:
-        return self._enter()
+    def __enter__(self) -> bool:
+        self.mutex.acquire()
+        try:
+            return self._lock.acquire()
+        except BaseException:
+            self.mutex.release()
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._leave(error)
+        if error is not None:
+            self._lock.forget()
+            if isinstance(_cause(error), SyncFailed):
+                self._lock.mark_failed()
+        self._segments.forget_bytes()
+        try:
+            self._lock.release()
+        finally:
+            self.mutex.release()
 
 
 class BlobDirectory:
@@ -135,38 +158,26 @@ class BlobDirectory:
         self._folder = folder
         self._blobs = str(folder / "blobs")
         self._segments = Segments(folder / "blobs", segment_bytes)
-        self._mutex = threading.Lock()
-        self._broken: str | None = None
-        self._lock, self._state_file = DirectoryLock(str(folder / LOCK)), str(folder / NAME)
+        self._state_file = str(folder / NAME)
         self._known: _Known | None = None
-        self._hold = _Hold(self._enter, self._leave)
+        self._lock = DirectoryLock(str(folder / LOCK))
+        self._hold = _Hold(self._lock, self._segments)
 
     # --- the port -------------------------------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Reply:
         """Do what is asked, durably, and say so."""
-        try:
-            with self._locked() as state:
-                return self._answer(state, request)
-        except (OSError, StoreError, UnsupportedFormat) as error:
-            return self._failed(error)
+        return self._reply(None, request)
 
     def answer_as(self, admission: Admission, request: Request) -> Reply:
         """Do what is asked if it is the directory that was admitted."""
-        try:
-            with self._locked() as state:
-                if (state.incarnation, state.session) != admission:
-                    refused = refusal(admission, state.incarnation, state.session)
-                    assert refused is not None
-                    return refused
-                return self._answer(state, request)
-        except (OSError, StoreError, UnsupportedFormat) as error:
-            return self._failed(error)
+        return self._reply(admission, request)
 
     def standing(self) -> Standing | Failed:
         """Return what it knows of openings."""
         try:
-            with self._locked() as state:
+            with self._hold:
+                state = self._state()
                 folders_in(self._blobs)  # it is there
                 return Standing(state.incarnation, state.session, state.seen)
         except (OSError, StoreError, UnsupportedFormat) as error:
@@ -193,64 +204,62 @@ class BlobDirectory:
     def rules(self) -> Rules | Failed:
         """Return what it refuses to take."""
         try:
-            with self._locked() as state:
-                held = state.holdings()
+            with self._hold:
+                held = self._state().holdings()
         except (OSError, StoreError, UnsupportedFormat) as error:
             return self._failed(error)
         return Rules(held.fences, held.barriers)
 
     def close(self) -> None:
         """Close its files; they are opened again when it is asked something.  While a request hangs they stay open."""
-        if self._mutex.acquire(timeout=CLOSE_S):
+        if self._hold.mutex.acquire(timeout=CLOSE_S):
             try:
                 self._segments.close()
                 self._lock.close()
             finally:
-                self._mutex.release()
+                self._hold.mutex.release()
 
     # --- how ------------------------------------------------------------------------------------------------------------
 
-    def _locked(self) -> _Hold:
-        """Hold the directory against every other thread and process, and read what it knows now."""
-        return self._hold
-
-    def _enter(self) -> DirectoryState:
-        self._mutex.acquire()
+    def _reply(self, admission: Admission | None, request: Request) -> Reply:
         try:
-            is_unchanged = self._acquire()
-        except BaseException:
-            self._mutex.release()
-            raise
-        try:
-            if not is_unchanged:
-                self._segments.expire()
-            return self._state(is_unchanged=is_unchanged)
-        except BaseException as error:
-            self._leave(error)
-            raise
+            with self._hold as is_unchanged:
+                if is_unchanged and isinstance(request, Write) and self._may_write_at_once(admission, request):
+                    assert self._known is not None
+                    new = self._new_of(self._known.held, request)
+                    if isinstance(new, dict) and self._segments.append(
+                        new.items(), _framings(request), self._is_in_place
+                    ):
+                        return Done()
+                state = self._state()
+                if admission is not None and (state.incarnation, state.session) != admission:
+                    refused = refusal(admission, state.incarnation, state.session)
+                    assert refused is not None
+                    return refused
+                return self._answer(state, request)
+        except (OSError, StoreError, UnsupportedFormat) as error:
+            return self._failed(error)
 
-    def _acquire(self) -> bool:
-        if self._broken is not None:
-            raise StoreError(self._broken)
-        try:
-            return self._lock.acquire()
-        except DirectoryFailed:
-            self._broken = f"{self._folder} could not be synced once and is not used any more: {MEND_IT}"
-            raise StoreError(self._broken) from None
+    def _may_write_at_once(self, admission: Admission | None, request: Write) -> bool:
+        """Whether a write needs nothing but files that are open, so that it can't get into another directory at this path."""
+        if self._known is None or not self._segments.are_open_for(request.blobs):
+            return False
+        state = self._known.state
+        return admission is None or (state.incarnation, state.session) == admission
 
-    def _leave(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._lock.forget()
-        if isinstance(_cause(error), SyncFailed):
-            self._lock.mark_failed()
-        self._segments.forget_bytes()
+    def _is_in_place(self) -> bool:
+        """Whether lock and state file are still those that are known."""
+        assert self._known is not None
         try:
-            self._lock.release()
-        finally:
-            self._mutex.release()
+            return self._lock.is_in_place() and self._known.stamp == _stamp(self._state_file)
+        except OSError:
+            return False  # whoever looks closely says what is wrong
 
-    def _state(self, *, is_unchanged: bool) -> DirectoryState:
-        """Read the state file, unless it is the one that is known."""
+    def _state(self) -> DirectoryState:
+        """Return what the directory at the path knows: read from the state file, unless it is the one that is known."""
+        is_unchanged = self._lock.look()
+        if not is_unchanged:
+            self._segments.expire()
         known = self._known
         if is_unchanged and known is not None:
             try:
@@ -272,13 +281,15 @@ class BlobDirectory:
         """Return what to say of an error; when it leaves unclear what is on the disk, the directory is not used again."""
         cause = _cause(error)
         if isinstance(cause, SyncFailed) or (isinstance(cause, OSError) and cause.errno not in _HARMLESS):
-            self._broken = f"{self._folder} failed and is not used any more: {cause}; replace the disk, then {MEND_IT}"
+            self._lock.give_up(
+                f"{self._folder} failed and is not used any more: {cause}; replace the disk, then {MEND_IT}"
+            )
         return Failed(str(error))
 
     def _change(self, change: Callable[[DirectoryState], DirectoryState]) -> Done | Failed:
         try:
-            with self._locked() as state:
-                self._put_state(change(state))
+            with self._hold:
+                self._put_state(change(self._state()))
         except (OSError, StoreError, UnsupportedFormat) as error:
             return self._failed(error)
         return Done()
@@ -286,10 +297,10 @@ class BlobDirectory:
     def _answer(self, state: DirectoryState, request: Request) -> Reply:
         assert self._known is not None
         held = self._known.held
+        if isinstance(request, Write):
+            return self._write(held, request)
         reply: Reply
         match request:
-            case Write():
-                return self._write(held, request)
             case Look(blobs=blobs, fence=fence):
                 held, reply = _all_raised(held, sorted({blob.tablet for blob in blobs}), fence)
             case Scan(first=first, fence=fence):
@@ -308,11 +319,21 @@ class BlobDirectory:
     def _put_state(self, state: DirectoryState) -> None:
         self._lock.mark()
         write_state(self._folder, state)
+        self._known = None  # or a write would be let in by the rules of before
 
     def _write(self, held: Holdings, request: Write) -> Done | Overtaken | Conflict | Swept:
         if not self._segments.are_as_they_were():
             self._segments.refresh(partial(_has_swept, held))
-        new = dict[BlobId, bytes]()
+        new = self._new_of(held, request)
+        if not isinstance(new, dict):
+            return new
+        self._lock.mark()
+        self._segments.append(new.items(), _framings(request))
+        return Done()
+
+    def _new_of(self, held: Holdings, request: Write) -> dict[BlobId, bytes] | Overtaken | Conflict | Swept:
+        """Return the blobs that are to be written and are not here, or why none may be."""
+        new: dict[BlobId, bytes] = {}
         for blob, data in request.blobs:
             fence = held.fence(blob.tablet)
             if not may_write(fence, blob, request.restorer):
@@ -326,9 +347,7 @@ class BlobDirectory:
                 return Conflict(blob)
             if known is None:
                 new[blob] = data
-        self._lock.mark()
-        self._segments.append(new.items(), framings_of(request))
-        return Done()
+        return new
 
     def _read(self, held: Holdings, request: Look | Scan) -> Contents:
         self._segments.refresh(partial(_has_swept, held))
@@ -365,8 +384,12 @@ class BlobDirectory:
         )
 
 
-def _cause(error: BaseException | None) -> BaseException | None:
-    return error if error is None or isinstance(error, OSError) else error.__cause__
+def _framings(request: Write) -> Mapping[BlobId, Framing]:
+    return request.framings if isinstance(request, FramedWrite) else NO_FRAMINGS
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error if isinstance(error, OSError) else error.__cause__
 
 
 def _stamp(path: str) -> tuple[int, int, int]:

@@ -17,10 +17,11 @@ Damage by a disk leaves neither a shorter file nor zeros up to its end, for a fr
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import msgspec
 import xxhash
 
 from replitree.tablet.ids import PACKED_BYTES, PACKED_FIELDS, BlobId, unpack
@@ -65,11 +66,8 @@ class Scanned:
     is_in_doubt: bool = False
 
 
-class Framing(NamedTuple):
-    """What a frame has before a payload, and after it."""
-
-    header: bytes
-    checksum: bytes
+Framing: TypeAlias = tuple[bytes, bytes]
+"""What a frame has before a payload, the header, and after it, the checksum."""
 
 
 def framing_of(blob: BlobId, payload: bytes) -> Framing:
@@ -78,14 +76,13 @@ def framing_of(blob: BlobId, payload: bytes) -> Framing:
     header = plain + xxhash.xxh3_64_digest(plain)
     checksum = xxhash.xxh3_64(header)
     checksum.update(payload)
-    return Framing(header, checksum.digest())
+    return header, checksum.digest()
 
 
-@dataclass(frozen=True, slots=True)
-class FramedWrite(Write):
+class FramedWrite(Write, frozen=True):
     """A write with what frames its blobs, and their bytes: reckoned once for all members of a process.  It does not travel."""
 
-    framings: tuple[Framing, ...] = ()
+    framings: Mapping[BlobId, Framing] = msgspec.field(default_factory=dict)
     bytes: int = 0
 
     @property
@@ -99,19 +96,19 @@ def framed(requests: tuple[Request | None, ...]) -> tuple[Request | None, ...]:
     first = requests[0]
     if not isinstance(first, Write) or requests.count(first) < len(requests):
         return requests
-    framings = tuple([framing_of(*each) for each in first.blobs])
-    return (FramedWrite(first.blobs, first.restorer, framings, _bytes(first)),) * len(requests)
+    framings: dict[BlobId, Framing] = {}
+    size = 0
+    for blob, data in first.blobs:
+        framings[blob] = framing_of(blob, data)
+        size += len(data)
+    return (FramedWrite(first.blobs, first.restorer, framings, size),) * len(requests)
 
 
 def bytes_of(request: Request) -> int:
     """Return the bytes of the blobs that a request carries."""
     if isinstance(request, FramedWrite):
         return request.bytes
-    return _bytes(request) if isinstance(request, Write) else 0
-
-
-def _bytes(write: Write) -> int:
-    return sum([len(data) for _, data in write.blobs])
+    return sum(len(data) for _, data in request.blobs) if isinstance(request, Write) else 0
 
 
 def joined(writes: Sequence[Write]) -> Write:
@@ -120,15 +117,10 @@ def joined(writes: Sequence[Write]) -> Write:
     known = [each for each in writes if isinstance(each, FramedWrite)]
     if len(known) < len(writes):
         return Write(blobs)
-    framings = tuple(framing for each in known for framing in each.framings)
+    framings = dict[BlobId, Framing]()
+    for each in known:
+        framings |= each.framings
     return FramedWrite(blobs, None, framings, sum(each.bytes for each in known))
-
-
-def framings_of(write: Write) -> dict[BlobId, Framing]:
-    """Return what was reckoned already, by blob."""
-    if not isinstance(write, FramedWrite):
-        return {}
-    return dict(zip([blob for blob, _ in write.blobs], write.framings, strict=True))
 
 
 def frame_of(blob: BlobId, payload: bytes) -> bytes:

@@ -79,6 +79,7 @@ class Gathering:
         self.heard = 0
         self._asked, self._wanted = asked, wanted
         self._whole_wanted: int | None = wanted
+        self._has_told = False
         self._begin_s = self._last_s = time.monotonic()
         self._usual = usual
         self._lock = threading.Lock()
@@ -104,14 +105,16 @@ class Gathering:
         if is_done:
             self._usual.note(number, time.perf_counter_ns() - begin_ns)
         with self._lock:
-            was_told = self._is_told()
             self.replies[number] = reply
             self.heard += 1
             self._last_s = time.monotonic()
-            self._wanted -= is_done or isinstance(reply, FenceIs)
-            self._whole_wanted = _still_wanted(self._whole_wanted, reply)
-            is_told = self._is_told()
-        if is_told and not was_told:
+            if is_done or isinstance(reply, FenceIs):
+                self._wanted -= 1
+            else:
+                self._whole_wanted = _still_wanted(self._whole_wanted, reply)
+            tells = not self._has_told and self._is_told()
+            self._has_told |= tells
+        if tells:
             self._latch.release()
         if not is_done:
             self.ask_spares()
@@ -140,8 +143,8 @@ class Gathering:
         """When it is told: wait until it is over, too."""
         with self._lock:
             self._whole_wanted = None
-            is_over = self._is_over()
-        if not is_over and patience_s > 0:
+            self._has_told = self._is_over()
+        if not self._has_told and patience_s > 0:
             self._latch.acquire(timeout=patience_s)
 
 

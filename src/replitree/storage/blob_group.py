@@ -18,7 +18,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from replitree.storage.blob_frames import bytes_of, framed, joined
 from replitree.storage.blob_gathering import Gathering, Usual, can_spare
@@ -54,7 +56,7 @@ Heard: TypeAlias = Callable[[Reply], None]
 """Takes a reply, in the thread of whoever answers."""
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True):
     """A request to a member, who hears the reply, and the bytes of its blobs."""
 
     request: Request
@@ -133,7 +135,9 @@ class MemberThread:
     def _run(self) -> None:
         while (first := self._next()) is not None:
             batch, size = [first], first.bytes
-            while size < BATCH_BYTES and (following := self._following(first)) is not None:
+            while size < BATCH_BYTES and (self._ahead or not self._queue.empty()):
+                if (following := self._following(first)) is None:
+                    break
                 batch.append(following)
                 size += following.bytes
             with self._lock:
@@ -145,9 +149,9 @@ class MemberThread:
 
     def _following(self, first: _Waiting) -> _Waiting | None:
         """Take what waits next if it can be answered together with the first."""
-        if not self._ahead and not self._queue.empty():
+        if not self._ahead:
             self._ahead.append(self._queue.get())
-        following = self._ahead[0] if self._ahead else None
+        following = self._ahead[0]
         if following is None or not _can_join(first.request, following.request):
             return None
         return self._ahead.popleft()
@@ -204,20 +208,15 @@ class MemberPool:
 
 
 def _reply_of(member: Answering, obstacle: str | None, request: Request, health: Health) -> Reply:
+    """Ask; whatever goes wrong is a doubt about this request, and the next one is asked all the same."""
     sent = health.sent()
-    reply = _answer_of(member, obstacle, request)
+    reply: Reply
+    try:
+        reply = member.answer(request) if obstacle is None else Failed(obstacle)
+    except Exception as error:  # noqa: BLE001 - whoever waits must hear
+        reply = Failed(f"asking it failed, which is a bug: {error!r}")
     health.heard(sent, request, reply)
     return reply
-
-
-def _answer_of(member: Answering, obstacle: str | None, request: Request) -> Reply:
-    """Ask; whatever goes wrong is a doubt about this request, and the next one is asked all the same."""
-    if obstacle is not None:
-        return Failed(obstacle)
-    try:
-        return member.answer(request)
-    except Exception as error:  # noqa: BLE001 - whoever waits must hear
-        return Failed(f"asking it failed, which is a bug: {error!r}")
 
 
 def _can_join(first: Request, other: Request) -> bool:

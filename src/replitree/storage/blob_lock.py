@@ -6,7 +6,8 @@
 
 Whoever changes anything writes its own mark first, under the lock.  So who finds its own mark knows that nothing has changed
 since, and need not read again what others may have written.  Another file in the lock's place, as when a copy of the directory
-was put there, counts as a change, whatever it says; so does a lock that was never marked.
+was put there, counts as a change, whatever it says; so does a lock that was never marked.  The lock that was held the last time
+stays open; whether it is still the one at its path is looked at when the directory is read, and before a write is answered.
 
 Who could not sync what it wrote marks the lock as `FAILED`, and no process uses the directory any more: what it shows may
 differ from what is on the disk.
@@ -18,6 +19,10 @@ import fcntl
 import os
 import secrets
 from contextlib import suppress
+from pathlib import Path
+
+from replitree.errors import StoreError
+from replitree.tablet.admission import MEND_IT
 
 MARK_BYTES = 16
 UNMARKED = bytes(MARK_BYTES)
@@ -49,8 +54,8 @@ class Descriptor:
             os.close(self.number)
 
 
-class DirectoryFailed(Exception):
-    """The directory was marked as `FAILED`."""
+class DirectoryFailed(StoreError):
+    """The directory was marked as `FAILED`, or given up."""
 
 
 class DirectoryLock:
@@ -68,31 +73,50 @@ class DirectoryLock:
         self._file: Descriptor | None = None
         self._identity = (-1, -1)
         self._is_marked = False
+        self._given_up: str | None = None
 
     def acquire(self) -> bool:
-        """Wait for the lock; tell whether nothing has changed since this object marked it.
+        """Wait for the lock that was held the last time; tell whether nothing has changed since this object marked it.
 
         Raises
         ------
         OSError
             There is no such file.
         DirectoryFailed
-            A sync has failed here.
+            A sync has failed here, or it was given up.
         """
-        if self._file is None or _identity(os.stat(self._path)) != self._identity:  # noqa: PTH116 - for every request
-            self._file, self._is_marked = Descriptor(self._path, os.O_RDWR), False
-            self._identity = _identity(os.fstat(self._file.number))
-        fcntl.flock(self._file.number, fcntl.LOCK_EX)
+        if self._given_up is not None:
+            raise DirectoryFailed(self._given_up)
+        file = self._file
+        if file is None:
+            file = self._file = Descriptor(self._path, os.O_RDWR)
+            found, self._is_marked = os.fstat(file.number), False
+            self._identity = found.st_dev, found.st_ino
+        fcntl.flock(file.number, fcntl.LOCK_EX)
         try:
-            mark = os.pread(self._file.number, MARK_BYTES, 0)
+            mark = os.pread(file.number, MARK_BYTES, 0)
         except OSError:
             self.release()
             raise
         self._is_marked &= mark == self._mark
         if mark == FAILED:
             self.release()
-            raise DirectoryFailed
+            folder = Path(self._path).parent
+            raise DirectoryFailed(f"{folder} could not be synced once and is not used any more: {MEND_IT}")
         return self._is_marked
+
+    def look(self) -> bool:
+        """Hold the lock that is at the path now, whichever was acquired; tell as `acquire`, and raise as it."""
+        if not self.is_in_place():
+            self.release()
+            self._file = None
+            return self.acquire()
+        return self._is_marked
+
+    def is_in_place(self) -> bool:
+        """Whether the lock that is held is the one at its path; raises OSError when there is none."""
+        found = os.stat(self._path)  # noqa: PTH116 - for every request
+        return (found.st_dev, found.st_ino) == self._identity
 
     def mark(self) -> None:
         """Say that this object is about to change something, or knows all that there is.  Only while the lock is held.
@@ -107,6 +131,10 @@ class DirectoryLock:
             os.pwrite(self._file.number, self._mark, 0)
             self._is_marked = True
 
+    def give_up(self, why: str) -> None:
+        """Acquire it no more, for this reason."""
+        self._given_up = why
+
     def mark_failed(self) -> None:
         """Let nobody use the directory any more, as far as the disk still takes that.  Only while the lock is held."""
         assert self._file is not None
@@ -120,14 +148,10 @@ class DirectoryLock:
         self._is_marked = False
 
     def release(self) -> None:
-        """Let others in."""
-        assert self._file is not None
-        fcntl.flock(self._file.number, fcntl.LOCK_UN)
+        """Let others in, if it is held."""
+        if self._file is not None:
+            fcntl.flock(self._file.number, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Close the file; only while the lock is not held."""
         self._file, self._is_marked = None, False
-
-
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino

@@ -38,10 +38,11 @@ OPEN_MAX = 64
 FRESH_BYTES = 256 << 20
 """Bytes of segments that are kept while the request lasts that found them, so that they are not read twice."""
 
+NO_FRAMINGS: Mapping[BlobId, Framing] = {}
+"""Nothing was reckoned before."""
+
 _SUM_BYTES = 8
 _PLACE = re.compile(r"([0-9a-f]{16})/([0-9a-f]{2})/([0-9a-f]{8})-[0-9a-f]{6}\.seg")
-_NO_FRAMINGS: Mapping[BlobId, Framing] = {}
-
 
 _Stream: TypeAlias = tuple[TabletId, Channel, Generation]
 
@@ -51,9 +52,10 @@ IsGone: TypeAlias = Callable[[BlobId], bool]
 
 @dataclass(slots=True)
 class Segment:
-    """One file: its place, how far it was read, and whether something in it can't be told."""
+    """One file: its place, also as a string, how far it was read, and whether something in it can't be told."""
 
     path: Path
+    name: str
     tablet: TabletId
     channel: Channel
     generation: Generation
@@ -110,6 +112,14 @@ class Segments:
             if found.st_size != self._segments[path].end or not found.st_nlink:
                 return False
         return True
+
+    def are_open_for(self, blobs: Iterable[tuple[BlobId, bytes]]) -> bool:
+        """Whether nothing has changed and the segments that these blobs go to are open: no path is looked up to append them."""
+        for stream in {(blob.tablet, blob.channel, blob.generation) for blob, _ in blobs}:
+            last = self._last.get(stream)
+            if last is None or not 0 < last.end < self._segment_bytes or last.name not in self._open:
+                return False
+        return self.are_as_they_were()
 
     def close(self) -> None:
         """Close what is appended to; it is looked at anew before it is opened again."""
@@ -179,7 +189,7 @@ class Segments:
         for frame in scanned.frames:
             self._note(segment, frame)
         if sum(len(known) for _, known in self._fresh.values()) + len(data) <= FRESH_BYTES:
-            self._fresh[str(segment.path)] = (begin, data)
+            self._fresh[segment.name] = (begin, data)
         segment.end = scanned.end
         segment.is_in_doubt |= scanned.is_in_doubt
 
@@ -215,7 +225,7 @@ class Segments:
                 yield None
                 continue
             if own is not segment or first < begin or last > end:
-                own, (begin, data) = segment, self._fresh.get(str(segment.path), (0, b""))
+                own, (begin, data) = segment, self._fresh.get(segment.name, (0, b""))
                 is_fresh = begin <= first and last <= begin + len(data)
                 if not is_fresh:
                     begin, data = first, _read(segment.path, first, max(last - first, ahead))
@@ -231,7 +241,12 @@ class Segments:
 
     # --- writing --------------------------------------------------------------------------------------------------------
 
-    def append(self, blobs: Iterable[tuple[BlobId, bytes]], framings: Mapping[BlobId, Framing] = _NO_FRAMINGS) -> None:
+    def append(
+        self,
+        blobs: Iterable[tuple[BlobId, bytes]],
+        framings: Mapping[BlobId, Framing] = NO_FRAMINGS,
+        is_in_place: Callable[[], bool] | None = None,
+    ) -> bool:
         """Append blobs and sync them; after an error none of them is here, unless a segment can't be cut either.
 
         Parameters
@@ -240,6 +255,14 @@ class Segments:
             Each with its bytes.
         framings
             Of some blobs, so that they need not be reckoned again.
+        is_in_place
+            Asked when they are synced: whether the directory is still the one that they were to be written to.  If not, they
+            are not here.
+
+        Returns
+        -------
+        bool
+            Whether they are here.
 
         Raises
         ------
@@ -250,7 +273,15 @@ class Segments:
         for blob, data in blobs:
             batches.setdefault(self._open_segment(blob), []).append((blob, data))
         for path, batch in batches.items():
-            self._append_to(self._segments[path], batch, framings)
+            self._write_synced(self._segments[path], batch, framings)
+        if is_in_place is not None and not is_in_place():
+            return False
+        for path, batch in batches.items():
+            segment = self._segments[path]
+            for blob, data in batch:
+                self._note(segment, Frame(blob, segment.end + HEADER_BYTES, len(data)))
+                segment.end += OVERHEAD_BYTES + len(data)
+        return True
 
     def _open_segment(self, blob: BlobId) -> str:
         """Return the file that a blob goes to; make one when there is none, or the last one is full."""
@@ -258,7 +289,7 @@ class Segments:
         if last is not None and last.end < self._segment_bytes:
             if not last.end:  # whoever made it may not have come to sync its name
                 _sync_way_to(last.path)
-            return str(last.path)
+            return last.name
         begin = f"{self._folder}/{blob.tablet:016x}/{blob.channel:02x}/{blob.generation:08x}-"
         number = 0 if last is None else int(last.path.stem.partition("-")[2], 16) + 1
         path = Path(f"{begin}{number:06x}.seg")
@@ -271,10 +302,10 @@ class Segments:
         self._last[made.stream] = made
         return str(path)
 
-    def _append_to(
+    def _write_synced(
         self, segment: Segment, batch: list[tuple[BlobId, bytes]], framings: Mapping[BlobId, Framing]
     ) -> None:
-        parts = list[bytes]()
+        parts: list[bytes] = []
         for blob, data in batch:
             header, checksum = framings.get(blob) or framing_of(blob, data)
             parts += header, data, checksum
@@ -285,13 +316,10 @@ class Segments:
             os.ftruncate(descriptor, segment.end)
             raise
         sync_data(descriptor)
-        for blob, data in batch:
-            self._note(segment, Frame(blob, segment.end + HEADER_BYTES, len(data)))
-            segment.end += OVERHEAD_BYTES + len(data)
 
     def _descriptor(self, segment: Segment) -> int:
         """Return what writes to a segment; it stays open for the next time, if it is as it was left then."""
-        path = str(segment.path)
+        path = segment.name
         file = self._open.get(path)
         if file is None:
             if len(self._open) >= OPEN_MAX:
@@ -367,4 +395,4 @@ def _segment(path: Path) -> Segment:
     if found is None:
         raise StoreError(f"{path} is no segment, or one by another name: give it its own, or move it out of the blobs")
     tablet, channel, generation = (int(number, 16) for number in found.groups())
-    return Segment(path, TabletId(tablet), Channel(channel), Generation(generation))
+    return Segment(path, str(path), TabletId(tablet), Channel(channel), Generation(generation))

@@ -10,7 +10,6 @@ when a disk was taken out, was not synced; it is synced before it counts, by who
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from replitree.storage import durable
@@ -28,7 +27,10 @@ def sync_data(descriptor: int) -> None:
     SyncFailed
         They may be, or not.
     """
-    _sync(os.fdatasync, descriptor)
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        raise SyncFailed(error.errno, error.strerror) from error
 
 
 def sync_names(folder: Path) -> None:
@@ -42,7 +44,7 @@ def sync_names(folder: Path) -> None:
         They may be durable, or not.
     """
     with durable.opened(folder, os.O_DIRECTORY) as descriptor:
-        _sync(os.fsync, descriptor)
+        _sync_all(descriptor)
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -57,11 +59,11 @@ def write_synced(path: Path, data: bytes) -> None:
     """
     durable.write_file(path, data, sync=False)
     with durable.opened(path) as descriptor:
-        _sync(os.fsync, descriptor)
+        _sync_all(descriptor)
 
 
-def _sync(sync: Callable[[int], None], descriptor: int) -> None:
+def _sync_all(descriptor: int) -> None:
     try:
-        sync(descriptor)
+        os.fsync(descriptor)
     except OSError as error:
         raise SyncFailed(error.errno, error.strerror) from error

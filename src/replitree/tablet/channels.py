@@ -46,7 +46,10 @@ class Channels:
 
     def group(self, channel: Channel, generation: Generation) -> GroupId:
         """Return where a generation writes a channel's blobs."""
-        return next(group for first, group in reversed(self.histories[channel]) if first <= generation)
+        for first, group in reversed(self.histories[channel]):
+            if first <= generation:
+                return group
+        raise AssertionError("a history begins with generation 1")
 
     def groups(self) -> tuple[GroupId, ...]:
         """Return every group that a generation ever wrote to, in order of appearance.

@@ -20,11 +20,13 @@ ten times quicker.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from replitree.tablet.election import Elected
 from replitree.tablet.entries import LogEntry, encode
-from replitree.tablet.ids import NOTHING, SYNC, BlobId, Generation, GenStep, Step, TabletId, log_entry
+from replitree.tablet.ids import ENTRY, LOG, NOTHING, SYNC, BlobId, Generation, GenStep, Step, TabletId, log_entry
 
 BEGIN = Step(0)
 STEPS_MAX = 10_000
@@ -142,12 +144,15 @@ def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, byte
     assert ledger.has_room
     step = Step(ledger.last + 1)
     blob = log_entry(ledger.tablet, ledger.generation, step)
-    assert all(each.place == blob.place and each.channel for each, _ in draft.parallel), "a reference of another step"
+    parallel = tuple([each for each, _ in draft.parallel]) if draft.parallel else ()
+    assert not parallel or all(each.place == blob.place and each.channel for each in parallel), (
+        "a reference of another step"
+    )
     entry = LogEntry(
         snapshot=ledger.snapshot,
         confirmed=ledger.confirmed,
         depends_on=_dependencies(ledger, draft),
-        references=(*draft.references, *[each for each, _ in draft.parallel]),
+        references=(*draft.references, *parallel),
         is_snapshot=draft.is_snapshot or draft.is_total,
         is_total=draft.is_total,
         gc_discovered=draft.gc_discovered,
@@ -156,8 +161,9 @@ def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, byte
         metadata=draft.metadata,
     )
     blobs = (*draft.parallel, (blob, encode(blob, entry)))
-    size = sum([len(data) for _, data in blobs])
-    pending = Pending(step, entry, size, frozenset([each for each, _ in blobs]))
+    names, data = zip(*blobs, strict=True)
+    size = sum(map(len, data))
+    pending = Pending(step, entry, size, frozenset(names))
     after = msgspec.structs.replace(
         ledger,
         last=step,
@@ -170,7 +176,7 @@ def form(ledger: Ledger, draft: Draft) -> tuple[Ledger, tuple[tuple[BlobId, byte
 
 def _dependencies(ledger: Ledger, draft: Draft) -> tuple[Step, ...]:
     """Return what an entry depends on, but for what is committed already; a snapshot names whatever is not confirmed."""
-    if draft.is_total:
+    if draft.is_total or not ledger.pending:
         return ()
     if draft.is_snapshot:
         return tuple(each.step for each in ledger.pending)
@@ -180,20 +186,23 @@ def _dependencies(ledger: Ledger, draft: Draft) -> tuple[Step, ...]:
 
 def stored(ledger: Ledger, blob: BlobId) -> tuple[Ledger, tuple[Step, ...]]:
     """Take that a blob is stored; return the steps that are committed by it, whose clients may hear so."""
-    pending = tuple(
+    pending = [
         msgspec.structs.replace(each, missing=each.missing - {blob}) if each.step == blob.step else each
         for each in ledger.pending
-    )
-    ledger, committed = _commit(msgspec.structs.replace(ledger, pending=pending))
+    ]
+    ledger, committed = _commit(ledger, pending)
     return _confirm(_note_durable(ledger, blob)), committed
 
 
-def _commit(ledger: Ledger) -> tuple[Ledger, tuple[Step, ...]]:
-    """Commit what can be; a step depends on earlier ones only, so one pass is enough."""
-    waiting = frozenset(each.step for each in ledger.pending if not each.is_committed)
-    pending, committed, size = list[Pending](), list[Step](), 0
-    for each in ledger.pending:
-        is_held = any(step in waiting and step not in committed for step in each.entry.depends_on)
+def _commit(ledger: Ledger, before: Sequence[Pending]) -> tuple[Ledger, tuple[Step, ...]]:
+    """Commit what can be of these; a step depends on earlier ones only, so one pass is enough."""
+    waiting = {each.step for each in before if not each.is_committed}
+    pending: list[Pending] = []
+    committed: list[Step] = []
+    size = 0
+    for each in before:
+        needed = each.entry.depends_on
+        is_held = bool(needed) and any(step in waiting and step not in committed for step in needed)
         is_late = ledger.failed_at is not None and each.step >= ledger.failed_at
         if each.is_committed or each.missing or is_held or is_late:
             pending.append(each)
@@ -212,7 +221,7 @@ def _commit(ledger: Ledger) -> tuple[Ledger, tuple[Step, ...]]:
 
 def _note_durable(ledger: Ledger, blob: BlobId) -> Ledger:
     """Remember what a stored entry says of others."""
-    if blob != log_entry(ledger.tablet, ledger.generation, blob.step):
+    if blob != (ledger.tablet, LOG, ledger.generation, blob.step, ENTRY):
         return ledger
     for each in ledger.pending:
         if each.step == blob.step:

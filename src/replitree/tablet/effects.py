@@ -18,6 +18,8 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
+
 from replitree.tablet.ids import BlobId, Channel, Generation, GenStep, GroupId, TabletId
 
 
@@ -29,9 +31,8 @@ class Fence:
     issuer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Store a blob.  Outcome: `Stored`, `Overtaken`, `InDoubt`."""
+class Put(msgspec.Struct, frozen=True):
+    """Store a blob.  Outcome: `Stored`, `Overtaken`, `InDoubt`.  A struct, as `Write` is."""
 
     group: GroupId
     blob: BlobId

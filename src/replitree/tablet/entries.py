@@ -149,7 +149,7 @@ def flaw(blob: BlobId, entry: Entry) -> str | None:
 
 def _flaw_of_entry(blob: BlobId, entry: LogEntry) -> str | None:
     is_plain = not (entry.depends_on or entry.references or entry.is_snapshot or entry.is_total)
-    if is_plain and entry.confirmed < blob.step and entry.snapshot < blob.place:
+    if is_plain and entry.confirmed < blob.step and entry.snapshot < (blob.generation, blob.step):
         return None  # as nearly all are
     foreign = [each for each in entry.references if each.tablet == blob.tablet and each.channel == LOG]
     for is_wrong, what in (

@@ -22,17 +22,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import msgspec
+
 from replitree.tablet.effects import Collection, Fence, Overtaken
 from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, GenStep, TabletId
 
 # --- requests and replies -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """Write blobs, all or none; on an object store some may be there although the reply is not `Done`.
 
-    With `restorer` they are older than its fence.  Reply: `Done`, `Overtaken`, `Conflict`, `Swept`.
+    With `restorer` they are older than its fence.  Reply: `Done`, `Overtaken`, `Conflict`, `Swept`.  A struct, for one is made
+    for every commit, and it is made more quickly.
     """
 
     blobs: tuple[tuple[BlobId, bytes], ...]

@@ -26,6 +26,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
+
 from replitree.tablet.effects import (
     Blobs,
     Collect,
@@ -125,13 +127,12 @@ class Quorum:
         return max(self.cover, self.members // 2 + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """Send each member its request (None: nothing).  Outcome: a reply, or None for silence, for each.
 
     Silence proves nothing: the request may take place later.  The interpreter may stop waiting when `wanted` members have
     answered well: `Done`, their fence or barrier, or everything that they were to read, nothing of it damaged.  Else it waits
-    for all, as long as it has patience.
+    for all, as long as it has patience.  A struct, as `Write` is.
     """
 
     group: GroupId
@@ -189,7 +190,7 @@ def _ask_all(quorum: Quorum, request: Request, wanted: int) -> Procedure[Replies
 
 def _decided(replies: Replies, needed: int, success: T) -> T | Overtaken | InDoubt:
     """Return `success` if enough members are done; else who was faster, or what else is known."""
-    done = sum(isinstance(reply, Done) for reply in replies)
+    done = len([reply for reply in replies if isinstance(reply, Done)])
     return success if done >= needed else _overtaken(replies) or InDoubt(_complaint(replies, done, needed))
 
 

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures._base import FINISHED, PENDING
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+import msgspec
 from typing_extensions import override
 
 from replitree.errors import ReplitreeError
@@ -30,7 +31,8 @@ class Shared(Future[T]):
     def __init__(self, turn: threading.Condition) -> None:
         self._condition = turn  # and what `Future.__init__` sets beside it, without a condition that nobody needs
         self._state, self._result, self._exception = PENDING, None, None
-        self._waiters, self._done_callbacks = list[Any](), list[Any]()
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
 
     @override
     def result(self, timeout: float | None = None) -> T:
@@ -65,7 +67,7 @@ class Answers(Shared[list[bytes]]):
     """The answers to commands that go together, in their order."""
 
 
-class Waiting(NamedTuple):
+class Waiting(msgspec.Struct, frozen=True):
     """Commands that go together, and who waits for the answers.
 
     None means that an entry is to be sent, though it says nothing.

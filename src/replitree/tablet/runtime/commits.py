@@ -26,7 +26,7 @@ import msgspec
 from replitree.errors import BadInput, CommandUnknown, NotLeader, ReplitreeError, Unavailable
 from replitree.tablet import commit, lease, pace
 from replitree.tablet.bodies import encode_commands
-from replitree.tablet.commit import Draft, Ledger
+from replitree.tablet.commit import BEGIN, Draft, Ledger
 from replitree.tablet.effects import InDoubt, Overtaken, Stored
 from replitree.tablet.ids import STEP_MAX, BlobId, GenStep, Step
 from replitree.tablet.lease import Tenure
@@ -247,10 +247,10 @@ class Commits(Generic[State]):
         return batch, commands
 
     def _send(self, batch: Sequence[Waiting], commands: Sequence[bytes], now: int) -> Flight:
-        before = (self._last_command, self.ledger.last)
+        before = {self._last_command, self.ledger.last} - {BEGIN}
         draft = Draft(
             encode_commands(commands) if commands else b"",
-            depends_on=tuple(sorted({step for step in before if step})),
+            depends_on=tuple(sorted(before)),
             metadata=lease.metadata(self.tenure),
         )
         self._last_command = Step(self.ledger.last + 1)
@@ -306,7 +306,7 @@ class Commits(Generic[State]):
         return [*told, *self._end(self.ended)] if self.ended is not None else told
 
     def _apply(self, waiting: Waiting) -> Telling:
-        answers = list[bytes]()
+        answers: list[bytes] = []
         if not self._is_broken:
             state, apply = self.state, self._machine.apply
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from replitree.tablet.pace import Limits
@@ -13,9 +14,8 @@ Clock: TypeAlias = Callable[[], int]
 """Nanoseconds since some begin; never set, and goes on while the machine sleeps."""
 
 
-def boot_ns() -> int:
-    """Return the nanoseconds since the machine was started, those included in which it was suspended."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+boot_ns: Clock = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+"""Returns the nanoseconds since the machine was started, those included in which it was suspended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -179,7 +180,7 @@ class Tablet(Generic[State]):
             return _waited(self.submit(command), timeout_s)  # who is in a hurry, or may be interrupted, stores nothing
         future, flight = self._commits.submit_or_fly(command)
         if flight is not None:
-            self._store(flight)
+            self._working(partial(self._store, flight))
         return _waited(future, timeout_s)
 
     # --- reads ----------------------------------------------------------------------------------------------------------
@@ -283,7 +284,7 @@ class Tablet(Generic[State]):
 
     def _store(self, flight: Flight) -> None:
         ((blob, data),) = flight.blobs
-        self._working(lambda: self._commits.landed(flight, store_one(self._groups, self._channels, blob, data)))
+        self._commits.landed(flight, store_one(self._groups, self._channels, blob, data))
 
     def _keep_up(self) -> None:
         settings, commits, pause_s = self._settings, self._commits, 0.0

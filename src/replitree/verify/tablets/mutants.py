@@ -110,11 +110,11 @@ def _mask_from_the_other_end(prefix: Step, steps: Any, size: int) -> tuple[int, 
 _form, _confirm = commit.form, commit._confirm  # noqa: SLF001 - as above
 
 
-def _dependencies_not_awaited(ledger: commit.Ledger) -> tuple[commit.Ledger, tuple[Step, ...]]:
-    done = tuple(each.step for each in ledger.pending if not each.missing and not each.is_committed)
-    pending = tuple(
-        structs.replace(each, is_committed=each.is_committed or each.step in done) for each in ledger.pending
-    )
+def _dependencies_not_awaited(
+    ledger: commit.Ledger, before: Sequence[commit.Pending]
+) -> tuple[commit.Ledger, tuple[Step, ...]]:
+    done = tuple(each.step for each in before if not each.missing and not each.is_committed)
+    pending = tuple(structs.replace(each, is_committed=each.is_committed or each.step in done) for each in before)
     return structs.replace(ledger, pending=pending), done
 
 

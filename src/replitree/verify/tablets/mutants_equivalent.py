@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
 
 from replitree.tablet import commit, election, quorum
-from replitree.tablet.commit import Ledger
+from replitree.tablet.commit import Ledger, Pending
 from replitree.tablet.effects import Fenced, GroupEffect, InDoubt, Overtaken, Procedure, RaiseFence, Stored
 from replitree.tablet.entries import ZeroEntry
 from replitree.tablet.ids import BlobId, GenStep, Step
@@ -24,9 +25,9 @@ def _put_again(numbers: quorum.Quorum, blob: BlobId, data: bytes) -> Procedure[S
     return (yield from _put(numbers, blob, data)) if isinstance(outcome, Overtaken) else outcome
 
 
-def _named_when_committed(ledger: Ledger) -> tuple[Ledger, tuple[Step, ...]]:
+def _named_when_committed(ledger: Ledger, before: Sequence[Pending]) -> tuple[Ledger, tuple[Step, ...]]:
     """Name a snapshot as soon as it is committed, although what is before it may not be."""
-    after, steps = _commit(ledger)
+    after, steps = _commit(ledger, before)
     named = [each.step for each in after.pending if each.step in steps and each.entry.is_snapshot]
     place = max([after.snapshot, *(GenStep(after.generation, step) for step in named)])
     return structs.replace(after, snapshot=place), steps

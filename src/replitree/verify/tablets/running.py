@@ -6,8 +6,10 @@ An operator's are `looking` and `accepting`: what `storage.blob_losses` does, wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from replitree.tablet import collecting, election, losses, quorum, store
 from replitree.tablet import probing as probes
@@ -130,5 +132,5 @@ def _among(asking: Procedure[T], before: tuple[None, ...], after: tuple[None, ..
         except StopIteration as stop:
             result: T = stop.value
             return result
-        replies = yield replace(ask, requests=(*before, *ask.requests, *after))
+        replies = yield msgspec.structs.replace(ask, requests=(*before, *ask.requests, *after))
         outcome = replies[len(before) : len(replies) - len(after)]
