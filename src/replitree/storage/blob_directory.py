@@ -96,7 +96,7 @@ def make_blob_directory(folder: Path, group: str, number: int, incarnation: str)
 class _Known(NamedTuple):
     """A state file: which it was, and what was in it."""
 
-    stamp: tuple[int, int, int]
+    stamp: tuple[int, int, int, int]
     state: DirectoryState
     held: Holdings
 
@@ -248,10 +248,10 @@ class BlobDirectory:
         return admission is None or (state.incarnation, state.session) == admission
 
     def _is_in_place(self) -> bool:
-        """Whether lock and state file are still those that are known."""
+        """Whether the state file is still the one that is known: another directory has another one."""
         assert self._known is not None
         try:
-            return self._lock.is_in_place() and self._known.stamp == _stamp(self._state_file)
+            return self._known.stamp == _stamp(self._state_file)
         except OSError:
             return False  # whoever looks closely says what is wrong
 
@@ -392,10 +392,10 @@ def _cause(error: BaseException) -> BaseException | None:
     return error if isinstance(error, OSError) else error.__cause__
 
 
-def _stamp(path: str) -> tuple[int, int, int]:
+def _stamp(path: str) -> tuple[int, int, int, int]:
     """Return what changes with a file."""
     found = os.stat(path)  # noqa: PTH116 - for every request
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _visible(held: Holdings, names: list[BlobId]) -> list[BlobId]:

@@ -7,7 +7,7 @@
 Whoever changes anything writes its own mark first, under the lock.  So who finds its own mark knows that nothing has changed
 since, and need not read again what others may have written.  Another file in the lock's place, as when a copy of the directory
 was put there, counts as a change, whatever it says; so does a lock that was never marked.  The lock that was held the last time
-stays open; whether it is still the one at its path is looked at when the directory is read, and before a write is answered.
+stays open; whether it is still the one at its path is looked at when the directory is read (`DirectoryLock.look`).
 
 Who could not sync what it wrote marks the lock as `FAILED`, and no process uses the directory any more: what it shows may
 differ from what is on the disk.
@@ -107,16 +107,12 @@ class DirectoryLock:
 
     def look(self) -> bool:
         """Hold the lock that is at the path now, whichever was acquired; tell as `acquire`, and raise as it."""
-        if not self.is_in_place():
+        found = os.stat(self._path)  # noqa: PTH116 - for every request
+        if (found.st_dev, found.st_ino) != self._identity:
             self.release()
             self._file = None
             return self.acquire()
         return self._is_marked
-
-    def is_in_place(self) -> bool:
-        """Whether the lock that is held is the one at its path; raises OSError when there is none."""
-        found = os.stat(self._path)  # noqa: PTH116 - for every request
-        return (found.st_dev, found.st_ino) == self._identity
 
     def mark(self) -> None:
         """Say that this object is about to change something, or knows all that there is.  Only while the lock is held.
