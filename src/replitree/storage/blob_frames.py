@@ -72,7 +72,7 @@ Framing: TypeAlias = tuple[bytes, bytes]
 
 def framing_of(blob: BlobId, payload: bytes) -> Framing:
     """Reckon what is written around a blob."""
-    plain = MAGIC + blob.pack() + len(payload).to_bytes(4, "big")
+    plain = _PLAIN.pack(MAGIC, blob.pack(), len(payload))
     header = plain + xxhash.xxh3_64_digest(plain)
     checksum = xxhash.xxh3_64(header)
     checksum.update(payload)

@@ -39,7 +39,7 @@ class Health:
         with self._lock:
             number = next(self._numbers)
             self._sent_s[number] = time.monotonic()
-            return number
+        return number
 
     def heard(self, sent: int, request: Request, reply: Reply) -> None:
         """Take the reply to a request that was sent."""

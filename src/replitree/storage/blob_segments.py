@@ -115,8 +115,8 @@ class Segments:
 
     def are_open_for(self, blobs: Iterable[tuple[BlobId, bytes]]) -> bool:
         """Whether nothing has changed and the segments that these blobs go to are open: no path is looked up to append them."""
-        for stream in {(blob.tablet, blob.channel, blob.generation) for blob, _ in blobs}:
-            last = self._last.get(stream)
+        for blob, _ in blobs:
+            last = self._last.get((blob.tablet, blob.channel, blob.generation))
             if last is None or not 0 < last.end < self._segment_bytes or last.name not in self._open:
                 return False
         return self.are_as_they_were()

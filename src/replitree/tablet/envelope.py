@@ -30,7 +30,7 @@ class BadEntry(StoreError):
 
 def seal(blob: BlobId, *payload: bytes) -> bytes:
     """Return the bytes that are stored under an id; equal payloads, in one part or several, give equal bytes."""
-    header = MAGIC + FORMAT.to_bytes(2, "big") + blob.pack() + sum(map(len, payload)).to_bytes(4, "big")
+    header = _HEADER.pack(MAGIC, FORMAT, blob.pack(), sum(map(len, payload)))
     checksum = xxhash.xxh3_64(header)
     for part in payload:
         checksum.update(part)
