@@ -298,6 +298,19 @@ def names_unlocked(folder: Path) -> list[BlobId]:
     return [frame.blob for file in files for frame in scan(file.read_bytes()).frames]
 
 
+def test_directory_in_the_place_of_one_whose_sync_failed_is_used(folder: Path, tmp_path: Path) -> None:
+    directory = BlobDirectory(folder)
+    write(directory, 1)
+    shutil.copytree(folder, tmp_path / "copy")
+    (folder / LOCK).write_bytes(blob_lock.FAILED)
+    replies = [write(directory, 2), write(directory, 2)]
+    assert all(isinstance(each, Failed) and "could not be synced once" in each.reason for each in replies)
+    folder.rename(tmp_path / "aside")
+    (tmp_path / "copy").rename(folder)
+    assert write(directory, 2) == Done()
+    assert names(BlobDirectory(folder)) == [blob_id(1, 1), blob_id(1, 2)]
+
+
 def test_state_that_was_put_back_in_place_is_found_before_a_write_is_confirmed(folder: Path) -> None:
     directory = BlobDirectory(folder)
     old = (folder / blob_state.NAME).read_bytes()

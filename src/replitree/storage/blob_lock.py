@@ -101,6 +101,7 @@ class DirectoryLock:
         self._is_marked &= mark == self._mark
         if mark == FAILED:
             self.release()
+            self._file = None  # another directory may come in its place
             folder = Path(self._path).parent
             raise DirectoryFailed(f"{folder} could not be synced once and is not used any more: {MEND_IT}")
         return self._is_marked
