@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from replitree.coordination.requests import encode_transaction
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Tree
 from replitree.coordination.zookeeper import REQUEST_BYTES_MAX
 from replitree.protocol import layout
 from replitree.protocol.effects import (
@@ -18,14 +19,11 @@ from replitree.protocol.effects import (
     Create,
     Delete,
     Operation,
-    Procedure,
     Set,
-    Sync,
     Version,
 )
 from replitree.protocol.epochs import EPOCHS_MAX
 from replitree.protocol.layout import NAME_LENGTH_MAX, Replica, Table
-from replitree.protocol.run import run
 from replitree.protocol.table import (
     Outcome,
     create_table,
@@ -35,12 +33,13 @@ from replitree.protocol.table import (
     mark_dropped,
     remove_table,
 )
+from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/replitree/tables/t")
 R1, R2, R3 = (Replica(TABLE, name) for name in ("r1", "r2", "r3"))
 
 
-class World:
+class World(TreeWorld):
     """A table with three replicas in coordination.
 
     `before_last` is what somebody else commits just before the replica's `host` is deleted.
@@ -48,7 +47,7 @@ class World:
 
     def __init__(self, table: Table = TABLE) -> None:
         parents = table.path.split("/")[1:-1]
-        self.tree = Tree.of({"/" + "/".join(parents): b""})
+        super().__init__(Tree.of({"/" + "/".join(parents): b""}))
         self.before_last: tuple[Operation, ...] = ()
         self.commits: list[tuple[Operation, ...]] = []
         assert self.run(create_table(table, b"m", b"c")) is Outcome.DONE
@@ -57,24 +56,14 @@ class World:
         assert {self.run(join_table(replica)) for replica in replicas} == {Outcome.DONE}
         return self
 
-    def commit(self, *operations: Operation) -> Any:
-        self.tree, outcome = self.tree.commit(operations, session=1)
-        return outcome
-
-    def run(self, procedure: Procedure[Outcome]) -> Outcome:
-        return run(procedure, self._perform)
-
-    def _perform(self, effect: Any) -> Any:
-        match effect:
-            case Commit(operations):
-                if any(isinstance(each, Delete) and each.path.endswith("/host") for each in operations):
-                    others, self.before_last = self.before_last, ()
-                    assert not others or isinstance(self.commit(*others), Applied)
-                self.commits.append(operations)
-                return self.commit(*operations)
-            case Sync():
-                return None
-        return answer(self.tree, effect)
+    @override
+    def perform(self, effect: Any) -> Any:
+        if isinstance(effect, Commit):
+            if any(isinstance(each, Delete) and each.path.endswith("/host") for each in effect.operations):
+                others, self.before_last = self.before_last, ()
+                assert not others or isinstance(self.commit(*others), Applied)
+            self.commits.append(effect.operations)
+        return super().perform(effect)
 
     def version(self, replica: Replica) -> int:
         node = self.tree.get(layout.host(replica))

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import Children, ChildrenMany, Commit, Get, Unknown
 from replitree.protocol.fsck import Finding, Kind
@@ -24,8 +25,8 @@ from replitree.protocol.fsck_look import (
 )
 from replitree.protocol.fsck_repair import Repair, Report, fsck, repair
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.run import run
 from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
+from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/t")
 R1 = Replica(TABLE, "r1")
@@ -41,29 +42,24 @@ NODES = {
 }
 
 
-class World:
+class World(TreeWorld):
     """A tree, a replica that says what it has, and a store; some answers do not come."""
 
     def __init__(self, *paths: str) -> None:
-        self.tree = Tree.of(NODES | dict.fromkeys(paths, b""))
+        super().__init__(Tree.of(NODES | dict.fromkeys(paths, b"")))
         self.said: tuple[Reference, ...] | None = ()
         self.store_answers = True
         self.listing = Listing(0, ())
         self.lost: Callable[[Commit], bool] = lambda _: False
         self.deleted: list[str] = []
 
-    def run(self, procedure: Any) -> Any:
-        return run(procedure, self._perform)
-
-    def _perform(self, effect: Any) -> Any:
+    @override
+    def perform(self, effect: Any) -> Any:
         match effect:
-            case Commit(operations):
-                if self.lost(effect):
-                    return Unknown()
-                self.tree, outcome = self.tree.commit(operations, 1)
-                return outcome
+            case Commit():
+                return Unknown() if self.lost(effect) else super().perform(effect)
             case Get() | Children() | ChildrenMany():
-                return answer(self.tree, effect)
+                return super().perform(effect)
             case AskReferences():
                 return self.said
             case DeleteObjects(share):

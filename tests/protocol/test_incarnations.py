@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.activate import Activated, NotJoined, activate, renew_epoch
 from replitree.protocol.counted import QuorumValue, encode_quorum
-from replitree.protocol.effects import AdoptEpoch, Commit, Create, CurrentEpoch, Operation, Procedure, StagingId, Sync
+from replitree.protocol.effects import Create, Procedure, StagingId
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.run import run
 from replitree.protocol.table import (
     Outcome,
     create_table,
@@ -23,6 +22,7 @@ from replitree.protocol.table import (
     mark_dropped,
     remove_table,
 )
+from tests.protocol.tree_world import TreeWorld
 
 PATH = "/replitree/tables/t"
 EARLIER, LATER, PLAIN = (Table(PATH, incarnation=each) for each in ("a1", "b2", ""))
@@ -30,11 +30,11 @@ STEPS_OF_A_REMOVAL = 13
 ME = b"me"
 
 
-class World:
+class World(TreeWorld):
     """Coordination with a table that one replica has joined, and a process that hosts whichever table of the name is there."""
 
     def __init__(self, table: Table) -> None:
-        self.tree = Tree.of({"/replitree/tables": b""})
+        super().__init__(Tree.of({"/replitree/tables": b""}))
         self.create(table)
 
     def create(self, table: Table) -> None:
@@ -46,21 +46,6 @@ class World:
         assert self.run(mark_dropped(table)) in (Outcome.DONE, Outcome.EXISTS)
         assert self.run(leave_table(Replica(table, "r1"))) is Outcome.DONE
         assert self.run(remove_table(table)) is Outcome.DONE
-
-    def commit(self, *operations: Operation) -> Any:
-        self.tree, outcome = self.tree.commit(operations, session=1)
-        return outcome
-
-    def run(self, procedure: Procedure[Any]) -> Any:
-        return run(procedure, self.perform)
-
-    def perform(self, effect: Any) -> Any:
-        match effect:
-            case Commit(operations):
-                return self.commit(*operations)
-            case Sync() | AdoptEpoch() | CurrentEpoch():
-                return None
-        return answer(self.tree, effect)
 
     def asked(self, procedure: Procedure[Any]) -> Iterator[Any]:
         """Run a procedure, and stop after each answer; yields what was asked for."""

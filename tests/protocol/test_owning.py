@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import Applied, Check, Commit, Committed, Create, Refused, Version
 from replitree.protocol.layout import Replica, Table
 from replitree.protocol.owning import own
-from replitree.protocol.run import run
 from replitree.protocol.share import ShareId
 from replitree.protocol.share_effects import ForgetParts, SharedPart, Sharer, SharesSettled
+from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/t")
 REPLICA = Replica(TABLE, "r1")
@@ -21,13 +22,13 @@ SHARER = Sharer(REPLICA, "i1")
 PARTS = tuple(SharedPart(f"all_{n}_{n}_0", ShareId(f"s{n}"), is_new=False) for n in range(40))
 
 
-class World:
+class World(TreeWorld):
     """Coordination, and what was told the process."""
 
     def __init__(self, *, gone: tuple[str, ...] = ()) -> None:
         begun = {layout.writing(TABLE, each.share): SHARER.signature for each in PARTS if each.share not in gone}
         nodes = dict.fromkeys((layout.shares(TABLE), layout.parts(REPLICA), layout.host(REPLICA)), b"")
-        self.tree = Tree.of(nodes | begun)
+        super().__init__(Tree.of(nodes | begun))
         self.forgotten: tuple[str, ...] = ()
         self.commits = 0
 
@@ -35,21 +36,20 @@ class World:
         """Register and own all parts, as a commit of the executor does."""
         register = tuple(Create(layout.part(REPLICA, each.part)) for each in PARTS)
         procedure: Any = own(SHARER, (Check(layout.host(REPLICA), Version(0)), *register), PARTS)
-        ended: Committed = run(procedure, self._perform)
+        ended: Committed = self.run(procedure)
         return ended
 
-    def _perform(self, effect: Any) -> Any:
+    @override
+    def perform(self, effect: Any) -> Any:
         match effect:
-            case Commit(operations):
+            case Commit():
                 self.commits += 1
-                self.tree, outcome = self.tree.commit(operations, 1)
-                return outcome
             case ForgetParts(parts):
                 self.forgotten += parts
                 return None
             case SharesSettled():
                 return None
-        return answer(self.tree, effect)
+        return super().perform(effect)
 
 
 def test_a_restarted_replica_registers_any_number_of_parts_that_it_wrote_before() -> None:

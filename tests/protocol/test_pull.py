@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     ANY_VERSION,
     Applied,
-    Commit,
     Create,
     Delete,
     Epoch,
     LogIndex,
     Many,
     Node,
-    Operation,
-    Procedure,
     Set,
     Version,
 )
@@ -29,28 +24,19 @@ from replitree.protocol.part_set import PartSet
 from replitree.protocol.pull import Fenced, Gap, Place, Pointer, Pulled, pull_log
 from replitree.protocol.run import run
 from replitree.protocol.table import Outcome, create_table, join_table
+from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/t")
 ONE = Replica(TABLE, "r1")
 
 
-class World:
+class World(TreeWorld):
     """Coordination with a table whose replica has pulled nothing."""
 
     def __init__(self) -> None:
-        self.tree = Tree()
+        super().__init__(Tree())
         assert self.run(create_table(TABLE, b"m", b"c")) is Outcome.DONE
         assert self.run(join_table(ONE)) is Outcome.DONE
-
-    def commit(self, *operations: Operation) -> Any:
-        self.tree, outcome = self.tree.commit(operations, session=1)
-        return outcome
-
-    def run(self, procedure: Procedure[Any]) -> Any:
-        def perform(effect: Any) -> Any:
-            return self.commit(*effect.operations) if isinstance(effect, Commit) else answer(self.tree, effect)
-
-        return run(procedure, perform)
 
 
 @pytest.mark.parametrize("count", [1, 8])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.counted import QuorumValue, count_no_more, decode_quorum, encode_quorum
 from replitree.protocol.effects import (
@@ -28,7 +29,6 @@ from replitree.protocol.effects import (
     LogIndex,
     Operation,
     OutcomeUnknown,
-    Procedure,
     Refused,
     RequestId,
     Set,
@@ -63,6 +63,7 @@ from replitree.protocol.quorum import (
     join,
 )
 from replitree.protocol.table import DROPPED_HOST, LOST, Outcome, create_table, drop_replica, join_table
+from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/t")
 R1, R2, R3 = (Replica(TABLE, name) for name in ("r1", "r2", "r3"))
@@ -125,11 +126,11 @@ def test_what_the_table_has_while_inserts_are_open(
 # --- one replica against coordination -----------------------------------------------------------------------------------------
 
 
-class World:
+class World(TreeWorld):
     """A table of three replicas with one open insert of r1, which needs `quorum` of them."""
 
     def __init__(self, quorum: int = 2) -> None:
-        self.tree = Tree()
+        super().__init__(Tree())
         self.answers: dict[int, ClientAnswer] = {}
         self.entry = get(0, quorum)
         self.known: Epoch | None = None
@@ -146,30 +147,19 @@ class World:
     def status(self) -> str:
         return layout.quorum_status(TABLE, INSERT)
 
-    def commit(self, *operations: Operation) -> Any:
-        self.tree, outcome = self.tree.commit(operations, session=1)
-        return outcome
-
-    def run(self, procedure: Procedure[Any]) -> Any:
-        outcome: Any = None
-        try:
-            while True:
-                effect = procedure.send(outcome)
-                match effect:
-                    case Commit(operations=operations):
-                        other, self.before_commit = self.before_commit, ()
-                        if other:
-                            self.commit(*other)
-                        outcome = self.commit(*operations)
-                    case CurrentEpoch():
-                        outcome = self.known
-                    case Answer(request, given):
-                        self.answers[request] = given
-                        outcome = None
-                    case _:
-                        outcome = answer(self.tree, effect)  # type: ignore[arg-type]
-        except StopIteration as stop:
-            return stop.value
+    @override
+    def perform(self, effect: Any) -> Any:
+        match effect:
+            case Commit():
+                other, self.before_commit = self.before_commit, ()
+                if other:
+                    self.commit(*other)
+            case CurrentEpoch():
+                return self.known
+            case Answer(request, given):
+                self.answers[request] = given
+                return None
+        return super().perform(effect)
 
     def join(self, replica: Replica) -> bool:
         host = self.tree.get(layout.host(replica))

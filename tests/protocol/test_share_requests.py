@@ -6,8 +6,9 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     ANY_VERSION,
@@ -40,6 +41,7 @@ from replitree.protocol.share_effects import (
 from replitree.protocol.sharing import with_shares
 from replitree.protocol.work_mark import HeldBy, Taken, take
 from replitree.storage.manifest import SHARES_MAX
+from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/t")
 PART, RESULT, SHARE = "all_0_0_0", "all_0_0_1", ShareId("s")
@@ -50,7 +52,7 @@ def sharer(name: str) -> Sharer:
     return Sharer(Replica(TABLE, name), "i1")
 
 
-class World:
+class World(TreeWorld):
     """Coordination, which counts; nobody's disk has the part when it is let go of."""
 
     def __init__(self) -> None:
@@ -58,10 +60,11 @@ class World:
         paths = [*parents, layout.results(TABLE)]
         for name in ("r1", "r2", "r3"):
             paths += [layout.host(Replica(TABLE, name)), layout.parts(Replica(TABLE, name))]
-        self.tree = Tree.of(dict.fromkeys(paths, b""))
+        super().__init__(Tree.of(dict.fromkeys(paths, b"")))
         self.requests: list[str] = []
         self.on_disk: tuple[SharedPart, ...] = ()
 
+    @override
     def run(self, procedure: Generator[Any, Any, Any], outcome: Any = None) -> Any:
         """Run a procedure to its end, or what is left of one."""
         try:
@@ -76,6 +79,7 @@ class World:
         self.run(procedure)
         return self.requests
 
+    @override
     def perform(self, effect: Any) -> Any:
         match effect:
             case CurrentEpoch():
@@ -93,10 +97,7 @@ class World:
             case HasPart() | SharesSettled():
                 return None
         self.requests.append(type(effect).__name__)
-        if isinstance(effect, Commit):
-            self.tree, outcome = self.tree.commit(effect.operations, 1)
-            return outcome
-        return answer(self.tree, effect)
+        return super().perform(effect)
 
     def write_and_take_over(self) -> None:
         """Let r1 have a part written, and r2 taken over."""
@@ -105,7 +106,7 @@ class World:
             self.on_disk = (SharedPart(PART, SHARE, is_new=is_new),)
             assert isinstance(self.run(with_shares(sharer(name), registering(name))), Applied)
         for name in ("r1", "r2"):  # the part is replaced by another one
-            self.tree, _ = self.tree.commit((delete(layout.part(Replica(TABLE, name), PART)),), 1)
+            self.commit(delete(layout.part(Replica(TABLE, name), PART)))
         self.on_disk = ()
 
 
