@@ -25,7 +25,7 @@ class TreeWorld:
         self.tree = tree
 
     def commit(self, *operations: Operation) -> Any:
-        """Commit, as somebody else."""
+        """Commit; return what came of it."""
         self.tree, outcome = self.tree.commit(operations, session=1)
         return outcome
 
@@ -34,7 +34,7 @@ class TreeWorld:
         return run(procedure, self.perform)
 
     def perform(self, effect: Any) -> Any:
-        """Return the outcome of an effect; a process without an epoch performs it."""
+        """Return the outcome of an effect; there is no epoch."""
         match effect:
             case Commit(operations):
                 return self.commit(*operations)

@@ -21,16 +21,16 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from replitree.errors import StoreError, UnsupportedFormat
-from replitree.storage.blob_frames import FramedWrite, Framing
+from replitree.storage.blob_frames import framings_of
 from replitree.storage.blob_lock import UNMARKED, DirectoryLock
 from replitree.storage.blob_member import MEND_IT, Admission, Rules, Standing, Streams, refusal
-from replitree.storage.blob_segments import NO_FRAMINGS, SEGMENT_BYTES, Segments, folders_in
+from replitree.storage.blob_segments import SEGMENT_BYTES, Segments, folders_in
 from replitree.storage.blob_state import NAME, DirectoryState, admitted, decode_state, write_state
 from replitree.storage.blob_sync import SyncFailed, sync_names
 from replitree.storage.durable import store_errors, sync_folder
@@ -224,13 +224,8 @@ class BlobDirectory:
     def _reply(self, admission: Admission | None, request: Request) -> Reply:
         try:
             with self._hold as is_unchanged:
-                if is_unchanged and isinstance(request, Write) and self._may_write_at_once(admission, request):
-                    assert self._known is not None
-                    new = self._new_of(self._known.held, request)
-                    if isinstance(new, dict) and self._segments.append(
-                        new.items(), _framings(request), self._is_in_place
-                    ):
-                        return Done()
+                if is_unchanged and isinstance(request, Write) and self._is_written_at_once(admission, request):
+                    return Done()
                 state = self._state()
                 if admission is not None and (state.incarnation, state.session) != admission:
                     refused = refusal(admission, state.incarnation, state.session)
@@ -240,12 +235,18 @@ class BlobDirectory:
         except (OSError, StoreError, UnsupportedFormat) as error:
             return self._failed(error)
 
-    def _may_write_at_once(self, admission: Admission | None, request: Write) -> bool:
-        """Whether a write needs nothing but files that are open, so that it can't get into another directory at this path."""
-        if self._known is None or not self._segments.are_open_for(request.blobs):
+    def _is_written_at_once(self, admission: Admission | None, request: Write) -> bool:
+        """Write to files that are open, by the rules that are known, if they let it through; tell whether it counts.
+
+        No path is looked up before it is written: so it can't get into another directory that is at this path by now.
+        """
+        known = self._known
+        if known is None or not self._segments.are_open_for(request.blobs):
             return False
-        state = self._known.state
-        return admission is None or (state.incarnation, state.session) == admission
+        if admission is not None and (known.state.incarnation, known.state.session) != admission:
+            return False
+        new = self._new_of(known.held, request)
+        return isinstance(new, dict) and self._segments.append(new.items(), framings_of(request), self._is_in_place)
 
     def _is_in_place(self) -> bool:
         """Whether the state file is still the one that is known: another directory has another one."""
@@ -297,10 +298,10 @@ class BlobDirectory:
     def _answer(self, state: DirectoryState, request: Request) -> Reply:
         assert self._known is not None
         held = self._known.held
-        if isinstance(request, Write):
-            return self._write(held, request)
         reply: Reply
         match request:
+            case Write():
+                return self._write(held, request)
             case Look(blobs=blobs, fence=fence):
                 held, reply = _all_raised(held, sorted({blob.tablet for blob in blobs}), fence)
             case Scan(first=first, fence=fence):
@@ -328,7 +329,7 @@ class BlobDirectory:
         if not isinstance(new, dict):
             return new
         self._lock.mark()
-        self._segments.append(new.items(), _framings(request))
+        self._segments.append(new.items(), framings_of(request))
         return Done()
 
     def _new_of(self, held: Holdings, request: Write) -> dict[BlobId, bytes] | Overtaken | Conflict | Swept:
@@ -382,10 +383,6 @@ class BlobDirectory:
                 first[:2] == (collection.tablet, collection.channel) and barrier.has_swept_all(first, last)
             ),
         )
-
-
-def _framings(request: Write) -> Mapping[BlobId, Framing]:
-    return request.framings if isinstance(request, FramedWrite) else NO_FRAMINGS
 
 
 def _cause(error: BaseException) -> BaseException | None:

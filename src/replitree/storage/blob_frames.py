@@ -69,6 +69,9 @@ class Scanned:
 Framing: TypeAlias = tuple[bytes, bytes]
 """What a frame has before a payload, the header, and after it, the checksum."""
 
+NO_FRAMINGS: Mapping[BlobId, Framing] = {}
+"""Nothing was reckoned before."""
+
 
 def framing_of(blob: BlobId, payload: bytes) -> Framing:
     """Reckon what is written around a blob."""
@@ -121,6 +124,11 @@ def joined(writes: Sequence[Write]) -> Write:
     for each in known:
         framings |= each.framings
     return FramedWrite(blobs, None, framings, sum(each.bytes for each in known))
+
+
+def framings_of(write: Write) -> Mapping[BlobId, Framing]:
+    """Return what was reckoned already, by blob."""
+    return write.framings if isinstance(write, FramedWrite) else NO_FRAMINGS
 
 
 def frame_of(blob: BlobId, payload: bytes) -> bytes:

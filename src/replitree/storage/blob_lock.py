@@ -54,10 +54,6 @@ class Descriptor:
             os.close(self.number)
 
 
-class DirectoryFailed(StoreError):
-    """The directory was marked as `FAILED`, or given up."""
-
-
 class DirectoryLock:
     """Keeps others out: other processes, and other objects of this one.  Threads that share an object need a lock beside it.
 
@@ -82,11 +78,11 @@ class DirectoryLock:
         ------
         OSError
             There is no such file.
-        DirectoryFailed
+        StoreError
             A sync has failed here, or it was given up.
         """
         if self._given_up is not None:
-            raise DirectoryFailed(self._given_up)
+            raise StoreError(self._given_up)
         file = self._file
         if file is None:
             file = self._file = Descriptor(self._path, os.O_RDWR)
@@ -103,7 +99,7 @@ class DirectoryLock:
             self.release()
             self._file = None  # another directory may come in its place
             folder = Path(self._path).parent
-            raise DirectoryFailed(f"{folder} could not be synced once and is not used any more: {MEND_IT}")
+            raise StoreError(f"{folder} could not be synced once and is not used any more: {MEND_IT}")
         return self._is_marked
 
     def look(self) -> bool:

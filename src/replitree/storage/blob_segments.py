@@ -19,7 +19,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 from replitree.errors import StoreError
-from replitree.storage.blob_frames import HEADER_BYTES, OVERHEAD_BYTES, Frame, Framing, framing_of, scan, whole_payload
+from replitree.storage.blob_frames import (
+    HEADER_BYTES,
+    NO_FRAMINGS,
+    OVERHEAD_BYTES,
+    Frame,
+    Framing,
+    framing_of,
+    scan,
+    whole_payload,
+)
 from replitree.storage.blob_lock import Descriptor
 from replitree.storage.blob_sync import sync_data, sync_names
 from replitree.storage.durable import write_parts
@@ -37,9 +46,6 @@ OPEN_MAX = 64
 
 FRESH_BYTES = 256 << 20
 """Bytes of segments that are kept while the request lasts that found them, so that they are not read twice."""
-
-NO_FRAMINGS: Mapping[BlobId, Framing] = {}
-"""Nothing was reckoned before."""
 
 _SUM_BYTES = 8
 _PLACE = re.compile(r"([0-9a-f]{16})/([0-9a-f]{2})/([0-9a-f]{8})-[0-9a-f]{6}\.seg")
