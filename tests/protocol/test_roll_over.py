@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.clean_log import Cleaned, Keep, clean_log
 from replitree.protocol.effects import (
     AdoptEpoch,
     Applied,
     Check,
-    Commit,
     Create,
     CurrentEpoch,
     EntryId,
@@ -30,24 +29,24 @@ from replitree.protocol.log import search_log
 from replitree.protocol.propose import NotProposed, Proposed, Proposer, propose, propose_merges
 from replitree.protocol.pull import Pulled, load, pull_log
 from replitree.protocol.roll_over import NUMBERS_LEFT, is_due, roll_over
-from replitree.protocol.run import run
 from replitree.protocol.table import Outcome, create_table, join_table, leave_table, mark_dropped, remove_table
+from tests.protocol.tree_world import TreeWorld
 
 ROOT = "/t"
 LAST = PARENT_ENTRIES - NUMBERS_LEFT
 
 
-class World:
+class World(TreeWorld):
     """One table with one replica on a tree in memory, whose first parent has few numbers left."""
 
     def __init__(self, used: int) -> None:
         self.table = Table(ROOT)
         self.replica = Replica(self.table, "r1")
-        self.tree = Tree()
+        super().__init__(Tree())
         self.run(create_table(self.table, b"m", b"c"))
         self.tree._folders[layout.log(self.table)] = (used, {})  # noqa: SLF001 - two billion creations take too long
         self.run(join_table(self.replica))
-        self.commit(Commit(Create(layout.is_active(self.replica), b"me")))
+        self.commit(Create(layout.is_active(self.replica), b"me"))
         pointer = layout.log_pointer(self.replica)
         self.tree._folders[layout.replica_path(self.replica)][1]["log_pointer"] = self._node(str(used))  # noqa: SLF001
         assert self.tree.get(pointer) is not None
@@ -57,31 +56,17 @@ class World:
         tree, _ = Tree().commit((Create("/n", value.encode()),), session=1)
         return tree._folders[""][1]["n"]  # noqa: SLF001
 
-    def commit(self, commit: Commit) -> Any:
-        self.tree, outcome = self.tree.commit(commit.operations, session=1)
-        return outcome
-
-    def run(self, procedure: Generator[Any, Any, Any]) -> Any:
-        """Run a procedure to its end."""
-        return run(procedure, self._perform)
-
-    def _perform(self, effect: Any) -> Any:
-        match effect:
-            case Commit():
-                return self.commit(effect)
-            case CurrentEpoch() | AdoptEpoch():
-                return self.epoch
-        return answer(self.tree, effect)
+    @override
+    def perform(self, effect: Any) -> Any:
+        return self.epoch if isinstance(effect, CurrentEpoch | AdoptEpoch) else super().perform(effect)
 
     def append(self, table: Table, name: str) -> Any:
         """Append an insert as `protocol.insert` does."""
         entry = GetEntry("r1", StagingId(name), (StagedPart("all", 1, 1, "h"),), ())
         return self.commit(
-            Commit(
-                Check(layout.host(self.replica), 0),
-                Check(layout.open_log(table), -1),
-                Create(layout.log_create(table), encode_entry(entry), sequential=True),
-            )
+            Check(layout.host(self.replica), 0),
+            Check(layout.open_log(table), -1),
+            Create(layout.log_create(table), encode_entry(entry), sequential=True),
         )
 
     def pull_all(self) -> tuple[LogIndex, list[LogIndex]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from replitree.coordination.tree import Tree, answer
+from replitree.coordination.tree import Tree
 from replitree.protocol import layout
 from replitree.protocol.effects import (
     ANY_VERSION,
@@ -21,7 +22,6 @@ from replitree.protocol.effects import (
     Sync,
 )
 from replitree.protocol.layout import Replica, Table
-from replitree.protocol.run import run
 from replitree.protocol.share import (
     DeleteObjects,
     LetGo,
@@ -40,34 +40,30 @@ from replitree.protocol.share import (
     work_off,
     write_share,
 )
+from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/t")
 A, B = ShareId("a"), ShareId("b")
 
 
-class Store:
+class Store(TreeWorld):
     """A tree, objects, and the number of requests to coordination."""
 
     def __init__(self, *replicas: str) -> None:
         paths = [layout.shares(TABLE), layout.all_garbage(TABLE)]
         for name in replicas:
             paths += [layout.host(Replica(TABLE, name)), layout.parts(Replica(TABLE, name))]
-        self.tree = Tree.of(dict.fromkeys(paths, b""))
+        super().__init__(Tree.of(dict.fromkeys(paths, b"")))
         self.objects: set[str] = set()
         self.requests = 0
         self.answers = True
 
-    def run(self, procedure: Any) -> Any:
-        return run(procedure, self._perform)
-
-    def _perform(self, effect: Any) -> Any:
+    @override
+    def perform(self, effect: Any) -> Any:
         self.requests += isinstance(effect, Commit | Children | ChildrenMany | Get | Sync)
         match effect:
-            case Commit(operations):
-                self.tree, outcome = self.tree.commit(operations, 1)
-                return outcome
-            case Children() | ChildrenMany() | Get():
-                return answer(self.tree, effect)
+            case Commit() | Children() | ChildrenMany() | Get():
+                return super().perform(effect)
             case PutObjects(share):
                 self.objects.add(share)
                 return ObjectsThere() if self.answers else ObjectsInDoubt("no answer")
