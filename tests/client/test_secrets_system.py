@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from replitree.client.cluster import TOKEN_FILE, LocalCluster
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import ReplicaUnavailable
 from replitree.protocol.effects import Children, Get
+from replitree.storage.folder_walk import below
 from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, on
 from tests.storage.objects.seaweed import KEYS
@@ -40,8 +42,11 @@ def written(cluster: LocalCluster) -> dict[str, bytes]:
     session = patient_session(cluster.access.url)
     found = dict(nodes(session, session.url.root))
     session.close()
-    files = (path for path in cluster.folder.rglob("*") if path.is_file() and path.name != TOKEN_FILE)
-    return found | {str(path): path.read_bytes() for path in files}
+    for path in below(cluster.folder):
+        with suppress(FileNotFoundError):  # the processes go on
+            if path.is_file() and path.name != TOKEN_FILE:
+                found[str(path)] = path.read_bytes()
+    return found
 
 
 def holders(found: dict[str, bytes], text: str) -> list[str]:

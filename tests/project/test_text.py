@@ -6,11 +6,12 @@ import re
 
 import pytest
 
-from tests.project.source import ROOT, text_files
+from tests.project.source import ROOT, SOURCE, modules, text_files
 
 HOME = re.compile(r"(?<![\w.$}~-])/(?:home|root|Users)/[\w.-]+")
 REGISTRY = re.compile(r"(?i)https?://[^\s\"'`)>]*(?:/simple\b|pypi|pythonhosted|registry|artifactory|mirror)")
 REGISTRY_OPTION = re.compile(r"--(?:extra-)?index[-]url|--find[-]links|--trusted[-]host")
+RECURSION = re.compile(r"\.rglob\(|\.glob\([^)\n]*\*\*/")
 LICENCE = ROOT / "LICENSE"
 
 
@@ -31,6 +32,8 @@ def test_text_names_no_machine_and_no_registry(pattern: re.Pattern[str]) -> None
         (REGISTRY, "https:/" + "/py" + "pi.example/x"),
         (REGISTRY, "http:/" + "/host.example/sim" + "ple/"),
         (REGISTRY_OPTION, "pip install --index-" + "url x"),
+        (RECURSION, 'folder.rglob("*.py")'),
+        (RECURSION, 'folder.glob("**/parts")'),
     ],
 )
 def test_the_patterns_find_what_they_are_for(pattern: re.Pattern[str], text: str) -> None:
@@ -41,6 +44,12 @@ def test_text_ends_with_one_newline_and_has_no_tabs() -> None:
     """Of the files that no formatter looks after."""
     texts = {path: path.read_text(encoding="utf-8") for path in text_files() if path.suffix in {".md", ".toml"}}
     wrong = [str(path) for path, text in texts.items() if "\t" in text or not re.search(r"[^\n]\n\Z", text)]
+    assert wrong == []
+
+
+def test_folders_are_walked_by_what_bears_that_others_change_them() -> None:
+    """`Path.rglob` fails where a folder vanishes meanwhile, `replitree.storage.folder_walk` does not."""
+    wrong = [module.place for module in modules(SOURCE) if RECURSION.search(module.text)]
     assert wrong == []
 
 

@@ -15,6 +15,7 @@ from replitree.protocol.effects import Applied, Children, Commit, Fetched, Fetch
 from replitree.protocol.layout import Replica
 from replitree.replica.exchange import Exchange, Peer
 from replitree.storage.disk import PartStore
+from replitree.storage.folder_walk import below
 from replitree.storage.objects import open_store
 from replitree.storage.objects.shares import ShareObjects
 from tests.replica.inprocess import TOKEN, InProcessCluster, Node, rows, wait_for
@@ -46,7 +47,7 @@ def objects_of(cluster: SharedCluster) -> set[str]:
 
 
 def files_below(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    return {str(path.relative_to(folder)) for path in below(folder)}
 
 
 @pytest.mark.slow

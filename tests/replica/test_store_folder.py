@@ -10,6 +10,7 @@ from replitree.protocol import layout
 from replitree.protocol.effects import Children
 from replitree.protocol.table import mark_dropped
 from replitree.storage import durable
+from replitree.storage.folder_walk import below
 from replitree.storage.objects import folder as folders
 from replitree.storage.objects import open_store
 from tests.replica.inprocess import rows, wait_for
@@ -20,7 +21,7 @@ KEPT = {"replitree-store-id", "replitree-probe", "tables"}
 
 def names(folder: Path) -> set[str]:
     """Every file and folder, from the store's own on."""
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    return {str(path.relative_to(folder)) for path in below(folder)}
 
 
 def test_shares_that_are_deleted_leave_no_folders_and_a_dropped_table_none(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from replitree.replica.identity import machine_id, process_started
 from replitree.replica.upload_life import LIFETIME_S, SILENCE_S, Silence, Writer, is_given_up
 from replitree.replica.uploads import LIFE_SUFFIX, SWEEP_S, NoSuchUpload, Uploads
 from replitree.storage.encode import stage_table
+from replitree.storage.folder_walk import below
 from replitree.storage.manifest import PartManifest
 from tests.replica.inprocess import InProcessCluster, Node, rows
 
@@ -80,7 +81,7 @@ def opened(uploads: Uploads, writer: Writer, at: float = NOW) -> str:
 
 def touch(uploads: Uploads, upload: str, at: float) -> None:
     for top in uploads.root.glob(f"{upload}*"):
-        for path in (top, *top.rglob("*")):
+        for path in (top, *below(top)):
             os.utime(path, (at, at))
 
 

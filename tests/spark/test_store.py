@@ -24,6 +24,7 @@ from replitree.spark.read import session_conf
 from replitree.spark.session import spark_session
 from replitree.spark.source import register
 from replitree.spark.webhdfs import _Handler
+from replitree.storage.folder_walk import below
 from replitree.storage.objects import open_store
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from tests.coordination.waiting import patient_session
@@ -132,7 +133,7 @@ def is_at_gateway(table: Table) -> bool:
 def copies(cluster: LocalCluster, table: Table) -> int:
     """How many data files the replicas have of a table."""
     folders = [cluster.folder / name / "data" / "tables" / table.definition.folder_name for name in cluster.names]
-    return sum(1 for folder in folders for _ in folder.rglob("parts/*/data-*.parquet"))
+    return sum(1 for folder in folders for path in below(folder) if path.match("parts/*/data-*.parquet"))
 
 
 def test_both_ways_read_in_the_store(session: SparkSession, stored_cluster: LocalCluster, table: Table) -> None:
@@ -258,7 +259,7 @@ def test_no_plan_and_no_log_has_a_secret(
         frame.explain("formatted")
         frame.createOrReplaceTempView("shown")
         session.sql("explain extended select * from shown where k > 5").show(truncate=False)
-    (log,) = [path for path in events.rglob("*") if path.is_file() and not path.name.startswith((".", "appstatus"))]
+    (log,) = [path for path in below(events) if path.is_file() and not path.name.startswith((".", "appstatus"))]
     printed = capfd.readouterr()
     told = "\n".join([printed.out, printed.err, log.read_text(errors="replace")])
     assert table.to_df(session).inputFiles()[0].split("/")[2] in told, "what is looked through has the frame's files"

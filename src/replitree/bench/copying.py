@@ -29,6 +29,7 @@ from replitree.bench.restarts import OurRestarts
 from replitree.bench.systems import SCHEMA, make_rows
 from replitree.storage.definition import define_table
 from replitree.storage.durable import sync_folder
+from replitree.storage.folder_walk import bytes_below
 
 if TYPE_CHECKING:
     from replitree.client import LocalCluster
@@ -97,7 +98,7 @@ def measure_copy(
     fetch_s = time.perf_counter() - begin
     parts = _newest_parts(cluster)
     copy_s = copy_synced(parts, place / name)
-    size = sum(file.stat().st_size for file in parts.rglob("*") if file.is_file())
+    size = bytes_below(parts)
     cluster.drop_table(name)
     return {
         "fetch_mb": size / MB,

@@ -28,6 +28,7 @@ from replitree.errors import ReplitreeError
 from replitree.protocol.effects import Fetched, FetchPart
 from replitree.replica.exchange import Exchange, Peer
 from replitree.storage.disk import PartStore
+from replitree.storage.folder_walk import bytes_below
 from replitree.storage.objects import open_store
 from replitree.storage.objects.shares import ShareObjects
 
@@ -185,8 +186,7 @@ class SharedBench:
         """Bytes in the store and in the replicas' folders of the table."""
         objects = sum(each.bytes for each in self._objects.store.list(self._objects.root))
         name = self._table.definition.folder_name
-        folders = [Path(each.data) / "tables" / name for each in self._cluster.processes]
-        return objects + sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+        return objects + sum(bytes_below(Path(each.data) / "tables" / name) for each in self._cluster.processes)
 
     def _part(self) -> SnapshotPart:
         parts = self._table.replica("r1").snapshot().parts

@@ -242,7 +242,7 @@ def _insert(tables: tuple[Table, ...], number: int) -> None:
 
 def parts_folder(cluster: LocalCluster) -> Path:
     """Return the folder in which the first replica has the parts of its only table."""
-    (found,) = Path(cluster.processes[0].data).glob("**/parts")
+    (found,) = Path(cluster.processes[0].data).glob("tables/*/parts")
     return found
 
 

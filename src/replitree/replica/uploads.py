@@ -182,7 +182,7 @@ class Uploads:
         named = {folder / manifest.partition / file.name for manifest in manifests for file in manifest.files}
         named |= {folder / manifest.partition / MANIFEST_FILE for manifest in manifests}
         named |= {folder / manifest.partition for manifest in manifests}
-        for path in sorted(folder.rglob("*")):
+        for path in sorted(below(folder)):
             if path not in named:
                 raise BadInput(f"the upload has {path.relative_to(folder)}, which no manifest names; delete it")
         store.seal_upload(folder, manifests)

@@ -40,6 +40,7 @@ from replitree.spark.store_insert import insert_stored, is_in_reach
 from replitree.spark.write_tasks import scratch_folder
 from replitree.storage.adopt import adopt_files
 from replitree.storage.definition import TableDefinition
+from replitree.storage.folder_walk import below
 from replitree.storage.manifest import PartManifest
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def part_files(folder: Path) -> list[Sequence[Path]]:
     import pyarrow.parquet as pq
 
     groups: dict[Path, list[Path]] = {}
-    for path in sorted(folder.rglob("part-*.parquet")):
-        if pq.read_metadata(path).num_rows:
+    for path in sorted(below(folder)):
+        if path.match("part-*.parquet") and pq.read_metadata(path).num_rows:
             groups.setdefault(path.parent, []).append(path)
     return list(groups.values())
