@@ -36,5 +36,8 @@ def stop_process(pid: int) -> None:
 
 
 def _state(task: Path) -> str:
-    """Return the letter that follows the name in parentheses."""
-    return (task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    """Return the letter that follows the name in parentheses; a thread that has just ended runs no more than a stopped one."""
+    try:
+        return (task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "T"
