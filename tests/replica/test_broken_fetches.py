@@ -131,7 +131,7 @@ def test_a_take_over_that_is_broken_off_a_thousand_times_leaves_nothing(shared: 
     third = Node("r3", shared.folder, lambda: broken, old_parts_lifetime_s=0.0)
     shared.nodes.append(third)
     third.start()
-    wait_for(lambda: not broken.left, lambda: f"{broken.left} more times; {third.get('status')}", 240.0)
+    wait_for(lambda: not broken.left, lambda: f"{broken.left} more times; {third.get('status')}", 600.0)
     shared.wait_equal(list(range(10)))
     at_first, at_last = broken.seen
     assert at_last == at_first
