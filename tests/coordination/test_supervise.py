@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -93,6 +94,13 @@ def test_a_program_that_does_not_want_to_end_is_killed(tmp_path: Path) -> None:
 def test_the_exit_code_is_the_programs_own(tmp_path: Path) -> None:
     program = Supervised([sys.executable, "-c", "raise SystemExit(7)"], tmp_path / "log")
     assert program.wait(10.0) == 7
+
+
+def test_a_program_that_is_seen_to_have_ended_leaves_no_pipe(tmp_path: Path) -> None:
+    programs = [Supervised(["true"], tmp_path / "log")]
+    eventually(lambda: programs[0].poll() is not None, "its end")
+    programs.clear()  # a pipe that is still open is an error here
+    gc.collect()
 
 
 def test_a_program_that_is_not_there_ends_at_once_and_says_so(tmp_path: Path) -> None:

@@ -70,7 +70,10 @@ class Supervised:
 
     def poll(self) -> int | None:
         """Return None while it runs, then its exit code (128 + n when signal n ended it)."""
-        return self._warden.poll()
+        code = self._warden.poll()
+        if code is not None:
+            self._close_pipes()
+        return code
 
     def terminate(self) -> None:
         """Ask the program to end (SIGTERM)."""
@@ -84,15 +87,15 @@ class Supervised:
         """Wait until the program ended and return its exit code, or None when it still runs after `timeout_s`."""
         import subprocess
 
-        try:
-            code = self._warden.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._warden.wait(timeout_s)
+        return self.poll()
+
+    def _close_pipes(self) -> None:
         for pipe in (self._warden.stdin, self._warden.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        return code
 
     def _send(self, command: bytes) -> None:
         assert self._warden.stdin is not None
