@@ -13,6 +13,7 @@ ARGS    ?=
 SECONDS ?= 60
 SEED    ?= 1
 SEEDS   ?= 10000
+INPUTS  ?= 1000000
 
 # Compiled modules are kept, wherever the environment forbids it too: each of the many processes would compile all of them again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -22,7 +23,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/.pycache
 SET_UP := python3="$${PYTHON3:-$$(tools/find-python)}" && "$$python3" tools/set_up.py
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup check test lint types layers collected unit system demo bench faults nemesis golden nightly format clean
+.PHONY: help setup check test lint types layers collected unit system demo bench faults nemesis fuzz golden nightly format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -34,7 +35,7 @@ ifneq ($(shell head -n 1 $(READY) 2>/dev/null),$(CURDIR))
 .PHONY: $(READY)
 endif
 
-$(READY): pyproject.toml constraints.txt tools/set_up.py
+$(READY): pyproject.toml verify/pyproject.toml published/pyproject.toml bench/pyproject.toml constraints.txt tools/set_up.py
 	@$(SET_UP)
 
 setup:  ## make .venv with everything in it (quick when it is there)
@@ -64,7 +65,7 @@ collected: $(READY)
 
 # More workers than cores: a test of replicas waits for half of its time.
 unit: $(READY)
-	$(PYTEST) -n $$(($(WORKERS) + 4)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src tests
+	$(PYTEST) -n $$(($(WORKERS) + 4)) --dist worksteal --doctest-modules -m "not (slow or system or nightly)" src verify published bench tests
 
 # Each of these starts servers of its own on free ports, and waits for them for half of its time.  The longest files come first.
 system: $(READY)
@@ -76,7 +77,7 @@ demo: $(READY)  ## three replicas, real rows, a crash, five answers (ARGS="--inp
 	$(BIN)/replitree demo $(ARGS)
 
 bench: $(READY)  ## measure inserts, bulk loads, reads, merges and tablets (ARGS="--json --peer clickhouse")
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable "bench[peers]"
 	for name in inserts bulk read merges tablet; do $(BIN)/replitree bench $$name $(ARGS); done
 
 # --- hunt for bugs ------------------------------------------------------------------------------------------------------------
@@ -87,12 +88,17 @@ faults: $(READY)  ## hurt real processes, links and disks under load, count ever
 nemesis: $(READY)  ## the same while clients write down what they see, which is judged: history and report (SECONDS=60 SEED=1)
 	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 
-nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1)
+fuzz: $(READY)  ## feed everything that reads bytes with damaged and invented ones (INPUTS=1000000 SEED=1 ARGS="--target arrow")
+	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS) $(ARGS)
+
+nightly: $(READY)  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1), fuzzing (INPUTS=1000000)
 	$(PYTEST) -m "not system or nightly" --hypothesis-profile search --timeout 3600 tests
 	$(BIN)/replitree verify simulate --seeds 1:$(SEEDS) --workers $(WORKERS)
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.shared.rounds --seed $(SEED)
+	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS) --seed $(SEED) --workers $(WORKERS)
+	$(BIN)/python -m tests.damage.run --damages 10000 --seed $(SEED)
 	$(BIN)/python -m tests.machines.rounds.run --rounds 200 --seed $(SEED) --p50-max 1
 	$(BIN)/python -m tests.machines.rounds.run --rounds 200 --seed $(SEED) --p50-max 5 --store s3
 
@@ -108,4 +114,4 @@ format: $(READY)  ## format, and mend what can be mended
 
 clean:  ## remove everything that was made: the environment, caches, reports
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src verify published bench tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

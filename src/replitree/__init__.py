@@ -25,10 +25,10 @@ from replitree.errors import ReplitreeError
 if TYPE_CHECKING:
     from replitree.client.cluster import LocalCluster, local
     from replitree.client.connection import Connection, connect
-    from replitree.client.insert import InsertResult
-    from replitree.client.snapshot import Snapshot
+    from replitree.client.insert.insert import InsertResult
+    from replitree.client.read.snapshot import Snapshot
     from replitree.client.table import Table
-    from replitree.spark.session import spark_session
+    from replitree.spark.session.session import spark_session
 
 __version__ = "0.1.0"
 
@@ -49,13 +49,13 @@ __all__ = [
 
 _HOMES = {
     "Connection": "replitree.client.connection",
-    "InsertResult": "replitree.client.insert",
+    "InsertResult": "replitree.client.insert.insert",
     "LocalCluster": "replitree.client.cluster",
-    "Snapshot": "replitree.client.snapshot",
+    "Snapshot": "replitree.client.read.snapshot",
     "Table": "replitree.client.table",
     "connect": "replitree.client.connection",
     "local": "replitree.client.cluster",
-    "spark_session": "replitree.spark.session",
+    "spark_session": "replitree.spark.session.session",
 }
 
 

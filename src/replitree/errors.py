@@ -12,6 +12,7 @@
     ├── Unavailable             nothing is wrong with the request; try again, or another replica
     │   ├── CoordinationUnavailable
     │   ├── ReplicaUnavailable
+    │   │   └── RowsUnavailable a part that the read needs is broken or gone on every replica
     │   ├── ReplicaBehind       no replica could show in time what the read must include; nothing older is shown
     │   ├── ReadOnly
     │   ├── TooFewReplicas
@@ -28,7 +29,8 @@
     │   ├── CorruptPart
     │   └── TabletDamaged       confirmed entries of a tablet can't be found; an operator must look
     ├── UnsupportedFormat       written by a newer replitree
-    └── JavaMissing
+    ├── JavaMissing
+    └── SparkMissing
 """
 
 from __future__ import annotations
@@ -72,6 +74,10 @@ class CoordinationUnavailable(Unavailable):
 
 class ReplicaUnavailable(Unavailable):
     """The replica does not answer, or no replica is active."""
+
+
+class RowsUnavailable(ReplicaUnavailable):
+    """A part that the read needs is broken or gone on every replica that answers; `replitree doctor` says what to do."""
 
 
 class ReplicaBehind(Unavailable):
@@ -160,3 +166,7 @@ class UnsupportedFormat(ReplitreeError):
 
 class JavaMissing(ReplitreeError):
     """No Java 17 or newer was found; `make setup` installs one."""
+
+
+class SparkMissing(ReplitreeError):
+    """PySpark is not installed; ``pip install 'replitree[spark]'`` installs it."""

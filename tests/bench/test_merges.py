@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from replitree.bench import merges, selector
-from replitree.bench import run as runner
 from replitree.errors import ReplitreeError
+from replitree_bench import merges, selector
+from replitree_bench import run as runner
 
 
 def test_a_merge_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from replitree.bench import read
-from replitree.bench.read_store import SOURCE_QUERIES, STORE_QUERIES, StoreReadBench, rows_of
 from replitree.client.cluster import LocalCluster
-from replitree.spark.session import spark_session
+from replitree.spark.session.session import spark_session
+from replitree_bench import read
+from replitree_bench.read_store import SOURCE_QUERIES, STORE_QUERIES, StoreReadBench, rows_of
 
 PARTS, PART_ROWS = 2, 500
 

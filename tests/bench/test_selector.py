@@ -10,7 +10,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from replitree.bench.selector import (
+from replitree.protocol.core.parts import Part
+from replitree.protocol.propose.select_merges import GIB, MIB, Candidate, Choice
+from replitree_bench.selector import (
     COMPRESSED,
     DAY_S,
     STEADY_MACHINE,
@@ -25,9 +27,7 @@ from replitree.bench.selector import (
     steady_stream,
     year_stream,
 )
-from replitree.bench.selector_clickhouse import result_bytes_max, select_as_clickhouse
-from replitree.protocol.parts import Part
-from replitree.protocol.select_merges import GIB, MIB, Candidate, Choice
+from replitree_bench.selector_clickhouse import result_bytes_max, select_as_clickhouse
 
 SLOTS = 8
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from replitree.bench.shared import REPLICAS, SETTINGS, SharedBench
 from replitree.client.cluster import LocalCluster
+from replitree_bench.shared import REPLICAS, SETTINGS, SharedBench
 
 
 @pytest.mark.system

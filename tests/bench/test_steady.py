@@ -9,14 +9,14 @@ from typing import cast
 
 import pytest
 
-from replitree.bench import steady
-from replitree.bench.steady import PartWatch, partition_parts, run_stream, write_amplification
-from replitree.bench.systems import SCHEMA, make_rows
 from replitree.client import Table
 from replitree.client.cluster import LocalCluster
 from replitree.errors import ReplitreeError
-from replitree.storage.definition import define_table
-from replitree.storage.encode import stage_table
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.schema.definition import define_table
+from replitree_bench import steady
+from replitree_bench.steady import PartWatch, partition_parts, run_stream, write_amplification
+from replitree_bench.systems import SCHEMA, make_rows
 
 
 def test_every_insert_falls_due_once() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from replitree.bench import verify
-from replitree.bench.verify import SMALL, Case, Counted, count_ours, count_theirs, find_tlc, run_verify
 from replitree.errors import ReplitreeError
+from replitree_bench import verify
+from replitree_bench.verify import SMALL, Case, Counted, count_ours, count_theirs, find_tlc, run_verify
 
 
 @pytest.mark.slow

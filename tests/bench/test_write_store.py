@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from replitree.bench.write_store import StoreWriteBench
 from replitree.client.cluster import LocalCluster
-from replitree.spark.session import spark_session
+from replitree.spark.session.session import spark_session
+from replitree_bench.write_store import StoreWriteBench
 
 ROWS = 20_000
 

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from replitree.bench import bulk, clickhouse, inserts, longlife, quorum
-from replitree.bench import run as runner
-from replitree.bench.clients import run_clients
-from replitree.bench.report import Report, medians, quantile
-from replitree.bench.systems import make_rows
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import ReplitreeError
+from replitree_bench import bulk, clickhouse, inserts, longlife, quorum
+from replitree_bench import run as runner
+from replitree_bench.clients import run_clients
+from replitree_bench.report import Report, medians, quantile
+from replitree_bench.systems import make_rows
 from tests.cli.conftest import Run
 
 

@@ -10,11 +10,11 @@ from typing import Self
 
 import pytest
 
-from replitree.storage.blob_member import Standing
-from replitree.storage.blob_remote import RemoteMember
-from replitree.tablet.effects import Overtaken
-from replitree.tablet.ids import Generation
-from replitree.tablet.member import Contents, Done, Raise, Scan, Write
+from replitree.tablet.group.effects import Overtaken
+from replitree.tablet.group.ids import Generation
+from replitree.tablet.group.member import Contents, Done, Raise, Scan, Write
+from replitree.tablet.members.member import Standing
+from replitree.tablet.members.remote import RemoteMember
 from tests.cli.conftest import Run
 from tests.storage.blob_providers import TABLET, blob_id, fence
 

@@ -273,6 +273,8 @@ def test_query_has_no_id(run: Run, r1: FakeReplica) -> None:
         (("select 1", "--as-of", "x"), "--as-of x: a table and an index of its log, as in TABLE=41; the tables are t"),
         (("select 1", "--min-index", "nope=3"), "the tables are t"),
         (("select 1", "--as-of", "3", "--min-index", "t=3"), "--as-of says exactly what is included of t"),
+        (("select 1", "--final"), "--final is for DELETE FROM"),
+        (("UPDATE t SET v = 1 WHERE k = 1", "--final"), "--final is for DELETE FROM"),
         (("select 1", "--level", "exact"), "'exact' is not one of: eventual, sequential, linearizable"),
     ],
 )
@@ -280,6 +282,23 @@ def test_what_a_query_must_see_is_said_well(run: Run, r1: FakeReplica, arguments
     ran = run("sql", *arguments, *URL)
     assert (ran.status, what in ran.err) == (2, True), ran.err
     assert r1.seen == []
+
+
+def test_final_delete_is_read_and_refused_where_no_version_decides(run: Run, r1: FakeReplica) -> None:
+    r1.snapshot = {
+        "index": 8,
+        "schema_version": 1,
+        "replica": "r1",
+        "machine": "",
+        "parts": [],
+        "level": "linearizable",
+    }
+    ran = run("sql", "DELETE FROM t WHERE k < 5", "--final", *URL)
+    assert (ran.status, "final=True needs the policy replacing(version); 'plain' keeps every row" in ran.err) == (
+        2,
+        True,
+    )
+    assert "POST mutations" not in r1.routes()
 
 
 def test_refused_and_unknown_changes_are_errors(run: Run, r1: FakeReplica) -> None:

@@ -14,7 +14,7 @@ from replitree.cli.demo import Screen
 from replitree.demo import git, inventory, questions
 from replitree.demo.picture import ASCII, Mark, draw
 from replitree.errors import BadInput
-from replitree.spark.quiet import quiet_children
+from replitree.spark.session.quiet import quiet_children
 
 
 def walked(root: Path, skipped: frozenset[str] = frozenset(), limits: inventory.Limits | None = None) -> pa.Table:

@@ -32,10 +32,11 @@ def understand(words: list[str]) -> None:
     """Parse a command line as `replitree` does, and do nothing of it."""
     command: Any = command_line()
     name, arguments = "replitree", words
-    while known := getattr(command, "commands", None):
+    while hasattr(command, "list_commands"):
         name, *arguments = arguments
+        known = command.list_commands(None)
         assert name in known, f"no command {name}; there are {', '.join(known)}"
-        command = known[name]
+        command = command.get_command(None, name)
     command.make_context(name, arguments).close()
 
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.cli.files import FileFormat, Source, find_source, hash_file, open_rows, slices
+from replitree.cli.tables.files import FileFormat, Rows, Source, find_source, hash_file, open_rows, slices
 from replitree.errors import BadInput
-from replitree.storage.conform import conform
-from replitree.storage.definition import define_table
+from replitree.storage.parts.conform import conform
+from replitree.storage.schema.definition import define_table
 
 TABLE = define_table(
     "t", "id bigint not null, at timestamp, day date, note string, name string not null, tags array<int>"
@@ -90,6 +90,7 @@ def test_times_without_zone_are_utc_and_zones_are_converted(tmp_path: Path) -> N
 
 BROKEN = [
     ("a.csv", b"id,name\nx,a\n", "column 'id' is int64, and 'x' is not"),
+    ("a.csv", b"id,name\nx,\xff\n", "column 'id' is int64, and 'x' is not"),
     ("a.csv", b"id,name,at\n1,a,soon\n", "column 'at' is a timestamp, and 'soon' is not"),
     ("a.csv", b"id,name\n1\n", "Expected 2 columns"),
     ("a.csv", b"id,id\n1,1\n", "the header has 'id' twice"),
@@ -149,3 +150,55 @@ def test_standard_input_needs_a_format() -> None:
     with pytest.raises(BadInput, match="say --format"):
         find_source("-", None)
     assert find_source("-", FileFormat.CSV) == Source(None, FileFormat.CSV)
+
+
+WIDE = "x double, f float, m decimal(5,2), k bigint, d date, at timestamp, n array<float>"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.csv", "k,x\n1,1.5\n2,1e400\n", "column 'x' is double, and '1e400' in row 2 is beyond its range"),
+        ("a.csv", "x\n-1e309\n", "column 'x' is double, and '-1e309' in row 1 is beyond its range"),
+        ("a.csv", "f\n1e39\n", "column 'f' is float, and '1e39' in row 1 is beyond its range"),
+        ("a.csv", "z\n1e400\n", "column 'z' has a number beyond the range of double, or infinity"),
+        ("a.csv", "k\n9223372036854775808\n", "column 'k' is int64, and '9223372036854775808' is not"),
+        ("a.csv", "m\n1000.00\n", "column 'm': Error converting '1000.00' to decimal128"),
+        ("a.csv", "m\n1.234\n", "column 'm': Rescaling Decimal value would cause data loss"),
+        ("a.csv", "d\n10000-01-01\n", "column 'd' is date32"),
+        ("a.csv", "k,d\n1,2024-01-01\n2,0000-12-31\n", "column 'd' has a year before 0001 in row 2"),
+        ("a.csv", "at\n0000-01-01 00:00:00\n", "column 'at' has a year before 0001 in row 1"),
+        ("a.jsonl", '{"x": 1e400}\n', "Number too big to be stored in double"),
+        ("a.jsonl", '{"f": 1e39}\n', "column 'f' is float, and a number in it is beyond the range of its type"),
+        ("a.jsonl", '{"n": [1.5, null, -1e39]}\n', "column 'n' is list<.*beyond the range of its type"),
+        ("a.jsonl", '{"k": 9223372036854775808}\n', "couldn't parse:9223372036854775808"),
+        ("a.jsonl", '{"m": 1000.00}\n', "1000.00 requires precision 6"),
+        ("a.jsonl", '{"d": "0000-01-01"}\n', "column 'd' has a year before 0001 in row 1"),
+    ],
+)
+def test_a_value_beyond_the_range_of_its_column_is_refused(tmp_path: Path, name: str, text: str, says: str) -> None:
+    (tmp_path / name).write_text(text)
+    schema = define_table("t", WIDE).arrow_schema
+    with pytest.raises(BadInput, match=says):
+        rows_of(open_rows(find_source(str(tmp_path / name), None), schema))
+
+
+def rows_of(rows: Rows) -> list[dict[str, object]]:
+    return [row for batch in rows.batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "x,f\ninf,-Infinity\n1e308,3e38\n,\n"),
+        ("a.jsonl", '{"x": Infinity, "f": -Infinity}\n{"x": 1e308, "f": 3e38}\n{"x": null, "f": null}\n'),
+    ],
+)
+def test_the_word_is_infinity(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    schema = define_table("t", "x double, f float").arrow_schema
+    first, large, none = rows_of(open_rows(find_source(str(tmp_path / name), None), schema))
+    assert first == {"x": float("inf"), "f": float("-inf")}
+    assert large["x"] == 1e308
+    assert large["f"] == pytest.approx(3e38)
+    assert none == {"x": None, "f": None}

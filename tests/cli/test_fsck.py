@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from replitree.client.admin.fsck import FsckFinding, FsckReport
 from replitree.client.connection import Connection
-from replitree.client.fsck import FsckFinding, FsckReport
-from replitree.client.left_objects import LeftObjects
+from replitree.client.transport.left_objects import LeftObjects
 from tests.cli.conftest import Run
 
 ORPHAN = FsckFinding(

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from replitree.cli.files import FileFormat, Source, find_source
-from replitree.cli.load import Progress, load
-from replitree.client.insert import InsertResult
-from replitree.client.quorum import Quorum
+from replitree.cli.tables.files import FileFormat, Source, find_source
+from replitree.cli.tables.load import Progress, load
+from replitree.client.insert.insert import InsertResult
+from replitree.client.insert.quorum import Quorum
 from replitree.errors import BadInput, OutcomeUnknown
-from replitree.storage.conform import conform
-from replitree.storage.definition import TableDefinition, define_table
+from replitree.storage.parts.conform import conform
+from replitree.storage.schema.definition import TableDefinition, define_table
 
 
 class Recorder:
@@ -53,7 +53,8 @@ class Recorder:
         outcome = "duplicate" if token in self.tokens else "inserted"
         self.tokens.setdefault(token, rows)
         settled = None if quorum is None else 10 * len(self.tokens)
-        return InsertResult(len(self.tokens) - 1, rows.num_rows, outcome, token, settled)
+        differs = not self.tokens[token].equals(rows)
+        return InsertResult(len(self.tokens) - 1, rows.num_rows, outcome, token, settled, differs)
 
     @property
     def ids(self) -> list[int]:
@@ -88,6 +89,16 @@ def test_repeated_load_is_all_duplicates(file: Source) -> None:
     _, done = load(as_table(table), file, slice_rows=10)
     assert (done.rows_inserted, done.rows_duplicate) == (0, 95)
     assert table.ids == list(range(95))
+
+
+def test_rows_of_another_file_under_the_same_token_are_counted(file: Source, tmp_path: Path) -> None:
+    table: Any = Recorder()
+    load(table, file, token="orders", slice_rows=50)
+    corrected = tmp_path / "corrected.csv"
+    corrected.write_text("id,s\n1,new\n")
+    _, done = load(table, find_source(str(corrected), None), token="orders", slice_rows=50)
+    assert (done.rows_inserted, done.rows_duplicate, done.rows_differing) == (0, 1, 1)
+    assert load(table, file, token="orders", slice_rows=50)[1].rows_differing == 0
 
 
 @pytest.mark.parametrize("stopped_after", [0, 1, 5, 9])

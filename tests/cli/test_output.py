@@ -9,8 +9,8 @@ from rich.console import Console
 
 from replitree.cli import output
 from replitree.cli.output import Output, byte_size, cell, print_error
-from replitree.cli.sql import unique
-from replitree.cli.table import _split, parse_settings
+from replitree.cli.tables.sql import unique
+from replitree.cli.tables.table import _split, parse_settings
 from replitree.errors import BadInput
 
 

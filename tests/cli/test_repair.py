@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import replitree.client
-from replitree.cli.doctor import EXIT_OF_SEVERITY
+from replitree.cli.cluster.doctor import EXIT_OF_SEVERITY
+from replitree.client.admin.doctor_finding import Severity
+from replitree.client.admin.doctor_state import ClusterState, CoordinationState, ReplicaState, TableState
 from replitree.client.connection import Connection
-from replitree.client.doctor_finding import Severity
-from replitree.client.doctor_state import ClusterState, CoordinationState, ReplicaState, TableState
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Set
-from replitree.protocol.layout import Replica
-from replitree.protocol.table import HALF_BUILT, LOST
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ANY_VERSION, Set
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import HALF_BUILT, LOST
 from tests.cli.conftest import Run
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import Failure
@@ -206,8 +206,14 @@ def test_check_ends_well_only_when_every_part_is_whole(run: Run, cluster: FakeCl
     cluster.replicas["r2"].answers["POST check"] = {"parts": 3, "broken": broken}
     ran = run("check", "a", "--json")
     assert (ran.status, ran.json["whole"]) == (1, False)
-    assert ran.json["checks"][1] == {"table": "a", "replica": "r2", "parts": 3, "broken": broken, "problem": ""}
+    said = {"table": "a", "replica": "r2", "parts": 3, "broken": broken, "problem": "", "aside": []}
+    assert ran.json["checks"][1] == said
     assert "all_0_0_0: bytes differ" in run("check", "a").out
+    aside = [{"part": "frozen/before", "problem": "it is missing"}]
+    cluster.replicas["r2"].answers["POST check"] = {"parts": 3, "aside": aside}
+    ran = run("check", "a")
+    assert (ran.status, "frozen/before is damaged: it is missing" in ran.out) == (1, True)
+    cluster.replicas["r2"].answers["POST check"] = {"parts": 3}
     assert run("check", "--replica", "r1").status == 0
 
 

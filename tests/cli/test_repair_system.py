@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from replitree.client.cluster import LocalCluster
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Applied, Commit, Set
-from replitree.protocol.layout import Replica
-from replitree.protocol.table import LOST
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ANY_VERSION, Applied, Commit, Set
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import LOST
 from tests.cli.conftest import Ran, Run
 from tests.coordination.waiting import patient_session
 from tests.waiting import wait_for

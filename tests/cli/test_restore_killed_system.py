@@ -15,9 +15,9 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import ReplicaUnavailable
-from replitree.protocol import layout
-from replitree.protocol.effects import Children, Exists
-from replitree.protocol.layout import Replica, Table
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, Exists
+from replitree.protocol.core.layout import Replica, Table
 from tests.cli.conftest import Run
 from tests.cli.test_restore_system import forget, serving
 from tests.coordination.waiting import patient_session, place_of

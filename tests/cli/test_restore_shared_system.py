@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from replitree.client.cluster import LocalCluster
-from replitree.protocol import layout
+from replitree.protocol.core import layout
 from tests.cli.conftest import Run
 from tests.cli.test_restore_system import forget, serving
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, on

@@ -9,8 +9,8 @@ import pytest
 
 from replitree.client.cluster import LocalCluster
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Applied, Children, Commit, Delete, Exists
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
 from tests.cli.conftest import Run
 from tests.cli.test_repair_system import findings, is_well
 from tests.coordination.waiting import patient_session
@@ -41,11 +41,11 @@ def forget(cluster: LocalCluster, path: str) -> None:
 
 def _forget(session: ZooKeeperCoordination, path: str) -> None:
     for _ in range(100):  # replicas that run may add nodes meanwhile
-        for name in session.perform(Children(path)) or ():
+        for name in session.perform(fx.Children(path)) or ():
             _forget(session, f"{path}/{name}")
-        if isinstance(session.perform(Commit(Delete(path, ANY_VERSION))), Applied):
+        if isinstance(session.perform(fx.Commit(fx.Delete(path, fx.ANY_VERSION))), fx.Applied):
             return
-        if not session.perform(Exists(path)):
+        if not session.perform(fx.Exists(path)):
             return
     raise AssertionError(f"{path} can't be deleted")
 
@@ -146,3 +146,28 @@ def test_a_server_whose_table_vanishes_keeps_its_rows_and_the_doctor_says_so(clu
         assert list((cluster.folder / name / "data" / "tables").glob("events-*/parts/*/data-0.parquet"))
     cluster.drop_table("other")
     wait_for(lambda: not list(cluster.folder.glob("*/data/tables/other-*")))
+
+
+def test_all_tables_that_coordination_lost_are_restored_at_once_and_those_that_are_there_left(
+    cluster: LocalCluster, run: Run
+) -> None:
+    wait_for(lambda: rows(cluster, "r1") == rows(cluster, "r2") == ROWS)
+    for name in ("lost", "stays"):
+        cluster.create_table(name, "k int").insert({"k": [1]})
+    for name in ("r1", "r2"):
+        cluster.stop(name)
+    for name in ("events", "lost"):
+        forget(cluster, layout.table_path("/replitree", name))
+    config = str(cluster.folder / "r1" / "server.toml")
+    assert "say which table, or --all" in run("restore", "--config", config, "--yes").err
+    assert "nothing was changed" in run("restore", "--all", "--config", config, "--json").err
+    done = run("restore", "--all", "--config", config, "--yes", "--json")
+    assert (done.status, [each["table"] for each in done.json["tables"]], done.json["failed"]) == (
+        0,
+        ["events", "lost"],
+        {},
+    )
+    assert "has every table" in run("restore", "--all", "--config", config, "--yes").out
+    cluster.start("r1")
+    assert rows(cluster, "r1") == ROWS
+    assert cluster.table("lost").replica("r1").to_arrow().num_rows == 1

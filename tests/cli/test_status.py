@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import replitree.client
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Set
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ANY_VERSION, Set
 from tests.cli.conftest import Run
 from tests.client.conftest import FakeCluster
 

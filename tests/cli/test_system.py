@@ -76,6 +76,11 @@ def test_insert_of_every_format_and_again(cluster: Cluster, table: str, tmp_path
     assert (again["inserted"], again["duplicates"], again["token"]) == (0, 2, first["token"])
     assert cluster.json("insert", table, str(tmp_path / "b.jsonl"))["inserted"] == 1
     assert cluster.json("insert", table, "-", "--format", "csv", stdin="id\n4\n")["inserted"] == 1
+    (tmp_path / "a.csv").write_text("id,s\n1,x\n7,corrected\n")
+    reused = ("insert", table, str(tmp_path / "a.csv"), "--token", first["token"])
+    ran = cluster.commands.run(*reused, "--dir", str(cluster.folder))
+    assert (ran.status, ran.err.count("\n")) == (0, 1)
+    assert "was used before for other rows (or another order), so 2 rows of this file are not in the table" in ran.err
     assert "1 row inserted" in cluster.run("insert", table, "-", "--format", "jsonl", stdin='{"id": 5}\n')
     assert rows(cluster, table) == [5, 5]
 
@@ -173,6 +178,13 @@ def test_sql_reads_at_a_level_or_at_an_index(cluster: Cluster, table: str) -> No
     assert cluster.json("sql", query, "--as-of", f"{table}=1")["rows"] == [{"n": 1}]
     error = cluster.run("sql", query, "--min-index", f"{table}=1000000", "--timeout", "0.2", status=4)
     assert "the read needs it up to 1000001" in error
+
+
+def test_sql_shows_text_in_brackets_as_it_is(cluster: Cluster) -> None:
+    out = cluster.run("sql", "select '[abc]' c, 'x [count(1)] y [/b]' z, ':smile:' w")
+    for text in ("[abc]", "x [count(1)] y [/b]", ":smile:"):
+        assert text in out
+    assert "[plan_id=" in cluster.run("sql", "explain select count(*) from range(9)")
 
 
 def test_sql_prints_csv(cluster: Cluster) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from replitree.cli.main import main
-from replitree.storage.blob_folders import make_group, open_group
-from replitree.storage.blob_frames import OVERHEAD_BYTES, frame_of
 from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
-from replitree.tablet.channels import in_one_group
-from replitree.tablet.ids import Generation, Step, TabletId, log_entry
+from replitree.tablet.core.channels import in_one_group
+from replitree.tablet.group.ids import Generation, Step, TabletId, log_entry
+from replitree.tablet.members.folders import make_group, open_group
+from replitree.tablet.members.frames import OVERHEAD_BYTES, frame_of
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -16,8 +18,10 @@ pytestmark = pytest.mark.system
 
 
 def test_up_ends_everything_and_comes_back_with_its_rows(tmp_path: Path) -> None:
-    cluster = start_up(tmp_path / "data", "--replicas", "2")
+    cluster = start_up(tmp_path / "data", "--replicas", "2", "--set", "old_parts_lifetime_s=86400")
+    first, settings = cluster.ready, tmp_path / "data" / "r1" / "server.toml"
     try:
+        settings.write_text(settings.read_text() + "# mine\ncheck_interval_s = 30.0\n")
         pids = [replica["pid"] for replica in cluster.ready["replicas"]]
         cluster.run("table", "create", "kept", "--schema", "id bigint not null")
         cluster.run("insert", "kept", "-", "--format", "csv", stdin="id\n1\n2\n")
@@ -28,6 +32,62 @@ def test_up_ends_everything_and_comes_back_with_its_rows(tmp_path: Path) -> None
         cluster.commands.close()
         cluster = start_up(tmp_path / "data", "--replicas", "2")
         assert rows(cluster, "kept") == [2, 2]
+        assert cluster.ready["url"] == first["url"]
+        for line in ("old_parts_lifetime_s = 86400\n", "# mine\n", "check_interval_s = 30.0\n"):
+            assert line in settings.read_text()
+    finally:
+        stop(cluster)
+
+
+def test_up_starts_a_replica_again_that_was_killed(tmp_path: Path) -> None:
+    cluster = start_up(tmp_path / "data", "--replicas", "2")
+    try:
+        cluster.run("table", "create", "kept", "--schema", "id bigint not null")
+        cluster.run("insert", "kept", "-", "--format", "csv", stdin="id\n1\n2\n")
+        killed = cluster.ready["replicas"][1]["pid"]
+        os.kill(killed, signal.SIGKILL)
+
+        def is_back() -> bool:
+            entries = json.loads((tmp_path / "data" / "cluster.json").read_text())["replicas"]
+            states = [each["state"] for each in cluster.json("status", "kept")["tables"][0]["replicas"]]
+            return entries[1]["pid"] not in (0, killed) and states == ["active", "active"]
+
+        wait_for(is_back)
+        assert rows(cluster, "kept") == [2, 2]
+    finally:
+        stop(cluster)
+
+
+def test_up_leaves_a_replica_alone_that_was_stopped(tmp_path: Path) -> None:
+    cluster = start_up(tmp_path / "data", "--replicas", "2")
+    try:
+        stopped = cluster.ready["replicas"][1]["pid"]
+        os.kill(stopped, signal.SIGTERM)
+        wait_for(lambda: not runs(stopped))
+        os.kill(cluster.ready["replicas"][0]["pid"], signal.SIGKILL)
+
+        def entries() -> list[int]:
+            return [each["pid"] for each in json.loads((tmp_path / "data" / "cluster.json").read_text())["replicas"]]
+
+        wait_for(lambda: entries()[0] not in (0, cluster.ready["replicas"][0]["pid"]))
+        assert entries()[1] == 0
+    finally:
+        stop(cluster)
+
+
+def test_up_warns_of_tables_that_zookeeper_has_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    cluster = start_up(folder, "--replicas", "2")
+    try:
+        cluster.run("table", "create", "kept", "--schema", "id bigint not null")
+        cluster.run("insert", "kept", "-", "--format", "csv", stdin="id\n1\n2\n")
+        assert rows(cluster, "kept") == [2, 2]
+        cluster.process.send_signal(signal.SIGINT)
+        cluster.process.communicate(timeout=STOP_S_MAX)
+        cluster.commands.close()
+        shutil.rmtree(next(folder.glob("zookeeper/server-1/data/version-2")))
+        cluster = start_up(folder, "--replicas", "2")
+        assert cluster.ready["kept_tables"] == {"kept": ["r1", "r2"]}
     finally:
         stop(cluster)
 

@@ -92,7 +92,7 @@ def test_simulation_is_the_same_every_time(run: Run) -> None:
 
 
 def test_violation_of_the_plain_protocol_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from replitree.verify import registry
+    from replitree_verify import registry
 
     bad = registry.Result(
         SMALL, None, 10, 20, 0.1, ({"invariant": "I3", "what": "I3: twice", "steps": 4},), trace=("1 r1",)
@@ -105,7 +105,7 @@ def test_violation_of_the_plain_protocol_ends_with_1(run: Run, monkeypatch: pyte
 
 
 def test_mutant_that_is_not_caught_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from replitree.verify import registry
+    from replitree_verify import registry
 
     monkeypatch.setattr(
         registry, "explore", lambda *_, **__: registry.Result(SMALL, "gap-believed-at-once", 10, 20, 0.1)

@@ -42,7 +42,7 @@ def test_a_step_without_a_way_ends_with_1(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_ends_with_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replitree.verify.bridge.mapping.STATES_MAX", 1)
+    monkeypatch.setattr("replitree_published.bridge.mapping.STATES_MAX", 1)
     ran = run("verify", "bridge", "--seeds", "7:8")
     assert ran.status == 3
     assert "UNDECIDED: seed 7" in ran.out

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replitree.verify.histories.format import Operation, encode_header, encode_line
-from replitree.verify.histories.search import Limits
+from replitree.wire.history_format import Operation, encode_header, encode_line
+from replitree_verify.histories.search import Limits
 from tests.cli.conftest import Run
 from tests.verify.histories.known import A, insert, read
 

@@ -116,7 +116,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
         "--rounds': it must be at least 1 (replitree bench inserts --help shows how)",
     ),
     (("sql", "  "), "query is empty"),
-    (("sql", "select 1", "--output", "xml"), "--output': 'xml' is not one of: table, csv, json"),
+    (("sql", "select 1", "--output", "xml"), "--output': 'xml' is not one of: table, vertical, csv, json"),
     (("demo", "--input", "missing.csv"), "no file missing.csv"),
     (("demo", "--input", "notes.txt"), "the demo reads"),
     (("demo", "--input", "empty.csv"), "is empty"),
@@ -240,6 +240,20 @@ def test_broken_pipe_to_a_server_is_not_taken_for_a_closed_output() -> None:
     assert "Broken pipe" in ran.stderr
 
 
+@pytest.mark.parametrize("arguments", [("version",), ("verify", "list"), ("version", "--json"), ("table", "--help")])
+def test_output_that_can_not_be_written_is_an_error_of_one_line(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w", encoding="ascii") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "replitree.cli.main", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
+    assert "can't write the output or a temporary file: No space left on device" in ran.stderr
+
+
 def test_folder_that_can_not_be_made_is_named(run: Run) -> None:
     ran = run("up", "--dir", "/proc/nowhere")
     assert (ran.status, ran.err) == (1, "replitree: /proc/nowhere: No such file or directory\n")
@@ -250,6 +264,7 @@ def test_a_server_says_why_it_can_not_begin(run: Run, tmp_path: Path) -> None:
     known = f'name = "r1"\nzookeeper = "{NOWHERE}"\ntoken_file = "{token}"\n'
     token.write_text("a-token-of-some-length")
 
+    token.chmod(0o644)  # whatever the umask of the tests is
     config.write_text(f'{known}data = "{tmp_path}/data"\n')
     assert "chmod 600" in one_line(run("server", "--config", "r1.toml"), 2)
     token.chmod(0o600)

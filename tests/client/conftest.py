@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from replitree.client.access import Access
-from replitree.client.catalog import Catalog, Session
 from replitree.client.connection import Connection
+from replitree.client.transport.access import Access
+from replitree.client.transport.catalog import Catalog, Session
 from replitree.coordination.memory import MemoryCoordination, SharedTree
-from replitree.protocol import layout
-from replitree.protocol.effects import Applied, BlockId, Commit, Create, Get, Set, StagedPart, StagingId
-from replitree.protocol.entries import BlockValue, GetEntry, encode_block, encode_entry
-from replitree.protocol.layout import Replica
-from replitree.protocol.table import join_table
-from replitree.storage.definition import define_table
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import BlockValue, GetEntry, encode_block, encode_entry
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import join_table
+from replitree.storage.schema.definition import define_table
 from tests.client.fake_replica import FakeReplica
 
 TOKEN = "a token of the tests"
@@ -58,28 +58,28 @@ class FakeCluster:
         fake = self.replicas[name]
         place = Replica(self.catalog.place(table), name)
         self.session.run(join_table(place))
-        node = self.session.perform(Get(layout.host(place)))
-        self.commit(Set(layout.host(place), fake.identity, node.version))
+        node = self.session.perform(fx.Get(layout.host(place)))
+        self.commit(fx.Set(layout.host(place), fake.identity, node.version))
         if active:
-            self.commit(Create(layout.is_active(place), fake.identity, ephemeral=True))
+            self.commit(fx.Create(layout.is_active(place), fake.identity, ephemeral=True))
         return fake
 
-    def insert_in_log(self, table: str, block: BlockId) -> None:
+    def insert_in_log(self, table: str, block: fx.BlockId) -> None:
         """Do to coordination what a replica's commit of one insert does."""
         place = self.catalog.place(table)
-        staging = StagingId("s0.0")
+        staging = fx.StagingId("s0.0")
         self.commit(
-            Create(layout.block(place, block), encode_block(BlockValue(staging, 0))),
-            Create(
+            fx.Create(layout.block(place, block), encode_block(BlockValue(staging, 0))),
+            fx.Create(
                 layout.log_create(place),
-                encode_entry(GetEntry("r1", staging, (StagedPart("all", 1, 1, "0" * 32),), (block,))),
+                encode_entry(GetEntry("r1", staging, (fx.StagedPart("all", 1, 1, "0" * 32),), (block,))),
                 sequential=True,
             ),
         )
 
-    def commit(self, *operations: Create | Set) -> None:
-        outcome = self.session.perform(Commit(*operations))
-        assert isinstance(outcome, Applied), outcome
+    def commit(self, *operations: fx.Create | fx.Set) -> None:
+        outcome = self.session.perform(fx.Commit(*operations))
+        assert isinstance(outcome, fx.Applied), outcome
 
     def close(self) -> None:
         for connection in self._connections:

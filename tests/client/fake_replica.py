@@ -22,10 +22,10 @@ import msgspec
 import pyarrow as pa
 from typing_extensions import override
 
-from replitree.client.catalog import this_machine
-from replitree.replica.block_ids import token_block
-from replitree.replica.identity import Identity
-from replitree.storage.manifest import PartManifest
+from replitree.client.transport.catalog import this_machine
+from replitree.storage.parts.manifest import PartManifest
+from replitree.wire.block_ids import token_block
+from replitree.wire.identity import Identity
 
 SERVE = "serve"
 DROP_UNSEEN = "close the connection without looking at the request"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import replitree
-from replitree.client.access import find_access
 from replitree.client.cluster import LocalCluster, make_token
 from replitree.client.connection import connect
+from replitree.client.transport.access import find_access
 from replitree.errors import BadInput, NotAuthorized
 
 

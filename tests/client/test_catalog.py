@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from replitree.client import catalog
-from replitree.client.catalog import Catalog, Session
-from replitree.client.standing import Mark
+from replitree.client.transport import catalog
+from replitree.client.transport.catalog import Catalog, Session
+from replitree.client.transport.standing import Mark
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.errors import (
     CoordinationUnavailable,
@@ -17,11 +17,11 @@ from replitree.errors import (
     TableNotFound,
     Unavailable,
 )
-from replitree.protocol import layout
-from replitree.protocol.effects import BlockId, Create, Procedure
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.table import Outcome, remove_table
-from replitree.storage.definition import TableDefinition, define_table
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import BlockId, Create, Procedure
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.membership.table import Outcome, remove_table
+from replitree.storage.schema.definition import TableDefinition, define_table
 from tests.client.conftest import FakeCluster
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from replitree.client.change_results import Merged, OptimizeResult
-from replitree.client.command import CommandResult
-from replitree.client.planned import published
+from replitree.client.change.change_results import Merged, OptimizeResult
+from replitree.client.change.command import CommandResult
+from replitree.client.change.planned import published
 from replitree.client.table import Table
 from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplicaUnavailable, SchemaMismatch
-from replitree.protocol import layout
-from replitree.protocol.effects import Get, Set
-from replitree.storage.alter_parser import parse_alter
-from replitree.storage.definition import define_table
-from replitree.storage.evolve import apply_alter
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Get, Set
+from replitree.storage.schema.definition import define_table
+from replitree.storage.sql.alter_parser import parse_alter
+from replitree.storage.sql.evolve import apply_alter
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 
@@ -345,4 +345,16 @@ def test_overwriting_with_nothing_empties_the_table(table: Table, r1: FakeReplic
     assert bodies(r1) == [{"all": True, "id": "empty-load 7"}]
     r1.seen.clear()
     assert table.insert({"k": []}, overwrite="partitions").index is None
+    assert r1.seen == []
+
+
+@pytest.mark.parametrize("where", [5, None, b"k = 1"])
+def test_condition_that_is_no_text_is_refused(table: Table, r1: FakeReplica, where: Any) -> None:
+    with pytest.raises(BadInput, match="a condition is text"):
+        table.delete(where)
+    with pytest.raises(BadInput, match="a condition is text"):
+        table.update({"v": "0"}, where)
+    if where is not None:
+        with pytest.raises(BadInput, match="a condition is text"):
+            table.to_arrow(where=where)
     assert r1.seen == []

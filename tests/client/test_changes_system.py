@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from replitree.client.change import changes
+from replitree.client.change.delete_final import final_delete
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.errors import BadInput, LeaseLost, SchemaMismatch
@@ -210,3 +212,52 @@ def test_fields_inside_columns_are_altered_without_rewriting_a_part(running: Loc
     with pytest.raises(BadInput, match="copy the rows into a new table"):
         table.alter("ALTER COLUMN k SET NOT NULL")
     running.drop_table("t_inside")
+
+
+def versions(*given: tuple[int, int, int, str]) -> dict[str, list[Any]]:
+    """Rows of month, key, version and state."""
+    columns = zip(*given, strict=True)
+    months, keys, numbers, states = (list(column) for column in columns)
+    return {"d": [dt.date(2024, month, 3) for month in months], "k": keys, "v": numbers, "s": states}
+
+
+def test_final_delete_removes_every_version_of_the_keys_whose_last_row_matches(table: Table) -> None:
+    table.insert(versions((1, 1, 1, "active"), (1, 2, 1, "closed"), (2, 1, 1, "active"), (1, 3, 5, "closed")))
+    table.insert(versions((1, 1, 2, "closed"), (1, 2, 2, "active"), (2, 4, 1, "closed"), (1, 3, 6, "closed")))
+    result = table.delete("s = 'closed'", final=True)
+    assert (result.applied, result.finished) == (True, True)
+    assert both(table, ("d", "k", "v", "s")) == [
+        (dt.date(2024, 1, 3), 2, 1, "closed"),
+        (dt.date(2024, 1, 3), 2, 2, "active"),
+        (dt.date(2024, 2, 3), 1, 1, "active"),
+    ]
+    nothing = table.delete("s = 'no such state'", final=True)
+    assert (nothing.applied, nothing.finished) == (False, True)
+
+
+def test_rows_that_are_inserted_between_the_read_and_the_command_survive_if_they_win_and_do_not_match(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = range(1, 6)
+    table.insert(versions(*((1, k, 1, "active") for k in keys), *((1, k, 3, "closed") for k in keys)))
+
+    def late(*arguments: Any) -> tuple[str, str | None]:
+        found = final_delete(*arguments)
+        higher = ((1, 1, 4, "active"), (1, 2, 4, "closed"))
+        equal_or_lower = ((1, 3, 3, "active"), (1, 4, 3, "closed"), (1, 5, 2, "active"))
+        table.insert(versions(*higher, *equal_or_lower))
+        return found
+
+    monkeypatch.setattr(changes, "final_delete", late)
+    assert table.delete("s = 'closed'", final=True).finished
+    assert both(table, ("k", "v", "s")) == [(1, 4, "active"), (2, 4, "closed"), (3, 3, "active")]
+
+
+def test_key_whose_losing_row_has_the_same_version_and_does_not_match_is_named(table: Table) -> None:
+    table.insert(versions((1, 7, 1, "active")))
+    table.insert(versions((1, 7, 1, "closed")))
+    with pytest.raises(BadInput, match=r"`k` = 7 has two rows of the version 1.*higher version"):
+        table.delete("s = 'closed'", final=True)
+    table.insert(versions((1, 7, 2, "closed")))
+    assert table.delete("s = 'closed'", final=True).applied
+    assert both(table) == []

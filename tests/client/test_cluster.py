@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replitree.client.access import Access
 from replitree.client.cluster import LocalCluster
 from replitree.client.connection import Connection, connect
 from replitree.client.table import Table
+from replitree.client.transport.access import Access
 from replitree.errors import (
     BadInput,
     CoordinationUnavailable,
@@ -73,7 +73,7 @@ def test_rows_inserted_anywhere_are_read_everywhere(running: LocalCluster, table
         assert table.insert(numbers(start, 100), replica=name).outcome == "inserted"
         assert keys(table, "r2" if name == "r1" else "r1") == list(range(start + 100)), "a handle reads its own writes"
     hashes = [
-        sorted((part.part, part.manifest.content_hash) for part in table.replica(name).snapshot().parts)
+        sorted((part.part, part.manifest.content) for part in table.replica(name).snapshot().parts)
         for name in running.names
     ]
     assert hashes[0] == hashes[1]
@@ -235,7 +235,7 @@ def test_zookeeper_that_is_not_there_is_named() -> None:
 
 
 def test_client_on_another_machine_sends_and_fetches_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("replitree.client.upload", "replitree.client.snapshot"):
+    for module in ("replitree.client.insert.upload", "replitree.client.read.snapshot"):
         monkeypatch.setattr(f"{module}.this_machine", lambda: "another machine")
     assert table.insert(numbers(0, 150_000), token="far").outcome == "inserted"
     assert table.insert(numbers(0, 150_000), token="far").outcome == "duplicate"

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from replitree.client.answers import Postponed
-from replitree.client.doctor import Finding, Severity, examine, worst
-from replitree.client.doctor_finding import in_order
-from replitree.client.doctor_state import (
+from replitree.client.admin.doctor import Finding, Severity, examine, worst
+from replitree.client.admin.doctor_finding import in_order
+from replitree.client.admin.doctor_state import (
     ClusterState,
     CoordinationServer,
     CoordinationState,
@@ -20,7 +19,8 @@ from replitree.client.doctor_state import (
     ServerState,
     TableState,
 )
-from replitree.client.standing import Mark
+from replitree.client.transport.answers import Postponed
+from replitree.client.transport.standing import Mark
 
 GIB = 1 << 30
 

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from replitree.client.doctor import Severity, examine, worst
-from replitree.client.doctor_coordination import ask_servers
-from replitree.client.doctor_gather import gather
-from replitree.client.doctor_state import ClusterState, ReplicaState
-from replitree.client.http import HttpClient
-from replitree.client.standing import Mark
+from replitree.client.admin.doctor import Severity, examine, worst
+from replitree.client.admin.doctor_coordination import ask_servers
+from replitree.client.admin.doctor_gather import gather
+from replitree.client.admin.doctor_state import ClusterState, ReplicaState
+from replitree.client.transport.http import HttpClient
+from replitree.client.transport.standing import Mark
 from replitree.coordination.port import make_root
 from replitree.errors import CoordinationUnavailable, NotAuthorized
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, BlockId, Create, Set
-from replitree.protocol.layout import Replica
-from replitree.protocol.registration import broken_value
-from replitree.protocol.table import DROPPED_HOST, HALF_BUILT, LOST
-from replitree.replica.vitals import installed_version
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ANY_VERSION, BlockId, Create, Set
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import DROPPED_HOST, HALF_BUILT, LOST
+from replitree.protocol.state.registration import broken_value
+from replitree.wire.version import installed_version
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import Failure, FakeReplica
 

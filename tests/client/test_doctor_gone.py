@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from replitree.client.doctor import Severity, examine
-from replitree.client.doctor_state import KeptTable, ServerState
+from replitree.client.admin.doctor import Severity, examine
+from replitree.client.admin.doctor_state import KeptTable, ServerState
 from tests.client.test_doctor import a_cluster, codes, the
 
 
@@ -50,7 +50,7 @@ def test_coordination_that_was_wiped_is_said_first_with_the_command_that_helps()
         "lost all its tables: it knows nothing of events, whose parts are on the disks of r1 (/data-of-r1/"
         in first.text
     )
-    assert "replitree restore events --config FILE" in first.advice
+    assert "replitree restore --all --config FILE" in first.advice
     assert {each.code for each in others} == {"disk-full"}
 
 
@@ -58,6 +58,7 @@ def test_a_table_that_several_disks_have_and_coordination_has_not_is_critical() 
     both = a_cluster(servers=(keeping("r1", "old-1"), keeping("r2", "old-1")))
     assert codes(both) == {"table-gone": Severity.CRITICAL}
     assert "coordination has lost a table: it knows nothing of old" in the(both, "table-gone").text
+    assert "replitree restore old --config FILE" in the(both, "table-gone").advice
 
 
 @pytest.mark.parametrize("folders", [("old-1", "old-2"), ("events-1", "events-1")])

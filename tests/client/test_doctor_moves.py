@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from replitree.client.answers import Moves, MoveWaiting
-from replitree.client.doctor import Severity
-from replitree.client.doctor_state import ClusterState
+from replitree.client.admin.doctor import Severity
+from replitree.client.admin.doctor_state import ClusterState
+from replitree.client.transport.answers import Moves, MoveWaiting
 from tests.client.test_doctor import a_cluster, a_replica, a_table, codes, the
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.client.final import final_batches_of, final_groups
-from replitree.client.snapshot import SnapshotPart
+from replitree.client.read.final import final_batches_of, final_groups
+from replitree.client.read.snapshot import SnapshotPart
 from replitree.client.table import Table
 from replitree.errors import BadInput
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.predicate_parser import parse_predicate
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.sql.predicate_parser import parse_predicate
 from tests.client.conftest import FakeCluster
 from tests.client.test_snapshot import serve
 

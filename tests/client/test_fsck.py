@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from replitree.client.access import Access
+from replitree.client.admin import fsck
+from replitree.client.admin.fsck import FsckReport
 from replitree.client.connection import Connection
-from replitree.client.fsck import FsckReport
+from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Applied, Commit, Create, Delete, Exists, Get, Set
-from replitree.protocol.layout import Replica, Table
-from replitree.storage import encode
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.replica.parts import bare_files
+from replitree.replica.parts.bare_files import BareFiles
 from replitree.storage.objects import open_store
+from replitree.storage.parts import encode
 from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, rows, wait_for
+from tests.replica.test_own_shares import remove_copies
 from tests.shared.stores import FOLDER, on
 
 TABLE = Table(layout.table_path(ROOT, "t"))
@@ -47,8 +52,8 @@ class Shared:
     def kinds(self, grace_s: float) -> list[str]:
         return [each.kind for each in self.fsck(grace_s=grace_s).findings]
 
-    def commit(self, *operations: Create | Set | Delete) -> None:
-        assert isinstance(self.cluster.admin.perform(Commit(*operations)), Applied)
+    def commit(self, *operations: fx.Create | fx.Set | fx.Delete) -> None:
+        assert isinstance(self.cluster.admin.perform(fx.Commit(*operations)), fx.Applied)
 
     def objects(self) -> list[str]:
         """The keys of the table's objects."""
@@ -64,9 +69,20 @@ class Shared:
         self.store.create(key, b"1234")
         return key
 
+    def lose_manifests(self) -> None:
+        """Remove the part's manifest from the store and its folder from all disks."""
+        self.store.delete([key for key in self.objects() if key.endswith("manifest.json")])
+        for node in self.cluster.nodes:
+            shutil.rmtree(node.table().store.part_path(self.part))
+        for node in self.cluster.nodes:
+            node.restart()
+        for node in self.cluster.nodes:
+            wait_for(lambda node=node: self.cluster.is_active(node), "active")  # type: ignore[misc]
+            wait_for(lambda node=node: self.part in node.table().lacking, "it is lacking")  # type: ignore[misc]
+
     def mark(self, replica: str, part: str) -> str:
         """Path of a mark of a replica on the share."""
-        node = self.cluster.admin.perform(Get(layout.replica_path(Replica(TABLE, replica))))
+        node = self.cluster.admin.perform(fx.Get(layout.replica_path(Replica(TABLE, replica))))
         return f"{layout.share(TABLE, self.share)}/{replica}~{node.value.decode()}~{part}"
 
     def close(self) -> None:
@@ -103,7 +119,7 @@ def test_objects_of_nobody_go_when_they_are_old(shared: Shared) -> None:
     assert ([each.repair for each in repaired.findings], repaired.silent, repaired.clean) == (["done"], {}, True)
     assert key not in shared.objects()
     assert shared.fsck().findings == ()
-    assert not shared.cluster.admin.perform(Exists(layout.garbage(TABLE, LEFT)))
+    assert not shared.cluster.admin.perform(fx.Exists(layout.garbage(TABLE, LEFT)))
 
 
 @on(FOLDER)
@@ -133,7 +149,7 @@ def test_what_a_killed_process_has_tried_the_store_with_goes(shared: Shared) -> 
 def test_marks_of_who_is_gone_or_does_not_have_the_part_go(shared: Shared) -> None:
     marks = [f"{layout.share(TABLE, shared.share)}/{name}" for name in ("r9~x~all_0_0_0", "r1~older~all_0_0_0")]
     marks.append(shared.mark("r2", "all_7_7_0"))
-    shared.commit(*map(Create, marks))
+    shared.commit(*map(fx.Create, marks))
     report = shared.fsck(with_repair=True)
     assert [(each.kind, each.replica, each.repair) for each in report.findings] == [
         ("stale-mark", "r1", "done"),
@@ -141,7 +157,7 @@ def test_marks_of_who_is_gone_or_does_not_have_the_part_go(shared: Shared) -> No
         ("stale-mark", "r9", "done"),
     ]
     assert report.clean
-    assert not any(shared.cluster.admin.perform(Exists(mark)) for mark in marks)
+    assert not any(shared.cluster.admin.perform(fx.Exists(mark)) for mark in marks)
     shared.cluster.nodes[0].insert(rows(10))  # both were given new epochs, and go on
     shared.cluster.wait_equal(list(range(20)))
 
@@ -159,7 +175,7 @@ def test_what_no_part_needs_in_a_share_that_has_owners_is_told_and_left_alone(sh
 
 def test_a_share_without_owners_becomes_garbage_and_goes(shared: Shared) -> None:
     key = shared.leave(LEFT)
-    shared.commit(Create(layout.share(TABLE, LEFT)))
+    shared.commit(fx.Create(layout.share(TABLE, LEFT)))
     report = shared.fsck(with_repair=True)
     assert [(each.kind, each.repair) for each in report.findings] == [("unowned", "done")]
     assert key not in shared.objects()
@@ -168,30 +184,103 @@ def test_a_share_without_owners_becomes_garbage_and_goes(shared: Shared) -> None
 
 def test_an_attempt_of_a_replica_that_is_gone_is_given_up(shared: Shared) -> None:
     key = shared.leave(LEFT)
-    shared.commit(Create(layout.writing(TABLE, LEFT), b"r9~x"))
+    shared.commit(fx.Create(layout.writing(TABLE, LEFT), b"r9~x"))
     report = shared.fsck(with_repair=True, grace_s=3600.0)
     assert [(each.kind, each.replica, each.repair) for each in report.findings] == [("left-attempt", "r9", "done")]
     assert key not in shared.objects()
 
 
-def test_a_part_that_lacks_objects_is_reported_and_never_made_again(shared: Shared) -> None:
+def test_an_object_that_is_missing_comes_back_from_the_copy_of_a_replica(shared: Shared) -> None:
+    (data,) = (key for key in shared.objects() if key.endswith(".parquet"))
+    before = shared.store.get(data)
+    shared.store.delete([data])
+    report = shared.fsck()
+    assert [(each.kind, each.replica, each.evidence) for each in report.findings] == [
+        ("dangling", name, ("data-0.parquet is missing",)) for name in ("r1", "r2")
+    ]
+    assert report.findings[0].advice.startswith("replitree fsck t --repair")
+    assert not report.clean
+    report = shared.fsck(with_repair=True)
+    assert [(each.kind, each.repair) for each in report.findings] == [("dangling", "done")] * 2
+    assert report.clean
+    assert shared.store.get(data) == before
+    assert shared.fsck().findings == ()
+
+
+def test_a_part_that_was_set_aside_and_lacks_an_object_is_reported(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No disk has a copy: what the table lacks is told as long as the part is registered."""
+    monkeypatch.setattr(fsck, "OBJECTS_S", 0.0)
+    (data,) = (key for key in shared.objects() if key.endswith(".parquet"))
+    shared.store.delete([data])
+    for node in shared.cluster.nodes:
+        remove_copies(node, shared.part)
+        assert not node.table().suspect(shared.part)
+    report = shared.fsck(with_repair=True)
+    assert [(each.kind, each.replica, each.part, each.repair) for each in report.findings] == [
+        ("dangling", name, shared.part, "none") for name in ("r1", "r2")
+    ]
+    assert "data-0.parquet is missing" in report.findings[0].text
+    assert "put a copy of the part below detached/" in report.findings[0].advice
+    assert not report.clean
+
+
+def test_a_part_of_which_every_manifest_is_gone_is_reported_and_written_anew_of_its_objects(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bare_files, "LOOK_AGAIN_S", float("inf"))  # until fsck asks
+    with monkeypatch.context() as kept:
+        kept.setattr(BareFiles, "write_anew", lambda *_: ())
+        shared.lose_manifests()
+        report = shared.fsck()
+        assert [(each.kind, each.replica, each.part, each.repair) for each in report.findings] == [
+            ("undescribed", name, shared.part, "not asked") for name in ("r1", "r2")
+        ]
+        assert report.findings[0].advice.startswith("replitree fsck t --repair")
+        assert not report.clean
+    report = shared.fsck(with_repair=True)
+    assert {(each.kind, each.repair) for each in report.findings} == {("undescribed", "done")}
+    assert report.clean
+    shared.cluster.wait_equal(KEYS)
+
+
+def test_a_part_of_which_every_manifest_is_gone_and_whose_objects_have_other_rows_is_reported(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fsck, "OBJECTS_S", 0.0)
     (data,) = (key for key in shared.objects() if key.endswith(".parquet"))
     before = shared.store.get(data)
     assert before is not None
     shared.store.delete([data])
+    shared.store.create(data, before[: len(before) // 2])
+    shared.lose_manifests()
+    report = shared.fsck(with_repair=True)
+    assert {(each.kind, each.repair) for each in report.findings} == {("undescribed", "none")}
+    assert "put a copy of the part below detached/" in report.findings[0].advice
+    assert not report.clean
+    assert shared.store.get(data) == before[: len(before) // 2]
+
+
+def test_an_object_with_other_bytes_is_reported_and_never_replaced(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fsck, "OBJECTS_S", 0.0)
+    (data,) = (key for key in shared.objects() if key.endswith(".parquet"))
+    before = shared.store.get(data)
+    assert before is not None
+    for node in shared.cluster.nodes:
+        remove_copies(node, shared.part)
+    shared.store.delete([data])
     shared.store.create(data, before[:-1])
     report = shared.fsck(with_repair=True)
-    assert [(each.kind, each.replica, each.repair) for each in report.findings] == [
-        ("dangling", "r1", "none"),
-        ("dangling", "r2", "none"),
-    ]
+    assert {(each.kind, each.repair) for each in report.findings} == {("dangling", "none")}
     assert "instead of" in report.findings[0].text
-    assert report.findings[0].advice.startswith("replitree check t --replica r1")
-    assert not report.clean
+    assert shared.store.get(data) == before[:-1]
 
 
 def test_a_part_without_its_mark_is_reported(shared: Shared) -> None:
-    shared.commit(Delete(shared.mark("r2", shared.part), ANY_VERSION))
+    shared.commit(fx.Delete(shared.mark("r2", shared.part), fx.ANY_VERSION))
     report = shared.fsck(with_repair=True)
     assert [(each.kind, each.replica, each.repair) for each in report.findings] == [("unmarked", "r2", "none")]
 
@@ -217,7 +306,7 @@ def test_a_share_that_is_only_borrowed_is_no_orphan_and_needs_its_mark(
 ) -> None:
     part, lender = borrowing
     wait_for(lambda: shared.fsck(with_repair=True).clean, "all is well")
-    shared.commit(Delete(shared.mark("r2", part), ANY_VERSION))
+    shared.commit(fx.Delete(shared.mark("r2", part), fx.ANY_VERSION))
     (found,) = shared.fsck(with_repair=True).findings
     assert (found.kind, found.replica, found.part, found.share) == ("unmarked", "r2", part, lender)
     assert f"has no mark on share {lender}" in found.text
@@ -264,7 +353,7 @@ def test_what_a_replica_that_is_away_may_have_is_not_judged(shared: Shared) -> N
 
 
 def test_another_store_under_the_same_url_is_refused(shared: Shared) -> None:
-    shared.commit(Set(layout.sharing(TABLE), b"another", ANY_VERSION))
+    shared.commit(fx.Set(layout.sharing(TABLE), b"another", fx.ANY_VERSION))
     with pytest.raises(BadInput, match="is another store here"):
         shared.fsck()
 

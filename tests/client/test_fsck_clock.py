@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from replitree.storage.objects.inventory import Inventory, inventory_of
+from replitree.storage.shares.inventory import Inventory, inventory_of
 from tests.client.test_fsck import LEFT, Shared
 from tests.storage.objects.conftest import KEYS
 from tests.storage.objects.s3_server import S3Server

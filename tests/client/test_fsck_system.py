@@ -9,12 +9,12 @@ from typing import Self
 
 import pytest
 
-from replitree.client.access import Access
 from replitree.client.connection import Connection
+from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
-from replitree.protocol import layout
-from replitree.protocol.effects import Commit, Create
-from replitree.protocol.layout import Table
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Commit, Create
+from replitree.protocol.core.layout import Table
 from replitree.storage.objects import open_store
 from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, rows
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, on

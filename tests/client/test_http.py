@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from replitree.client.http import Answer, AnswerLost, HttpClient, _Connections
+from replitree.client.transport.http import Answer, AnswerLost, HttpClient, _Connections
 from replitree.errors import NotAuthorized, OutcomeUnknown, ReadOnly, ReplicaUnavailable, ReplitreeError, StoreError
 from tests.client.fake_replica import DROP_SERVED, FakeReplica
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replitree.client import insert as insert_module
-from replitree.client import slices as slices_module
+from replitree.client.insert import insert as insert_module
+from replitree.client.insert import slices as slices_module
 from replitree.client.table import Table
 from replitree.errors import (
     BadInput,
@@ -19,7 +19,7 @@ from replitree.errors import (
     SchemaMismatch,
     TooManyParts,
 )
-from replitree.replica.block_ids import token_block
+from replitree.wire.block_ids import token_block
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 
@@ -249,3 +249,34 @@ def test_upload_in_doubt_is_left_alone(table: Table, r1: FakeReplica, large: pa.
         table.insert(reader, token="a", timeout_s=0.3)
     assert "DELETE" not in {seen.method for seen in r1.seen}
     assert len(list(r1.uploads.iterdir())) == 1
+
+
+def damaged_text(offsets: list[int]) -> pa.Array:
+    """Text whose offsets lead nowhere; what reads it without a check reads memory that is not its own."""
+    return pa.Array.from_buffers(
+        pa.string(), len(offsets) - 1, [None, pa.array(offsets, pa.int32()).buffers()[1], pa.py_buffer(b"abc")]
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 10_000], ids=["one request", "an upload"])
+def test_damaged_rows_of_the_user_are_refused_in_the_user_s_process(
+    table: Table, r1: FakeReplica, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(insert_module, "REQUEST_ROWS_MAX", 10)
+    damaged = damaged_text([0, 2**31 - 1, 3] + [3] * rows)
+    keys = pa.array(range(len(damaged)), pa.int64())
+    for data in (
+        pa.table([keys, damaged], schema=table.schema),
+        pa.table([keys, damaged], schema=table.schema).to_batches()[0],
+        pa.RecordBatchReader.from_batches(table.schema, pa.table([keys, damaged], schema=table.schema).to_batches()),
+        {"k": keys, "s": damaged},
+    ):
+        with pytest.raises(SchemaMismatch, match="damaged"):
+            table.insert(data)
+    assert "POST insert" not in r1.routes()
+
+
+def test_token_that_is_no_text_is_refused(table: Table, r1: FakeReplica) -> None:
+    with pytest.raises(BadInput, match="token is text or None, not 5"):
+        table.insert(ROWS, token=5)  # type: ignore[arg-type]
+    assert r1.seen == []

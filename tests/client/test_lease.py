@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replitree.client import lease as lease_module
 from replitree.client import table as table_module
-from replitree.client.lease import keep_for_frame
-from replitree.client.snapshot import Snapshot
+from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import Table
+from replitree.client.transport import lease as lease_module
+from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import BadInput, LeaseLost, SnapshotExpired, StoreError
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import Failure, FakeReplica

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from replitree.client.left_objects import note_left
+from replitree.client.transport.left_objects import note_left
 from replitree.coordination.port import Coordination
 from replitree.errors import CoordinationUnavailable, NotAuthorized
-from replitree.protocol import layout
-from replitree.protocol.effects import Children, Commit, CoordinationEffect, Exists, Unknown
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, Commit, CoordinationEffect, Exists, Unknown
 from replitree.storage.objects import location
-from replitree.storage.objects.inventory import Inventory
+from replitree.storage.shares.inventory import Inventory
 from tests.client.test_fsck import LEFT, TABLE, Shared
 from tests.replica.inprocess import ROOT
 from tests.shared.stores import FOLDER, on

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from replitree.client.command import CommandResult
-from replitree.client.merge_schema import merge_schema, schema_of
+from replitree.client.change.command import CommandResult
+from replitree.client.change.merge_schema import merge_schema, schema_of
 from replitree.errors import BadInput, SchemaMismatch
-from replitree.storage.alter_parser import parse_alter
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.evolve import apply_alter
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.sql.alter_parser import parse_alter
+from replitree.storage.sql.evolve import apply_alter
 
 
 class Altered:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replitree.client.access import Access
 from replitree.client.connection import Connection
+from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.errors import BadInput, ReplicaUnavailable
-from replitree.replica.config import load_config
-from replitree.replica.named_stores import publish_stores
+from replitree.replica.kit.config import load_config
+from replitree.replica.kit.named_stores import publish_stores
 from tests.replica.inprocess import TOKEN as CLUSTER_TOKEN
 from tests.replica.inprocess import InProcessCluster
 

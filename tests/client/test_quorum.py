@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.client.quorum import Quorum, quorum_of
-from replitree.client.upload import insert_query
+from replitree.client.insert.quorum import Quorum, quorum_of
+from replitree.client.insert.upload import insert_query
 from replitree.errors import BadInput
 
 

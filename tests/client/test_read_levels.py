@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from replitree.client.access import Access
 from replitree.client.connection import Connection
-from replitree.client.insert import Written
-from replitree.client.read_request import ReadRequest
+from replitree.client.insert.insert import Written
+from replitree.client.read.read_request import ReadRequest
 from replitree.client.table import Table
+from replitree.client.transport.access import Access
 from replitree.coordination.memory import SharedTree
 from replitree.errors import BadInput, CoordinationUnavailable, ReplicaBehind, SnapshotExpired
-from replitree.protocol import layout
-from replitree.protocol.effects import Children
-from replitree.protocol.layout import Table as Place
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import read_files
-from replitree.verify.histories.recorder import Recorder
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children
+from replitree.protocol.core.layout import Table as Place
+from replitree.wire.history_recorder import Recorder
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import read_files
 from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, wait_for
 from tests.replica.lagging import LaggingCoordination
 
@@ -158,6 +158,16 @@ def test_a_request_says_what_was_seen_and_written() -> None:
     assert ReadRequest("sequential", min_index=20).query(written) == "level=sequential&min_index=21&seen=12"
     assert ReadRequest().query(written) == "min_index=5&mutated=6"
     assert ReadRequest(as_of=3, lease_s=5).query(written) == "as_of=3&lease_s=5"
+
+
+def test_a_request_has_the_condition_unless_it_is_long() -> None:
+    written = Written()
+    where = "p = 'a&b' and k > 1"
+    assert (
+        ReadRequest(where=where).query(written, 3)
+        == "min_index=0&where=p%20%3D%20%27a%26b%27%20and%20k%20%3E%201&columns=3"
+    )
+    assert ReadRequest(where=f"k in ({'1, ' * 1_000}2)").query(written, 3) == "min_index=0"
 
 
 def test_a_strict_request_waits_for_the_end_of_a_quorum() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replitree.client.access import Access
 from replitree.client.connection import Connection
 from replitree.client.recorded import RecordedTable
+from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, TooManyParts
-from replitree.verify.histories.format import Operation
-from replitree.verify.histories.reading import read_files
-from replitree.verify.histories.recorder import Recorder
+from replitree.wire.history_format import Operation
+from replitree.wire.history_recorder import Recorder
+from replitree_verify.histories.reading import read_files
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import Failure
 
@@ -84,3 +84,15 @@ def test_rows_without_a_number_can_not_be_recorded(connection: Connection, file:
     with pytest.raises(BadInput, match="overwrite without recording"):
         table.insert(ROWS, overwrite="all")
     assert recorded(file) == []
+
+
+@pytest.mark.parametrize("number", [-1, 2**62])
+def test_numbers_that_no_history_has_are_refused_with_table_column_and_number(
+    connection: Connection, cluster: FakeCluster, number: int
+) -> None:
+    with pytest.raises(BadInput, match=rf"column k of table t has {number}; .* from 0 to"):
+        connection.table("t").insert({"k": [1, number], "s": ["a", "b"]})
+    with pytest.raises(BadInput, match=r"column k of table t .* 7 is there twice"):
+        connection.table("t").insert({"k": [7, 7], "s": ["a", "b"]})
+    assert all(not replica.seen for replica in cluster.replicas.values())
+    connection.close()

@@ -10,8 +10,8 @@ import pytest
 
 import replitree
 from replitree.client.cluster import LocalCluster
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import read_files
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import read_files
 
 pytestmark = pytest.mark.system
 

@@ -13,9 +13,9 @@ import pytest
 from replitree.client.cluster import TOKEN_FILE, LocalCluster
 from replitree.client.table import Table
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.protocol import layout
-from replitree.protocol.effects import Check, Children, Commit, Create, Exists, Get, Node, Refused
-from replitree.protocol.layout import Replica
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
 from tests.coordination.waiting import patient_session, place_of
 from tests.shared.stores import FOLDER, on
 from tests.waiting import stop_process, wait_for
@@ -34,29 +34,29 @@ class Nodes:
         self.place = place_of(session, "t")
         self.replica = Replica(self.place, name)
 
-    def host(self) -> Node:
-        node = self.session.perform(Get(layout.host(self.replica)))
+    def host(self) -> fx.Node:
+        node = self.session.perform(fx.Get(layout.host(self.replica)))
         assert node is not None
         return node
 
     def is_active(self) -> bool:
-        return bool(self.session.perform(Exists(layout.is_active(self.replica))))
+        return bool(self.session.perform(fx.Exists(layout.is_active(self.replica))))
 
     def parts(self) -> tuple[str, ...]:
-        return self.session.perform(Children(layout.parts(self.replica))) or ()
+        return self.session.perform(fx.Children(layout.parts(self.replica))) or ()
 
     def seen(self) -> dict[str, object]:
         """Whatever a process of this replica could change."""
         table = self.place
-        shares = self.session.perform(Children(layout.shares(table))) or ()
+        shares = self.session.perform(fx.Children(layout.shares(table))) or ()
         lists = (layout.log(table), layout.parts(self.replica), layout.queue(self.replica), layout.all_writing(table))
         paths = (layout.host(self.replica), layout.is_lost(self.replica), layout.log_pointer(self.replica))
         return {
             **{
-                path: self.session.perform(Children(path))
+                path: self.session.perform(fx.Children(path))
                 for path in (*lists, *(layout.share(table, s) for s in shares))
             },
-            **{path: self.session.perform(Get(path)) for path in paths},
+            **{path: self.session.perform(fx.Get(path)) for path in paths},
         }
 
 
@@ -87,10 +87,10 @@ def test_a_process_that_stood_still_while_its_replica_joined_again_elsewhere_cha
                 assert nodes.host().version > earlier.version + 1
                 assert nodes.host().value != earlier.value
                 late = (
-                    Check(layout.host(nodes.replica), earlier.version),
-                    Create(f"{layout.parts(nodes.replica)}/late"),
+                    fx.Check(layout.host(nodes.replica), earlier.version),
+                    fx.Create(f"{layout.parts(nodes.replica)}/late"),
                 )
-                assert isinstance(session.perform(Commit(*late)), Refused)
+                assert isinstance(session.perform(fx.Commit(*late)), fx.Refused)
                 before = nodes.seen()
                 os.kill(pid, signal.SIGCONT)
                 told = cluster.log_file("r1")
@@ -129,8 +129,8 @@ def test_a_process_that_stood_still_while_its_table_was_made_anew_changes_nothin
                 wait_for(lambda: nodes.parts() and Nodes(session, "r2").parts(), "both have the part")
                 assert nodes.host().version == epoch, "only the place tells the epochs of both tables apart"
                 before = nodes.seen()
-                late = Check(layout.host(earlier.replica), epoch), Create(f"{layout.parts(earlier.replica)}/late")
-                assert isinstance(session.perform(Commit(*late)), Refused)
+                late = fx.Check(layout.host(earlier.replica), epoch), fx.Create(f"{layout.parts(earlier.replica)}/late")
+                assert isinstance(session.perform(fx.Commit(*late)), fx.Refused)
                 os.kill(pid, signal.SIGCONT)
                 told = cluster.log_file("r1")
                 wait_for(lambda: "is running as replica r1" in told.read_text(encoding="utf-8"), "it has tried to join")

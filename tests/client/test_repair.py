@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.client.repair import BrokenPart, drop_replica, recover_from, replica_names
-from replitree.client.standing import Mark
+from replitree.client.admin.repair import BrokenPart, drop_replica, recover_from, replica_names
+from replitree.client.transport.standing import Mark
 from replitree.errors import BadInput, InvalidName, TableNotFound
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Create, Get, Set
-from replitree.protocol.layout import Replica
-from replitree.protocol.log import encode_log
-from replitree.protocol.table import DROPPED_HOST, HALF_BUILT, LOST
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ANY_VERSION, Create, Get, Set
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.log import encode_log
+from replitree.protocol.membership.table import DROPPED_HOST, HALF_BUILT, LOST
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import Failure
 

@@ -10,9 +10,9 @@ import pytest
 
 from replitree.client.cluster import TOKEN_FILE, LocalCluster
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.errors import ReplicaUnavailable
-from replitree.protocol.effects import Children, Get
-from replitree.storage.folder_walk import below
+from replitree.errors import NotAuthorized
+from replitree.protocol.core.effects import Children, Get
+from replitree.storage.files.folder_walk import below
 from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, on
 from tests.storage.objects.seaweed import KEYS
@@ -61,7 +61,7 @@ def test_no_log_and_no_node_has_a_secret(tmp_path: Path, store_url: str, monkeyp
     monkeypatch.setenv("REPLITREE_STORE_CREDENTIALS", str(keys))
     write_keys(keys, WRONG_SECRET, SESSION)
     with LocalCluster(tmp_path / "cluster", 2, durable=False) as cluster:
-        with pytest.raises(ReplicaUnavailable, match="refuses to") as refused:
+        with pytest.raises(NotAuthorized, match="refuses to") as refused:
             cluster.create_table("t", "k bigint not null", storage=store_url, timeout_s=1.0)
         write_keys(keys, SECRET)
         table = cluster.create_table("u", "k bigint not null", storage=store_url, wait_replicas=2)

@@ -15,12 +15,12 @@ import pytest
 from replitree.client import Table
 from replitree.client.cluster import LocalCluster
 from replitree.errors import ReplitreeError
-from replitree.protocol import layout
-from replitree.protocol.effects import Get
-from replitree.protocol.layout import Replica
-from replitree.protocol.parts import parse_part
-from replitree.storage.encode import FILE_ROWS_MIN
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Get
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import parse_part
 from replitree.storage.objects import open_store
+from replitree.storage.parts.encode import FILE_ROWS_MIN
 from tests.client.test_shared_system import Shares
 from tests.shared.stores import credentials
 from tests.waiting import wait_for

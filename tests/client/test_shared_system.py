@@ -9,9 +9,9 @@ import pytest
 
 from replitree.client import Table
 from replitree.client.cluster import LocalCluster
-from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Children, Commit, Exists, Get, Set
-from replitree.protocol.layout import Replica
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
 from replitree.storage.objects import ObjectStore, open_store
 from tests.client.filling import ROWS, Filling, numbers
 from tests.coordination.waiting import patient_session, place_of
@@ -47,7 +47,7 @@ class Shares:
         self._names = cluster.names
 
     def children(self, path: str) -> tuple[str, ...]:
-        return self._session.perform(Children(path)) or ()
+        return self._session.perform(fx.Children(path)) or ()
 
     def stored(self) -> set[str]:
         """The shares that have objects."""
@@ -72,9 +72,9 @@ class Shares:
         """Take a replica's epoch from it, as fsck and whoever declares a part lost do."""
         path = layout.host(Replica(self._place, replica))
         while True:
-            host = self._session.perform(Get(path))
+            host = self._session.perform(fx.Get(path))
             assert host is not None
-            if isinstance(self._session.perform(Commit(Set(path, host.value, host.version))), Applied):
+            if isinstance(self._session.perform(fx.Commit(fx.Set(path, host.value, host.version))), fx.Applied):
                 return  # else it has just taken a new one itself
 
     def wait_settled(self) -> None:
@@ -107,7 +107,7 @@ def test_replicas_are_killed_and_objects_are_exactly_what_is_referenced(running:
         assert keys_at(table, replica) == [key for key in expected if key >= 100]
     running.drop_table(name)
     assert shares.stored() == set()
-    assert not shares._session.perform(Exists(shares._place.path))  # noqa: SLF001
+    assert not shares._session.perform(fx.Exists(shares._place.path))  # noqa: SLF001
     shares.close()
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from replitree.client.table import Table
 from replitree.errors import BadInput, CorruptPart, ReplicaUnavailable, SnapshotExpired
-from replitree.protocol import layout
-from replitree.protocol.effects import Set
-from replitree.storage.definition import TableDefinition
-from replitree.storage.encode import stage_table
-from replitree.storage.evolve import AddColumn, Alter, RenameColumn, apply_alter
-from replitree.storage.manifest import PartManifest
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Set
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.sql.evolve import AddColumn, Alter, RenameColumn, apply_alter
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import Failure, FakeReplica
 
@@ -57,6 +57,9 @@ def test_rows_are_read_where_the_files_lie(cluster: FakeCluster, tmp_path: Path)
     assert snapshot.to_arrow()["k"].to_pylist() == list(range(30))
     assert table.to_arrow(columns=["s"], where="k >= 28").to_pylist() == [{"s": "s28"}, {"s": "s29"}]
     assert [batch.num_rows for batch in table.batches(where="k < 5")] == [5]
+    assert table.to_arrow(columns=["s"], where="k % 10 = 3 and length(s) = 2").to_pylist() == [{"s": "s3"}]
+    assert repr(snapshot) == "<Snapshot of t at 3 (r1): 3 parts, 30 rows>"
+    assert repr(table) == "<Table t: k, s, test, order by k>"
 
 
 def test_key_range_opens_only_the_parts_that_can_hold_it(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -101,6 +104,7 @@ def test_part_that_is_gone_is_said_never_skipped(cluster: FakeCluster, tmp_path:
     table = make(cluster, tmp_path)
     snapshot = table.snapshot()
     (tmp_path / "all_1_1_0").rename(tmp_path / "elsewhere")
+    cluster.replicas["r1"].files.clear()
     with pytest.raises(SnapshotExpired, match="all_1_1_0"):
         snapshot.to_arrow()
     assert snapshot.to_arrow(where="k < 10").num_rows == 10, "a part that is not needed may be gone"

@@ -7,17 +7,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from replitree.client import slices as slices_module
-from replitree.client.slices import Slice, cut, is_stream
-from replitree.client.staging import SliceStager, stage_slices
+from replitree.client.insert import slices as slices_module
+from replitree.client.insert.slices import Slice, cut, is_stream
+from replitree.client.insert.staging import SliceStager, stage_slices
 from replitree.errors import SchemaMismatch
-from replitree.storage.conform import conform
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.durable import file_checksum
-from replitree.storage.evolve import AddColumn, Alter, DropColumn, RenameColumn, apply_alter
-from replitree.storage.manifest import PartManifest
-from replitree.storage.read import read_parts
+from replitree.storage.files.durable import file_checksum
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.sql.evolve import AddColumn, Alter, DropColumn, RenameColumn, apply_alter
 
 DEFINITION = define_table("t", "d date, k bigint not null, s string", order_by=["k"], partition_by=["month(d)"])
 

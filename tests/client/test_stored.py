@@ -11,15 +11,15 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from replitree.client.snapshot import Snapshot
-from replitree.client.stored import StoredParts
+from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import Table
+from replitree.client.transport.stored import StoredParts
 from replitree.errors import BadInput, NotAuthorized, StoreError
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.manifest import PartManifest
 from replitree.storage.objects import open_store
-from replitree.storage.objects.shares import ShareObjects
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.shares.shares import ShareObjects
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import FakeReplica
 from tests.client.test_snapshot import PARTS, serve
@@ -79,18 +79,6 @@ def in_bucket(cluster: FakeCluster, tmp_path: Path, server: S3Server, monkeypatc
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     return SharedTable(cluster, tmp_path, server.url())
-
-
-def test_arrow_has_the_credentials_that_are_there_now(in_bucket: SharedTable) -> None:
-    _, _, manifest = in_bucket.parts[0]
-    environment = dict(KEYS)
-    stored = StoredParts(in_bucket.table.definition, environment)
-    first, again = (stored.arrow_file(manifest, manifest.files[0].name).filesystem for _ in range(2))
-    assert again is first
-    environment["AWS_SECRET_ACCESS_KEY"] = "another"
-    renewed = stored.arrow_file(manifest, manifest.files[0].name).filesystem
-    assert renewed is not first
-    assert not renewed.equals(first)
 
 
 def test_objects_in_a_folder_are_opened_where_they_are(in_folder: SharedTable, tmp_path: Path) -> None:
@@ -198,7 +186,7 @@ def test_a_local_table_has_no_store(cluster: FakeCluster) -> None:
 
 
 def test_way_that_does_not_exist_is_refused() -> None:
-    from replitree.client.stored import through_of
+    from replitree.client.transport.stored import through_of
 
     with pytest.raises(BadInput, match="through is store or replica, not 'both'"):
         through_of("both")

@@ -12,7 +12,7 @@ from replitree.coordination.embedded import LOCALHOST, EmbeddedZooKeeper
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.protocol.effects import Applied, Commit, Create, Exists
+from replitree.protocol.core.effects import Applied, Commit, Create, Exists
 from tests.coordination.proxy import Proxy
 from tests.coordination.waiting import eventually
 

@@ -41,7 +41,7 @@ class Proxy:
         self.fault = Fault.NONE
         self.victim = "commit"
         self._target_port = target_port
-        self._cut = False
+        self._cut = self._held = False
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server((LOCALHOST, 0))
@@ -54,10 +54,17 @@ class Proxy:
             self._cut = True
         self._end_all()
 
-    def mend(self) -> None:
-        """Let connections through again."""
+    def hold(self) -> None:
+        """Let no answer through any more, on any connection; all of them stay open."""
         with self._lock:
-            self._cut = False
+            self._held = True
+
+    def mend(self) -> None:
+        """Let connections through again; those that were held are ended."""
+        with self._lock:
+            was_held, self._cut, self._held = self._held, False, False
+        if was_held:
+            self._end_all()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -135,7 +142,9 @@ class Proxy:
 
     def _forward_answers(self, client: socket.socket, server: socket.socket, lost: _LostAnswer) -> None:
         with contextlib.suppress(OSError):
-            client.sendall(_frame(server))
+            hello = _frame(server)
+            if not self._held:
+                client.sendall(hello)
             silent = False
             while frame := _frame(server):
                 (number,) = struct.unpack_from(">i", frame, 4)
@@ -145,7 +154,7 @@ class Proxy:
                     if lost.fault is Fault.SKIP_ANSWER:
                         continue
                     silent = True
-                if not silent:
+                if not silent and not self._held:
                     client.sendall(frame)
         self._end(client, server)
 

@@ -11,7 +11,7 @@ import pytest
 
 from replitree.coordination.port import READS_MAX, Connected, Coordination, SessionLost, Suspended, Watched, make_root
 from replitree.errors import CoordinationUnavailable
-from replitree.protocol.effects import (
+from replitree.protocol.core.effects import (
     ANY_VERSION,
     Applied,
     Check,
@@ -312,7 +312,7 @@ def test_an_expired_session_answers_nothing_until_it_reconnects(
     zk.add_listener(heard)
     provider.expire(zk)
     heard.wait_for(*([Suspended()] if Suspended() in heard.events else []), SessionLost())
-    assert zk.perform(Commit(Create(f"{root}/late"))) == Unknown()
+    assert isinstance(zk.perform(Commit(Create(f"{root}/late"))), Unknown)
     with pytest.raises(CoordinationUnavailable, match="reconnect"):
         zk.perform(Get(root))
     zk.reconnect()
@@ -335,7 +335,7 @@ def test_reconnecting_ends_a_living_session(zk: Coordination, other: Coordinatio
 def test_a_closed_coordination_answers_nothing(zk: Coordination, root: str) -> None:
     zk.close()
     zk.close()
-    assert zk.perform(Commit(Create(f"{root}/late"))) == Unknown()
+    assert isinstance(zk.perform(Commit(Create(f"{root}/late"))), Unknown)
     with pytest.raises(CoordinationUnavailable):
         zk.perform(Exists(root))
 

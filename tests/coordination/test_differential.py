@@ -18,21 +18,7 @@ from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, Outcome, make_root
 from replitree.coordination.tree import Tree
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.protocol.effects import (
-    Applied,
-    Check,
-    Children,
-    ChildrenMany,
-    Commit,
-    CoordinationEffect,
-    Create,
-    Delete,
-    Exists,
-    GetMany,
-    Many,
-    Operation,
-    Set,
-)
+from replitree.protocol.core import effects as fx
 from tests.coordination.waiting import Recorder
 from tests.examples import examples
 from tests.waiting import wait_for
@@ -86,7 +72,7 @@ class Pair(RuleBasedStateMachine):
     def barrier(self) -> str:
         return f"{self.root}-barrier"
 
-    def both(self, session: int, effect: CoordinationEffect) -> Outcome:
+    def both(self, session: int, effect: fx.CoordinationEffect) -> Outcome:
         """Perform an effect on both sides and return the outcome, which is the same."""
         expected = self.memory[session].perform(effect)
         assert self.real[session].perform(effect) == expected
@@ -101,52 +87,52 @@ class Pair(RuleBasedStateMachine):
         self.commit(session, some)
 
     def commit(self, session: int, some: list[Draft]) -> None:
-        operations: list[Operation] = []
+        operations: list[fx.Operation] = []
         tree = self.shared.tree
         for draft in some:
             operations.append(self.operation(tree, draft))
             tree = tree.commit(operations[-1:], self.memory[session].session_id)[0]
-        outcome = self.both(session, Commit(*operations))
-        if isinstance(outcome, Applied):
+        outcome = self.both(session, fx.Commit(*operations))
+        if isinstance(outcome, fx.Applied):
             self.known.update(path.removeprefix(self.root) for path in outcome.created)
 
-    def operation(self, tree: Tree, draft: Draft) -> Operation:
+    def operation(self, tree: Tree, draft: Draft) -> fx.Operation:
         kind, place, version, value, moved = draft
         wanted = PLACES.index(place)
         for candidate in (*PLACES[wanted:], *PLACES[:wanted]) if moved else ():
             node = tree.get(self.root + candidate)
             operation = self.make(kind, candidate, 0 if node is None else node.version, value)
-            if isinstance(tree.commit([operation], 1)[1], Applied):
+            if isinstance(tree.commit([operation], 1)[1], fx.Applied):
                 return operation
         return self.make(kind, place, version, value)
 
-    def make(self, kind: str, place: str, version: int, value: bytes) -> Operation:
+    def make(self, kind: str, place: str, version: int, value: bytes) -> fx.Operation:
         path = self.root + place
         match kind:
             case "check":
-                return Check(path, version)
+                return fx.Check(path, version)
             case "set":
-                return Set(path, value, version)
+                return fx.Set(path, value, version)
             case "delete" if place:
-                return Delete(path, version)
+                return fx.Delete(path, version)
             case "create" | "ephemeral" | "delete":
-                return Create(path, value, ephemeral=kind == "ephemeral")
+                return fx.Create(path, value, ephemeral=kind == "ephemeral")
             case _:
-                return Create(f"{path}/n-", value, ephemeral=kind == "ephemeral number", sequential=True)
+                return fx.Create(f"{path}/n-", value, ephemeral=kind == "ephemeral number", sequential=True)
 
     @rule(session=sessions, kind=st.sampled_from(["node", "with reads", "children", "all children"]), place=places)
     def watch(self, session: int, kind: str, place: str) -> None:
         path = self.root + place
         match kind:
             case "node":
-                self.both(session, Exists(path, watch=True))
+                self.both(session, fx.Exists(path, watch=True))
             case "with reads":
-                self.both(session, GetMany((self.root, path), watch=path))
+                self.both(session, fx.GetMany((self.root, path), watch=path))
             case "children":
-                self.both(session, Children(path, watch=True))
+                self.both(session, fx.Children(path, watch=True))
             case _:
                 for anywhere in PLACES:
-                    self.both(session, Children(self.root + anywhere, watch=True))
+                    self.both(session, fx.Children(self.root + anywhere, watch=True))
 
     @rule(session=sessions)
     def end_session(self, session: int) -> None:
@@ -159,26 +145,26 @@ class Pair(RuleBasedStateMachine):
         self.memory[session].reconnect()
         self.real[session].reconnect()
         for path in ephemerals:
-            wait_for(lambda: not self.real[session].perform(Exists(path)), f"{path} goes with its session")  # noqa: B023
+            wait_for(lambda: not self.real[session].perform(fx.Exists(path)), f"{path} goes with its session")  # noqa: B023
 
     @invariant()
     def reads_are_equal(self) -> None:
         paths = tuple(sorted(self.root + place for place in self.known))
-        self.both(1, GetMany(paths))
-        many = self.both(0, GetMany(paths))
-        assert isinstance(many, Many)
+        self.both(1, fx.GetMany(paths))
+        many = self.both(0, fx.GetMany(paths))
+        assert isinstance(many, fx.Many)
         for path, node in zip(paths, many.nodes, strict=True):
             if node is not None:
-                self.both(0, Children(path))
-        self.both(0, ChildrenMany(paths))
+                self.both(0, fx.Children(path))
+        self.both(0, fx.ChildrenMany(paths))
 
     @invariant()
     def watches_are_equal(self) -> None:
         """Events come in order: once every session heard that the barrier was set, it has heard what came before."""
         self.barriers += 1
         for session in SESSIONS:
-            self.both(session, Exists(self.barrier, watch=True))
-        self.both(0, Commit(Set(self.barrier, b"", -1)))
+            self.both(session, fx.Exists(self.barrier, watch=True))
+        self.both(0, fx.Commit(fx.Set(self.barrier, b"", -1)))
         for memory, real in zip(self.heard_in_memory, self.heard_for_real, strict=True):
             for heard in (memory, real):
                 heard.wait_until(lambda paths: paths.count(self.barrier) >= self.barriers)
@@ -189,8 +175,8 @@ class Pair(RuleBasedStateMachine):
         try:
             tree = self.shared.tree
             for path in (path for path in tree if path.startswith(self.root) and not tree.owner(path)):
-                outcome = self.both(0, Commit(Create(f"{path}/z-", sequential=True)))
-                assert outcome == Applied((f"{path}/z-{tree.next_sequence(path):010d}",))
+                outcome = self.both(0, fx.Commit(fx.Create(f"{path}/z-", sequential=True)))
+                assert outcome == fx.Applied((f"{path}/z-{tree.next_sequence(path):010d}",))
         finally:
             for memory, real in zip(self.memory, self.real, strict=True):
                 memory.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from replitree.coordination.embedded import LOCALHOST, EmbeddedZooKeeper, ask, f
 from replitree.coordination.url import parse_url
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import BadInput, CoordinationUnavailable, JavaMissing
-from replitree.protocol.effects import Applied, Commit, Create, Exists, Get, Node, Unknown, Version
+from replitree.protocol.core import effects as fx
 from tests.coordination.test_supervise import alive
 from tests.coordination.waiting import eventually, patient_session
 
@@ -97,38 +98,40 @@ def test_no_server_outlives_an_owner_that_is_killed_and_the_folder_is_free_at_on
 def test_data_outlive_a_restart_and_a_kill(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path) as server:
         zk = patient_session(server.url)
-        assert zk.perform(Commit(Create("/a", b"kept"))) == Applied(("/a",))
+        assert zk.perform(fx.Commit(fx.Create("/a", b"kept"))) == fx.Applied(("/a",))
         server.kill_server(0)
         assert server.pid(0) is None
         assert server.leader() is None
         server.start_server(0)
-        assert zk.perform(Get("/a")) == Node(b"kept", Version(0))
+        assert zk.perform(fx.Get("/a")) == fx.Node(b"kept", fx.Version(0))
         zk.close()
     with EmbeddedZooKeeper(tmp_path) as server:
         zk = patient_session(server.url)
-        assert zk.perform(Get("/a")) == Node(b"kept", Version(0))
+        assert zk.perform(fx.Get("/a")) == fx.Node(b"kept", fx.Version(0))
         zk.close()
 
 
 def test_an_ensemble_survives_the_loss_of_its_leader(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path, 3, durable=False) as server:
         zk = ZooKeeperCoordination(server.url, operation_timeout_s=5.0)
-        assert zk.perform(Commit(Create("/before"), Create("/mine", ephemeral=True))) == Applied(("/before", "/mine"))
+        assert zk.perform(fx.Commit(fx.Create("/before"), fx.Create("/mine", ephemeral=True))) == fx.Applied(
+            ("/before", "/mine")
+        )
         before = zk.session_id
         leader = server.leader()
         assert leader is not None
         server.kill_server(leader)
         attempts = iter(range(1000))
-        eventually(lambda: isinstance(zk.perform(Commit(Create(f"/after-{next(attempts)}"))), Applied))
+        eventually(lambda: isinstance(zk.perform(fx.Commit(fx.Create(f"/after-{next(attempts)}"))), fx.Applied))
         eventually(lambda: server.leader() not in (None, leader))
         assert zk.session_id == before
-        assert zk.perform(Exists("/before"))
-        assert zk.perform(Exists("/mine"))
+        assert zk.perform(fx.Exists("/before"))
+        assert zk.perform(fx.Exists("/mine"))
         server.start_server(leader)
         second = server.leader()
         assert second is not None
         server.stop_server(second)
-        eventually(lambda: isinstance(zk.perform(Commit(Create(f"/after-{next(attempts)}"))), Applied))
+        eventually(lambda: isinstance(zk.perform(fx.Commit(fx.Create(f"/after-{next(attempts)}"))), fx.Applied))
         zk.close()
 
 
@@ -138,9 +141,9 @@ def test_an_ensemble_without_a_majority_answers_nothing(tmp_path: Path) -> None:
         server.kill_server(0)
         server.kill_server(1)
         eventually(lambda: server.leader() is None)
-        assert zk.perform(Commit(Create("/late"))) == Unknown()
+        assert isinstance(zk.perform(fx.Commit(fx.Create("/late"))), fx.Unknown)
         with pytest.raises(CoordinationUnavailable):
-            zk.perform(Get("/"))
+            zk.perform(fx.Get("/"))
         zk.close()
 
 
@@ -186,6 +189,19 @@ def test_an_even_number_of_servers_is_refused(tmp_path: Path, servers: int) -> N
 def test_a_folder_with_odd_characters_serves(tmp_path: Path) -> None:
     with EmbeddedZooKeeper(tmp_path / "a folder, ünusual = 1 #", durable=False) as server:
         assert server.leader() == 0
+
+
+def test_a_single_server_keeps_its_port_unless_it_is_taken(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path / "zk") as server:
+        first = server.ports
+    with EmbeddedZooKeeper(tmp_path / "zk") as server:
+        assert server.ports == first
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", first[0]))
+        other.listen()
+        with EmbeddedZooKeeper(tmp_path / "zk") as server:
+            assert server.ports != first
 
 
 def test_free_ports_are_free_and_different() -> None:

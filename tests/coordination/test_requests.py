@@ -12,15 +12,15 @@ from kazoo.protocol import serialization as kazoo
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from replitree.coordination.requests import Reply, _Transaction, encode_transaction
-from replitree.protocol.effects import ANY_VERSION, Check, Create, Delete, Operation, Set, Version
+from replitree.protocol.core import effects as fx
 
-OPERATIONS: tuple[Operation, ...] = (
-    Check("/t/host", Version(7)),
-    Create("/t/log/log-", "Grüße".encode(), sequential=True),
-    Create("/t/is_active", b"", ephemeral=True),
-    Create("/t/both-", b"x", ephemeral=True, sequential=True),
-    Set("/t/größe", b"\x00\xff", Version(3)),
-    Delete("/t/queue/queue-1", ANY_VERSION),
+OPERATIONS: tuple[fx.Operation, ...] = (
+    fx.Check("/t/host", fx.Version(7)),
+    fx.Create("/t/log/log-", "Grüße".encode(), sequential=True),
+    fx.Create("/t/is_active", b"", ephemeral=True),
+    fx.Create("/t/both-", b"x", ephemeral=True, sequential=True),
+    fx.Set("/t/größe", b"\x00\xff", fx.Version(3)),
+    fx.Delete("/t/queue/queue-1", fx.ANY_VERSION),
 )
 
 
@@ -50,7 +50,7 @@ def test_a_transaction_is_of_kazoos_type() -> None:
 
 @pytest.mark.parametrize(("path", "sent"), [("/a//b", "/a/b"), ("/a/.b", "/a/.b"), ("/a/", "/a")])
 def test_a_path_that_is_not_plain_is_sent_as_kazoo_would_send_it(path: str, sent: str) -> None:
-    assert encode_transaction(client(), (Check(path, Version(0)),)) == bytes(
+    assert encode_transaction(client(), (fx.Check(path, fx.Version(0)),)) == bytes(
         kazoo.Transaction((kazoo.CheckVersion(sent, 0),)).serialize()
     )
 
@@ -58,11 +58,11 @@ def test_a_path_that_is_not_plain_is_sent_as_kazoo_would_send_it(path: str, sent
 @pytest.mark.parametrize("path", ["/a/../b", "/a/./b", "/.."])
 def test_a_relative_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="relative"):
-        encode_transaction(client(), (Create(path, b""),))
+        encode_transaction(client(), (fx.Create(path, b""),))
 
 
 def test_the_root_of_a_client_is_put_before_every_path() -> None:
-    assert encode_transaction(client(chroot="/kept"), (Check("/a", Version(0)),)) == bytes(
+    assert encode_transaction(client(chroot="/kept"), (fx.Check("/a", fx.Version(0)),)) == bytes(
         kazoo.Transaction((kazoo.CheckVersion("/kept/a", 0),)).serialize()
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -162,3 +163,37 @@ def test_a_signal_from_the_terminal_does_not_reach_the_program(tmp_path: Path) -
     assert os.getsid(program.pid) != os.getsid(0)
     program.kill()
     program.wait(10.0)
+
+
+def test_log_is_rotated_and_the_oldest_output_goes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    lines = "import sys\nfor n in range(100): sys.stdout.write(f'{n:099}\\n'); sys.stdout.flush()\n"
+    program = Supervised([sys.executable, "-c", lines], log, log_bytes_max=1000, log_files=3)
+    assert program.wait(20) == 0
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["log", "log.1", "log.2"]
+    assert all(0 < file.stat().st_size <= 1000 for file in files)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    kept = [int(line) for file in reversed(files) for line in file.read_text().splitlines()]
+    assert kept == list(range(kept[0], 100))
+    assert len(kept) > 10
+
+
+def test_one_log_file_begins_anew_when_it_is_full(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 5000)
+    program = Supervised([sys.executable, "-c", "print('last words')"], log, log_bytes_max=1000, log_files=1)
+    assert program.wait(20) == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["log"]
+    assert log.read_text() == "last words\n"
+
+
+def test_program_goes_on_when_its_log_can_not_be_written(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    (tmp_path / "log.1").mkdir()  # nothing can be renamed to this
+    (tmp_path / "log.1" / "file").touch()
+    lines = "import sys\nfor n in range(100): sys.stderr.write('x' * 99 + '\\n')\nraise SystemExit(3)"
+    program = Supervised([sys.executable, "-c", lines], log, log_bytes_max=1000, log_files=2)
+    assert program.wait(20) == 3
+    assert 0 < log.stat().st_size <= 1000

@@ -15,30 +15,13 @@ from replitree.coordination.trace import CommitTrace, Ended, Line, Sent
 from replitree.coordination.trace_hiding import hide_partition, hide_path, hide_value
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import StoreError
-from replitree.protocol.effects import (
-    Applied,
-    Check,
-    Commit,
-    Create,
-    Delete,
-    Duplicate,
-    EntryId,
-    Failed,
-    Inserted,
-    LogIndex,
-    Reason,
-    Refused,
-    Set,
-    StagedPart,
-    StagingId,
-    Unknown,
-)
-from replitree.protocol.entries import DropEntry, GetEntry, LostEntry, MergeEntry, MutateEntry, encode_entry
-from replitree.protocol.layout import Table
-from replitree.protocol.table import DROPPED_HOST
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.entries import DropEntry, GetEntry, LostEntry, MergeEntry, MutateEntry, encode_entry
+from replitree.protocol.core.layout import Table
+from replitree.protocol.membership.table import DROPPED_HOST
 
 TABLE = Table("/replitree/tables/t")
-GET = GetEntry("r1", StagingId("s-1"), (StagedPart("smith", 3, 99, "0123"),), ())
+GET = GetEntry("r1", fx.StagingId("s-1"), (fx.StagedPart("smith", 3, 99, "0123"),), ())
 
 
 def lines(trace: CommitTrace) -> list[str]:
@@ -49,20 +32,20 @@ def test_a_trace_has_the_bytes_that_it_always_had(tmp_path: Path) -> None:
     trace = CommitTrace(tmp_path / "deep" / "folder", "r1")
     trace.seen = lambda: 8
     operations = (
-        Check("/t/replicas/r1/host", 3),
-        Create("/t/log/log-", b"{}", sequential=True),
-        Create("/t/replicas/r1/is_active", b"secret", ephemeral=True),
-        Set("/t/replicas/r1/log_pointer", b"4 1,2", 7),
-        Delete("/t/replicas/r1/queue/queue-0000000003", -1),
+        fx.Check("/t/replicas/r1/host", 3),
+        fx.Create("/t/log/log-", b"{}", sequential=True),
+        fx.Create("/t/replicas/r1/is_active", b"secret", ephemeral=True),
+        fx.Set("/t/replicas/r1/log_pointer", b"4 1,2", 7),
+        fx.Delete("/t/replicas/r1/queue/queue-0000000003", -1),
     )
     assert [trace.sent(5, operations), trace.sent(5, operations[:1]), trace.sent(5, operations[:1])] == [0, 1, 2]
-    trace.ended(0, Applied(("/t/log/log-0000000004",)), 7)
-    trace.ended(2, Unknown(), 0)
-    trace.ended(1, Refused(operations[0], Reason.BAD_VERSION), 8)
-    trace.told("/t", Inserted(LogIndex(4), LogIndex(6)))
-    trace.told("/t", Duplicate(LogIndex(4)))
-    trace.told("/t", Duplicate(None))
-    trace.told("/t", Failed("full"))
+    trace.ended(0, fx.Applied(("/t/log/log-0000000004",)), 7)
+    trace.ended(2, fx.Unknown(), 0)
+    trace.ended(1, fx.Refused(operations[0], fx.Reason.BAD_VERSION), 8)
+    trace.told("/t", fx.Inserted(fx.LogIndex(4), fx.LogIndex(6)))
+    trace.told("/t", fx.Duplicate(fx.LogIndex(4)))
+    trace.told("/t", fx.Duplicate(None))
+    trace.told("/t", fx.Failed("full"))
     trace.close()
     check = '{"do":"check","path":"/t/replicas/r1/host","version":3}'
     assert lines(trace) == [
@@ -84,7 +67,7 @@ def test_a_trace_has_the_bytes_that_it_always_had(tmp_path: Path) -> None:
     ]
     decoded = [msgspec.json.decode(line, type=Line) for line in lines(trace)]
     assert isinstance(decoded[1], Sent)
-    shown = (*operations[:2], Create(operations[2].path, ephemeral=True), *operations[3:])
+    shown = (*operations[:2], fx.Create(operations[2].path, ephemeral=True), *operations[3:])
     assert tuple(step.operation() for step in decoded[1].steps) == shown
 
 
@@ -92,10 +75,10 @@ def test_a_trace_has_the_bytes_that_it_always_had(tmp_path: Path) -> None:
     "entry",
     [
         GET,
-        GetEntry("r1", StagingId("s"), (), (), drops=("smith",)),
+        GetEntry("r1", fx.StagingId("s"), (), (), drops=("smith",)),
         MergeEntry("r1", ("smith_0_0_0", "smith_1_1_0")),
-        MutateEntry("r1", EntryId("m"), "smith", "name = 'smith'"),
-        DropEntry("r1", EntryId("d"), "smith"),
+        MutateEntry("r1", fx.EntryId("m"), "smith", "name = 'smith'"),
+        DropEntry("r1", fx.EntryId("d"), "smith"),
         LostEntry("r1", "smith_0_0_0", "0123"),
     ],
 )
@@ -139,10 +122,10 @@ def test_only_values_that_say_where_a_replica_stands_are_shown(path: str, value:
 def test_a_trace_ends_when_it_is_too_large_and_the_process_goes_on(tmp_path: Path) -> None:
     trace = CommitTrace(tmp_path, "r1", bytes_max=400)
     for _ in range(10):
-        trace.ended(trace.sent(1, (Check("/t", 0),)), Unknown(), 0)
+        trace.ended(trace.sent(1, (fx.Check("/t", 0),)), fx.Unknown(), 0)
     assert trace.is_over
     assert 400 <= trace.file.stat().st_size < 600
-    assert trace.sent(1, (Check("/t", 0),)) == 10
+    assert trace.sent(1, (fx.Check("/t", 0),)) == 10
 
 
 def test_a_folder_that_can_not_be_made_is_an_error(tmp_path: Path) -> None:
@@ -159,14 +142,14 @@ def test_the_number_of_an_answer_is_that_of_its_own_commit(
     root = make_root_path()
     traces = [CommitTrace(tmp_path, f"r{number}") for number in range(3)]
     sessions = [ZooKeeperCoordination(f"zk://127.0.0.1:{zookeeper.ports[0]}/", trace=trace) for trace in traces]
-    assert isinstance(sessions[0].perform(Commit(Create(root))), Applied)
+    assert isinstance(sessions[0].perform(fx.Commit(fx.Create(root))), fx.Applied)
 
     def work(number: int) -> None:
         for each in range(40):
             sessions[number % 3].perform(
-                Commit(Create(f"{root}/n-", sequential=True), Create(f"{root}/{number}-{each}"))
+                fx.Commit(fx.Create(f"{root}/n-", sequential=True), fx.Create(f"{root}/{number}-{each}"))
             )
-            sessions[number % 3].perform(Commit(Check(f"{root}/nowhere", 1)))
+            sessions[number % 3].perform(fx.Commit(fx.Check(f"{root}/nowhere", 1)))
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from replitree.coordination.port import Event, Watched
 from replitree.coordination.url import CoordinationUrl
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.protocol import layout
-from replitree.protocol.effects import Get
-from replitree.protocol.layout import Table
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Get
+from replitree.protocol.core.layout import Table
 
 PATIENCE_S = 60.0
 """Far more than anything takes on an idle machine: a test that waits this long has failed."""

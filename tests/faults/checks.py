@@ -19,10 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from replitree.client.snapshot import Snapshot
+from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import Table
 from replitree.errors import ReplitreeError
-from replitree.protocol.fold import fold
+from replitree.protocol.core.fold import fold
 from tests.faults.cluster import FaultCluster
 from tests.faults.scribe import Scribe
 from tests.faults.workload import Account
@@ -91,7 +91,7 @@ def wait_until_equal(table: Table, names: Sequence[str]) -> dict[str, Snapshot]:
 
 def content(snapshot: Snapshot) -> dict[str, str]:
     """Return the content hash of every part of a snapshot."""
-    return {part.part: part.manifest.content_hash for part in snapshot.parts}
+    return {part.part: part.manifest.content for part in snapshot.parts}
 
 
 def _differences(contents: dict[str, dict[str, str]]) -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ import time
 import traceback
 from pathlib import Path
 
-from replitree.verify.histories.report import lines, word
+from replitree_verify.histories.report import lines, word
 from tests.faults.arguments import parsed, parser_of, say
 from tests.faults.judged_run import HISTORY, REPORT, JudgedPlan, run_judged
 from tests.faults.schedule import RECORDED

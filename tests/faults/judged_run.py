@@ -30,11 +30,11 @@ from replitree.client.cluster import TOKEN_FILE
 from replitree.client.table import Table
 from replitree.coordination.supervise import Supervised
 from replitree.errors import ReplitreeError
-from replitree.verify.histories.format import Operation, encode_header, encode_line
-from replitree.verify.histories.judge import Verdict, check
-from replitree.verify.histories.reading import read_clock, read_files
-from replitree.verify.histories.recorder import Recorder
-from replitree.verify.histories.report import as_dict
+from replitree.wire.history_format import Operation, encode_header, encode_line
+from replitree.wire.history_recorder import Recorder
+from replitree_verify.histories.judge import Verdict, check
+from replitree_verify.histories.reading import read_clock, read_files
+from replitree_verify.histories.report import as_dict
 from tests.faults import checks
 from tests.faults.cluster import FaultCluster
 from tests.faults.harness import draw_settings

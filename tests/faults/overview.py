@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from replitree.verify.histories.format import Operation, Outcome
-from replitree.verify.histories.judge import Verdict
-from replitree.verify.histories.timeline import page
+from replitree.wire.history_format import Operation, Outcome
+from replitree_verify.histories.judge import Verdict
+from replitree_verify.histories.timeline import page
 from tests.faults.schedule import Strike
 
 WIDTH, LEFT, LANE, CHART = 1040, 150, 14, 120

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from replitree.protocol.entries import Entry, GetEntry, SettleEntry, quorum_of
-from replitree.verify.histories.format import Operation
+from replitree.protocol.core.entries import Entry, GetEntry, SettleEntry, quorum_of
+from replitree.wire.history_format import Operation
 
 
 def with_positions(operations: Iterable[Operation], log: Sequence[tuple[int, Entry]]) -> list[Operation]:

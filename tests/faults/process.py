@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from replitree.replica.config import load_config
+from replitree.replica.kit.config import load_config
 from replitree.replica.server import main
 from tests.faults.disk import INJECTED, Fault
 

@@ -10,10 +10,10 @@ import threading
 
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import CoordinationUnavailable
-from replitree.protocol import layout
-from replitree.protocol.effects import Children, Get, GetMany, LogIndex, Sync
-from replitree.protocol.entries import Entry, decode_entry
-from replitree.protocol.log import log_start, next_index
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, Get, GetMany, LogIndex, Sync
+from replitree.protocol.core.entries import Entry, decode_entry
+from replitree.protocol.core.log import log_start, next_index
 
 LOOK_S = 0.1
 SESSION_S, OPERATION_S = 2.0, 2.0

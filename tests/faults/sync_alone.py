@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import sys
 
-from replitree.protocol.effects import Applied, Commit, Effect, LogIndex, Procedure, Sync
-from replitree.protocol.layout import Table, log
-from replitree.protocol.read import end_of_log
-from replitree.protocol.run import translate
-from replitree.replica import end_of_log as asking
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.layout import Table, log
+from replitree.protocol.core.run import translate
+from replitree.protocol.state.read import end_of_log
+from replitree.replica.table import end_of_log as asking
 from tests.faults.process import serve
 
 SYNC_ALONE = ("-m", "tests.faults.sync_alone")
 """The command of such a replica."""
 
 
-def _ask_by_sync(table: Table) -> Procedure[LogIndex | None]:
+def _ask_by_sync(table: Table) -> fx.Procedure[fx.LogIndex | None]:
     """Ask as ever, with a `Sync` in place of the commit."""
 
-    def each(effect: Effect) -> Procedure[object]:
-        if not isinstance(effect, Commit):
+    def each(effect: fx.Effect) -> fx.Procedure[object]:
+        if not isinstance(effect, fx.Commit):
             return (yield effect)
-        yield Sync(log(table))
-        return Applied()
+        yield fx.Sync(log(table))
+        return fx.Applied()
 
     return translate(end_of_log(table), each)
 

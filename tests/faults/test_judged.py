@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from replitree.protocol.effects import LogIndex, StagedPart, StagingId
-from replitree.protocol.entries import Entry, FailEntry, GetEntry, SettleEntry
-from replitree.verify.histories.format import Operation
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import parse, read_files
+from replitree.protocol.core.effects import LogIndex, StagedPart, StagingId
+from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, SettleEntry
+from replitree.wire.history_format import Operation
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import parse, read_files
 from tests.faults.judged_run import HISTORY, REPORT, RESULT, JudgedPlan, run_judged
 from tests.faults.overview import draw_run, write_report
 from tests.faults.positions import with_positions

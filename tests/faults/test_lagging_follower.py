@@ -11,8 +11,8 @@ import pytest
 from replitree.client.cluster import TOKEN_FILE
 from replitree.client.connection import connect
 from replitree.errors import Unavailable
-from replitree.verify.histories.judge import Verdict, check
-from replitree.verify.histories.reading import read_files
+from replitree_verify.histories.judge import Verdict, check
+from replitree_verify.histories.reading import read_files
 from tests.faults import checks
 from tests.faults.cluster import FaultCluster
 from tests.faults.nemesis import Nemesis

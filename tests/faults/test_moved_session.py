@@ -11,7 +11,7 @@ import pytest
 from replitree.coordination.embedded import LOCALHOST
 from replitree.coordination.port import make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.protocol.effects import Applied, Commit, Committed, Create, Exists, Unknown
+from replitree.protocol.core import effects as fx
 from tests.faults.ensemble import LinkedEnsemble
 from tests.faults.proxy import HELD, Link, Network
 from tests.waiting import wait_for
@@ -59,10 +59,10 @@ def linked(tmp_path: Path) -> Iterator[Linked]:
     linked.close()
 
 
-def begin(zk: ZooKeeperCoordination, path: str) -> tuple[threading.Thread, list[Committed]]:
+def begin(zk: ZooKeeperCoordination, path: str) -> tuple[threading.Thread, list[fx.Committed]]:
     """Begin to create a node; return who does it, and where its outcome will be."""
-    outcomes: list[Committed] = []
-    thread = threading.Thread(target=lambda: outcomes.append(zk.perform(Commit(Create(path)))))
+    outcomes: list[fx.Committed] = []
+    thread = threading.Thread(target=lambda: outcomes.append(zk.perform(fx.Commit(fx.Create(path)))))
     thread.start()
     return thread, outcomes
 
@@ -84,10 +84,10 @@ def test_a_late_commit_of_the_last_connection_does_not_answer_one_of_this(linked
     wait_for(lambda: linked.link(first, leader).passed[0] > sent, "the leader has the first commit")
     linked.open_only(second)
     late.join(20.0)
-    assert its_outcome == [Unknown()]
+    assert its_outcome == [fx.Unknown()]
 
     for _ in range(requests):  # were they counted anew, the next one would have the number of the late one
-        assert not zk.perform(Exists(f"{ROOT}/late"))
+        assert not zk.perform(fx.Exists(f"{ROOT}/late"))
     asked = linked.doors[second].passed[0]
     present, outcome = begin(zk, f"{ROOT}/present")
     wait_for(lambda: linked.doors[second].passed[0] > asked, "the second server has the second commit")
@@ -95,7 +95,7 @@ def test_a_late_commit_of_the_last_connection_does_not_answer_one_of_this(linked
         link.clear()
     present.join(20.0)
     assert zk.session_id == session
-    assert outcome == [Applied((f"{ROOT}/present",))]
-    assert zk.perform(Exists(f"{ROOT}/late"))
-    assert zk.perform(Exists(f"{ROOT}/present"))
+    assert outcome == [fx.Applied((f"{ROOT}/present",))]
+    assert zk.perform(fx.Exists(f"{ROOT}/late"))
+    assert zk.perform(fx.Exists(f"{ROOT}/present"))
     zk.close()

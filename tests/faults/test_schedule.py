@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from replitree.replica.config import ServerConfig
+from replitree.replica.kit.config import ServerConfig
 from tests.faults.harness import SETTINGS, Plan
 from tests.faults.nemesis import Nemesis, moments
 from tests.faults.schedule import BOTH, DOWN, KINDS, QUIET_S_MAX, UP, Round, Scene, Strike, rounds

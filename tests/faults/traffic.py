@@ -31,7 +31,7 @@ from replitree.errors import (
     TooFewReplicas,
     Unavailable,
 )
-from replitree.verify.histories.recorder import Recorder
+from replitree.wire.history_recorder import Recorder
 from tests.faults.skew import Skew
 
 SCHEMA = "id bigint not null, shelf int not null"

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import sys
 
-from replitree.protocol.effects import Applied, Commit, Effect, LogIndex, Procedure, Sync
-from replitree.protocol.layout import Table
-from replitree.protocol.read import end_of_log
-from replitree.protocol.run import translate
-from replitree.replica import end_of_log as asking
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.layout import Table
+from replitree.protocol.core.run import translate
+from replitree.protocol.state.read import end_of_log
+from replitree.replica.table import end_of_log as asking
 from tests.faults.process import serve
 
 UNSYNCED = ("-m", "tests.faults.unsynced")
 """The command of such a replica."""
 
 
-def _ask_without_sync(table: Table) -> Procedure[LogIndex | None]:
+def _ask_without_sync(table: Table) -> fx.Procedure[fx.LogIndex | None]:
     """Ask as ever, and perform neither a `Sync` nor a commit."""
 
-    def each(effect: Effect) -> Procedure[object]:
-        if isinstance(effect, Commit):
-            return Applied()
-        return None if isinstance(effect, Sync) else (yield effect)
+    def each(effect: fx.Effect) -> fx.Procedure[object]:
+        if isinstance(effect, fx.Commit):
+            return fx.Applied()
+        return None if isinstance(effect, fx.Sync) else (yield effect)
 
     return translate(end_of_log(table), each)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from replitree.storage.types import format_type
+from replitree.storage.schema.types import format_type
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

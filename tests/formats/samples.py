@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from replitree.storage.conform import conform
-from replitree.storage.definition import TableDefinition, TableSettings, define_table
+from replitree.storage.parts.conform import conform
+from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
 
 FROZEN = Path(__file__).parent / "storage"
 

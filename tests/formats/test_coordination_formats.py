@@ -9,25 +9,9 @@ from typing import Any
 import pytest
 
 from replitree.errors import UnsupportedFormat
-from replitree.protocol import layout
-from replitree.protocol.counted import QuorumValue, decode_quorum, encode_quorum
-from replitree.protocol.drop import execute_drop
-from replitree.protocol.effects import (
-    BlockId,
-    Check,
-    Commit,
-    Create,
-    EntryId,
-    Epoch,
-    LogIndex,
-    Many,
-    Node,
-    Set,
-    StagedPart,
-    StagingId,
-    Version,
-)
-from replitree.protocol.entries import (
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import (
     EVERY_PARTITION,
     FORMATS,
     AlterEntry,
@@ -48,32 +32,47 @@ from replitree.protocol.entries import (
     encode_block,
     encode_entry,
 )
-from replitree.protocol.fold import Change, apply
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.log import encode_log
-from replitree.protocol.mutate import kill_mutation
-from replitree.protocol.part_set import PartSet
-from replitree.protocol.parts import Part, parse_part
-from replitree.protocol.pull import Place, Pointer, Queued, pull_log, read_pointer
-from replitree.protocol.registration import View, broken_value, content_of, is_broken, register
-from replitree.replica.identity import Identity, decode_identity
+from replitree.protocol.core.fold import Change, apply
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.log import encode_log
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.execute.drop import execute_drop
+from replitree.protocol.execute.mutate import kill_mutation
+from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
+from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
+from replitree.protocol.state.registration import View, broken_value, content_of, is_broken, register
+from replitree.wire.identity import Identity, decode_identity
 
 FROZEN = Path(__file__).parent / "coordination"
 
 HASH = "0123456789abcdef0123456789abcdef"
-COMMAND = EntryId("00112233445566778899aabbccddeeff")
-PARTS = (StagedPart("2024-01", 3, 1000, HASH), StagedPart("2024-02", 2**40, 2**50, HASH[::-1]))
+COMMAND = fx.EntryId("00112233445566778899aabbccddeeff")
+PARTS = (fx.StagedPart("2024-01", 3, 1000, HASH), fx.StagedPart("2024-02", 2**40, 2**50, HASH[::-1]))
 
 ENTRIES: dict[str, Entry] = {
-    "get-1": GetEntry("r1", StagingId("s1"), PARTS, (BlockId("t-1"), BlockId("c-2")), 3),
-    "get-2-partitions": GetEntry("r1", StagingId("s2"), PARTS, (), 1, 2, ("2024-01", "2024-02")),
-    "get-2-all": GetEntry("r-2", StagingId("s3"), PARTS[:1], (BlockId("t-2"),), 1, 2, (EVERY_PARTITION,)),
-    "get-3": GetEntry("r1", StagingId("s4"), PARTS, (BlockId("t-3"),), 1, 3, quorum=2),
-    "settle-1": SettleEntry("r2", StagingId("s4"), 2**40, ("r1", "r2")),
-    "fail-1": FailEntry("r1", StagingId("s4"), 7, ("2024-01", "2024-02")),
+    "get-1": GetEntry("r1", fx.StagingId("s1"), PARTS, (fx.BlockId("t-1"), fx.BlockId("c-2")), 3),
+    "get-2-partitions": GetEntry("r1", fx.StagingId("s2"), PARTS, (), 1, 2, ("2024-01", "2024-02")),
+    "get-2-all": GetEntry("r-2", fx.StagingId("s3"), PARTS[:1], (fx.BlockId("t-2"),), 1, 2, (EVERY_PARTITION,)),
+    "get-3": GetEntry("r1", fx.StagingId("s4"), PARTS, (fx.BlockId("t-3"),), 1, 3, quorum=2),
+    "settle-1": SettleEntry("r2", fx.StagingId("s4"), 2**40, ("r1", "r2")),
+    "fail-1": FailEntry("r1", fx.StagingId("s4"), 7, ("2024-01", "2024-02")),
     "merge-1": MergeEntry("r1", ("2024-01_0_0_0", "2024-01_1_4_2_3"), 2),
     "mutate-1": MutateEntry("r1", COMMAND, "2024-01", '{"format":1,"kind":"delete","where":"k = \'größe\'"}', 2),
     "mutate-1-all": MutateEntry("r1", COMMAND, EVERY_PARTITION, '{"format":1,"kind":"delete","where":"true"}'),
+    "mutate-2": MutateEntry(
+        "r1",
+        COMMAND,
+        EVERY_PARTITION,
+        '{"format":1,"kind":"delete","where":"k = 1"}',
+        2,
+        2,
+        ("2024-01", "2024-02"),
+        2**40,
+    ),
+    "mutate-2-nothing": MutateEntry(
+        "r1", COMMAND, EVERY_PARTITION, '{"format":1,"kind":"delete","where":"k = 1"}', 2, 2, (), 7
+    ),
     "drop-1": DropEntry("r1", COMMAND, "2024-01"),
     "drop-1-blocks": DropEntry("r1", COMMAND, EVERY_PARTITION, 3, 2**40),
     "drop-1-detach": DropEntry("r1", COMMAND, "2024-02", detach=True),
@@ -112,6 +111,16 @@ def test_overwrite_is_not_read_as_a_plain_insert() -> None:
     assert b"drops" not in encode_entry(plain)
 
 
+def test_mutation_with_a_scope_is_not_read_as_one_of_all_parts() -> None:
+    """A replica that does not know format 2 stops before it; it would mutate parts that the others leave as they are."""
+    for name in ("mutate-1", "mutate-1-all"):
+        assert b"partitions" not in encode_entry(ENTRIES[name])
+    for name in ("mutate-2", "mutate-2-nothing"):
+        entry = ENTRIES[name]
+        assert isinstance(entry, MutateEntry)
+        assert (entry.format, entry.partition) == (2, EVERY_PARTITION)
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_newer_format_of_a_kind_is_refused(kind: str) -> None:
     newer = f'{{"kind":"{kind}","format":{FORMATS[kind] + 1},"what":"nobody knows"}}'.encode()
@@ -137,10 +146,10 @@ def test_unknown_kind_is_refused() -> None:
 
 
 def test_blocks() -> None:
-    value = BlockValue(StagingId("s1"), 41)
+    value = BlockValue(fx.StagingId("s1"), 41)
     frozen = b'{"insert":"s1","log_from":41,"format":1}'
     assert (decode_block(frozen, "here"), encode_block(value)) == (value, frozen)
-    dropped = BlockValue(StagingId("s1"), 41, partitions=("2024-01", "all"), dropped=True)
+    dropped = BlockValue(fx.StagingId("s1"), 41, partitions=("2024-01", "all"), dropped=True)
     with_partitions = b'{"insert":"s1","log_from":41,"format":1,"partitions":["2024-01","all"],"dropped":true}'
     assert (decode_block(with_partitions, "here"), encode_block(dropped)) == (dropped, with_partitions)
     with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
@@ -162,7 +171,7 @@ def test_identities() -> None:
 def commit_of(procedure: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> tuple[Any, ...]:
     """Run a procedure up to its first commit; return the operations."""
     effect = next(procedure)
-    while not isinstance(effect, Commit):
+    while not isinstance(effect, fx.Commit):
         effect = procedure.send(answer(effect))
     return effect.operations
 
@@ -173,30 +182,31 @@ def commit_of(procedure: Generator[Any, Any, Any], answer: Callable[[Any], Any])
 def test_queue_nodes_are_the_entries_of_the_log_and_the_pointer_is_a_number(name: str) -> None:
     raw = (FROZEN / f"entry-{name}.json").read_bytes()
     parts = PartSet.of([parse_part("2024-01_0_0_0"), parse_part("2024-01_1_4_2_3"), parse_part("2024-02_3_3_0")])
-    place = Place(Pointer(LogIndex(41), Version(7)), parts)
-    log = Node(encode_log(REPLICA.table), Version(0))
-    answers = iter([Many((Node(raw, Version(0)), log)), False])
-    operations = commit_of(pull_log(REPLICA, Epoch(2), place), lambda _: next(answers))
+    place = Place(Pointer(fx.LogIndex(41), fx.Version(7)), parts)
+    log = fx.Node(encode_log(REPLICA.table), fx.Version(0))
+    answers = iter([fx.Many((fx.Node(raw, fx.Version(0)), log)), False])
+    operations = commit_of(pull_log(REPLICA, fx.Epoch(2), place), lambda _: next(answers))
     value = b"42 41" if name == "get-3" else b"42"
-    moved = Set("/replitree/tables/t/replicas/r1/log_pointer", value, 7)
-    queued = Create("/replitree/tables/t/replicas/r1/queue/queue-0000000041", raw)
-    applies = not apply(parts, LogIndex(41), ENTRIES[name])[1].is_empty
+    moved = fx.Set("/replitree/tables/t/replicas/r1/log_pointer", value, 7)
+    queued = fx.Create("/replitree/tables/t/replicas/r1/queue/queue-0000000041", raw)
+    applies = not apply(parts, fx.LogIndex(41), ENTRIES[name])[1].is_empty
     assert operations[1:] == ((moved, queued) if applies else (moved,))
-    assert applies == (name not in {"alter-1", "storage-1", "drop-1-blocks", "settle-1", "fail-1"})
+    changes_nothing = {"alter-1", "storage-1", "drop-1-blocks", "settle-1", "fail-1", "mutate-2-nothing"}
+    assert applies == (name not in changes_nothing)
 
 
 def test_pointer_is_read() -> None:
     procedure = read_pointer(REPLICA)
     next(procedure)
     with pytest.raises(StopIteration) as ended:
-        procedure.send(Node(b"42", Version(7)))
-    assert ended.value.value == Pointer(LogIndex(42), Version(7))
+        procedure.send(fx.Node(b"42", fx.Version(7)))
+    assert ended.value.value == Pointer(fx.LogIndex(42), fx.Version(7))
 
 
 def test_registered_parts() -> None:
     part = Part("2024-01", 1, 4, 2, 3)
     path = "/replitree/tables/t/replicas/r1/parts/2024-01_1_4_2_3"
-    assert register(REPLICA, part, HASH) == Create(path, HASH.encode())
+    assert register(REPLICA, part, HASH) == fx.Create(path, HASH.encode())
     assert (content_of(HASH.encode()), is_broken(HASH.encode())) == (HASH, False)
     assert broken_value(HASH) == b"broken " + HASH.encode()
     assert (content_of(broken_value(HASH)), is_broken(broken_value(HASH))) == (HASH, True)
@@ -204,29 +214,31 @@ def test_registered_parts() -> None:
 
 def test_claims_of_results() -> None:
     before, after = parse_part("2024-01_0_0_0"), parse_part("2024-01_0_0_0_9")
-    item = Queued(LogIndex(9), ENTRIES["mutate-1"], Change((before,), (after,)))
+    item = Queued(fx.LogIndex(9), ENTRIES["mutate-1"], Change((before,), (after,)))
     operations = commit_of(
-        kill_mutation(REPLICA, Epoch(2), item), lambda _: Many((Node(HASH.encode(), Version(0)), None))
+        kill_mutation(REPLICA, fx.Epoch(2), item), lambda _: fx.Many((fx.Node(HASH.encode(), fx.Version(0)), None))
     )
     assert operations[1:] == (
-        Check("/replitree/tables/t/replicas/r1/parts/2024-01_0_0_0", Version(0)),
-        Create("/replitree/tables/t/results/2024-01_0_0_0_9", HASH.encode()),
+        fx.Check("/replitree/tables/t/replicas/r1/parts/2024-01_0_0_0", fx.Version(0)),
+        fx.Create("/replitree/tables/t/results/2024-01_0_0_0_9", HASH.encode()),
     )
 
 
 @pytest.mark.parametrize(
     ("found", "written"),
     [
-        (None, Create("/replitree/tables/t/drops/2024-01", b"9")),
-        (Node(b"3", Version(5)), Set("/replitree/tables/t/drops/2024-01", b"9", 5)),
-        (Node(b"10", Version(5)), None),
+        (None, fx.Create("/replitree/tables/t/drops/2024-01", b"9")),
+        (fx.Node(b"3", fx.Version(5)), fx.Set("/replitree/tables/t/drops/2024-01", b"9", 5)),
+        (fx.Node(b"10", fx.Version(5)), None),
     ],
 )
-def test_notes_of_drops(found: Node | None, written: Create | Set | None) -> None:
-    item = Queued(LogIndex(9), ENTRIES["drop-1"], Change((parse_part("2024-01_0_0_0"),), ()))
-    answers = iter([(), Many((found,))])
-    operations = commit_of(execute_drop(REPLICA, Epoch(2), View(PartSet(), PartSet()), item), lambda _: next(answers))
-    assert [op for op in operations if isinstance(op, Create | Set)] == ([] if written is None else [written])
+def test_notes_of_drops(found: fx.Node | None, written: fx.Create | fx.Set | None) -> None:
+    item = Queued(fx.LogIndex(9), ENTRIES["drop-1"], Change((parse_part("2024-01_0_0_0"),), ()))
+    answers = iter([(), fx.Many((found,))])
+    operations = commit_of(
+        execute_drop(REPLICA, fx.Epoch(2), View(PartSet(), PartSet()), item), lambda _: next(answers)
+    )
+    assert [op for op in operations if isinstance(op, fx.Create | fx.Set)] == ([] if written is None else [written])
 
 
 def test_who_has_an_open_insert() -> None:
@@ -241,5 +253,5 @@ def test_who_has_an_open_insert() -> None:
 
 def test_pointer_names_the_open_inserts() -> None:
     assert layout.pointer_value(41) == b"41"
-    assert layout.pointer_value(41, (LogIndex(38), LogIndex(2**40))) == b"41 38,1099511627776"
+    assert layout.pointer_value(41, (fx.LogIndex(38), fx.LogIndex(2**40))) == b"41 38,1099511627776"
     assert layout.pointer_open(b"41 38,1099511627776") == (38, 2**40)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from replitree.errors import UnsupportedFormat
-from replitree.storage.definition import decode_definition
-from replitree.storage.evolve import (
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import decode_definition
+from replitree.storage.sql.evolve import (
     AddColumn,
     Alter,
     DropColumn,
@@ -18,7 +19,6 @@ from replitree.storage.evolve import (
     apply_alter,
     decode_alter,
 )
-from replitree.storage.read import read_parts
 from tests.formats.samples import DEFINITION, FROZEN, rows
 
 ALTERS = (

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from replitree.storage.disk import PartStore
-from replitree.storage.disk_frozen import FROZEN_FILE
-from replitree.storage.mutate import mutate_part
-from replitree.storage.mutation import check_mutation, decode_mutation
+from replitree.storage.disk.frozen import FROZEN_FILE
+from replitree.storage.disk.store import PartStore
+from replitree.storage.rewrite.mutate import mutate_part
+from replitree.storage.sql.mutation import check_mutation, decode_mutation
 from tests.formats.samples import DEFINITION, FROZEN
 
 RESULTS = {
@@ -32,8 +32,9 @@ def test_mutation_of_format_1_does_what_it_did(name: str, tmp_path: Path) -> Non
     assert manifest.content_hash == RESULTS[name]
 
 
-def test_frozen_snapshot_of_format_1(tmp_path: Path) -> None:
-    data = (FROZEN / "frozen-1.json").read_bytes()
+@pytest.mark.parametrize("name", ["frozen-1.json", "frozen-2.json"])
+def test_frozen_snapshots_of_all_formats(name: str, tmp_path: Path) -> None:
+    data = (FROZEN / name).read_bytes()
     store = PartStore(tmp_path / "table")
     folder = store.frozen_path("then")
     folder.mkdir()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replitree.storage.definition import decode_definition, define_table
+from replitree.storage.schema.definition import decode_definition, define_table
 from tests.formats.samples import FROZEN
 
 CLICKS = define_table(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
+import xxhash
 
 from replitree.errors import CorruptPart, UnsupportedFormat
-from replitree.storage import definition
-from replitree.storage.definition import decode_definition
-from replitree.storage.manifest import MANIFEST_FILE, decode_manifest, read_manifest
+from replitree.storage.parts.manifest import MANIFEST_FILE, ColumnStats, decode_manifest, read_manifest
+from replitree.storage.schema import definition
+from replitree.storage.schema.definition import decode_definition
 from tests.formats.samples import DEFINITION, FROZEN
 
 SHARED = replace(DEFINITION, storage="s3://lake/tables?endpoint=https://store:8333")
@@ -70,6 +72,52 @@ def test_manifest_of_a_part_that_borrows_has_format_3() -> None:
     assert (local.format, local.shares, local.borrowed) == (1, (), {})
     assert b"share" not in local.encode()
     assert local.shared_as(SHARE, {borrowed.name: LENDER}) == manifest
+
+
+def test_manifest_with_a_checksum_has_format_4_and_says_what_those_without_say() -> None:
+    manifest = read_manifest(FROZEN / "part-4")
+    assert manifest.encode() == (FROZEN / "part-4" / MANIFEST_FILE).read_bytes()
+    assert manifest == read_manifest(FROZEN / "part-3").sealed()
+    assert manifest.as_local() == read_manifest(FROZEN / "part-3").as_local().sealed()
+    borrowed = manifest.files[0]
+    assert manifest.as_local().shared_as(SHARE, {borrowed.name: LENDER}) == manifest
+    assert manifest.content == manifest.content_hash
+
+
+def test_manifest_of_format_5_has_a_content_that_covers_all_but_the_files() -> None:
+    manifest = read_manifest(FROZEN / "part-5")
+    assert manifest.encode() == (FROZEN / "part-5" / MANIFEST_FILE).read_bytes()
+    assert manifest == msgspec.structs.replace(read_manifest(FROZEN / "part-4"), format=5)
+    key = 9223372036854775807
+    columns = [
+        ["b", "boolean", True, True, 0],
+        ["i64", "int64", key, key, 2],
+        ["s", "string", "größe", "größe", 0],
+        ["t", "timestamp[us,UTC]", 1517443199999999, 1517443199999999, 0],
+    ]
+    said = ["replitree part content 5", manifest.content_hash, 1, "2018-01-15-true", [576, 15, True], 3, columns]
+    content = xxhash.xxh3_128_hexdigest(msgspec.msgpack.encode(said))
+    assert manifest.content == content == "1a40253f82352561fed835627a126b84"
+    local = manifest.as_local()
+    assert (local.format, local.content) == (5, content)
+    assert local.shared_as(SHARE, {manifest.files[0].name: LENDER}) == manifest
+
+
+def test_numbers_in_a_content_are_those_of_their_columns_and_zero_has_no_sign() -> None:
+    """JSON has one kind of number, and which of two zeros is the least depends on batches."""
+    columns = {"d": ColumnStats("double", -0.0, 3.0), "f": ColumnStats("float", None, 1.5, 2)}
+    manifest = msgspec.structs.replace(
+        read_manifest(FROZEN / "part-5"), columns=columns, partition_values=(None, -0.0, "ß")
+    )
+    other = msgspec.structs.replace(
+        manifest, columns={**columns, "d": ColumnStats("double", 0.0, 3)}, partition_values=(None, 0.0, "ß")
+    )
+    assert (
+        manifest.content
+        == other.content
+        == decode_manifest(other.encode()).content
+        == "1cb198bcc5cff16a1a0fd37b6e403c1c"
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import xxhash
 
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import decode_definition, define_table
-from replitree.storage.durable import file_checksum
-from replitree.storage.encode import stage_table
-from replitree.storage.manifest import MANIFEST_FILE, read_manifest
-from replitree.storage.partition import partition_id, split_by_partition
-from replitree.storage.read import read_parts
+from replitree.storage.files.durable import file_checksum
+from replitree.storage.files.sums import BLOCK_BYTES, decode_sums, sums_of
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import MANIFEST_FILE, read_manifest
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import decode_definition, define_table
+from replitree.storage.schema.partition import partition_id, split_by_partition
 from tests.formats.reference_hash import reference_hash
 from tests.formats.samples import DEFINITION, FROZEN, rows
 
@@ -67,6 +69,13 @@ HASHES = [
     ),
     (pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int8())), "867a38ac24dd73cdf4d036edb49e55bf"),
 ]
+
+
+def test_sums_file_of_format_1() -> None:
+    data = bytes(number % 251 for number in range(BLOCK_BYTES + 100))
+    frozen = (FROZEN / "sums-1" / ".data-0.parquet.crc").read_bytes()
+    assert sums_of(data).encoded == frozen
+    assert decode_sums(frozen, len(data), xxhash.xxh3_128_hexdigest(data)) is not None
 
 
 @pytest.mark.parametrize(("column", "expected"), HASHES)

@@ -8,18 +8,12 @@ import msgspec
 import pytest
 
 from replitree.errors import StoreError, UnsupportedFormat
-from replitree.storage.blob_folders import GroupFile
-from replitree.storage.blob_frames import frame_of, scan
-from replitree.storage.blob_member import Standing, Streams
-from replitree.storage.blob_places import MemberPlace
-from replitree.storage.blob_state import DirectoryState, decode_state, encode_state
-from replitree.storage.blob_wire import decode_message, encode_message
-from replitree.tablet.admission import Admit, Answer, AskStanding, AskStreams, Question, Remember
-from replitree.tablet.effects import Collection, Fence, Overtaken
-from replitree.tablet.entries import Entry, LogEntry, ZeroEntry, decode, encode
-from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation, Step
-from replitree.tablet.losses import LossRecord, decode_record, encode_record
-from replitree.tablet.member import (
+from replitree.tablet.core.entries import Entry, LogEntry, ZeroEntry, decode, encode
+from replitree.tablet.core.losses import LossRecord, decode_record, encode_record
+from replitree.tablet.group.admission import Admit, Answer, AskStanding, AskStreams, Question, Remember
+from replitree.tablet.group.effects import Collection, Fence, Overtaken
+from replitree.tablet.group.ids import NOTHING, BlobId, Channel, Generation, Step
+from replitree.tablet.group.member import (
     AskBarrier,
     AskFence,
     Barrier,
@@ -37,6 +31,12 @@ from replitree.tablet.member import (
     Swept,
     Write,
 )
+from replitree.tablet.members.folders import GroupFile
+from replitree.tablet.members.frames import frame_of, scan
+from replitree.tablet.members.member import Standing, Streams
+from replitree.tablet.members.places import MemberPlace
+from replitree.tablet.members.state import DirectoryState, decode_state, encode_state
+from replitree.tablet.members.wire import decode_message, encode_message
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
 
 FROZEN = Path(__file__).parent / "tablet"
@@ -173,7 +173,7 @@ def test_opening_by_an_earlier_version_is_understood() -> None:
 
 
 def test_newer_state_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replitree.storage.blob_state.FORMAT", 2)
+    monkeypatch.setattr("replitree.tablet.members.state.FORMAT", 2)
     data = encode_state(STATE)
     monkeypatch.undo()
     with pytest.raises(UnsupportedFormat, match="upgrade"):

@@ -13,8 +13,8 @@ from replitree.errors import NotLeader, Unavailable
 from replitree.machines.apis import APIS
 from replitree.machines.generations import Generations
 from replitree.machines.service import Service
-from replitree.storage.blob_folders import make_group
 from replitree.tablet import open as open_tablet
+from replitree.tablet.members.folders import make_group
 from tests.machines.rounds.candidates import Candidate, ask, leader_of
 from tests.machines.test_service import ask as ask_service
 from tests.tablet.machine import Words

@@ -11,7 +11,7 @@ import pytest
 from replitree.machines.apis import APIS
 from replitree.machines.process import CandidateProcess, Place
 from replitree.machines.service import Service
-from replitree.storage.blob_folders import make_group
+from replitree.tablet.members.folders import make_group
 from tests.tablet.runtime.group import QUIET
 from tests.waiting import wait_for
 

@@ -1,4 +1,4 @@
-"""Number 38 of `docs/tablet.md`: a client that heard of a doubt repeats its command after a take-over; it has one effect."""
+"""Number 38 of `docs/tablet-failures.md`: a client in doubt repeats its command after a take-over; it has one effect."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from replitree.coordination.embedded import free_ports
 from replitree.errors import ReplitreeError
-from replitree.storage.blob_folders import make_group
+from replitree.tablet.members.folders import make_group
 from tests.machines.rounds.candidates import Candidate, ask, leader_of
 from tests.waiting import wait_for
 

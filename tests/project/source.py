@@ -19,6 +19,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "replitree"
+"""The product."""
+
+CHECKER, PUBLISHED, BENCH = ROOT / "verify", ROOT / "published", ROOT / "bench"
+SOURCES = (SOURCE, CHECKER, PUBLISHED, BENCH)
+"""Folders of the four distributions, each with a `pyproject.toml`: that of the product stands above `SOURCE`."""
+
+PROJECTS = (ROOT, CHECKER, PUBLISHED, BENCH)
+"""Where each of them has its `pyproject.toml`."""
+
 
 TEXT_BYTES_MAX = 1 << 20
 MADE = (

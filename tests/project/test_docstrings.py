@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.project.source import SOURCE, Function, Module, modules, public_functions
+from tests.project.source import SOURCES, Function, Module, modules, public_functions
 
 OTHER_STYLES = re.compile(
     r"^\s*(:param |:return|:raises |@param |(Args|Arguments|Kwargs|Raises|Returns|Yields):\s*$)", re.MULTILINE
@@ -20,16 +20,16 @@ INHERITED = ("override", "overload")
 
 
 def test_every_module_says_what_it_guarantees() -> None:
-    assert [module.place for module in modules(SOURCE) if not ast.get_docstring(module.tree)] == []
+    assert [module.place for module in modules(*SOURCES) if not ast.get_docstring(module.tree)] == []
 
 
 def test_everything_public_is_documented() -> None:
-    everything = ((module, node) for module in modules(SOURCE) for node in public_functions(module.tree))
+    everything = ((module, node) for module in modules(*SOURCES) for node in public_functions(module.tree))
     assert [f"{module.place}:{node.lineno} {what}" for module, node in everything for what in _faults(node)] == []
 
 
 def test_documented_parameters_exist() -> None:
-    assert [wrong for module in modules(SOURCE) for wrong in _documented_and_unknown(module)] == []
+    assert [wrong for module in modules(*SOURCES) for wrong in _documented_and_unknown(module)] == []
 
 
 def _documented_and_unknown(module: Module) -> Iterator[str]:

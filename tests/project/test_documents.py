@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.source import ROOT, SOURCE, modules
+from tests.project.source import ROOT, SOURCES, modules
 
 DOCUMENTS = ("README.md", "CHANGELOG.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
 ARCHITECTURE_LINES_MAX = 300
+WORDS_MAX = 1_550
+"""Words of a page: it serves one reader with one purpose."""
+
+LONGER = frozenset({"ARCHITECTURE.md", "GLOSSARY.md", "benchmarks.md", "known-bugs.md", "tablet-checker.md"})
+"""Pages that are tables or references; no page is added here."""
 
 TARGET = re.compile(r"^([a-z][a-z-]*):(?!=)", re.MULTILINE)
 COMMAND = re.compile(r"(?:^|`|\$ )make ([a-z][a-z-]*)", re.MULTILINE)
@@ -48,7 +53,7 @@ def test_links_in_document_lead_somewhere(document: str) -> None:
 @cache
 def files() -> tuple[str, ...]:
     """Every Python file, from the root of the checkout."""
-    return tuple(f"/{module.place}" for module in modules(SOURCE, ROOT / "tests", ROOT / "tools", ROOT / "bench"))
+    return tuple(f"/{module.place}" for module in modules(*SOURCES, ROOT / "tests", ROOT / "tools"))
 
 
 def meant(name: str) -> list[str]:
@@ -79,7 +84,7 @@ def test_files_that_a_document_names_exist(document: str) -> None:
 
 
 def test_what_is_not_there_is_noticed() -> None:
-    assert missing("`cli/{main,fly}.py`, `client/doctor_*.py`, `nowhere/*.py`") == ["cli/fly.py", "nowhere/*.py"]
+    assert missing("`cli/{main,fly}.py`, `client/admin/doctor_*.py`, `nowhere/*.py`") == ["cli/fly.py", "nowhere/*.py"]
     here = "tests/project/test_documents.py"
     assert missing(f"`{here}::missing`, `{here}::vanished`") == [f"{here}::vanished"]
 
@@ -98,6 +103,16 @@ def test_ci_runs_what_a_person_runs() -> None:
 
 def test_architecture_can_be_read_in_one_sitting() -> None:
     assert read("docs/ARCHITECTURE.md").count("\n") <= ARCHITECTURE_LINES_MAX
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if name.startswith("docs/")])
+def test_a_page_is_short(document: str) -> None:
+    assert len(read(document).split()) <= WORDS_MAX or document.removeprefix("docs/") in LONGER
+
+
+def test_every_page_is_named_by_another_page() -> None:
+    named = {Path(link).name for document in DOCUMENTS for link in LINK.findall(read(document))}
+    assert {Path(document).name for document in DOCUMENTS if document.startswith("docs/")} <= named
 
 
 def test_glossary_is_alphabetical_and_says_each_word_once() -> None:

@@ -6,13 +6,15 @@ import re
 import tomllib
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
 from typing import Any
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.project.source import PACKAGE, ROOT, SOURCE
+from tests.project.source import BENCH, PROJECTS, PUBLISHED, ROOT, SOURCES
 
 PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[A-Za-z0-9.!+]+)")
 
@@ -27,16 +29,34 @@ def pins() -> dict[str, Version]:
 
 
 @cache
-def project() -> dict[str, Any]:
-    """Return pyproject.toml."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+def project(folder: Path = ROOT) -> dict[str, Any]:
+    """Return the pyproject.toml of a folder."""
+    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def all_requirements() -> list[Requirement]:
+    """Everything that a pyproject.toml asks for, the extras and the builds too."""
+    lines: list[str] = []
+    for each in map(project, PROJECTS):
+        lines += [*each["project"]["dependencies"], *each["build-system"]["requires"]]
+        lines += [line for extra in each["project"].get("optional-dependencies", {}).values() for line in extra]
+    return [Requirement(line) for line in lines]
+
+
+def own() -> dict[str, str]:
+    """Name and version of our own distributions."""
+    return {each["project"]["name"]: each["project"]["version"] for each in map(project, PROJECTS)}
 
 
 def direct_requirements() -> list[Requirement]:
-    """Everything that pyproject.toml asks for, the extras and the build too."""
-    lines = [*project()["project"]["dependencies"], *project()["build-system"]["requires"]]
-    lines += [line for extra in project()["project"]["optional-dependencies"].values() for line in extra]
-    return [Requirement(line) for line in lines]
+    """Everything of others that we ask for."""
+    return [requirement for requirement in all_requirements() if requirement.name not in own()]
+
+
+def test_our_distributions_have_one_version_and_ask_for_it() -> None:
+    (version,) = set(own().values())
+    asked = {str(requirement.specifier) for requirement in all_requirements() if requirement.name in own()}
+    assert asked == {f"=={version}"}
 
 
 def test_every_requirement_is_pinned_within_its_bounds() -> None:
@@ -71,10 +91,17 @@ def _needs(name: str) -> list[str]:
     ]
 
 
-def test_wheel_has_every_package_and_its_types() -> None:
-    packages = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert sorted(packages) == sorted(f"src/{path.parent.name}" for path in SOURCE.glob("*/__init__.py"))
-    assert (PACKAGE / "py.typed").exists()
+@pytest.mark.parametrize(("folder", "source"), list(zip(PROJECTS, SOURCES, strict=True)), ids=lambda path: path.name)
+def test_wheel_has_every_package_and_its_types(folder: Path, source: Path) -> None:
+    packages = project(folder)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    found = [path.parent for path in source.glob("*/__init__.py")]
+    assert sorted(packages) == sorted(path.relative_to(folder).as_posix() for path in found)
+    assert [path.name for path in found if not (path / "py.typed").exists()] in ([], ["pyspark_replitree"])
+
+
+@pytest.mark.parametrize("folder", [PUBLISHED, BENCH], ids=lambda path: path.name)
+def test_what_only_a_checkout_has_can_not_be_uploaded(folder: Path) -> None:
+    assert "Private :: Do Not Upload" in project(folder)["project"]["classifiers"]
 
 
 def test_console_script_starts_the_command_line() -> None:

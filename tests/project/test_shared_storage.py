@@ -1,4 +1,4 @@
-"""`docs/shared-storage.md` names a test for what it promises: each of them exists, and every number has its row."""
+"""`docs/shared-storage*.md` name a test for what they promise: each of them exists, and every number has its row."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterable
 
 import pytest
 
-from replitree.verify.merging import models as merging_models
-from replitree.verify.merging import mutants as merging_mutants
-from replitree.verify.moving import models as moving_models
-from replitree.verify.moving import mutants as moving_mutants
-from replitree.verify.prepared import models as prepared_models
-from replitree.verify.prepared import mutants as prepared_mutants
-from replitree.verify.rejoining import models as rejoining_models
-from replitree.verify.rejoining import mutants as rejoining_mutants
-from replitree.verify.shared_tables import models as shared_models
-from replitree.verify.shared_tables import mutants as shared_mutants
-from replitree.verify.sharing import models, mutants
-from replitree.verify.small_search import Named
+from replitree_verify.merging import models as merging_models
+from replitree_verify.merging import mutants as merging_mutants
+from replitree_verify.moving import models as moving_models
+from replitree_verify.moving import mutants as moving_mutants
+from replitree_verify.prepared import models as prepared_models
+from replitree_verify.prepared import mutants as prepared_mutants
+from replitree_verify.rejoining import models as rejoining_models
+from replitree_verify.rejoining import mutants as rejoining_mutants
+from replitree_verify.shared_tables import models as shared_models
+from replitree_verify.shared_tables import mutants as shared_mutants
+from replitree_verify.sharing import models, mutants
+from replitree_verify.small_search import Named
 from tests.project.source import ROOT, functions
 
-TEXT = (ROOT / "docs" / "shared-storage.md").read_text(encoding="utf-8")
+TEXT = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("shared-storage*.md")))
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)(?:\[([\w-]+)\])?`")
 ROW = re.compile(r"^\| (I?[\d, ]+) \|", re.MULTILINE)
 CASES = {
@@ -54,10 +54,10 @@ CASES = {
 """Names of the models and mutants that these tests run through."""
 
 
-VERIFICATION = (ROOT / "docs" / "verification.md").read_text(encoding="utf-8")
+VERIFICATION = (ROOT / "docs" / "verification-storage.md").read_text(encoding="utf-8")
 KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
 APART = ("fsck", "upload", "own_", "own-")
-"""Names of models and mutants of `verify/sharing/` that have paragraphs of their own begin so."""
+"""Names of models and mutants of `replitree_verify/sharing/` that have paragraphs of their own begin so."""
 
 SUITES = {
     "Tables on an object store": (shared_models.MODELS, shared_mutants.MUTANTS),
@@ -69,7 +69,7 @@ SUITES = {
 
 
 def told(paragraph: str, what: str) -> int:
-    """How many models or mutants a paragraph of `docs/verification.md` says that there are."""
+    """How many models or mutants a paragraph of `docs/verification-storage.md` says that there are."""
     (text,) = (each for each in VERIFICATION.split("\n\n") if each.startswith(f"*{paragraph}"))
     (found,) = re.findall(rf"(\d+)\s{what}\b", text)
     return int(found)
@@ -119,7 +119,9 @@ def test_every_named_model_and_mutant_exists(path: str) -> None:
 
 def test_every_invariant_and_every_failure_has_a_row() -> None:
     numbers = [number for row in ROW.findall(TEXT) for number in row.split(", ")]
-    assert numbers == [f"I{number}" for number in range(1, 14)] + [str(number) for number in range(1, 37)]
+    assert sorted(numbers) == sorted(
+        [f"I{number}" for number in range(1, 14)] + [str(number) for number in range(1, 37)]
+    )
 
 
 def test_every_row_names_a_test_or_says_that_there_is_none() -> None:

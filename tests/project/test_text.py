@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.project.source import ROOT, SOURCE, modules, text_files
+from tests.project.source import ROOT, SOURCES, modules, text_files
 
 HOME = re.compile(r"(?<![\w.$}~-])/(?:home|root|Users)/[\w.-]+")
 REGISTRY = re.compile(r"(?i)https?://[^\s\"'`)>]*(?:/simple\b|pypi|pythonhosted|registry|artifactory|mirror)")
@@ -48,8 +48,8 @@ def test_text_ends_with_one_newline_and_has_no_tabs() -> None:
 
 
 def test_folders_are_walked_by_what_bears_that_others_change_them() -> None:
-    """`Path.rglob` fails where a folder vanishes meanwhile, `replitree.storage.folder_walk` does not."""
-    wrong = [module.place for module in modules(SOURCE) if RECURSION.search(module.text)]
+    """`Path.rglob` fails where a folder vanishes meanwhile, `replitree.storage.files.folder_walk` does not."""
+    wrong = [module.place for module in modules(*SOURCES) if RECURSION.search(module.text)]
     assert wrong == []
 
 

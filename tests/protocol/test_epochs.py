@@ -8,23 +8,14 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from replitree.coordination.port import REQUEST_BYTES_MAX
 from replitree.coordination.requests import encode_transaction
 from replitree.coordination.tree import Tree
-from replitree.coordination.zookeeper import REQUEST_BYTES_MAX
-from replitree.protocol import layout
-from replitree.protocol.effects import (
-    ANY_VERSION,
-    Applied,
-    Commit,
-    Create,
-    Delete,
-    Operation,
-    Set,
-    Version,
-)
-from replitree.protocol.epochs import EPOCHS_MAX
-from replitree.protocol.layout import NAME_LENGTH_MAX, Replica, Table
-from replitree.protocol.table import (
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.epochs import epochs_max
+from replitree.protocol.core.layout import NAME_LENGTH_MAX, Replica, Table
+from replitree.protocol.membership.table import (
     Outcome,
     create_table,
     drop_replica,
@@ -48,8 +39,8 @@ class World(TreeWorld):
     def __init__(self, table: Table = TABLE) -> None:
         parents = table.path.split("/")[1:-1]
         super().__init__(Tree.of({"/" + "/".join(parents): b""}))
-        self.before_last: tuple[Operation, ...] = ()
-        self.commits: list[tuple[Operation, ...]] = []
+        self.before_last: tuple[fx.Operation, ...] = ()
+        self.commits: list[tuple[fx.Operation, ...]] = []
         assert self.run(create_table(table, b"m", b"c")) is Outcome.DONE
 
     def joined(self, *replicas: Replica) -> World:
@@ -58,10 +49,10 @@ class World(TreeWorld):
 
     @override
     def perform(self, effect: Any) -> Any:
-        if isinstance(effect, Commit):
-            if any(isinstance(each, Delete) and each.path.endswith("/host") for each in effect.operations):
+        if isinstance(effect, fx.Commit):
+            if any(isinstance(each, fx.Delete) and each.path.endswith("/host") for each in effect.operations):
                 others, self.before_last = self.before_last, ()
-                assert not others or isinstance(self.commit(*others), Applied)
+                assert not others or isinstance(self.commit(*others), fx.Applied)
             self.commits.append(effect.operations)
         return super().perform(effect)
 
@@ -76,7 +67,7 @@ class World(TreeWorld):
 
     def activated(self, replica: Replica, times: int) -> int:
         for _ in range(times):
-            assert isinstance(self.commit(Set(layout.host(replica), b"me", ANY_VERSION)), Applied)
+            assert isinstance(self.commit(fx.Set(layout.host(replica), b"me", fx.ANY_VERSION)), fx.Applied)
         return self.version(replica)
 
 
@@ -100,7 +91,7 @@ def test_a_table_on_which_an_earlier_version_has_dropped_a_replica_has_no_note_a
 
 def test_a_version_that_comes_between_the_mark_and_the_end_of_a_drop_is_noted_too() -> None:
     world = World().joined(R1, R2)
-    world.before_last = (Set(layout.host(R1), b"dropped", ANY_VERSION),)
+    world.before_last = (fx.Set(layout.host(R1), b"dropped", fx.ANY_VERSION),)
     assert world.run(drop_replica(R1)) is Outcome.UNSETTLED
     assert world.note(R1) is None
     assert world.run(drop_replica(R1)) is Outcome.DONE
@@ -109,7 +100,7 @@ def test_a_version_that_comes_between_the_mark_and_the_end_of_a_drop_is_noted_to
 
 def test_two_replicas_are_dropped_at_once_and_both_are_noted() -> None:
     world = World().joined(R1, R2, R3)
-    world.before_last = (Create(layout.epochs(TABLE)), Create(layout.last_epoch(R2), b"7"))
+    world.before_last = (fx.Create(layout.epochs(TABLE)), fx.Create(layout.last_epoch(R2), b"7"))
     assert world.run(drop_replica(R1)) is Outcome.DONE
     assert (world.note(R1), world.note(R2)) == (b"1", b"7")
 
@@ -123,19 +114,22 @@ def test_a_table_is_removed_with_its_notes() -> None:
     assert not world.tree.exists(TABLE.path)
 
 
-@pytest.mark.parametrize(("last", "outcome"), [(EPOCHS_MAX, Outcome.DONE), (EPOCHS_MAX + 1, Outcome.WORN)])
+@pytest.mark.parametrize(("last", "outcome"), [(epochs_max(R1), Outcome.DONE), (epochs_max(R1) + 1, Outcome.WORN)])
 def test_a_name_that_has_had_too_many_epochs_is_refused(last: int, outcome: Outcome) -> None:
     world = World()
-    world.commit(Create(layout.epochs(TABLE)), Create(layout.last_epoch(R1), str(last).encode()))
+    world.commit(fx.Create(layout.epochs(TABLE)), fx.Create(layout.last_epoch(R1), str(last).encode()))
     assert world.run(join_table(R1)) is outcome
     assert world.tree.exists(layout.host(R1)) is (outcome is Outcome.DONE)
 
 
-def test_the_largest_joining_is_a_request_that_coordination_takes() -> None:
-    table = Table(layout.table_path("/replitree", "t" * NAME_LENGTH_MAX))
-    replica, world = Replica(table, "r" * NAME_LENGTH_MAX), World(table)
-    world.commit(Create(layout.epochs(table)), Create(layout.last_epoch(replica), str(EPOCHS_MAX).encode()))
+@pytest.mark.parametrize("length", [1, 8, NAME_LENGTH_MAX])
+def test_the_largest_joining_is_a_request_that_coordination_takes(length: int) -> None:
+    table = Table(layout.table_path("/replitree", "t" * length))
+    replica, world = Replica(table, "r" * length), World(table)
+    world.commit(
+        fx.Create(layout.epochs(table)), fx.Create(layout.last_epoch(replica), str(epochs_max(replica)).encode())
+    )
     assert world.run(join_table(replica, "i" * 32)) is Outcome.DONE
-    assert world.version(replica) == Version(EPOCHS_MAX + 1)
+    assert world.version(replica) == fx.Version(epochs_max(replica) + 1)
     client = SimpleNamespace(chroot="", default_acl=None)
     assert len(encode_transaction(client, world.commits[-1])) < REQUEST_BYTES_MAX

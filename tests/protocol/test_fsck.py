@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from replitree.protocol.fsck import Finding, Kind, MarkName, confirmed, findings
-from replitree.protocol.fsck_look import AgedNode, Look, NeededFile, Reference, SeenReplica, StoredObject, Upload
-from replitree.protocol.share import ShareId
+from replitree.protocol.rescue.fsck import Finding, Kind, MarkName, confirmed, findings
+from replitree.protocol.rescue.fsck_look import AgedNode, Look, NeededFile, Reference, SeenReplica, StoredObject, Upload
+from replitree.protocol.shares.share import ShareId
 
 S = ShareId("s")
 GRACE_MS = 1000

@@ -9,10 +9,12 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
-from replitree.protocol import layout
-from replitree.protocol.effects import Commit, Create
-from replitree.protocol.fsck import Kind
-from replitree.protocol.fsck_look import (
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Commit, Create
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.run import run
+from replitree.protocol.rescue.fsck import Kind
+from replitree.protocol.rescue.fsck_look import (
     AskReferences,
     ListAges,
     Listing,
@@ -21,13 +23,11 @@ from replitree.protocol.fsck_look import (
     Reference,
     StoredObject,
 )
-from replitree.protocol.fsck_repair import Repair, Report, fsck
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.owning import LOOK_BATCH, own_held
-from replitree.protocol.run import run
-from replitree.protocol.share import DeleteObjects, ObjectsGone, ShareId
-from replitree.protocol.share_effects import SharedPart, Sharer, SharesOf
-from replitree.protocol.table_store import sharing_nodes
+from replitree.protocol.rescue.fsck_repair import Repair, Report, fsck
+from replitree.protocol.shares.owning import LOOK_BATCH, own_held
+from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ShareId
+from replitree.protocol.shares.share_effects import SharedPart, Sharer, SharesOf
+from replitree.protocol.shares.table_store import sharing_nodes
 
 TABLE = Table("/replitree/tables/t")
 NAMES = ("r1", "r2", "r3")

@@ -9,10 +9,11 @@ import pytest
 from typing_extensions import override
 
 from replitree.coordination.tree import Tree
-from replitree.protocol import layout
-from replitree.protocol.effects import Children, ChildrenMany, Commit, Get, Unknown
-from replitree.protocol.fsck import Finding, Kind
-from replitree.protocol.fsck_look import (
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, ChildrenMany, Commit, Get, Unknown
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.rescue.fsck import Finding, Kind
+from replitree.protocol.rescue.fsck_look import (
     AbortUpload,
     AskReferences,
     DeleteTrial,
@@ -23,9 +24,8 @@ from replitree.protocol.fsck_look import (
     Trial,
     Upload,
 )
-from replitree.protocol.fsck_repair import Repair, Report, fsck, repair
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
+from replitree.protocol.rescue.fsck_repair import Repair, Report, fsck, repair
+from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
 from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/t")

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from replitree.coordination.tree import Tree
-from replitree.protocol import layout
-from replitree.protocol.activate import Activated, NotJoined, activate, renew_epoch
-from replitree.protocol.counted import QuorumValue, encode_quorum
-from replitree.protocol.effects import Create, Procedure, StagingId
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.table import (
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Create, Procedure, StagingId
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.membership.activate import Activated, NotJoined, activate, renew_epoch
+from replitree.protocol.membership.table import (
     Outcome,
     create_table,
     find_table,
@@ -22,6 +21,7 @@ from replitree.protocol.table import (
     mark_dropped,
     remove_table,
 )
+from replitree.protocol.state.counted import QuorumValue, encode_quorum
 from tests.protocol.tree_world import TreeWorld
 
 PATH = "/replitree/tables/t"

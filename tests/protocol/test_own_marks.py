@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from replitree.protocol import layout
-from replitree.protocol.effects import Create
-from replitree.protocol.layout import Replica
-from replitree.protocol.own_marks import marked_shares
-from replitree.protocol.share_effects import Sharer
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Create
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.shares.own_marks import marked_shares
+from replitree.protocol.shares.share_effects import Sharer
 from tests.protocol.test_share import TABLE, Store
 
 PART, LATER = "all_0_0_0", "all_0_0_0_5"

@@ -8,12 +8,12 @@ import pytest
 from typing_extensions import override
 
 from replitree.coordination.tree import Tree
-from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Check, Commit, Committed, Create, Refused, Version
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.owning import own
-from replitree.protocol.share import ShareId
-from replitree.protocol.share_effects import ForgetParts, SharedPart, Sharer, SharesSettled
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.shares.owning import own
+from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import ForgetParts, SharedPart, Sharer, SharesSettled
 from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/t")
@@ -32,17 +32,17 @@ class World(TreeWorld):
         self.forgotten: tuple[str, ...] = ()
         self.commits = 0
 
-    def own(self) -> Committed:
+    def own(self) -> fx.Committed:
         """Register and own all parts, as a commit of the executor does."""
-        register = tuple(Create(layout.part(REPLICA, each.part)) for each in PARTS)
-        procedure: Any = own(SHARER, (Check(layout.host(REPLICA), Version(0)), *register), PARTS)
-        ended: Committed = self.run(procedure)
+        register = tuple(fx.Create(layout.part(REPLICA, each.part)) for each in PARTS)
+        procedure: Any = own(SHARER, (fx.Check(layout.host(REPLICA), fx.Version(0)), *register), PARTS)
+        ended: fx.Committed = self.run(procedure)
         return ended
 
     @override
     def perform(self, effect: Any) -> Any:
         match effect:
-            case Commit():
+            case fx.Commit():
                 self.commits += 1
             case ForgetParts(parts):
                 self.forgotten += parts
@@ -55,7 +55,7 @@ class World(TreeWorld):
 def test_a_restarted_replica_registers_any_number_of_parts_that_it_wrote_before() -> None:
     world = World()
 
-    assert isinstance(world.own(), Applied)
+    assert isinstance(world.own(), fx.Applied)
     assert world.commits == 2
     assert all(world.tree.exists(SHARER.mark(each)) for each in PARTS)
     assert world.tree.children(layout.all_writing(TABLE)) == ()
@@ -65,6 +65,6 @@ def test_a_restarted_replica_registers_any_number_of_parts_that_it_wrote_before(
 def test_all_parts_whose_shares_are_gone_are_put_out_of_the_way_at_once(gone: tuple[str, ...]) -> None:
     world = World(gone=gone)
 
-    assert isinstance(world.own(), Refused)
+    assert isinstance(world.own(), fx.Refused)
     assert world.forgotten == tuple(each.part for each in PARTS if each.share in gone)
     assert world.tree.children(layout.parts(REPLICA)) == ()

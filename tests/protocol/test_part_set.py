@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.protocol import part_set
-from replitree.protocol.part_set import PartSet
-from replitree.protocol.parts import Part
+from replitree.protocol.core import part_set
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import Part
 
 
 @pytest.fixture(autouse=True, scope="module")

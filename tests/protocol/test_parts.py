@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.protocol.parts import Part, merged_part, mutated_part, overlapping, parse_part
+from replitree.protocol.core.parts import Part, merged_part, mutated_part, overlapping, parse_part
 
 
 @st.composite

@@ -6,31 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from replitree.coordination.tree import Tree, answer
-from replitree.protocol import layout
-from replitree.protocol.effects import (
-    ANY_VERSION,
-    Applied,
-    Check,
-    Commit,
-    Create,
-    CurrentSession,
-    Delete,
-    EntryId,
-    LogIndex,
-    NextNumber,
-    Procedure,
-    StagedPart,
-    StagingId,
-    Unknown,
-    Version,
-)
-from replitree.protocol.entries import FailEntry, GetEntry, MergeEntry, MutateEntry, encode_entry
-from replitree.protocol.fold import Change, apply
-from replitree.protocol.layout import PARENT_ENTRIES, Table
-from replitree.protocol.part_set import PartSet
-from replitree.protocol.parts import parse_part
-from replitree.protocol.pull import Loaded, Place, Pointer, Queued
-from replitree.protocol.read import (
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import FailEntry, GetEntry, MergeEntry, MutateEntry, encode_entry
+from replitree.protocol.core.fold import Change, apply
+from replitree.protocol.core.layout import PARENT_ENTRIES, Table
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.core.run import run as run_to_its_end
+from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
+from replitree.protocol.state.read import (
     READ_LEVELS,
     end_of_log,
     is_readable,
@@ -39,10 +24,9 @@ from replitree.protocol.read import (
     shown_now,
     shown_partly,
 )
-from replitree.protocol.run import run as run_to_its_end
 
 TABLE = Table("/t")
-ENTRY = encode_entry(GetEntry("r1", StagingId("s"), (StagedPart("all", 1, 1, "h"),), ()))
+ENTRY = encode_entry(GetEntry("r1", fx.StagingId("s"), (fx.StagedPart("all", 1, 1, "h"),), ()))
 
 
 def tree_with(entries: int, parents: int = 1) -> Tree:
@@ -50,12 +34,12 @@ def tree_with(entries: int, parents: int = 1) -> Tree:
     tree = Tree.of({"/t/log": b""} | {layout.log_parent(TABLE, parent): b"" for parent in range(parents)})
     last = Table("/t", parents - 1)
     for _ in range(entries):
-        tree, _ = tree.commit((Create(layout.log_create(last), ENTRY, sequential=True),), session=1)
+        tree, _ = tree.commit((fx.Create(layout.log_create(last), ENTRY, sequential=True),), session=1)
     return tree
 
 
 def run(
-    procedure: Procedure[Any], tree: Callable[[], Tree], sessions: list[int], committed: Any = None
+    procedure: fx.Procedure[Any], tree: Callable[[], Tree], sessions: list[int], committed: Any = None
 ) -> tuple[Any, list[Any]]:
     """Run a procedure; return its value and what it asked for.  `committed` is the outcome of commits, the tree's if None."""
     asked: list[Any] = []
@@ -63,11 +47,11 @@ def run(
     def perform(effect: Any) -> Any:
         asked.append(effect)
         match effect:
-            case CurrentSession():
+            case fx.CurrentSession():
                 return sessions.pop(0)
-            case Commit(operations):
+            case fx.Commit(operations):
                 after, outcome = tree().commit(operations, session=1)
-                assert after is tree() or not isinstance(outcome, Applied), "a read changes nothing"
+                assert after is tree() or not isinstance(outcome, fx.Applied), "a read changes nothing"
                 return committed or outcome
         return answer(tree(), effect)
 
@@ -79,13 +63,15 @@ def test_the_end_of_the_log_is_asked_for_after_a_commit_that_changes_nothing() -
     end, asked = run(end_of_log(TABLE), lambda: tree, [7, 7])
     assert end == 3
     kinds = [type(effect) for effect in asked]
-    assert kinds.index(Commit) < kinds.index(NextNumber)
-    assert [effect.operations for effect in asked if isinstance(effect, Commit)] == [(Check("/t/log", ANY_VERSION),)]
+    assert kinds.index(fx.Commit) < kinds.index(fx.NextNumber)
+    assert [effect.operations for effect in asked if isinstance(effect, fx.Commit)] == [
+        (fx.Check("/t/log", fx.ANY_VERSION),)
+    ]
 
 
 def test_an_entry_that_was_removed_counts() -> None:
     tree = tree_with(3)
-    tree, _ = tree.commit((Delete(layout.log_entry(TABLE, 0), ANY_VERSION),), session=1)
+    tree, _ = tree.commit((fx.Delete(layout.log_entry(TABLE, 0), fx.ANY_VERSION),), session=1)
     assert run(end_of_log(TABLE), lambda: tree, [7, 7])[0] == 3
 
 
@@ -101,9 +87,9 @@ def test_a_session_that_has_changed_says_nothing() -> None:
 
 def test_a_commit_without_an_answer_says_nothing() -> None:
     tree = tree_with(3)
-    end, asked = run(end_of_log(TABLE), lambda: tree, [7], Unknown())
+    end, asked = run(end_of_log(TABLE), lambda: tree, [7], fx.Unknown())
     assert end is None
-    assert not any(isinstance(effect, NextNumber) for effect in asked)
+    assert not any(isinstance(effect, fx.NextNumber) for effect in asked)
 
 
 def test_a_table_that_is_gone_has_no_end() -> None:
@@ -111,22 +97,22 @@ def test_a_table_that_is_gone_has_no_end() -> None:
 
 
 def test_the_position_of_each_level() -> None:
-    levels = {level: position_of(level, LogIndex(4), LogIndex(6), LogIndex(9)) for level in READ_LEVELS}
+    levels = {level: position_of(level, fx.LogIndex(4), fx.LogIndex(6), fx.LogIndex(9)) for level in READ_LEVELS}
     assert levels == {"eventual": 4, "sequential": 6, "linearizable": 9}
-    assert position_of("sequential", LogIndex(8), LogIndex(6)) == 8
-    assert position_of("linearizable", LogIndex(12), LogIndex(6), LogIndex(9)) == 12
+    assert position_of("sequential", fx.LogIndex(8), fx.LogIndex(6)) == 8
+    assert position_of("linearizable", fx.LogIndex(12), fx.LogIndex(6), fx.LogIndex(9)) == 12
 
 
 def _insert() -> GetEntry:
-    return GetEntry("r1", StagingId("s"), (StagedPart("all", 1, 1, "h"),), ())
+    return GetEntry("r1", fx.StagingId("s"), (fx.StagedPart("all", 1, 1, "h"),), ())
 
 
 def _queued(*entries: Any) -> tuple[PartSet, tuple[Queued, ...]]:
     """The table after a log, and its entries with what each changes."""
     parts, items = PartSet(), list[Queued]()
     for number, entry in enumerate(entries):
-        parts, change = apply(parts, LogIndex(number), entry)
-        items.append(Queued(LogIndex(number), entry, change))
+        parts, change = apply(parts, fx.LogIndex(number), entry)
+        items.append(Queued(fx.LogIndex(number), entry, change))
     return parts, tuple(items)
 
 
@@ -135,19 +121,19 @@ MERGE = MergeEntry("r1", ("all_0_0_0", "all_1_1_0"))
 
 def test_merges_are_not_waited_for_and_everything_else_is() -> None:
     _, (first, second, merge) = _queued(_insert(), _insert(), MERGE)
-    assert is_readable(LogIndex(3), (merge,), LogIndex(3))
-    assert not is_readable(LogIndex(3), (second, merge), LogIndex(2))
-    assert is_readable(LogIndex(3), (second, merge), LogIndex(1))
-    assert not is_readable(LogIndex(3), (), LogIndex(4))
-    assert not is_readable(LogIndex(3), (first,), LogIndex(3))
-    assert is_readable(LogIndex(3), (first,), LogIndex(3), opened=(LogIndex(0),))
-    _, (_, mutation) = _queued(_insert(), MutateEntry("r1", EntryId("m"), "all", "DELETE"))
-    assert not is_readable(LogIndex(2), (mutation,), LogIndex(2))
+    assert is_readable(fx.LogIndex(3), (merge,), fx.LogIndex(3))
+    assert not is_readable(fx.LogIndex(3), (second, merge), fx.LogIndex(2))
+    assert is_readable(fx.LogIndex(3), (second, merge), fx.LogIndex(1))
+    assert not is_readable(fx.LogIndex(3), (), fx.LogIndex(4))
+    assert not is_readable(fx.LogIndex(3), (first,), fx.LogIndex(3))
+    assert is_readable(fx.LogIndex(3), (first,), fx.LogIndex(3), opened=(fx.LogIndex(0),))
+    _, (_, mutation) = _queued(_insert(), MutateEntry("r1", fx.EntryId("m"), "all", "DELETE"))
+    assert not is_readable(fx.LogIndex(2), (mutation,), fx.LogIndex(2))
 
 
 def test_a_queue_of_a_later_pointer_is_noticed() -> None:
     _, (first, second) = _queued(_insert(), _insert())
-    place = Place(Pointer(LogIndex(1), Version(1)), PartSet())
+    place = Place(Pointer(fx.LogIndex(1), fx.Version(1)), PartSet())
     assert Loaded(place, (first, second), PartSet()).is_torn
     assert not Loaded(place, (first,), PartSet()).is_torn
 
@@ -159,20 +145,20 @@ def test_later_changes_are_taken_back() -> None:
     def names(position: int, queue: tuple[Queued, ...] = (), **more: Any) -> list[str]:
         later: list[Change] = [item.change for item in reversed(items) if item.index >= position]
         here = {"all_0_0_0", "all_1_1_0", "all_3_3_0"} | (set() if items[2] in queue else {"all_0_1_1"})
-        found = parts_at(parts, later, queue, LogIndex(position), lambda part: part.name in here, **more)
+        found = parts_at(parts, later, queue, fx.LogIndex(position), lambda part: part.name in here, **more)
         return [part.name for part in found]
 
     assert names(4) == ["all_0_1_1", "all_3_3_0"]
     assert names(3) == ["all_0_1_1"]
     assert names(3, (items[2],)) == ["all_0_0_0", "all_1_1_0"]
     assert names(1) == ["all_0_0_0"]
-    assert names(4, opened=(LogIndex(3),)) == ["all_0_1_1"]
+    assert names(4, opened=(fx.LogIndex(3),)) == ["all_0_1_1"]
     assert parse_part("all_0_1_1") in parts
 
 
 def test_an_eventual_read_shows_nothing_of_an_insert_that_is_known_to_have_failed() -> None:
     held = PartSet.of(parse_part(name) for name in ("p_0_2_1", "q_1_1_0", "q_5_5_0", "s_1_1_0"))
-    failed = Queued(LogIndex(4), FailEntry("r1", StagingId("s"), 1, ("p", "q")), Change())
+    failed = Queued(fx.LogIndex(4), FailEntry("r1", fx.StagingId("s"), 1, ("p", "q")), Change())
     assert [part.name for part in shown_now(held, ())] == ["p_0_2_1", "q_1_1_0", "q_5_5_0", "s_1_1_0"]
     assert [part.name for part in shown_now(held, (failed,))] == ["p_0_2_1", "q_5_5_0", "s_1_1_0"]
 
@@ -181,8 +167,8 @@ def test_an_insert_that_is_here_in_one_of_its_partitions_is_noticed_while_the_ot
     def parts(*names: str) -> PartSet:
         return PartSet.of(map(parse_part, names))
 
-    both = GetEntry("r1", StagingId("s"), (StagedPart("p", 1, 1, "h"), StagedPart("q", 1, 1, "h")), ())
-    queue = (Queued(LogIndex(1), both, Change()),)
+    both = GetEntry("r1", fx.StagingId("s"), (fx.StagedPart("p", 1, 1, "h"), fx.StagedPart("q", 1, 1, "h")), ())
+    queue = (Queued(fx.LogIndex(1), both, Change()),)
     table, merged = parts("p_0_2_1", "q_1_1_0"), parts("p_0_2_1")
     assert shown_partly(merged, table, queue) == 1
     assert shown_partly(merged, table, ()) is None

@@ -8,37 +8,13 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
-from replitree.protocol import layout
-from replitree.protocol import restore as procedures
-from replitree.protocol.effects import (
-    Applied,
-    Check,
-    Children,
-    Commit,
-    CoordinationEffect,
-    Create,
-    Effect,
-    Exists,
-    Get,
-    LogIndex,
-    Procedure,
-    Refused,
-    Unknown,
-)
-from replitree.protocol.layout import PARENT_ENTRIES, Replica, Table
-from replitree.protocol.log import read_start
-from replitree.protocol.parts import Part, parse_part
-from replitree.protocol.restore import (
-    BATCH,
-    NotRestored,
-    Restored,
-    RestoreOutcome,
-    choose_parts,
-    first_parent,
-    restore,
-)
-from replitree.protocol.run import run
-from replitree.protocol.table import (
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import PARENT_ENTRIES, Replica, Table
+from replitree.protocol.core.log import read_start
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.core.run import run
+from replitree.protocol.membership.table import (
     NOT_LOST,
     Outcome,
     create_table,
@@ -46,6 +22,16 @@ from replitree.protocol.table import (
     leave_table,
     mark_dropped,
     remove_table,
+)
+from replitree.protocol.rescue import restore as procedures
+from replitree.protocol.rescue.restore import (
+    BATCH,
+    NotRestored,
+    Restored,
+    RestoreOutcome,
+    choose_parts,
+    first_parent,
+    restore,
 )
 
 T = TypeVar("T")
@@ -64,7 +50,7 @@ class World:
         make_root(self.session, layout.tables("/replitree"))
         self._runs = 0
 
-    def begin(self, name: str = "r1", parts: dict[Part, str] = PARTS) -> Procedure[RestoreOutcome]:
+    def begin(self, name: str = "r1", parts: dict[Part, str] = PARTS) -> fx.Procedure[RestoreOutcome]:
         """Begin a run; it is cut off by forgetting it."""
         self._runs += 1
         me = f"run {self._runs}".encode()
@@ -74,28 +60,28 @@ class World:
         """Run to the end."""
         return self.run(self.begin(name, parts))
 
-    def run(self, procedure: Procedure[T]) -> T:
+    def run(self, procedure: fx.Procedure[T]) -> T:
         """Run any procedure to its end."""
         return run(procedure, self.perform)
 
-    def perform(self, effect: Effect) -> object:
-        return self.session.perform(cast("CoordinationEffect", effect))
+    def perform(self, effect: fx.Effect) -> object:
+        return self.session.perform(cast("fx.CoordinationEffect", effect))
 
     def registered(self) -> dict[Part, str]:
-        names = self.session.perform(Children(layout.parts(ONE))) or ()
+        names = self.session.perform(fx.Children(layout.parts(ONE))) or ()
         found = {}
         for name in names:
-            node = self.session.perform(Get(layout.part(ONE, name)))
+            node = self.session.perform(fx.Get(layout.part(ONE, name)))
             assert node is not None
             found[parse_part(name)] = node.value.decode()
         return found
 
     def is_good(self) -> bool:
-        node = self.session.perform(Get(layout.is_lost(ONE)))
+        node = self.session.perform(fx.Get(layout.is_lost(ONE)))
         return node is not None and node.value == NOT_LOST
 
 
-def cut_off(world: World, commits: int, *, applied: bool) -> Commit | None:
+def cut_off(world: World, commits: int, *, applied: bool) -> fx.Commit | None:
     """Run up to the commit of this number, which is still on its way or has been applied; None when there are fewer."""
     run = world.begin()
     outcome: object = None
@@ -103,7 +89,7 @@ def cut_off(world: World, commits: int, *, applied: bool) -> Commit | None:
     try:
         while True:
             effect = run.send(outcome)
-            if isinstance(effect, Commit):
+            if isinstance(effect, fx.Commit):
                 if done == commits:
                     if applied:
                         world.session.perform(effect)
@@ -115,16 +101,16 @@ def cut_off(world: World, commits: int, *, applied: bool) -> Commit | None:
 
 
 def assert_restored(world: World, outcome: RestoreOutcome) -> None:
-    assert outcome == Restored(len(PARTS), LogIndex(PARENT_ENTRIES))
+    assert outcome == Restored(len(PARTS), fx.LogIndex(PARENT_ENTRIES))
     assert world.registered() == PARTS
     assert world.is_good()
-    assert not world.session.perform(Exists(layout.restoring(TABLE)))
+    assert not world.session.perform(fx.Exists(layout.restoring(TABLE)))
 
 
 def test_a_table_is_made_of_the_parts_of_a_disk() -> None:
     world = World()
     assert_restored(world, world.finish())
-    pointer = world.session.perform(Get(layout.log_pointer(ONE)))
+    pointer = world.session.perform(fx.Get(layout.log_pointer(ONE)))
     assert pointer is not None
     assert pointer.value == str(PARENT_ENTRIES).encode()
 
@@ -133,10 +119,10 @@ def test_the_next_entry_has_the_index_that_the_log_goes_on_at() -> None:
     world = World()
     world.finish()
     place = Table(TABLE.path, layout.parent_of(PARENT_ENTRIES))
-    made = world.session.perform(Commit(Create(layout.log_create(place), b"{}", sequential=True)))
-    assert isinstance(made, Applied)
+    made = world.session.perform(fx.Commit(fx.Create(layout.log_create(place), b"{}", sequential=True)))
+    assert isinstance(made, fx.Applied)
     assert layout.index_of(place, made.created[-1]) == PARENT_ENTRIES
-    assert world.session.perform(Exists(layout.open_log(place)))
+    assert world.session.perform(fx.Exists(layout.open_log(place)))
 
 
 def number_of_commits() -> int:
@@ -155,11 +141,10 @@ def test_a_run_that_was_cut_off_is_repeated(number: int, *, applied: bool) -> No
     assert late is not None
     again = world.finish()
     if number == 4 and applied:
-        assert isinstance(again, NotRestored)  # it was done
-        assert "is not being restored" in again.reason
-        again = Restored(len(PARTS), LogIndex(PARENT_ENTRIES))
+        assert again == Restored(len(PARTS), fx.LogIndex(PARENT_ENTRIES), already=True)
+        again = Restored(len(PARTS), fx.LogIndex(PARENT_ENTRIES))
     assert_restored(world, again)
-    assert isinstance(world.session.perform(late), Refused)
+    assert isinstance(world.session.perform(late), fx.Refused)
     assert_restored(world, again)
 
 
@@ -174,10 +159,10 @@ def test_lost_answers_are_looked_up(number: int, *, arrives: bool) -> None:
     try:
         while True:
             effect = run.send(outcome)
-            lost = isinstance(effect, Commit) and commits == number
-            commits += isinstance(effect, Commit)
+            lost = isinstance(effect, fx.Commit) and commits == number
+            commits += isinstance(effect, fx.Commit)
             outcome = None if lost and not arrives else world.perform(effect)
-            outcome = Unknown() if lost else outcome
+            outcome = fx.Unknown() if lost else outcome
     except StopIteration as stop:
         result = stop.value
     if number == 4 and not arrives:
@@ -187,12 +172,24 @@ def test_lost_answers_are_looked_up(number: int, *, arrives: bool) -> None:
     assert_restored(world, result)
 
 
+def test_a_run_after_the_end_says_so_and_one_with_other_parts_is_refused() -> None:
+    world = World()
+    done = world.finish()
+    again = world.finish()
+    assert again == Restored(len(PARTS), fx.LogIndex(PARENT_ENTRIES), already=True)
+    assert_restored(world, done)
+    other = world.finish(parts=dict(list(PARTS.items())[1:]))
+    assert isinstance(other, NotRestored)
+    assert "is not being restored" in other.reason
+    assert_restored(world, done)
+
+
 def test_what_broke_between_two_runs_is_taken_back() -> None:
     world = World()
     cut_off(world, 4, applied=False)
     fewer = dict(list(PARTS.items())[3:])
     changed = {**fewer, Part("all", 9, 9, 0): "f" * 32}
-    assert world.finish(parts=changed) == Restored(len(changed), LogIndex(PARENT_ENTRIES))
+    assert world.finish(parts=changed) == Restored(len(changed), fx.LogIndex(PARENT_ENTRIES))
     assert world.registered() == changed
 
 
@@ -221,7 +218,7 @@ def test_a_table_that_is_there_is_left_alone() -> None:
 def test_an_active_replica_is_not_restored() -> None:
     world = World()
     cut_off(world, 1, applied=False)
-    world.session.perform(Commit(Create(layout.is_active(ONE), b"somebody", ephemeral=True)))
+    world.session.perform(fx.Commit(fx.Create(layout.is_active(ONE), b"somebody", ephemeral=True)))
     outcome = world.finish()
     assert isinstance(outcome, NotRestored)
     assert "is active" in outcome.reason
@@ -234,7 +231,7 @@ def test_who_joins_meanwhile_or_later_is_lost() -> None:
     world.finish()
     assert world.run(join_table(Replica(TABLE, "r3"))) is Outcome.DONE
     for name in ("r2", "r3"):
-        node = world.session.perform(Get(layout.is_lost(Replica(TABLE, name))))
+        node = world.session.perform(fx.Get(layout.is_lost(Replica(TABLE, name))))
         assert node is not None
         assert node.value != NOT_LOST
 
@@ -245,7 +242,7 @@ def test_a_half_restored_table_can_be_dropped() -> None:
     world.run(mark_dropped(TABLE))
     assert world.run(leave_table(ONE)) is Outcome.DONE
     assert world.run(remove_table(TABLE)) is Outcome.DONE
-    assert not world.session.perform(Exists(TABLE.path))
+    assert not world.session.perform(fx.Exists(TABLE.path))
 
 
 def test_the_log_begins_where_it_says() -> None:
@@ -262,7 +259,7 @@ FEWER = dict(list(PARTS.items())[:BATCH])
 """What the second run finds whole: the others broke between the two."""
 
 
-def broken_promise(world: World, late: Commit, moment: int) -> str | None:
+def broken_promise(world: World, late: fx.Commit, moment: int) -> str | None:
     """Let the second run go, and what the first one had under way arrive before its effect of this number.
 
     Returns
@@ -311,8 +308,8 @@ def test_what_an_earlier_run_had_under_way_does_no_harm_whenever_it_arrives() ->
 
 
 def test_without_the_fence_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    unfenced = property(lambda run: (Check(layout.restoring(run.replica.table), run.mark),))
-    monkeypatch.setattr("replitree.protocol.restore._Run.proof", unfenced)
+    unfenced = property(lambda run: (fx.Check(layout.restoring(run.replica.table), run.mark),))
+    monkeypatch.setattr("replitree.protocol.rescue.restore._Run.proof", unfenced)
     assert any("parts registered" in found for found in violations())
 
 

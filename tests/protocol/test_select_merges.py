@@ -13,8 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.protocol.parts import Part, merged_part
-from replitree.protocol.select_merges import GIB, KIB, MIB, Candidate, Choice, SelectorSettings, optimize, select_merges
+from replitree.protocol.core.parts import Part, merged_part
+from replitree.protocol.propose.select_merges import (
+    GIB,
+    KIB,
+    MIB,
+    Candidate,
+    Choice,
+    SelectorSettings,
+    optimize,
+    select_merges,
+)
 from tests.examples import examples
 
 DAY_S = 86_400

@@ -8,21 +8,10 @@ import pytest
 from typing_extensions import override
 
 from replitree.coordination.tree import Tree
-from replitree.protocol import layout
-from replitree.protocol.effects import (
-    ANY_VERSION,
-    Children,
-    ChildrenMany,
-    Commit,
-    Create,
-    Delete,
-    Epoch,
-    Get,
-    Operation,
-    Sync,
-)
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.share import (
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.shares.share import (
     DeleteObjects,
     LetGo,
     LookAtObjects,
@@ -60,9 +49,9 @@ class Store(TreeWorld):
 
     @override
     def perform(self, effect: Any) -> Any:
-        self.requests += isinstance(effect, Commit | Children | ChildrenMany | Get | Sync)
+        self.requests += isinstance(effect, fx.Commit | fx.Children | fx.ChildrenMany | fx.Get | fx.Sync)
         match effect:
-            case Commit() | Children() | ChildrenMany() | Get():
+            case fx.Commit() | fx.Children() | fx.ChildrenMany() | fx.Get():
                 return super().perform(effect)
             case PutObjects(share):
                 self.objects.add(share)
@@ -79,15 +68,15 @@ class Store(TreeWorld):
 
 
 def owner(name: str, part: str = "p", epoch: int = 0) -> Owner:
-    return Owner(Replica(TABLE, name), Epoch(epoch), "i1", part)
+    return Owner(Replica(TABLE, name), fx.Epoch(epoch), "i1", part)
 
 
-def registering(of: Owner) -> tuple[Operation, ...]:
-    return (Create(layout.part(of.replica, of.part)),)
+def registering(of: Owner) -> tuple[fx.Operation, ...]:
+    return (fx.Create(layout.part(of.replica, of.part)),)
 
 
-def leaving(of: Owner) -> tuple[Operation, ...]:
-    return (Delete(layout.part(of.replica, of.part), ANY_VERSION),)
+def leaving(of: Owner) -> tuple[fx.Operation, ...]:
+    return (fx.Delete(layout.part(of.replica, of.part), fx.ANY_VERSION),)
 
 
 @pytest.fixture
@@ -180,8 +169,8 @@ def test_who_has_let_go_has_nothing_to_let_go_of(store: Store) -> None:
 
 def test_a_dropped_replica_is_released_whatever_its_incarnation(store: Store) -> None:
     store.run(take_over(owner("r2"), (A,), registering(owner("r2"))))
-    earlier = Owner(Replica(TABLE, "r1"), Epoch(0), "i0", "q")
+    earlier = Owner(Replica(TABLE, "r1"), fx.Epoch(0), "i0", "q")
     assert store.run(write_share(earlier, B, (A,), registering(earlier))) == Owned()
-    assert store.run(release(Replica(TABLE, "r1"), Epoch(0))) == LetGo((B,))
+    assert store.run(release(Replica(TABLE, "r1"), fx.Epoch(0))) == LetGo((B,))
     assert store.nodes(layout.shares(TABLE)) == ["a", "a/r2~i1~p"]
-    assert store.run(release(Replica(TABLE, "r1"), Epoch(0))) == LetGo(())
+    assert store.run(release(Replica(TABLE, "r1"), fx.Epoch(0))) == LetGo(())

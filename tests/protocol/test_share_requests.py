@@ -9,27 +9,12 @@ import pytest
 from typing_extensions import override
 
 from replitree.coordination.tree import Tree
-from replitree.protocol import layout
-from replitree.protocol.effects import (
-    ANY_VERSION,
-    Applied,
-    Check,
-    Commit,
-    Create,
-    CurrentEpoch,
-    Delete,
-    Epoch,
-    Procedure,
-    Stage,
-    Staged,
-    StagedPart,
-    StagingId,
-    Version,
-)
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.letting_go import let_go_of, let_go_of_all
-from replitree.protocol.share import DeleteObjects, ObjectsGone, ObjectsThere, ShareId, work_off
-from replitree.protocol.share_effects import (
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.shares.letting_go import let_go_of, let_go_of_all
+from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsThere, ShareId, work_off
+from replitree.protocol.shares.share_effects import (
     HasPart,
     NameShares,
     PutShares,
@@ -38,14 +23,14 @@ from replitree.protocol.share_effects import (
     SharesOf,
     SharesSettled,
 )
-from replitree.protocol.sharing import with_shares
-from replitree.protocol.work_mark import HeldBy, Taken, take
-from replitree.storage.manifest import SHARES_MAX
+from replitree.protocol.shares.sharing import with_shares
+from replitree.protocol.state.work_mark import HeldBy, Taken, take
+from replitree.storage.parts.manifest import SHARES_MAX
 from tests.protocol.tree_world import TreeWorld
 
 TABLE = Table("/t")
 PART, RESULT, SHARE = "all_0_0_0", "all_0_0_1", ShareId("s")
-EPOCH = Epoch(0)
+EPOCH = fx.Epoch(0)
 
 
 def sharer(name: str) -> Sharer:
@@ -82,10 +67,10 @@ class World(TreeWorld):
     @override
     def perform(self, effect: Any) -> Any:
         match effect:
-            case CurrentEpoch():
+            case fx.CurrentEpoch():
                 return EPOCH
-            case Stage():
-                return Staged((StagedPart("all", 1, 1, "c"),))
+            case fx.Stage():
+                return fx.Staged((fx.StagedPart("all", 1, 1, "c"),))
             case NameShares():
                 return (SHARE,)
             case PutShares():
@@ -104,26 +89,26 @@ class World(TreeWorld):
         self.run(with_shares(sharer("r1"), staging()))
         for name, is_new in (("r1", True), ("r2", False)):
             self.on_disk = (SharedPart(PART, SHARE, is_new=is_new),)
-            assert isinstance(self.run(with_shares(sharer(name), registering(name))), Applied)
+            assert isinstance(self.run(with_shares(sharer(name), registering(name))), fx.Applied)
         for name in ("r1", "r2"):  # the part is replaced by another one
             self.commit(delete(layout.part(Replica(TABLE, name), PART)))
         self.on_disk = ()
 
 
-def delete(path: str) -> Delete:
-    return Delete(path, ANY_VERSION)
+def delete(path: str) -> fx.Delete:
+    return fx.Delete(path, fx.ANY_VERSION)
 
 
-def staging() -> Procedure[Any]:
-    return (yield Stage(StagingId("i"), ()))
+def staging() -> fx.Procedure[Any]:
+    return (yield fx.Stage(fx.StagingId("i"), ()))
 
 
-def registering(name: str) -> Procedure[Any]:
+def registering(name: str) -> fx.Procedure[Any]:
     replica = Replica(TABLE, name)
-    return (yield Commit(Check(layout.host(replica), Version(0)), Create(layout.part(replica, PART))))
+    return (yield fx.Commit(fx.Check(layout.host(replica), fx.Version(0)), fx.Create(layout.part(replica, PART))))
 
 
-def letting_go(name: str) -> Procedure[bool]:
+def letting_go(name: str) -> fx.Procedure[bool]:
     return let_go_of(sharer(name), EPOCH, PART, SHARE)
 
 
@@ -145,11 +130,11 @@ def test_each_owner_lets_go_with_two_requests_and_the_garbage_takes_two() -> Non
     assert world.counted(work_off(TABLE)) == ["Children"]
 
 
-def counted_of_slower(world: World, slower: Procedure[bool], *others: Procedure[bool]) -> list[str]:
+def counted_of_slower(world: World, slower: fx.Procedure[bool], *others: fx.Procedure[bool]) -> list[str]:
     """Let the others let go between the look and the commit of the slower one; return all requests of that."""
     world.requests = []
     effect: Any = next(slower)
-    while not isinstance(effect, Commit):
+    while not isinstance(effect, fx.Commit):
         effect = slower.send(world.perform(effect))
     requests, world.requests = world.requests, []
     for each in others:
@@ -169,7 +154,7 @@ def test_of_two_last_owners_at_once_the_slower_one_needs_one_commit_more() -> No
 def test_of_three_last_owners_at_once_the_slowest_one_needs_two_commits_more() -> None:
     world = World()
     world.write_and_take_over()
-    world.tree, _ = world.tree.commit((Create(sharer("r3").mark(SharedPart(PART, SHARE, is_new=False))),), 1)
+    world.tree, _ = world.tree.commit((fx.Create(sharer("r3").mark(SharedPart(PART, SHARE, is_new=False))),), 1)
     others = (letting_go("r2"), letting_go("r3"))
     assert counted_of_slower(world, letting_go("r1"), *others) == ["ChildrenMany", "Commit", "Commit", "Commit"]
     assert world.tree.children(layout.all_garbage(TABLE)) == (SHARE,)
@@ -185,12 +170,12 @@ def test_who_takes_a_part_over_while_its_last_owner_lets_go_stays() -> None:
     assert world.tree.children(layout.all_garbage(TABLE)) == ()
 
 
-def take_over_again(name: str, world: World) -> Procedure[bool]:
+def take_over_again(name: str, world: World) -> fx.Procedure[bool]:
     """Register the part at another replica, while the one that lets go has none of it."""
     world.on_disk = (SharedPart(PART, SHARE, is_new=False),)
     outcome = yield from with_shares(sharer(name), registering(name))
     world.on_disk = ()
-    return isinstance(outcome, Applied)
+    return isinstance(outcome, fx.Applied)
 
 
 SHARES = tuple(ShareId(f"s{number}") for number in range(SHARES_MAX))
@@ -202,13 +187,13 @@ def borrowing() -> World:
     world = World()
     for share in SHARES:
         marks = (sharer(name).mark(SharedPart(PART, share, is_new=False)) for name in ("r1", "r2"))
-        made = (Create(layout.share(TABLE, share)), *map(Create, marks))
+        made = (fx.Create(layout.share(TABLE, share)), *map(fx.Create, marks))
         world.tree, outcome = world.tree.commit(made, 1)
-        assert isinstance(outcome, Applied)
+        assert isinstance(outcome, fx.Applied)
     return world
 
 
-def letting_go_of_all(name: str) -> Procedure[bool]:
+def letting_go_of_all(name: str) -> fx.Procedure[bool]:
     return let_go_of_all(sharer(name), EPOCH, PART, SHARES)
 
 
@@ -228,7 +213,7 @@ def test_of_a_part_that_borrows_two_last_owners_at_once_need_no_more(borrowing: 
 
 def test_shares_that_another_part_borrows_too_are_kept_with_no_request_more(borrowing: World) -> None:
     other = sharer("r1").mark(SharedPart("all_0_0_2", SHARES[3], is_new=False))
-    borrowing.tree, _ = borrowing.tree.commit((Create(other),), 1)
+    borrowing.tree, _ = borrowing.tree.commit((fx.Create(other),), 1)
     requests = counted_of_slower(borrowing, letting_go_of_all("r1"), letting_go_of_all("r2"))
     assert requests == ["ChildrenMany", "Commit", "Commit"]
     assert borrowing.tree.children(layout.all_garbage(TABLE)) == tuple(each for each in SHARES if each != SHARES[3])
@@ -247,7 +232,7 @@ def test_of_two_that_work_the_garbage_off_at_once_each_forgets_what_is_left(borr
         borrowing.run(let_go_of_all(sharer(name), EPOCH, PART, SHARES))
     slower = work_off(TABLE)
     effect: Any = next(slower)
-    while not isinstance(effect, Commit):
+    while not isinstance(effect, fx.Commit):
         effect = slower.send(borrowing.perform(effect))
     borrowing.tree, _ = borrowing.tree.commit((delete(layout.garbage(TABLE, SHARES[0])),), 1)
     borrowing.requests = []

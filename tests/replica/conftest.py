@@ -8,8 +8,8 @@ import pytest
 from replitree.coordination.embedded import LOCALHOST, EmbeddedZooKeeper
 from replitree.coordination.port import Coordination
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.protocol.effects import ANY_VERSION, Children, Commit, Delete, Exists, FetchPart
-from replitree.protocol.parts import inserted_part
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.parts import inserted_part
 from tests.replica.inprocess import ROOT, InProcessCluster, rows
 from tests.replica.longlife import long_life
 
@@ -24,12 +24,12 @@ def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
 
 
 @pytest.fixture
-def wanted(cluster: InProcessCluster) -> FetchPart:
+def wanted(cluster: InProcessCluster) -> fx.FetchPart:
     """A part that r1 has and r2 has not."""
     first, second = cluster.nodes
     second.coordination.suspend()
     part = inserted_part("all", first.insert(rows(0))[1]["index"]).name
-    return FetchPart(part, first.table().store.manifest(part).content_hash, ("r1",))
+    return fx.FetchPart(part, first.table().store.manifest(part).content, ("r1",))
 
 
 @pytest.fixture(scope="session")
@@ -53,10 +53,10 @@ def connect(request: pytest.FixtureRequest) -> Callable[[], Coordination] | None
 
 def remove(session: Coordination, path: str) -> None:
     """Delete a node and all below it."""
-    for name in session.perform(Children(path)) or ():
+    for name in session.perform(fx.Children(path)) or ():
         remove(session, f"{path}/{name}")
-    if session.perform(Exists(path)):
-        session.perform(Commit(Delete(path, ANY_VERSION)))
+    if session.perform(fx.Exists(path)):
+        session.perform(fx.Commit(fx.Delete(path, fx.ANY_VERSION)))
 
 
 @pytest.fixture

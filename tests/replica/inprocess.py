@@ -17,18 +17,19 @@ import pyarrow as pa
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
-from replitree.protocol import layout
-from replitree.protocol.effects import Children, CoordinationEffect, Procedure
-from replitree.protocol.layout import Table
-from replitree.protocol.run import run
-from replitree.protocol.table import create_table
-from replitree.protocol.table_store import sharing_nodes
-from replitree.replica.config import Address, ServerConfig
-from replitree.replica.http_server import HttpServer
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, CoordinationEffect, Procedure
+from replitree.protocol.core.layout import Table
+from replitree.protocol.core.run import run
+from replitree.protocol.membership.table import create_table
+from replitree.protocol.shares.table_store import sharing_nodes
+from replitree.replica.http.http_server import HttpServer
+from replitree.replica.kit.config import Address, ServerConfig
 from replitree.replica.server import Server
-from replitree.replica.table_replica import State, TableReplica
-from replitree.storage.definition import TableDefinition, TableSettings, define_table
+from replitree.replica.table.table_replica import State, TableReplica
+from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
 from tests import waiting
+from tests.last_turns import last_turns
 
 T = TypeVar("T")
 wait_for = waiting.wait_for
@@ -58,12 +59,6 @@ def as_stream(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-async def _last_turns() -> None:
-    """Let a loop that is about to end hear of the connections that were closed a moment ago."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 class Node:
     """One replica: its server, and its HTTP server on a loop of its own thread."""
 
@@ -88,13 +83,13 @@ class Node:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.server: Server | None = None
-        self.address = self._on_loop(self._listen())
+        self.address = self.on_loop(self._listen())
 
-    def _on_loop(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+    def on_loop(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     async def _listen(self) -> str:
-        self.http = HttpServer(self, TOKEN, self.config.insert_timeout_s)
+        self.http = HttpServer(self, TOKEN, self.config)
         self.fast_path = self.http.fast_path
         return f"127.0.0.1:{await self.http.listen('127.0.0.1', 0)}"
 
@@ -117,10 +112,10 @@ class Node:
 
     def stop_listening(self) -> None:
         """Stop the HTTP server, when no other replica asks it any more."""
-        self._on_loop(self.http.close())
+        self.on_loop(self.http.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
-        self._loop.run_until_complete(_last_turns())
+        self._loop.run_until_complete(last_turns())
         self._loop.close()
 
     def __getattr__(self, name: str) -> Any:
@@ -175,7 +170,7 @@ class Node:
     def contents(self, table: str = "t") -> dict[str, str]:
         """The visible parts with their content hashes."""
         replica = self.table(table)
-        return {part: replica.store.manifest(part).content_hash for part in replica.progress.visible()[1]}
+        return {part: replica.store.manifest(part).content for part in replica.progress.visible()[1]}
 
     def keys(self, table: str = "t") -> list[int]:
         """The keys of all visible rows, sorted."""

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.tree import Tree, answer
-from replitree.protocol.effects import Commit, Sync
+from replitree.protocol.core.effects import Commit, Sync
 
 
 class LaggingCoordination(MemoryCoordination):

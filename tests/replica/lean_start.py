@@ -13,14 +13,14 @@ from pathlib import Path
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
-from replitree.protocol import layout
-from replitree.protocol.layout import Table
-from replitree.protocol.table import create_table
-from replitree.replica.config import Address, ServerConfig
-from replitree.replica.http_server import HttpServer
-from replitree.replica.runner import Performer
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Table
+from replitree.protocol.membership.table import create_table
+from replitree.replica.http.http_server import HttpServer
+from replitree.replica.kit.config import Address, ServerConfig
+from replitree.replica.perform.runner import Performer
 from replitree.replica.server import Server
-from replitree.replica.table_replica import State
+from replitree.replica.table.table_replica import State
 from tests.waiting import wait_for
 
 HEAVY = ("aiohttp", "numpy", "pyarrow", "pyspark", "rich", "sqlglot", "typer")
@@ -55,7 +55,7 @@ def make_server(folder: Path, metadata: bytes, columns: bytes) -> Server:
 
 async def main(folder: Path, metadata: bytes, columns: bytes) -> None:
     server = make_server(folder, metadata, columns)
-    web = HttpServer(server, TOKEN, 10.0)
+    web = HttpServer(server, TOKEN, ServerConfig("r1", "zk://unused", str(folder), "unused"))
     port = await web.listen("127.0.0.1", 0)
     await asyncio.to_thread(server.start)
     table = server.table("t")
@@ -66,6 +66,8 @@ async def main(folder: Path, metadata: bytes, columns: bytes) -> None:
         "at_start": loaded(),
         "health": await asyncio.to_thread(ask, port, "/health"),
         "after_health": loaded(),
+        "status": await asyncio.to_thread(ask, port, "/v1/status"),
+        "after_status": loaded(),
     }
     await asyncio.to_thread(server.load_the_rest)
     said["after_the_rest"] = loaded()

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from replitree.coordination.port import Coordination
-from replitree.protocol import layout
-from replitree.protocol.effects import Children, Get
-from replitree.protocol.layout import Replica, Table
-from replitree.replica.table_replica import State
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, Get
+from replitree.protocol.core.layout import Replica, Table
+from replitree.replica.table.table_replica import State
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 
 KEEP_MIN, KEEP_MAX = 3, 5

@@ -10,14 +10,14 @@ import pytest
 from typing_extensions import override
 
 from replitree.coordination.memory import MemoryCoordination
-from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Children, Commit, Fetched, FetchPart, Get, Set
-from replitree.protocol.layout import Replica
-from replitree.replica.exchange import Exchange, Peer
-from replitree.storage.disk import PartStore
-from replitree.storage.folder_walk import below
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
+from replitree.replica.perform.exchange import Exchange, Peer
+from replitree.storage.disk.store import PartStore
+from replitree.storage.files.folder_walk import below
 from replitree.storage.objects import open_store
-from replitree.storage.objects.shares import ShareObjects
+from replitree.storage.shares.shares import ShareObjects
 from tests.replica.inprocess import TOKEN, InProcessCluster, Node, rows, wait_for
 from tests.replica.test_sharing import TABLE, SharedCluster
 from tests.shared.s3_proxy import CALM, Ill, Mix, S3Proxy
@@ -38,7 +38,7 @@ def shared(tmp_path: Path, store_url: str) -> Iterator[SharedCluster]:
 
 def nodes_below(cluster: InProcessCluster, path: str = "/") -> int:
     """Count the nodes of coordination."""
-    names: tuple[str, ...] = cluster.admin.perform(Children(path)) or ()
+    names: tuple[str, ...] = cluster.admin.perform(fx.Children(path)) or ()
     return len(names) + sum(nodes_below(cluster, f"{path.rstrip('/')}/{name}") for name in names)
 
 
@@ -64,11 +64,11 @@ def test_a_fetch_that_is_broken_off_a_thousand_times_leaves_nothing(
     store = PartStore(tmp_path / "third")
     store.objects = ShareObjects(lambda: open_store(store_url), shared.definition.table_id)
     exchange = Exchange(store, lambda _name, _fresh: Peer(f"127.0.0.1:{proxy.port}", TOKEN, "t"), 1, shares=True)
-    fetch = FetchPart(part, content, ("r1",))
+    fetch = fx.FetchPart(part, content, ("r1",))
 
     def fetched() -> bool:
         (outcome,) = exchange.fetch([fetch])
-        return isinstance(outcome, Fetched)
+        return isinstance(outcome, fx.Fetched)
 
     proxy.mix = BROKEN
     assert not fetched()
@@ -97,7 +97,11 @@ class BrokenOff(MemoryCoordination):
     @override
     def perform(self, effect: Any) -> Any:
         parts = f"{layout.parts(THIRD)}/"
-        if self.left and isinstance(effect, Commit) and any(each.path.startswith(parts) for each in effect.operations):
+        if (
+            self.left
+            and isinstance(effect, fx.Commit)
+            and any(each.path.startswith(parts) for each in effect.operations)
+        ):
             if self.left in (1, ROUNDS):
                 self.seen.append(self._look())
             self.left -= 1
@@ -115,9 +119,9 @@ class BrokenOff(MemoryCoordination):
         if ends:
             self.shared.expire(self.session_id)
         else:
-            host = self._cluster.admin.perform(Get(layout.host(THIRD)))
-            applied = self._cluster.admin.perform(Commit(Set(layout.host(THIRD), host.value, host.version)))
-            assert isinstance(applied, Applied)
+            host = self._cluster.admin.perform(fx.Get(layout.host(THIRD)))
+            applied = self._cluster.admin.perform(fx.Commit(fx.Set(layout.host(THIRD), host.value, host.version)))
+            assert isinstance(applied, fx.Applied)
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.clean_blocks import Block, Blocks, Window, clean_blocks, outside
-from replitree.protocol.effects import BlockId, Children, Commit, Epoch, GetMany, LogIndex, StagingId
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.upkeep.clean_blocks import Block, Blocks, Window, clean_blocks, outside
 from tests.replica.inprocess import InProcessCluster, Node, rows
 from tests.replica.longlife import TABLE, clean, entries, insert, long_life
 
@@ -26,11 +26,11 @@ def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
 
 
 def block_count(node: Node) -> int:
-    return len(node.coordination.perform(Children(layout.blocks(TABLE))) or ())
+    return len(node.coordination.perform(fx.Children(layout.blocks(TABLE))) or ())
 
 
 def notes(node: Node) -> tuple[str, ...]:
-    return node.coordination.perform(Children(layout.drops(TABLE))) or ()
+    return node.coordination.perform(fx.Children(layout.drops(TABLE))) or ()
 
 
 def again(node: Node, first: int) -> Any:
@@ -70,7 +70,7 @@ def test_an_id_is_read_once(cluster: InProcessCluster) -> None:
     perform = first.coordination.perform
 
     def watched(effect: Any) -> Any:
-        if isinstance(effect, GetMany):
+        if isinstance(effect, fx.GetMany):
             asked.extend(path for path in effect.paths if path.startswith(layout.blocks(TABLE) + "/"))
         return perform(effect)
 
@@ -84,7 +84,9 @@ def test_an_id_is_read_once(cluster: InProcessCluster) -> None:
 def test_an_id_that_was_forgotten_and_taken_again_is_a_new_one(cluster: InProcessCluster) -> None:
     first, _ = cluster.nodes
     insert(first, 0, 12)
-    stale = {BlockId(name): _block(0) for name in first.coordination.perform(Children(layout.blocks(TABLE))) or ()}
+    stale = {
+        fx.BlockId(name): _block(0) for name in first.coordination.perform(fx.Children(layout.blocks(TABLE))) or ()
+    }
     epoch = first.table().active_epoch()
     assert epoch is not None
     known: Blocks = stale
@@ -99,7 +101,7 @@ def test_of_two_cleaners_at_once_one_removes(cluster: InProcessCluster) -> None:
     insert(first, 0, 12)
     slow = clean_blocks(second.table().replica, _epoch(second), Window(8), {})
     outcome: Any = None
-    while not isinstance(effect := slow.send(outcome), Commit):
+    while not isinstance(effect := slow.send(outcome), fx.Commit):
         outcome = second.table().performer.perform(effect)
     quick = first.table().performer.run(clean_blocks(first.table().replica, _epoch(first), Window(8), {}))
     assert quick.removed == 4
@@ -181,10 +183,10 @@ def test_a_repeated_command_is_no_insert_that_was_dropped(cluster: InProcessClus
 
 
 def _block(changed_ms: int) -> Block:
-    return Block(changed_ms, StagingId(""), LogIndex(0))
+    return Block(changed_ms, fx.StagingId(""), fx.LogIndex(0))
 
 
-def _epoch(node: Node) -> Epoch:
+def _epoch(node: Node) -> fx.Epoch:
     epoch = node.table().active_epoch()
     assert epoch is not None
     return epoch
@@ -202,7 +204,7 @@ def _epoch(node: Node) -> Epoch:
     ],
 )
 def test_the_window_is_by_number_and_by_age(window: Window, gone: str) -> None:
-    blocks: Blocks = {BlockId(name): _block(10 * number) for number, name in enumerate("abcd")}
+    blocks: Blocks = {fx.BlockId(name): _block(10 * number) for number, name in enumerate("abcd")}
     assert "".join(outside(blocks, window)) == gone
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.effects import Children
-from replitree.protocol.table import LOST
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children
+from replitree.protocol.membership.table import LOST
 from tests.replica.inprocess import InProcessCluster, rows, wait_for
 from tests.replica.longlife import KEEP_MIN, TABLE, clean, entries, insert, is_lost, long_life, wait_active
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 import pytest
 from typing_extensions import override
 
-from replitree.protocol.effects import FetchPart, NotFetched
-from replitree.replica import exchange, http_exchange
-from replitree.replica.exchange import Exchange, Peer
-from replitree.replica.peer_connections import Closed, PeerConnections
+from replitree.protocol.core.effects import FetchPart, NotFetched
+from replitree.replica.http import http_exchange
+from replitree.replica.perform import exchange
+from replitree.replica.perform.exchange import Exchange, Peer
+from replitree.replica.perform.peer_connections import Closed, PeerConnections
 from tests.replica.inprocess import TOKEN, InProcessCluster
 from tests.replica.test_silent_source import Silent
 

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from replitree.protocol import layout, propose
-from replitree.protocol.effects import Commit, CoordinationEffect, Sync
-from replitree.replica import commands
-from replitree.storage.encode import stage_table
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Commit, CoordinationEffect, Sync
+from replitree.protocol.propose import propose
+from replitree.replica.parts import commands
+from replitree.storage.parts.encode import stage_table
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
 
 TABLE = "/v1/tables/t"
@@ -64,13 +65,32 @@ def test_a_delete_reaches_every_replica_and_says_how_many_parts(partitioned: InP
         "index": 1,
         "applied": True,
         "finished": True,
-        "removed": 3,
-        "added": 3,
+        "removed": 1,
+        "added": 1,
         "reason": "",
     }
     partitioned.wait_equal(list(range(5, 30)))
     parts = partitioned.wait_alike()
-    assert sorted(parts) == ["0_0_0_0_1", "10_0_0_0_1", "20_0_0_0_1"]
+    assert sorted(parts) == ["0_0_0_0_1", "10_0_0_0", "20_0_0_0"]
+
+
+def test_a_mutation_that_no_row_can_match_changes_no_part(partitioned: InProcessCluster) -> None:
+    first, _ = partitioned.nodes
+    first.insert(rows(0, 20))
+    partitioned.wait_equal(list(range(20)))
+    answer = first.post("mutations", {"sql": "DELETE FROM t WHERE k = 1000"})
+    assert (answer["applied"], answer["finished"], answer["removed"]) == (False, True, 0)
+    assert sorted(partitioned.wait_alike()) == ["0_0_0_0", "10_0_0_0"]
+
+
+def test_a_mutation_lists_a_partition_of_which_a_part_is_broken_here(partitioned: InProcessCluster) -> None:
+    """Nobody can tell from its manifest what is in it."""
+    first, _ = partitioned.nodes
+    first.insert(rows(0, 20))
+    partitioned.wait_equal(list(range(20)))
+    first.table().progress.hide(("10_0_0_0",))
+    first.post("mutations", {"sql": "DELETE FROM t WHERE k = 3"}, wait_s=0)
+    wait_for(lambda: "10_0_0_0_1" in partitioned.nodes[1].contents(), "the part has its new name elsewhere")
 
 
 def test_a_mutation_rewrites_only_the_parts_that_it_touches(partitioned: InProcessCluster) -> None:
@@ -78,7 +98,8 @@ def test_a_mutation_rewrites_only_the_parts_that_it_touches(partitioned: InProce
     first.insert(rows(0, 30))
     store = first.table().store
     before = {part: store.file_path(part, "data-0.parquet").stat().st_ino for part in ("0_0_0_0", "10_0_0_0")}
-    first.post("mutations", {"kind": "update", "where": "k = 3", "assignments": [["s", "'three'"]]})
+    # No statistics of s: every part is in scope.
+    first.post("mutations", {"kind": "update", "where": "s = '3'", "assignments": [["s", "'three'"]]})
     after = {part: store.file_path(f"{part}_1", "data-0.parquet").stat().st_ino for part in before}
     assert after["10_0_0_0"] == before["10_0_0_0"]
     assert after["0_0_0_0"] != before["0_0_0_0"]
@@ -132,12 +153,15 @@ def test_a_mutation_that_fails_on_one_part_is_shown_and_can_be_killed(partitione
     failing = "UPDATE t SET s = cast(9223372036854775800 + k AS string) WHERE k < 4 OR k > 12"
     answer = first.post("mutations", {"sql": failing}, wait_s=0.3)
     assert answer["finished"] is False
-    assert "10_0_0_0" in answer["reason"]
+    wait_for(lambda: "10_0_0_0" in first.get("mutations")["mutations"][0]["reason"], "the part is named")
     index = answer["index"]
     row = first.get("mutations")["mutations"][0]
     assert (row["index"], row["parts_done"], row["parts_left"], row["finished"]) == (index, 1, 1, False)
     later = first.insert(rows(100, 5))[1]["index"]
     assert second.get("snapshot", min_index=later + 1)["index"] == later + 1
+    status, behind = second.request("GET", f"{TABLE}/snapshot?level=sequential&min_index={later + 1}&wait_s=0.2")
+    assert (status, behind["error"]) == (503, "ReplicaBehind")
+    assert f"has not executed the mutation at {index} of the log yet" in behind["message"]
     status, killed = second.request("DELETE", f"{TABLE}/mutations/{index}?wait_s=10")
     assert (status, killed["killed"], killed["finished"]) == (200, 1, True)
     partitioned.wait_alike()
@@ -208,7 +232,7 @@ def test_a_command_whose_answer_is_lost_is_settled(cluster: InProcessCluster, mo
             lost.append(True)
             outcome = real(effect)
             assert outcome is not None
-            from replitree.protocol.effects import Unknown
+            from replitree.protocol.core.effects import Unknown
 
             return Unknown()
         return real(effect)
@@ -320,7 +344,7 @@ def test_a_replica_that_is_behind_freezes_nothing(cluster: InProcessCluster) -> 
 
 
 def test_a_part_with_other_columns_is_not_attached(cluster: InProcessCluster, tmp_path: Path) -> None:
-    from replitree.storage.definition import define_table
+    from replitree.storage.schema.definition import define_table
 
     first = cluster.nodes[0]
     other = define_table("t", "k bigint not null, w int", order_by="k")
@@ -466,6 +490,6 @@ def test_the_end_of_the_log_is_found_however_far(cluster: InProcessCluster, monk
 
 
 def layout_children(node: Node) -> Any:
-    from replitree.protocol.effects import Children
+    from replitree.protocol.core.effects import Children
 
     return Children(layout.log(node.table().replica.table))

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from replitree.errors import BadInput, InvalidName, ReplicaBusy, StoreError
-from replitree.protocol.effects import Owner
-from replitree.replica.config import ServerConfig, load_config, read_token
-from replitree.replica.identity import Identity, decode_identity, machine_id, own_identity, probe_owner
-from replitree.replica.server import lock_data_folder
+from replitree.protocol.core.effects import Owner
+from replitree.replica.kit.config import ServerConfig, load_config, read_token
+from replitree.replica.kit.data_folder import lock_data_folder
+from replitree.wire.identity import Identity, decode_identity, machine_id, own_identity, probe_owner
 from tests.project.source import ROOT
 
 GOOD = 'name = "r1"\nzookeeper = "zk://127.0.0.1:2181"\ndata = "/tmp/data"\ntoken_file = "/tmp/token"\n'

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import StoreError
-from replitree.replica import definitions
-from replitree.storage import kept_definition
-from replitree.storage.definition import TableDefinition
+from replitree.replica.kit import definitions
+from replitree.storage.disk import kept_definition
+from replitree.storage.schema.definition import TableDefinition
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 
 ADD_X = b'{"sql": "ALTER TABLE t ADD COLUMN x int DEFAULT 7"}'

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from replitree.protocol.layout import Replica
-from replitree.protocol.table import Outcome, drop_replica
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import Outcome, drop_replica
 from tests.replica.inprocess import Node, rows, wait_for
 from tests.replica.test_sharing import TABLE, SharedCluster
 

@@ -13,13 +13,16 @@ from typing_extensions import override
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Event, Listener, SessionLost
-from replitree.protocol import layout
-from replitree.protocol.effects import Commit, Create, Set
-from replitree.replica import workers
-from replitree.replica.activation import Activation
-from replitree.replica.orphans import Orphans
-from replitree.replica.table_replica import State
-from replitree.storage.encode import stage_table
+from replitree.errors import CoordinationUnavailable
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Commit, Create, Procedure, Set
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.program import puller
+from replitree.protocol.state.pull import Loaded, load
+from replitree.replica.parts.orphans import Orphans
+from replitree.replica.table.activation import Activation
+from replitree.replica.table.table_replica import State
+from replitree.storage.parts.encode import stage_table
 from tests.replica.inprocess import SCHEMA, InProcessCluster, Node, as_stream, rows, wait_for
 
 
@@ -64,15 +67,36 @@ def test_a_defect_in_pulling_or_activating_is_told_and_survived(
 
         monkeypatch.setattr(module, name, fail)
 
-    failing_once(workers, "pull_log")
+    failing_once(puller, "pull_log")
     failing_once(Activation, "activate")
     for number in (0, 10):
         insert_until_taken(first, rows(number), f"insert {number}")
     cluster.wait_equal(list(range(20)))
+    cluster.shared.expire(second.coordination.session_id)
+    wait_for(lambda: len(failed) == 2, "the second activation failed")
     wait_for(lambda: second.table().state is State.ACTIVE, "active again")
     assert failed == ["pull_log", "activate"]
     told = [record.message for record in caplog.records if record.exc_info]
     assert told == ["pulling failed", "activation failed"]
+
+
+def test_a_reload_that_coordination_cut_off_is_done_again(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = cluster.nodes[0]
+    tries = list[str]()
+
+    def load_again(replica: Replica) -> Procedure[Loaded]:
+        if replica.name == first.name:
+            tries.append(replica.name)
+            if len(tries) == 1:
+                raise CoordinationUnavailable("no answer")
+        return load(replica)
+
+    monkeypatch.setattr(puller, "load", load_again)
+    first.table().puller.reload()
+    wait_for(lambda: len(tries) > 1, "it is loaded again")
+    assert first.table().state is State.ACTIVE
 
 
 def test_a_full_disk_makes_the_replica_read_only_until_there_is_room(
@@ -179,7 +203,12 @@ def test_an_upload_becomes_one_insert_on_every_replica(cluster: InProcessCluster
     path = f"/v1/tables/t/uploads/{opened['upload']}/commit?token=up"
     assert first.request("POST", path, commit)[1] == {"outcome": "inserted", "index": 0, "rows": 5000}
     assert first.request("POST", path, commit)[1] == {"outcome": "inserted", "index": 0, "rows": 5000}
-    assert second.insert(rows(0), token="up")[1] == {"outcome": "duplicate", "index": 0, "rows": 10}
+    assert second.insert(rows(0), token="up")[1] == {
+        "outcome": "duplicate",
+        "index": 0,
+        "rows": 10,
+        "differs": True,  # the token was used for other rows
+    }
     cluster.wait_equal(list(range(5000)))
 
 
@@ -203,8 +232,8 @@ def test_an_upload_that_differs_from_its_manifest_is_refused(cluster: InProcessC
 def test_large_parts_are_fetched_in_ranges_and_resumed(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replitree.replica.http_exchange.BUNDLE_INLINE_BYTES", 1000)
-    monkeypatch.setattr("replitree.replica.exchange.RANGE_BYTES", 4096)
+    monkeypatch.setattr("replitree.replica.http.http_exchange.BUNDLE_INLINE_BYTES", 1000)
+    monkeypatch.setattr("replitree.replica.perform.exchange.RANGE_BYTES", 4096)
     first, second = cluster.nodes
     exchange = second.table().exchange
     ranges: list[int] = []
@@ -224,8 +253,8 @@ def test_large_parts_are_fetched_in_ranges_and_resumed(
 
 
 def test_a_dropped_table_leaves_no_trace_and_its_name_is_free(cluster: InProcessCluster) -> None:
-    from replitree.protocol.effects import Exists
-    from replitree.protocol.table import Outcome, mark_dropped, remove_table
+    from replitree.protocol.core.effects import Exists
+    from replitree.protocol.membership.table import Outcome, mark_dropped, remove_table
 
     first = cluster.nodes[0]
     assert first.insert(rows(0))[0] == 200

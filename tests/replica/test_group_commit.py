@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from replitree.protocol.effects import BlockId, Failed, Inserted, LogIndex, RequestId
-from replitree.replica import group_commit
-from replitree.replica.group_commit import WAITING_REQUESTS_MAX, GroupCommitter, Pending
+from replitree.protocol.core.effects import BlockId, Failed, Inserted, LogIndex, RequestId
+from replitree.replica.insert import group_commit
+from replitree.replica.insert.group_commit import WAITING_REQUESTS_MAX, GroupCommitter, Pending
 from tests.replica.inprocess import wait_for
 
 
@@ -24,7 +24,7 @@ class Recorder:
 
     def commit(self, group: Sequence[Pending]) -> None:
         self.groups.append([pending.block for pending in group])
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(60)
         if any(pending.payload == "bad" for pending in group):
             raise ValueError("bad")
         for pending in group:
@@ -84,7 +84,7 @@ def test_a_failing_commit_answers_everybody_and_the_committer_lives_on() -> None
 
 def test_a_closed_committer_takes_nothing_and_a_full_one_neither() -> None:
     recorder = Recorder()
-    committer = GroupCommitter("test", recorder.commit, recorder.on_error, 100, 1000)
+    committer = GroupCommitter("test", recorder.commit, recorder.on_error, 100, WAITING_REQUESTS_MAX)
     assert committer.submit(recorder.pending(0, "first"))
     wait_for(lambda: recorder.groups, "the first group began")
     taken = sum(committer.submit(recorder.pending(i, f"b{i}")) for i in range(WAITING_REQUESTS_MAX + 5))
@@ -128,3 +128,19 @@ def test_a_group_waits_for_a_client_that_is_expected_back(monkeypatch: pytest.Mo
 
 def test_a_group_goes_when_nobody_comes_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     assert group_after_two(monkeypatch, quiet_s=0.0, submit_later=False) == [["a"]]
+
+
+def test_rows_that_wait_are_bounded_in_bytes() -> None:
+    recorder = Recorder()
+    committer = GroupCommitter("test", recorder.commit, recorder.on_error, 100, 1000)
+    requests = [recorder.pending(number, f"b{number}") for number in range(8)]
+    for request in requests:
+        request.bytes = 1000
+    assert committer.submit(requests[0])
+    wait_for(lambda: recorder.groups, "the first group began")
+    assert [committer.submit(request) for request in requests[1:]] == [True] * 4 + [False] * 3
+    recorder.go_on.set()
+    wait_for(lambda: len(recorder.answered) == 5, "all that wait are answered")
+    assert committer.submit(recorder.pending(9, "later"))
+    assert committer.close(10)
+    assert len(recorder.answered) == 6

@@ -10,9 +10,9 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import ReplicaUnavailable, TableNotFound
-from replitree.replica.config import Address
+from replitree.replica.kit.config import Address
 from replitree.replica.server import Server
-from replitree.storage.definition import TableSettings
+from replitree.storage.schema.definition import TableSettings
 from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, as_stream, rows, wait_for
 
 
@@ -22,7 +22,7 @@ def test_rows_inserted_at_any_replica_reach_all(cluster: InProcessCluster) -> No
     assert second.insert(rows(10)) == (200, {"outcome": "inserted", "index": 1, "rows": 10})
     cluster.wait_equal(list(range(20)))
     hashes = [
-        {part: node.table().store.manifest(part).content_hash for part in node.table().progress.visible()[1]}
+        {part: node.table().store.manifest(part).content for part in node.table().progress.visible()[1]}
         for node in cluster.nodes
     ]
     assert hashes[0] == hashes[1]
@@ -33,6 +33,16 @@ def test_same_token_is_inserted_once_whoever_is_asked(cluster: InProcessCluster)
     first, second = cluster.nodes
     assert first.insert(rows(0), token="load-1")[1] == {"outcome": "inserted", "index": 0, "rows": 10}
     assert second.insert(rows(0), token="load-1")[1] == {"outcome": "duplicate", "index": 0, "rows": 10}
+    cluster.wait_equal(list(range(10)))
+
+
+def test_token_that_is_used_again_for_other_rows_is_a_duplicate_with_a_warning(cluster: InProcessCluster) -> None:
+    first, second = cluster.nodes
+    first.insert(rows(0), token="load-1")
+    for node in (first, second):
+        told = node.insert(rows(5), token="load-1")[1]
+        assert told == {"outcome": "duplicate", "index": 0, "rows": 10, "differs": True}
+        assert "differs" not in node.insert(rows(0), token="load-1")[1]
     cluster.wait_equal(list(range(10)))
 
 

@@ -16,16 +16,16 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
-from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Children, Commit, Create, Delete, Epoch, Get, Procedure
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.letting_go import let_go_of
-from replitree.protocol.run import run
-from replitree.protocol.share import DeleteObjects, ObjectsGone, ShareId, work_off
-from replitree.protocol.share_effects import HasPart, SharedPart, Sharer, SharesOf
-from replitree.protocol.table_store import sharing_nodes
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.run import run
+from replitree.protocol.shares.letting_go import let_go_of
+from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ShareId, work_off
+from replitree.protocol.shares.share_effects import HasPart, SharedPart, Sharer, SharesOf
+from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.storage.objects import open_store
-from replitree.storage.objects.shares import ShareObjects
+from replitree.storage.shares.shares import ShareObjects
 from tests.replica.inprocess import ROOT
 from tests.shared.stores import BUCKET, FOLDER, on
 
@@ -44,7 +44,7 @@ class Owner:
         self.coordination: Any = coordination
         self._objects = objects
         self.deleted: list[ShareId] = []
-        self.applied: list[Commit] = []
+        self.applied: list[fx.Commit] = []
 
     def perform(self, effect: object) -> object:
         match effect:
@@ -57,7 +57,7 @@ class Owner:
                 self.deleted.append(share)
                 return ObjectsGone()
         outcome = self.coordination.perform(effect)
-        if isinstance(effect, Commit) and isinstance(outcome, Applied):
+        if isinstance(effect, fx.Commit) and isinstance(outcome, fx.Applied):
             self.applied.append(effect)
         return outcome
 
@@ -67,7 +67,7 @@ class Owner:
     def let_go(self, share: ShareId, both: Barrier) -> bool:
         """Let go; whether nothing is left to do."""
         both.wait(30.0)
-        procedure: Procedure[bool] = let_go_of(self.sharer, Epoch(0), PART, share)
+        procedure: fx.Procedure[bool] = let_go_of(self.sharer, fx.Epoch(0), PART, share)
         before = self._requests()
         is_done = bool(self.run(procedure))
         assert 1 < self._requests() - before <= REQUESTS_MAX
@@ -85,11 +85,15 @@ class Shared:
         self.objects = ShareObjects(lambda: open_store(store_url), name)
         self.owners = [Owner(self.table, each, open_session(), self.objects) for each in NAMES]
         self.admin: Any = self.owners[0].coordination
-        nodes = [Create(self.table.path), *sharing_nodes(self.table), Create(layout.replicas(self.table))]
+        nodes = [fx.Create(self.table.path), *sharing_nodes(self.table), fx.Create(layout.replicas(self.table))]
         for owner in self.owners:
             replica = owner.sharer.replica
-            nodes += [Create(layout.replica_path(replica)), Create(layout.host(replica)), Create(layout.parts(replica))]
-        self.admin.perform(Commit(*nodes))
+            nodes += [
+                fx.Create(layout.replica_path(replica)),
+                fx.Create(layout.host(replica)),
+                fx.Create(layout.parts(replica)),
+            ]
+        self.admin.perform(fx.Commit(*nodes))
 
     def run(self, rounds: int) -> int:
         """Have so many shares that both owners let go of; return how many."""
@@ -101,22 +105,22 @@ class Shared:
     def _round(self, share: ShareId, pool: ThreadPoolExecutor) -> None:
         admin, owners, table = self.admin, self.owners, self.table
         marks = [owner.sharer.mark(SharedPart(PART, share, is_new=False)) for owner in owners]
-        admin.perform(Commit(Create(layout.share(table, share)), *map(Create, marks)))
+        admin.perform(fx.Commit(fx.Create(layout.share(table, share)), *map(fx.Create, marks)))
         self.objects.store.create(self.objects.key(share, "data-0.parquet"), b"rows")
         both = Barrier(len(owners))
         assert all(pool.map(lambda owner: owner.let_go(share, both), owners))
-        assert admin.perform(Get(layout.share(table, share))) is None
-        assert admin.perform(Children(layout.all_garbage(table))) == (share,)
+        assert admin.perform(fx.Get(layout.share(table, share))) is None
+        assert admin.perform(fx.Children(layout.all_garbage(table))) == (share,)
         done = [made for some in pool.map(lambda owner: owner.run(work_off(table)), owners) for made in some]
         assert share in done
-        assert (self._count(Create, share), self._count(Delete, share)) == (1, 1)
+        assert (self._count(fx.Create, share), self._count(fx.Delete, share)) == (1, 1)
         assert {each for owner in owners for each in owner.deleted} == {share}
         for owner in owners:
             owner.applied.clear()
             owner.deleted.clear()
-        assert admin.perform(Children(layout.all_garbage(table))) == ()
+        assert admin.perform(fx.Children(layout.all_garbage(table))) == ()
 
-    def _count(self, kind: type[Create | Delete], share: ShareId) -> int:
+    def _count(self, kind: type[fx.Create | fx.Delete], share: ShareId) -> int:
         """Count the commits that made a share garbage, or forgot it, and took place."""
         path = layout.garbage(self.table, share)
         applied = (each for owner in self.owners for commit in owner.applied for each in commit.operations)

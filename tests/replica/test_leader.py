@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replitree.replica.leader import AGE_S, CHOOSING_SHARE, CROWDED_S, IDLE_S_MAX, IDLE_S_MIN, PARTS_MEANT, Pace
+from replitree.replica.table.leader import AGE_S, CHOOSING_SHARE, CROWDED_S, IDLE_S_MAX, IDLE_S_MIN, PARTS_MEANT, Pace
 
 
 def look(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from replitree.storage.definition import TableDefinition, define_table
+from replitree.storage.schema.definition import TableDefinition, define_table
 from tests.project.source import ROOT
 
 TABLE = define_table("t", "d date not null, k bigint, s array<string>", order_by="k", partition_by="month(d)")
@@ -27,7 +27,8 @@ def start(folder: Path, table: TableDefinition, columns: bytes | None = None) ->
 def test_a_replica_is_active_and_serves_snapshots_before_anything_heavy_is_loaded(tmp_path: Path) -> None:
     said = start(tmp_path, TABLE)
     assert (said["state"], said["snapshot"], said["at_start"]) == ("active", 200, [])
-    assert (said["health"], said["after_health"]) == (200, ["aiohttp"])
+    assert (said["health"], said["after_health"]) == (200, [])
+    assert (said["status"], said["after_status"]) == (200, ["aiohttp"])
     assert said["after_the_rest"] == ["aiohttp", "numpy", "pyarrow"]
     assert said["failure"] is None
 

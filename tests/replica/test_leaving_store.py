@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.effects import Exists
-from replitree.replica import mover, sharing, table_replica
-from replitree.storage.objects.inventory import Inventory
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Exists
+from replitree.replica.parts import sharing
+from replitree.replica.table import mover, table_replica
+from replitree.storage.shares.inventory import Inventory
 from tests.replica.inprocess import rows, wait_for
 from tests.replica.test_moving import TABLE, MovingCluster
 from tests.shared.stores import FOLDER, on

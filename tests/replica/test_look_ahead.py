@@ -8,36 +8,20 @@ from concurrent.futures import Future
 
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.effects import (
-    Applied,
-    BlockId,
-    Commit,
-    Create,
-    Effect,
-    Fetched,
-    FetchPart,
-    Get,
-    LogIndex,
-    Node,
-    NotFetched,
-    Reason,
-    Refused,
-    StagedPart,
-    StagingId,
-    Version,
-)
-from replitree.protocol.entries import Entry, FailEntry, GetEntry, SettleEntry, encode_entry
-from replitree.protocol.layout import Table
-from replitree.protocol.quorum import Ended, Replicas
-from replitree.replica import appends, workers
-from replitree.replica.appends import Appends
-from replitree.replica.exchange import Exchange, Peer
-from replitree.replica.live_replicas import LiveReplicas
-from replitree.replica.look_ahead import AHEAD_AT_ONCE, AHEAD_BYTES_MAX, LookAhead
-from replitree.replica.quorums import ALL, Wish
-from replitree.replica.received_ahead import AHEAD_PARTS_MAX, ReceivedAhead
-from replitree.storage.disk_fetch import ReceivedPart
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, SettleEntry, encode_entry
+from replitree.protocol.core.layout import Table
+from replitree.protocol.insert.quorum import Ended, Replicas
+from replitree.replica.insert import appends
+from replitree.replica.insert.appends import Appends
+from replitree.replica.insert.quorums import ALL, Wish
+from replitree.replica.kit.live_replicas import LiveReplicas
+from replitree.replica.perform.exchange import Exchange, Peer
+from replitree.replica.perform.look_ahead import AHEAD_AT_ONCE, AHEAD_BYTES_MAX, LookAhead
+from replitree.replica.perform.received_ahead import AHEAD_PARTS_MAX, ReceivedAhead
+from replitree.replica.table import workers
+from replitree.storage.disk.fetch import ReceivedPart
 from tests.replica.inprocess import TOKEN, InProcessCluster, as_stream, rows
 from tests.waiting import wait_for
 
@@ -48,22 +32,22 @@ TABLE = Table("/t")
 
 
 def insert(replica: str, size: int = 10, quorum: int = 2) -> GetEntry:
-    parts = (StagedPart("p", 1, size, "h"), StagedPart("q", 1, 10, "i"))
-    return GetEntry(replica, StagingId("s"), parts, (BlockId("a"),), format=3, quorum=quorum)
+    parts = (fx.StagedPart("p", 1, size, "h"), fx.StagedPart("q", 1, 10, "i"))
+    return GetEntry(replica, fx.StagingId("s"), parts, (fx.BlockId("a"),), format=3, quorum=quorum)
 
 
 def looked_at(*entries: Entry | None) -> list[object]:
     """Return what follows from a look at entries that begin at index 5."""
     found: list[object] = []
     paths = [layout.log_entry(TABLE, 5 + i) for i in range(len(entries))]
-    nodes = [None if entry is None else Node(encode_entry(entry), Version(0)) for entry in entries]
-    LookAhead("r1", found.append, found.append).read(LogIndex(5), paths, nodes)
+    nodes = [None if entry is None else fx.Node(encode_entry(entry), fx.Version(0)) for entry in entries]
+    LookAhead("r1", found.append, found.append).read(fx.LogIndex(5), paths, nodes)
     return found
 
 
 def test_small_parts_of_another_replicas_quorum_insert_are_received_ahead() -> None:
-    assert looked_at(insert("r2")) == [FetchPart("p_5_5_0", "h", ("r2",)), FetchPart("q_5_5_0", "i", ("r2",))]
-    assert looked_at(insert("r2", size=AHEAD_BYTES_MAX + 1)) == [FetchPart("q_5_5_0", "i", ("r2",))]
+    assert looked_at(insert("r2")) == [fx.FetchPart("p_5_5_0", "h", ("r2",)), fx.FetchPart("q_5_5_0", "i", ("r2",))]
+    assert looked_at(insert("r2", size=AHEAD_BYTES_MAX + 1)) == [fx.FetchPart("q_5_5_0", "i", ("r2",))]
 
 
 def test_many_parts_are_left_to_be_fetched_as_a_bundle() -> None:
@@ -73,17 +57,17 @@ def test_many_parts_are_left_to_be_fetched_as_a_bundle() -> None:
 
 
 def test_ones_own_insert_and_one_without_a_quorum_are_not() -> None:
-    assert looked_at(insert("r1"), GetEntry("r2", StagingId("s"), (StagedPart("p", 1, 1, "h"),), ())) == []
+    assert looked_at(insert("r1"), GetEntry("r2", fx.StagingId("s"), (fx.StagedPart("p", 1, 1, "h"),), ())) == []
 
 
 def test_the_end_of_a_quorum_is_told_with_its_own_index() -> None:
-    settle = SettleEntry("r2", StagingId("s"), 3, ("r1", "r2"))
-    fail = FailEntry("r1", StagingId("s"), 4, ("p",))
-    assert looked_at(settle, fail) == [Ended(LogIndex(5), settle), Ended(LogIndex(6), fail)]
+    settle = SettleEntry("r2", fx.StagingId("s"), 3, ("r1", "r2"))
+    fail = FailEntry("r1", fx.StagingId("s"), 4, ("p",))
+    assert looked_at(settle, fail) == [Ended(fx.LogIndex(5), settle), Ended(fx.LogIndex(6), fail)]
 
 
 def test_what_is_behind_a_gap_counts_for_nothing() -> None:
-    assert looked_at(None, SettleEntry("r2", StagingId("s"), 3, ("r1", "r2"))) == []
+    assert looked_at(None, SettleEntry("r2", fx.StagingId("s"), 3, ("r1", "r2"))) == []
 
 
 # --- parts that are received ahead -------------------------------------------------------------------------------------------
@@ -100,35 +84,35 @@ def fetching(cluster: InProcessCluster) -> Iterator[Exchange]:
     second.coordination.resume()
 
 
-def from_nobody(wanted: FetchPart) -> FetchPart:
-    return FetchPart(wanted.part, wanted.content_hash, ("nobody",))
+def from_nobody(wanted: fx.FetchPart) -> fx.FetchPart:
+    return fx.FetchPart(wanted.part, wanted.content_hash, ("nobody",))
 
 
 def test_what_was_received_ahead_is_published_when_it_is_fetched_and_not_before(
-    cluster: InProcessCluster, fetching: Exchange, wanted: FetchPart
+    cluster: InProcessCluster, fetching: Exchange, wanted: fx.FetchPart
 ) -> None:
     store = cluster.nodes[1].table().store
-    assert isinstance(fetching.fetch((from_nobody(wanted),))[0], NotFetched)
+    assert isinstance(fetching.fetch((from_nobody(wanted),))[0], fx.NotFetched)
     fetching.begin(wanted)
     assert not store.has_part(wanted.part)
-    assert fetching.fetch((from_nobody(wanted),)) == (Fetched(wanted.part),)
-    assert store.verify(wanted.part).content_hash == wanted.content_hash
+    assert fetching.fetch((from_nobody(wanted),)) == (fx.Fetched(wanted.part),)
+    assert store.verify(wanted.part).content == wanted.content_hash
     assert store.fetches() == ()
 
 
-def test_a_part_that_could_not_be_received_ahead_is_fetched_as_ever(fetching: Exchange, wanted: FetchPart) -> None:
+def test_a_part_that_could_not_be_received_ahead_is_fetched_as_ever(fetching: Exchange, wanted: fx.FetchPart) -> None:
     fetching.begin(from_nobody(wanted))
-    assert fetching.fetch((wanted,)) == (Fetched(wanted.part),)
+    assert fetching.fetch((wanted,)) == (fx.Fetched(wanted.part),)
 
 
-def test_what_was_received_ahead_with_other_content_is_not_taken(fetching: Exchange, wanted: FetchPart) -> None:
+def test_what_was_received_ahead_with_other_content_is_not_taken(fetching: Exchange, wanted: fx.FetchPart) -> None:
     fetching.begin(wanted)
-    (outcome,) = fetching.fetch((FetchPart(wanted.part, "other", ("nobody",)),))
-    assert isinstance(outcome, NotFetched)
+    (outcome,) = fetching.fetch((fx.FetchPart(wanted.part, "other", ("nobody",)),))
+    assert isinstance(outcome, fx.NotFetched)
 
 
 def test_what_nobody_fetches_goes_with_the_abandoned_fetches(
-    cluster: InProcessCluster, fetching: Exchange, wanted: FetchPart
+    cluster: InProcessCluster, fetching: Exchange, wanted: fx.FetchPart
 ) -> None:
     fetching.begin(wanted)
     fetching.close()
@@ -138,10 +122,10 @@ def test_what_nobody_fetches_goes_with_the_abandoned_fetches(
 
 
 def test_a_part_that_is_being_fetched_is_not_begun_and_one_that_was_begun_not_again() -> None:
-    ahead, begun = ReceivedAhead(), list[FetchPart]()
-    one = FetchPart("p_0_0_0", "h", ("r1",))
+    ahead, begun = ReceivedAhead(), list[fx.FetchPart]()
+    one = fx.FetchPart("p_0_0_0", "h", ("r1",))
 
-    def begin(fetch: FetchPart) -> None:
+    def begin(fetch: fx.FetchPart) -> None:
         def receive() -> Future[ReceivedPart | None]:
             begun.append(fetch)
             done: Future[ReceivedPart | None] = Future()
@@ -158,7 +142,7 @@ def test_a_part_that_is_being_fetched_is_not_begun_and_one_that_was_begun_not_ag
     begin(one)
     assert begun == [one]
     for number in range(1, AHEAD_PARTS_MAX + 1):
-        begin(FetchPart(f"p_{number}_{number}_0", "h", ("r1",)))
+        begin(fx.FetchPart(f"p_{number}_{number}_0", "h", ("r1",)))
     begin(one)
     assert begun.count(one) == 2, "the first was forgotten when there were too many"
 
@@ -166,7 +150,7 @@ def test_a_part_that_is_being_fetched_is_not_begun_and_one_that_was_begun_not_ag
 def test_a_part_is_waited_for_only_while_an_insert_runs(cluster: InProcessCluster) -> None:
     performer = cluster.nodes[0].table().store_performer
     performer.await_published("all_7_7_0", 3600.0)
-    with performer.holding(StagingId("s"), {}):
+    with performer.holding(fx.StagingId("s"), {}):
         performer.await_published("all_7_7_0", 0.001)
 
 
@@ -175,24 +159,24 @@ def test_a_part_is_waited_for_only_while_an_insert_runs(cluster: InProcessCluste
 
 def test_the_entries_that_a_commit_has_appended_are_ones_own() -> None:
     own = Appends()
-    create = Create(layout.log_create(TABLE), b"", sequential=True)
+    create = fx.Create(layout.log_create(TABLE), b"", sequential=True)
     created = (layout.log_entry(TABLE, 7), "/t/replicas/r1/parts/p_7_7_0", layout.log_entry(TABLE, 8))
-    perform = own.noting(TABLE, lambda _: Applied(created))
-    perform(Commit(create))
-    assert own.from_on(LogIndex(7)) == (2, True)
-    assert own.from_on(LogIndex(6)) == (0, True)
-    assert own.from_on(LogIndex(8)) == (1, True)
-    assert own.from_on(LogIndex(9)) == (0, False)
+    perform = own.noting(TABLE, lambda _: fx.Applied(created))
+    perform(fx.Commit(create))
+    assert own.from_on(fx.LogIndex(7)) == (2, True)
+    assert own.from_on(fx.LogIndex(6)) == (0, True)
+    assert own.from_on(fx.LogIndex(8)) == (1, True)
+    assert own.from_on(fx.LogIndex(9)) == (0, False)
 
 
 def test_a_commit_that_was_refused_or_appends_nothing_leaves_no_entry() -> None:
     own = Appends()
-    create = Create(layout.log_create(TABLE), b"", sequential=True)
-    own.noting(TABLE, lambda _: Refused(create, Reason.NO_NODE))(Commit(create))
-    own.noting(TABLE, lambda _: None)(Get("/t"))
+    create = fx.Create(layout.log_create(TABLE), b"", sequential=True)
+    own.noting(TABLE, lambda _: fx.Refused(create, fx.Reason.NO_NODE))(fx.Commit(create))
+    own.noting(TABLE, lambda _: None)(fx.Get("/t"))
     with pytest.raises(ZeroDivisionError):
-        own.noting(TABLE, lambda _: 1 // 0)(Commit(create))
-    assert own.from_on(LogIndex(0)) == (0, False)
+        own.noting(TABLE, lambda _: 1 // 0)(fx.Commit(create))
+    assert own.from_on(fx.LogIndex(0)) == (0, False)
 
 
 # --- who is there -------------------------------------------------------------------------------------------------------------
@@ -260,10 +244,10 @@ def test_the_writer_pulls_its_own_entry_with_its_end_and_answers_before(
     monkeypatch.setattr(workers, "FOLLOW_S", 60.0)
     monkeypatch.setattr(appends, "COMMIT_S_MAX", 60.0)
     table = cluster.nodes[0].table()
-    perform, may_pull, pulls = table.performer.perform, threading.Event(), list[Commit]()
+    perform, may_pull, pulls = table.performer.perform, threading.Event(), list[fx.Commit]()
 
-    def hold_pulls(effect: Effect) -> object:
-        if isinstance(effect, Commit) and any(each.path.endswith("/log_pointer") for each in effect.operations):
+    def hold_pulls(effect: fx.Effect) -> object:
+        if isinstance(effect, fx.Commit) and any(each.path.endswith("/log_pointer") for each in effect.operations):
             pulls.append(effect)
             assert may_pull.wait(60.0)
         return perform(effect)

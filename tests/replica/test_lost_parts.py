@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from replitree.protocol import effects, layout
-from replitree.protocol.effects import ANY_VERSION, Children, Commit, Epoch, FetchPart, Get, NotFetched, Set
-from replitree.protocol.lost import Declared, Undecided, declare_lost
-from replitree.protocol.parts import inserted_part, parse_part
-from replitree.protocol.registration import broken_value, content_of, is_broken
-from replitree.protocol.table import HALF_BUILT, Outcome, drop_replica
-from replitree.replica import http_exchange
-from replitree.replica.exchange import FRAME, BundleHeader
-from replitree.replica.table_replica import State, TableReplica
-from replitree.storage.empty import empty_content
+from replitree.protocol.core import effects, layout
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.parts import inserted_part, parse_part
+from replitree.protocol.membership.table import HALF_BUILT, Outcome, drop_replica
+from replitree.protocol.state.registration import broken_value, content_of, is_broken
+from replitree.protocol.upkeep.lost import Declared, Undecided, declare_lost
+from replitree.replica.http import http_exchange
+from replitree.replica.perform.exchange import FRAME, BundleHeader
+from replitree.replica.table.table_replica import State, TableReplica
+from replitree.storage.rewrite.empty import empty_content
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 
 
@@ -44,7 +44,7 @@ def break_part(node: Node, part: str) -> None:
 
 def registered(node: Node, part: str) -> bytes:
     """Return the value with which a replica has registered a part."""
-    found = node.coordination.perform(Get(layout.part(node.table().replica, part)))
+    found = node.coordination.perform(fx.Get(layout.part(node.table().replica, part)))
     assert isinstance(found, effects.Node)
     return found.value
 
@@ -69,8 +69,8 @@ def no_sends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 def no_fetches(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """SYSTEM STOP FETCHES."""
 
-    def none(fetches: Sequence[FetchPart]) -> tuple[NotFetched, ...]:
-        return tuple(NotFetched(fetch.part, "fetches are stopped") for fetch in fetches)
+    def none(fetches: Sequence[fx.FetchPart]) -> tuple[fx.NotFetched, ...]:
+        return tuple(fx.NotFetched(fetch.part, "fetches are stopped") for fetch in fetches)
 
     monkeypatch.setattr(node.table().exchange, "fetch", none)
 
@@ -96,7 +96,7 @@ def merged(node: Node) -> str:
 def assert_nothing_intersects(node: Node) -> None:
     """Of any two parts that the replica has registered, none shares blocks with another."""
     replica = node.table().replica
-    names = node.coordination.perform(Children(layout.parts(replica))) or ()
+    names = node.coordination.perform(fx.Children(layout.parts(replica))) or ()
     pairs = itertools.combinations(map(parse_part, names), 2)
     assert not [pair for pair in pairs if pair[0].intersects(pair[1]) or pair[0].covers(pair[1])], names
 
@@ -295,16 +295,16 @@ def test_a_part_is_not_declared_lost_while_another_replica_begins_to_recover(
     one, other, admin = first.table().replica, second.table().replica, impatient.admin
     empty = empty_content(first.table().definition)
     for node in impatient.nodes:
-        broken = broken_value(content_of(registered(node, part.name)))
+        broken = broken_value(content_of(registered(node, part.name)), is_searched=True)
         node.stop()
-        admin.perform(Commit(Set(layout.part(node.table().replica, part.name), broken, ANY_VERSION)))
-    epoch = Epoch(admin.perform(Get(layout.host(one))).version)
+        admin.perform(fx.Commit(fx.Set(layout.part(node.table().replica, part.name), broken, fx.ANY_VERSION)))
+    epoch = fx.Epoch(admin.perform(fx.Get(layout.host(one))).version)
     declaring = declare_lost(one, epoch, part, empty, 1)
     effect = next(declaring)
-    while not isinstance(effect, Commit):
+    while not isinstance(effect, fx.Commit):
         effect = declaring.send(admin.perform(effect))
     if begins:
-        admin.perform(Commit(Set(layout.is_lost(other), HALF_BUILT, ANY_VERSION)))
+        admin.perform(fx.Commit(fx.Set(layout.is_lost(other), HALF_BUILT, fx.ANY_VERSION)))
     with pytest.raises(StopIteration) as stop:
         declaring.send(admin.perform(effect))
     assert isinstance(stop.value.value, Undecided if begins else Declared)

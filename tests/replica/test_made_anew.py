@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from replitree.protocol import layout
-from replitree.protocol.activate import Activated, NotJoined, renew_epoch
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.restore import Restored, restore
-from replitree.protocol.table import Outcome, mark_dropped, remove_table
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.membership.activate import Activated, NotJoined, renew_epoch
+from replitree.protocol.membership.table import Outcome, mark_dropped, remove_table
+from replitree.protocol.rescue.restore import Restored, restore
 from tests.replica.inprocess import ROOT, InProcessCluster, rows, wait_for
 from tests.replica.test_restore import delete_nodes, parts_on_disk
 

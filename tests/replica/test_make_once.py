@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from replitree.protocol import make_once
-from replitree.protocol.effects import FetchPart, NotFetched
-from replitree.protocol.parts import parse_part
-from replitree.protocol.work_mark import Taken
-from replitree.replica import progress
-from replitree.storage.manifest import FileEntry, PartManifest
+from replitree.protocol.core.effects import FetchPart, NotFetched
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.execute import make_once
+from replitree.protocol.state.work_mark import Taken
+from replitree.replica.perform import progress
 from replitree.storage.objects import StoreInDoubt
+from replitree.storage.parts.manifest import FileEntry, PartManifest
 from tests.replica.inprocess import Node, rows, wait_for
 from tests.replica.test_prepared import make, plan_of, send
 from tests.replica.test_sharing import SharedCluster, local_files
@@ -270,7 +270,7 @@ def test_a_part_that_a_mutation_can_not_touch_is_neither_written_nor_read(shared
     for node in shared.nodes:
         node.table().store.evict(node.table().store.root / "parts", 0, 0.0)
     gates.begin()
-    shared.nodes[0].post("mutations", {"sql": "DELETE FROM t WHERE k >= 1000"}, wait_s=20)
+    shared.nodes[0].post("mutations", {"sql": "DELETE FROM t WHERE k >= 1000", "partition": "all"}, wait_s=20)
     shared.wait_alike()
     assert (gates.put, gates.brought) == ([], [])
     assert shared.shares() == shares
@@ -295,7 +295,8 @@ def test_parts_that_borrow_from_each_other_leave_in_any_order(shared: SharedClus
         for node in shared.nodes:
             leases[node.name].append(node.table().old_parts.lease([part], 600.0))
         if number < 2:
-            first.post("mutations", {"sql": f"DELETE FROM t WHERE k >= {1000 + number}"}, wait_s=20)
+            nothing = {"sql": f"DELETE FROM t WHERE k >= {1000 + number}", "partition": "all"}
+            first.post("mutations", nothing, wait_s=20)
     shared.wait_alike()
     third = shared.add("r3")
     wait_for(lambda: shared.is_active(third), "r3 active")

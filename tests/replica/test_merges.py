@@ -8,28 +8,17 @@ from typing import Any
 
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.clean_results import has_left
-from replitree.protocol.effects import (
-    Children,
-    Commit,
-    CoordinationEffect,
-    Create,
-    Epoch,
-    GetMany,
-    LogIndex,
-    Refused,
-    Unknown,
-    Version,
-)
-from replitree.protocol.entries import MergeEntry, encode_entry
-from replitree.protocol.part_set import PartSet
-from replitree.protocol.parts import parse_part
-from replitree.protocol.pull import Place, Pointer
-from replitree.replica import history
-from replitree.storage import merge
-from replitree.storage.definition import TableSettings
-from replitree.storage.merge import MergeCancelled, merge_parts
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import MergeEntry, encode_entry
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.state.pull import Place, Pointer
+from replitree.protocol.upkeep.clean_results import has_left
+from replitree.replica.kit import history
+from replitree.storage.rewrite import merge
+from replitree.storage.rewrite.merge import MergeCancelled, merge_parts
+from replitree.storage.schema.definition import TableSettings
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 
 
@@ -58,7 +47,7 @@ def propose(cluster: InProcessCluster, *sources: str) -> None:
     """Append a merge, as any leader could."""
     table = cluster.nodes[0].table().replica.table
     entry = encode_entry(MergeEntry("r9", sources))
-    cluster.admin.perform(Commit(Create(layout.log_create(table), entry, sequential=True)))
+    cluster.admin.perform(fx.Commit(fx.Create(layout.log_create(table), entry, sequential=True)))
 
 
 def test_the_leader_merges_many_small_parts(cluster: InProcessCluster) -> None:
@@ -93,12 +82,12 @@ def test_a_result_whose_registration_was_not_answered_is_not_made_again(
 ) -> None:
     fill(paused, 2)
     first = paused.nodes[0]
-    perform, late, made = first.coordination.perform, list[Commit](), list[str]()
+    perform, late, made = first.coordination.perform, list[fx.Commit](), list[str]()
 
-    def lose_first(effect: CoordinationEffect) -> object:
-        if isinstance(effect, Commit) and any("/results/" in each.path for each in effect.operations) and not late:
+    def lose_first(effect: fx.CoordinationEffect) -> object:
+        if isinstance(effect, fx.Commit) and any("/results/" in each.path for each in effect.operations) and not late:
             late.append(effect)
-            return Unknown()
+            return fx.Unknown()
         return perform(effect)
 
     def counted(*arguments: Any, **named: Any) -> Any:
@@ -110,7 +99,7 @@ def test_a_result_whose_registration_was_not_answered_is_not_made_again(
     first.post("merges/resume")
     assert first.post("optimize", {"final": True})["finished"] is True
     assert (len(late), made) == (1, ["r1"])
-    assert isinstance(perform(late[0]), Refused)
+    assert isinstance(perform(late[0]), fx.Refused)
     assert first.table().store.verify("all_0_1_1").rows == 20
     assert first.contents().keys() == {"all_0_1_1"}
 
@@ -321,10 +310,10 @@ def test_results_are_forgotten_when_no_replica_can_make_them(paused: InProcessCl
     for _ in range(2):
         assert first.post("optimize", {"final": True})["finished"] is True
     paused.wait_alike()
-    assert paused.admin.perform(Children(layout.results(table))) == ("all_0_2_1", "all_0_2_2")
+    assert paused.admin.perform(fx.Children(layout.results(table))) == ("all_0_2_1", "all_0_2_2")
     assert first.table().leader.clean(epoch) == 0
     assert first.table().leader.clean(epoch) == 1
-    assert paused.admin.perform(Children(layout.results(table))) == ("all_0_2_2",)
+    assert paused.admin.perform(fx.Children(layout.results(table))) == ("all_0_2_2",)
 
 
 def test_results_stay_while_a_replica_has_not_pulled_what_followed(paused: InProcessCluster) -> None:
@@ -338,12 +327,12 @@ def test_results_stay_while_a_replica_has_not_pulled_what_followed(paused: InPro
     assert epoch is not None
     assert [first.table().leader.clean(epoch) for _ in range(3)] == [0, 0, 0]
     results = layout.results(first.table().replica.table)
-    assert paused.admin.perform(Children(results)) == ("all_0_2_1", "all_0_2_2")
+    assert paused.admin.perform(fx.Children(results)) == ("all_0_2_1", "all_0_2_2")
     second.coordination.resume()
     second.post("merges/resume")
     paused.wait_alike()
     assert first.table().leader.clean(epoch) == 1
-    many = paused.admin.perform(GetMany((f"{results}/all_0_2_1", f"{results}/all_0_2_2")))
+    many = paused.admin.perform(fx.GetMany((f"{results}/all_0_2_1", f"{results}/all_0_2_2")))
     assert [node is not None for node in many.nodes] == [False, True]
 
 
@@ -358,7 +347,9 @@ def test_results_stay_while_a_replica_has_not_pulled_what_followed(paused: InPro
     ],
 )
 def test_what_left_the_table_is_told_from_what_is_to_come(part: str, left: bool) -> None:
-    place = Place(Pointer(LogIndex(7), Version(0)), PartSet.of([parse_part("all_0_1_2"), parse_part("all_5_5_0")]))
+    place = Place(
+        Pointer(fx.LogIndex(7), fx.Version(0)), PartSet.of([parse_part("all_0_1_2"), parse_part("all_5_5_0")])
+    )
     assert has_left(parse_part(part), place) is left
 
 
@@ -406,7 +397,7 @@ def test_an_optimize_that_comes_too_late_for_its_parts_looks_again(
     merges = first.table().merges
     propose, tries = merges.propose_entries, list[int]()
 
-    def after_a_drop(epoch: Epoch, entries: Sequence[MergeEntry]) -> tuple[LogIndex, ...]:
+    def after_a_drop(epoch: fx.Epoch, entries: Sequence[MergeEntry]) -> tuple[fx.LogIndex, ...]:
         tries.append(len(entries))
         if len(tries) == 1:
             second.post("drop", {"all": True})
@@ -429,7 +420,7 @@ def test_an_optimize_without_time_tells_for_which_parts_it_came_too_late(
     merges = first.table().merges
     propose = merges.propose_entries
 
-    def after_a_drop(epoch: Epoch, entries: Sequence[MergeEntry]) -> tuple[LogIndex, ...]:
+    def after_a_drop(epoch: fx.Epoch, entries: Sequence[MergeEntry]) -> tuple[fx.LogIndex, ...]:
         second.post("drop", {"all": True})
         indexes = propose(epoch, entries)
         first.table().pull_now()

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pytest
 
-from replitree.storage.merge import merge_parts
+from replitree.storage.rewrite.merge import merge_parts
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
 
 TABLE = "/v1/tables/t"
@@ -149,7 +149,7 @@ def test_00661_optimize_final_merges_every_partition(partitioned: InProcessClust
 def test_00721_a_replica_that_merges_to_something_else_fetches(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from replitree.storage import merge
+    from replitree.storage.rewrite import merge
 
     first, second = cluster.nodes
     real = merge_parts

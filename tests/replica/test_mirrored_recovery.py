@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replitree.protocol.effects import NotFetched
-from replitree.protocol.layout import Replica
-from replitree.protocol.table import LOST, NOT_LOST, Outcome, drop_replica
-from replitree.replica.table_replica import State
+from replitree.protocol.core.effects import NotFetched
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import LOST, NOT_LOST, Outcome, drop_replica
+from replitree.replica.table.table_replica import State
 from tests.replica.inprocess import SCHEMA, InProcessCluster, Node, rows, wait_for
 from tests.replica.longlife import KEEP_MAX, KEEP_MIN, TABLE, clean, entries, insert, is_lost, long_life, wait_active
 

@@ -12,16 +12,17 @@ import pytest
 from typing_extensions import override
 
 from replitree.errors import CorruptPart, StoreError
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Children, Commit, Create, Delete, Exists, Get
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.share import ShareId
-from replitree.protocol.share_effects import SharedPart
-from replitree.replica import followed_storage, mover, sharing, table_replica
-from replitree.replica.sharing import Sharing
-from replitree.storage import encode
-from replitree.storage.definition import decode_definition
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import SharedPart
+from replitree.replica.parts import followed_storage, sharing
+from replitree.replica.parts.sharing import Sharing
+from replitree.replica.table import mover, table_replica
 from replitree.storage.objects import open_store
+from replitree.storage.parts import encode
+from replitree.storage.schema.definition import decode_definition
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 from tests.shared.stores import FAULTY, FOLDER, on
 
@@ -37,7 +38,7 @@ class MovingCluster(InProcessCluster):
         self.definition = self.create_table()
 
     def children(self, path: str) -> tuple[str, ...]:
-        found: tuple[str, ...] | None = self.admin.perform(Children(path))
+        found: tuple[str, ...] | None = self.admin.perform(fx.Children(path))
         return found or ()
 
     def owners(self) -> dict[str, set[str]]:
@@ -56,8 +57,8 @@ class MovingCluster(InProcessCluster):
 
     def storage(self) -> str:
         metadata, columns = (
-            self.admin.perform(Get(layout.metadata(TABLE))),
-            self.admin.perform(Get(layout.columns(TABLE))),
+            self.admin.perform(fx.Get(layout.metadata(TABLE))),
+            self.admin.perform(fx.Get(layout.columns(TABLE))),
         )
         return decode_definition(metadata.value, columns.value).storage
 
@@ -68,7 +69,18 @@ class MovingCluster(InProcessCluster):
             found = [self.places(node) for node in self.nodes]
             return self._is_settled() and None not in found[0].values() and all(each == found[0] for each in found)
 
-        wait_for(moved, lambda: f"all parts are in the store, once: {self.told()}", 40.0)
+        wait_for(moved, lambda: f"all parts are in the store, once: {self.told()}", 60.0)
+
+    def wait_stored(self) -> None:
+        """Wait until every replica owns a share of each of its parts, and the store has exactly the shares that are owned.
+
+        While a table moves to and fro, a part may lie in several shares (`replitree.protocol.shares.moving`).
+        """
+
+        def moved() -> bool:
+            return self._is_settled() and all(None not in self.places(node).values() for node in self.nodes)
+
+        wait_for(moved, lambda: f"all parts are in the store: {self.told()}", 60.0)
 
     def wait_on_disks(self) -> None:
         """Wait until every replica has its rows, and the store has nothing."""
@@ -77,7 +89,7 @@ class MovingCluster(InProcessCluster):
             shares = {share for node in self.nodes for share in self.places(node).values()}
             return shares == {None} and not self.owners() and not self.stored()
 
-        wait_for(moved, lambda: f"all parts are on the disks: {self.told()}", 40.0)
+        wait_for(moved, lambda: f"all parts are on the disks: {self.told()}", 60.0)
 
     def told(self) -> list[object]:
         """Where everything is, for a failure."""
@@ -97,8 +109,7 @@ class MovingCluster(InProcessCluster):
         return not left and owners <= registered and set(self.owners()) == self.stored()
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every duty come round at once."""
     for module, name, seconds in (
         (mover, "ROUND_S", 0.02),
@@ -109,6 +120,11 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         (table_replica, "MAINTENANCE_S", 0.05),
     ):
         monkeypatch.setattr(module, name, seconds)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
 
 
 @pytest.fixture
@@ -149,7 +165,7 @@ def test_a_table_leaves_its_store_and_forgets_it(moving: MovingCluster) -> None:
     first.post("storage", {"storage": "local"})
     moving.wait_on_disks()
     wait_for(lambda: moving.storage() == "local", "the store is forgotten", 60.0)
-    assert not moving.admin.perform(Exists(layout.sharing(TABLE)))
+    assert not moving.admin.perform(fx.Exists(layout.sharing(TABLE)))
     wait_for(lambda: all(node.table().sharing is None for node in moving.nodes), "by every replica")
     assert first.insert(rows(20))[0] == 200
     moving.wait_equal(list(range(30)))
@@ -186,7 +202,7 @@ def test_inserts_merges_and_drops_go_on_while_parts_move_to_and_fro(moving: Movi
         stop.set()
         writer.join(30)
     assert failures == []
-    moving.wait_in_store()
+    moving.wait_stored()
     moving.wait_equal(list(range(inserted[0])))
     moving.nodes[2].post("drop", {"all": True}, wait_s=20)
     wait_for(lambda: not moving.stored() and not moving.owners(), "nothing is left", 60.0)
@@ -271,7 +287,7 @@ def test_a_move_that_the_store_does_not_take_is_tried_again_and_says_why(
             told = [node.get("status")["moving"] for node in moving.nodes]
             return [row["reason"] for each in told if each for row in each["waiting"] if row["part"] == part]
 
-        wait_for(lambda: any("the bucket is full" in reason for reason in waits()), "a replica says so", 30.0)
+        wait_for(lambda: any("the bucket is full" in reason for reason in waits()), "a replica says so", 60.0)
         assert moving.places(first)[part] is None
     moving.wait_in_store()
     assert moving.nodes[0].get("status")["moving"]["waiting"] == []
@@ -303,10 +319,10 @@ def test_a_move_that_ends_in_the_middle_leaves_nothing(
         for node in moving.nodes:
             broken.setattr(node.table().store, step, fail)
         first.post("storage", {"storage": moving.url})
-        assert tried.wait(30)
+        assert tried.wait(60)
         first.post("storage", {"storage": "local"})
-        wait_for(lambda: not moving.stored() and not moving.owners(), "nothing is left of it", 30.0)
-        wait_for(lambda: moving.storage() == "local", "nor a claim", 30.0)
+        wait_for(lambda: not moving.stored() and not moving.owners(), "nothing is left of it", 60.0)
+        wait_for(lambda: moving.storage() == "local", "nor a claim", 60.0)
         assert moving.places(first) == {part: None}
     first.post("storage", {"storage": moving.url})
     moving.wait_in_store()
@@ -326,9 +342,9 @@ def test_a_note_of_a_move_that_was_cut_off_is_worked_off(moving: MovingCluster) 
     store.put_part(part, share)
     store.note_move(part, share)
     mark = shares.sharer.mark(SharedPart(part, share, is_new=False))
-    moving.admin.perform(Commit(Create(layout.share(TABLE, share)), Create(mark)))
+    moving.admin.perform(fx.Commit(fx.Create(layout.share(TABLE, share)), fx.Create(mark)))
     first.restart()
-    wait_for(lambda: not moving.stored() and not moving.owners(), "nothing is left of it", 30.0)
+    wait_for(lambda: not moving.stored() and not moving.owners(), "nothing is left of it", 60.0)
     assert first.table().store.leaving() == ()
     assert moving.places(first) == {part: None}
     moving.wait_equal(list(range(10)))
@@ -342,10 +358,10 @@ def test_a_claim_that_is_left_over_is_given_back_by_its_replica(moving: MovingCl
     wait_for(lambda: moving.is_active(second) and second.table().sharing is not None, "it has a store")
     shares = second.table().sharing
     assert shares is not None
-    moving.admin.perform(Commit(Create(layout.moving(TABLE, part), shares.sharer.signature)))
+    moving.admin.perform(fx.Commit(fx.Create(layout.moving(TABLE, part), shares.sharer.signature)))
     first.post("storage", {"storage": moving.url})
     moving.wait_in_store()
-    wait_for(lambda: not moving.admin.perform(Exists(layout.moving(TABLE, part))), "nobody claims it any more")
+    wait_for(lambda: not moving.admin.perform(fx.Exists(layout.moving(TABLE, part))), "nobody claims it any more")
 
 
 def test_a_replica_that_takes_nothing_over_keeps_its_rows(tmp_path: Path, store_url: str) -> None:
@@ -439,14 +455,14 @@ def test_a_switch_that_comes_late_is_made_anew(moving: MovingCluster, monkeypatc
 def test_what_is_left_of_a_store_keeps_it_from_being_forgotten(moving: MovingCluster) -> None:
     first = moving.nodes[0]
     first.post("storage", {"storage": moving.url})
-    moving.admin.perform(Commit(Create(layout.garbage(TABLE, "0" * 32))))
-    moving.admin.perform(Commit(Create(layout.writing(TABLE, "1" * 32), b"r9~gone")))
+    moving.admin.perform(fx.Commit(fx.Create(layout.garbage(TABLE, "0" * 32))))
+    moving.admin.perform(fx.Commit(fx.Create(layout.writing(TABLE, "1" * 32), b"r9~gone")))
     first.post("storage", {"storage": "local"})
     commands = first.table().commands
     with pytest.raises(Exception, match="storage was changed"):
         commands.forget_store()
     assert moving.storage() == f"local({moving.url})"
-    moving.admin.perform(Commit(Delete(layout.writing(TABLE, "1" * 32), ANY_VERSION)))
+    moving.admin.perform(fx.Commit(fx.Delete(layout.writing(TABLE, "1" * 32), fx.ANY_VERSION)))
     wait_for(lambda: moving.storage() == "local", "the store is forgotten", 60.0)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from replitree.replica.placement import Placed, to_move
-from replitree.storage.storage_policy import parse_storage
+from replitree.replica.parts.placement import Placed, to_move
+from replitree.storage.schema.storage_policy import parse_storage
 
 URL = "file:///lake"
 NOW = 1_000_000.0

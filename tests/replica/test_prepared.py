@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from replitree.replica import prepared
-from replitree.replica.table_replica import TableReplica
-from replitree.storage import merge
-from replitree.storage.definition import TableSettings
-from replitree.storage.empty import empty_content
-from replitree.storage.key_range import ranges_of
-from replitree.storage.manifest import FileEntry, PartManifest, data_file
-from replitree.storage.merge import merge_parts, merge_range
+from replitree.replica.parts import prepared
+from replitree.replica.table.table_replica import TableReplica
+from replitree.storage.parts.manifest import FileEntry, PartManifest, data_file
+from replitree.storage.rewrite import merge
+from replitree.storage.rewrite.empty import empty_content
+from replitree.storage.rewrite.key_range import ranges_of
+from replitree.storage.rewrite.merge import merge_parts, merge_range
+from replitree.storage.schema.definition import TableSettings
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 from tests.replica.test_lost_parts import break_part, lost_count
 from tests.replica.test_merges import leader_of

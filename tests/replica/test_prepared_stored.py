@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from replitree.client.catalog import ReplicaInfo
-from replitree.client.http import HttpClient
-from replitree.client.snapshot import SnapshotPart
-from replitree.client.stored_upload import PutParts
-from replitree.client.upload import Upload
+from replitree.client.insert.stored_upload import PutParts
+from replitree.client.insert.upload import Upload
+from replitree.client.read.snapshot import SnapshotPart
+from replitree.client.transport.catalog import ReplicaInfo
+from replitree.client.transport.http import HttpClient
 from replitree.errors import CorruptPart, StoreError
-from replitree.replica import prepared
-from replitree.spark.store_merge import NotReached, StoreMerge, merged_in_store
-from replitree.storage import encode
-from replitree.storage.merge import merge_parts
+from replitree.replica.parts import prepared
+from replitree.spark.merge.store_merge import NotReached, StoreMerge, merged_in_store
+from replitree.storage.parts import encode
+from replitree.storage.rewrite.merge import merge_parts
 from tests.replica.inprocess import TOKEN, Node, rows, wait_for
 from tests.replica.test_borrowed import in_pieces
 from tests.replica.test_make_once import fill
@@ -103,12 +103,12 @@ def made_here(shared: SharedCluster, folder: Path) -> str:
     """The content hash of what a replica's own code makes of all parts."""
     store, parts = shared.nodes[0].table().store, sorted(shared.nodes[0].contents())
     store.bring(parts)
-    return merge_parts([store.part_path(part) for part in parts], shared.definition, folder).content_hash
+    return merge_parts([store.part_path(part) for part in parts], shared.definition, folder).content
 
 
 def wait_given_up(shared: SharedCluster, kept: set[str]) -> None:
     """Wait until there are no attempts, and the store has only these shares."""
-    wait_for(lambda: attempts(shared) == () and shared.stored() == kept, "what was put in vain is gone", 30.0)
+    wait_for(lambda: attempts(shared) == () and shared.stored() == kept, "what was put in vain is gone", 60.0)
     wait_for(lambda: noted(shared.nodes[0]) == [], "the disk has forgotten it")
 
 

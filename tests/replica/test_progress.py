@@ -8,21 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.protocol.effects import BlockId, EntryId, LogIndex, StagedPart, StagingId, Version
-from replitree.protocol.entries import EVERY_PARTITION, DropEntry, Entry, FailEntry, GetEntry, MergeEntry, MutateEntry
-from replitree.protocol.fold import apply, fold
-from replitree.protocol.part_set import PartSet
-from replitree.protocol.parts import parse_part
-from replitree.protocol.pull import Loaded, Place, Pointer, Queued
-from replitree.replica import history
-from replitree.replica.progress import LARGE_ENTRY_BYTES, Lane, Progress
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.entries import (
+    EVERY_PARTITION,
+    DropEntry,
+    Entry,
+    FailEntry,
+    GetEntry,
+    MergeEntry,
+    MutateEntry,
+)
+from replitree.protocol.core.fold import apply, fold
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
+from replitree.replica.kit import history
+from replitree.replica.perform.progress import LARGE_ENTRY_BYTES, Lane, Progress
 
 OTHER = "r2"
 
 
 def get(partition: str = "all", *, size: int = 1, replica: str = OTHER, drops: tuple[str, ...] = ()) -> GetEntry:
-    part = StagedPart(partition, 1, size, "0" * 32)
-    entry = GetEntry(replica, StagingId("x"), (part,), (BlockId("b"),))
+    part = fx.StagedPart(partition, 1, size, "0" * 32)
+    entry = GetEntry(replica, fx.StagingId("x"), (part,), (fx.BlockId("b"),))
     return GetEntry(replica, entry.insert, entry.parts, entry.blocks, 1, 2, drops) if drops else entry
 
 
@@ -30,16 +38,16 @@ def merge(*sources: str) -> MergeEntry:
     return MergeEntry(OTHER, sources)
 
 
-MUTATION = MutateEntry(OTHER, EntryId("m"), EVERY_PARTITION, "{}")
-DROP = DropEntry(OTHER, EntryId("d"), EVERY_PARTITION)
+MUTATION = MutateEntry(OTHER, fx.EntryId("m"), EVERY_PARTITION, "{}")
+DROP = DropEntry(OTHER, fx.EntryId("d"), EVERY_PARTITION)
 
 
 class Puller:
-    """Pulls entries into a progress, as `protocol.pull` would."""
+    """Pulls entries into a progress, as `protocol.state.pull` would."""
 
     def __init__(self) -> None:
         self.progress = Progress("r1")
-        self.place = Place(Pointer(LogIndex(0), Version(0)), PartSet())
+        self.place = Place(Pointer(fx.LogIndex(0), fx.Version(0)), PartSet())
         assert self.progress.take_over(Loaded(self.place, (), PartSet()), self.progress.begin_load()) == ()
 
     def pull(self, *entries: Entry) -> tuple[Queued, ...]:
@@ -47,13 +55,13 @@ class Puller:
         for entry in entries:
             index = self.place.pointer.index
             parts, change = apply(self.place.parts, index, entry)
-            pointer = Pointer(LogIndex(index + 1), Version(self.place.pointer.version + 1))
+            pointer = Pointer(fx.LogIndex(index + 1), fx.Version(self.place.pointer.version + 1))
             self.place = Place(pointer, parts)
             pulled.append(Queued(index, entry, change))
         self.progress.pulled(self.place, pulled)
         return tuple(pulled)
 
-    def take(self, lane: Lane, count: int = 64) -> list[LogIndex]:
+    def take(self, lane: Lane, count: int = 64) -> list[fx.LogIndex]:
         return [item.index for item in self.progress.take(lane, count, lambda: False, 0.0)]
 
     def execute(self, items: Iterable[Queued]) -> None:
@@ -143,7 +151,7 @@ def test_merges_and_mutations_do_not_hold_the_index_back() -> None:
     assert puller.progress.is_mutated(joined.index)
     puller.execute((joined, mutated))
     assert puller.progress.is_mutated(mutated.index)
-    assert not puller.progress.is_mutated(LogIndex(5))
+    assert not puller.progress.is_mutated(fx.LogIndex(5))
 
 
 def test_a_loading_that_began_before_a_part_was_shown_is_not_taken_over() -> None:
@@ -207,7 +215,7 @@ def test_an_insert_that_failed_is_not_shown_from_the_moment_on_that_this_is_know
     puller = Puller()
     puller.execute(puller.pull(get()))
     assert puller.visible() == ("all_0_0_0",)
-    (failed,) = puller.pull(FailEntry(OTHER, StagingId("x"), 0, ("all",)))
+    (failed,) = puller.pull(FailEntry(OTHER, fx.StagingId("x"), 0, ("all",)))
     assert puller.visible() == ()
     puller.execute(puller.pull(get()))
     assert puller.visible() == ("all_2_2_0",)
@@ -218,7 +226,7 @@ def test_an_insert_that_failed_is_not_shown_from_the_moment_on_that_this_is_know
 def test_an_insert_that_is_here_in_part_is_noticed_until_it_is_executed() -> None:
     puller = Puller()
     one, other = get("p").parts[0], get("q").parts[0]
-    (item,) = puller.pull(GetEntry(OTHER, StagingId("x"), (one, other), ()))
+    (item,) = puller.pull(GetEntry(OTHER, fx.StagingId("x"), (one, other), ()))
     assert not puller.progress.is_partly_shown()
     puller.progress.reveal(["p_0_0_0"])
     assert puller.progress.is_partly_shown()
@@ -252,7 +260,7 @@ ENTRIES = st.lists(st.sampled_from(["get", "other", "merge", "mutate", "drop", "
 
 @given(ENTRIES)
 def test_the_table_at_every_index_is_the_fold_of_the_log_below_it(kinds: list[str]) -> None:
-    puller, log = Puller(), list[tuple[LogIndex, Entry]]()
+    puller, log = Puller(), list[tuple[fx.LogIndex, Entry]]()
     for kind in kinds:
         neighbours = puller.place.parts.in_partition("all")[:2]
         entry: Entry = {
@@ -260,13 +268,13 @@ def test_the_table_at_every_index_is_the_fold_of_the_log_below_it(kinds: list[st
             "other": get("b"),
             "merge": merge(*(part.name for part in neighbours)) if neighbours else get(),
             "mutate": MUTATION,
-            "drop": DropEntry(OTHER, EntryId("d"), "all"),
+            "drop": DropEntry(OTHER, fx.EntryId("d"), "all"),
             "overwrite": get(drops=("all",)),
         }[kind]
         log.append((puller.place.pointer.index, entry))
         puller.pull(entry)
     for index in range(len(log) + 1):
-        found = puller.progress.history.parts_at(puller.place, LogIndex(index), (), lambda _: True)
+        found = puller.progress.history.parts_at(puller.place, fx.LogIndex(index), (), lambda _: True)
         assert found == tuple(fold(log[:index]))
 
 
@@ -276,8 +284,8 @@ def test_what_came_before_the_first_entry_that_is_remembered_is_not_known(monkey
     puller.pull(get(), get(), get(), get(), get())
     known = puller.progress.history
     assert known.first == 2
-    assert known.parts_at(puller.place, LogIndex(1), (), lambda _: True) is None
-    assert known.parts_at(puller.place, LogIndex(2), (), lambda _: True) == (
+    assert known.parts_at(puller.place, fx.LogIndex(1), (), lambda _: True) is None
+    assert known.parts_at(puller.place, fx.LogIndex(2), (), lambda _: True) == (
         parse_part("all_0_0_0"),
         parse_part("all_1_1_0"),
     )
@@ -287,7 +295,7 @@ def test_commands_are_found_by_their_id() -> None:
     puller = Puller()
     puller.pull(get(), MUTATION, DROP)
     known = puller.progress.history
-    assert known.index_of(EntryId("m")) == 1
-    assert known.index_of(EntryId("d")) == 2
-    assert known.index_of(EntryId("other")) is None
-    assert known.command(LogIndex(0)) is None
+    assert known.index_of(fx.EntryId("m")) == 1
+    assert known.index_of(fx.EntryId("d")) == 2
+    assert known.index_of(fx.EntryId("other")) is None
+    assert known.command(fx.LogIndex(0)) is None

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from replitree.errors import BadInput
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Applied, Commit, Create, Delete, Get
-from replitree.protocol.entries import FailEntry, GetEntry, SettleEntry, decode_entry
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.table import join_table
-from replitree.replica.quorums import ALL, MAJORITY, PATIENCE_S, Wish, parse_wish
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry, decode_entry
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.membership.table import join_table
+from replitree.replica.insert.quorums import ALL, MAJORITY, PATIENCE_S, Wish, parse_wish
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, as_stream, rows, wait_for
 
 TABLE = Table(layout.table_path(ROOT, "t"))
@@ -31,7 +31,7 @@ def insert(node: Node, first: int, quorum: str, *, token: str = "", patience_s: 
 def log(cluster: InProcessCluster) -> list[Any]:
     """The entries of the log."""
     entries: list[Any] = []
-    while (node := cluster.admin.perform(Get(layout.log_entry(TABLE, len(entries))))) is not None:
+    while (node := cluster.admin.perform(fx.Get(layout.log_entry(TABLE, len(entries))))) is not None:
         entries.append(decode_entry(node.value, ""))
     return entries
 
@@ -43,7 +43,9 @@ def silent(tmp_path: Path) -> Iterator[InProcessCluster]:
     cluster.create_table()
     third = Replica(TABLE, "r3")
     cluster.run(join_table(third))
-    assert isinstance(cluster.admin.perform(Commit(Create(layout.is_active(third), b"", ephemeral=True))), Applied)
+    assert isinstance(
+        cluster.admin.perform(fx.Commit(fx.Create(layout.is_active(third), b"", ephemeral=True))), fx.Applied
+    )
     yield cluster
     cluster.close()
 
@@ -157,7 +159,7 @@ def test_the_writer_is_restarted_and_a_replica_that_comes_late_completes_the_quo
     assert told["one"][1]["error"] == "OutcomeUnknown", "who waited when the writer was stopped must ask again"
     wait_for(lambda: silent.is_active(first), "the writer is active again")
     assert first.table().status()["open_inserts"] == [0]
-    silent.admin.perform(Commit(Delete(layout.is_active(Replica(TABLE, "r3")), ANY_VERSION)))
+    silent.admin.perform(fx.Commit(fx.Delete(layout.is_active(Replica(TABLE, "r3")), fx.ANY_VERSION)))
     silent.add("r3")
     wait_for(lambda: first.table().status()["open_inserts"] == [], "it is open no more")
     assert isinstance(log(silent)[1], SettleEntry)

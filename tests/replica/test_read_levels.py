@@ -15,12 +15,12 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.errors import CoordinationUnavailable
-from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Children, Commit, Create, CurrentSession, LogIndex
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.read import end_of_log
-from replitree.protocol.run import run
-from replitree.replica.end_of_log import EndOfLog
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.run import run
+from replitree.protocol.state.read import end_of_log
+from replitree.replica.table.end_of_log import EndOfLog
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, as_stream, rows, wait_for
 from tests.replica.lagging import LaggingCoordination
 
@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
     cluster = InProcessCluster(tmp_path, connect=lambda: LaggingCoordination(shared))
     cluster.create_table()
     election = layout.leader_election(Table(layout.table_path(ROOT, "t")))
-    wait_for(lambda: len(cluster.admin.perform(Children(election)) or ()) == 2, "both stand for leader")
+    wait_for(lambda: len(cluster.admin.perform(fx.Children(election)) or ()) == 2, "both stand for leader")
     yield cluster
     cluster.close()
 
@@ -112,6 +112,18 @@ def test_a_strict_read_shows_exactly_what_is_below_its_position(cluster: InProce
         assert read(node, level="sequential")[1]["parts"] == body["parts"]
 
 
+def test_a_mutation_reaches_an_insert_that_its_replica_has_not_seen(cluster: InProcessCluster) -> None:
+    first, second = cluster.nodes
+    first.insert(rows(0))
+    cluster.wait_equal(list(range(10)))
+    second.coordination.lag()
+    first.insert(rows(10))
+    answer = second.post("mutations", {"sql": "DELETE FROM t WHERE k = 15"}, wait_s=20)
+    assert (answer["index"], answer["finished"]) == (2, True)
+    cluster.wait_equal([key for key in range(20) if key != 15])
+    assert sorted(cluster.wait_alike()) == ["all_0_0_0", "all_1_1_0_2"]
+
+
 def test_who_asks_for_an_insert_with_a_quorum_sees_it_though_it_is_settled_later(cluster: InProcessCluster) -> None:
     first, second = cluster.nodes
     for number in range(5):
@@ -152,26 +164,26 @@ class Asker:
     def run(self, procedure: Any) -> Any:
         self.questions += 1
         self.asked.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         return run(
-            procedure, lambda effect: 1 if isinstance(effect, CurrentSession) else self.coordination.perform(effect)
+            procedure, lambda effect: 1 if isinstance(effect, fx.CurrentSession) else self.coordination.perform(effect)
         )
 
 
 @pytest.fixture
 def asker() -> Asker:
     coordination = MemoryCoordination()
-    assert isinstance(coordination.perform(Commit(Create("/t"), Create("/t/log"))), Applied)
+    assert isinstance(coordination.perform(fx.Commit(fx.Create("/t"), fx.Create("/t/log"))), fx.Applied)
     return Asker(coordination, Replica(Table("/t"), "r1"), Event(), Event())
 
 
 def append(asker: Asker) -> None:
     """Put an entry into the log."""
-    asker.coordination.perform(Commit(Create("/t/log/log-", sequential=True)))
+    asker.coordination.perform(fx.Commit(fx.Create("/t/log/log-", sequential=True)))
 
 
 def test_many_readers_share_a_question_that_begins_after_they_came(asker: Asker) -> None:
-    async def ask() -> list[LogIndex]:
+    async def ask() -> list[fx.LogIndex]:
         end = EndOfLog(asker)
         first = asyncio.create_task(end.ask(10))
         await asyncio.to_thread(asker.asked.wait, 10)
@@ -201,7 +213,7 @@ def test_a_session_that_keeps_changing_is_an_error(asker: Asker) -> None:
     sessions = iter(range(100))
     asker.gate.set()
     perform: Callable[[Any], Any] = lambda effect: (  # noqa: E731
-        next(sessions) if isinstance(effect, CurrentSession) else asker.coordination.perform(effect)
+        next(sessions) if isinstance(effect, fx.CurrentSession) else asker.coordination.perform(effect)
     )
     assert run(end_of_log(asker.replica.table), perform) is None
     asker.run = lambda procedure: run(procedure, perform)  # type: ignore[method-assign]

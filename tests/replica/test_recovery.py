@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from replitree.errors import CoordinationUnavailable
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Commit, Get, NotFetched, Set, StoreFailed
-from replitree.protocol.layout import Replica
-from replitree.protocol.recover import NotSurvivor, Survivor, survive
-from replitree.protocol.table import HALF_BUILT, LOST, NOT_LOST, Outcome, drop_replica
-from replitree.replica.exchange import Exchange
-from replitree.replica.runner import Performer
-from replitree.replica.table_replica import State
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.table import HALF_BUILT, LOST, NOT_LOST, Outcome, drop_replica
+from replitree.protocol.rescue.recover import NotSurvivor, Survivor, survive
+from replitree.replica.perform.exchange import Exchange
+from replitree.replica.perform.runner import Performer
+from replitree.replica.table.table_replica import State
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 from tests.replica.longlife import (
     KEEP_MIN,
@@ -150,7 +150,7 @@ def test_an_insert_that_only_the_lost_replica_has_stays_and_reaches_the_others(
     first, second = cluster.nodes
 
     def none(fetches: Any) -> Any:
-        return tuple(NotFetched(fetch.part, "the cable is cut") for fetch in fetches)
+        return tuple(fx.NotFetched(fetch.part, "the cable is cut") for fetch in fetches)
 
     with monkeypatch.context() as cut:
         cut.setattr(first.table().exchange, "fetch", none)
@@ -207,7 +207,7 @@ def test_a_recovering_replica_says_so_and_shows_no_half_of_anything(
     clean(first)
 
     def none(_: Exchange, fetches: Any) -> Any:
-        return tuple(NotFetched(fetch.part, "the cable is cut") for fetch in fetches)
+        return tuple(fx.NotFetched(fetch.part, "the cable is cut") for fetch in fetches)
 
     with monkeypatch.context() as cut:
         cut.setattr(Exchange, "fetch", none)
@@ -222,7 +222,7 @@ def test_a_recovering_replica_says_so_and_shows_no_half_of_anything(
         assert second.insert(rows(900))[1]["error"] == "ReadOnly"
         insert(first, 600, 20)
         clean(first)
-        pointer = second.coordination.perform(Get(layout.log_pointer(Replica(TABLE, "r2"))))
+        pointer = second.coordination.perform(fx.Get(layout.log_pointer(Replica(TABLE, "r2"))))
         assert entries(first)[0] <= int(pointer.value)  # the log is kept for who recovers
         assert is_lost(first, "r2") == HALF_BUILT
     wait_active(second)
@@ -298,7 +298,7 @@ def test_a_source_that_becomes_lost_meanwhile_is_left_for_another_one(
     def marked(self: Exchange, fetches: Any) -> Any:
         if not seen and self is third.table().exchange:  # only the recovering replica's
             seen.append(str(third.table().status()["reason"]))
-            cluster.admin.perform(Commit(Set(layout.is_lost(Replica(TABLE, "r1")), LOST, ANY_VERSION)))
+            cluster.admin.perform(fx.Commit(fx.Set(layout.is_lost(Replica(TABLE, "r1")), LOST, fx.ANY_VERSION)))
         return fetch(self, fetches)
 
     monkeypatch.setattr(Exchange, "fetch", marked)
@@ -359,8 +359,8 @@ def test_parts_come_from_whoever_has_them_when_the_source_is_down(tmp_path: Path
 def test_large_parts_come_in_ranges_from_several_replicas_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replitree.replica.http_exchange.BUNDLE_INLINE_BYTES", 1000)
-    monkeypatch.setattr("replitree.replica.exchange.RANGE_BYTES", 1024)
+    monkeypatch.setattr("replitree.replica.http.http_exchange.BUNDLE_INLINE_BYTES", 1000)
+    monkeypatch.setattr("replitree.replica.perform.exchange.RANGE_BYTES", 1024)
     cluster = long_life(tmp_path, 3)
     first, _, third = cluster.nodes
     for node in cluster.nodes:
@@ -393,8 +393,8 @@ def test_a_full_disk_stops_a_recovery_until_there_is_room(tmp_path: Path, monkey
     insert(first, 100, 12)
     clean(first)
     with monkeypatch.context() as full:
-        full.setattr(Exchange, "fetch", lambda _, fetches: tuple(StoreFailed("no space") for _ in fetches))
-        full.setattr("replitree.storage.disk.PartStore.free_bytes", lambda _: 0)
+        full.setattr(Exchange, "fetch", lambda _, fetches: tuple(fx.StoreFailed("no space") for _ in fetches))
+        full.setattr("replitree.storage.disk.store.PartStore.free_bytes", lambda _: 0)
         second.restart()
         wait_for(lambda: "disk full" in str(second.table().status()["reason"]), "the reason is named")
         assert second.table().state is State.READ_ONLY
@@ -411,7 +411,7 @@ def lose_all(cluster: InProcessCluster) -> None:
     for node in cluster.nodes:
         node.stop()
     for node in cluster.nodes:
-        cluster.admin.perform(Commit(Set(layout.is_lost(Replica(TABLE, node.name)), LOST, ANY_VERSION)))
+        cluster.admin.perform(fx.Commit(fx.Set(layout.is_lost(Replica(TABLE, node.name)), LOST, fx.ANY_VERSION)))
 
 
 def test_when_all_are_lost_they_wait_for_an_operator_who_chooses_one(cluster: InProcessCluster) -> None:
@@ -477,7 +477,7 @@ def test_a_drop_that_was_cut_off_blocks_no_cleaning_and_its_replica_may_come_bac
     while commits < 2:  # marked, and its queue or its parts are gone
         effect: Any = procedure.send(outcome)
         outcome = cluster.admin.perform(effect)
-        commits += isinstance(effect, Commit)
+        commits += isinstance(effect, fx.Commit)
     procedure.close()
     insert(first, 100, 12)
     clean(first)

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import CoordinationUnavailable
-from replitree.protocol.effects import Effect
-from replitree.protocol.table import LOST, NOT_LOST
-from replitree.replica import table_replica
-from replitree.replica.runner import Performer
-from replitree.replica.sharing import Sharing
-from replitree.replica.table_replica import State
+from replitree.protocol.core.effects import Effect, Procedure
+from replitree.protocol.membership.table import LOST, NOT_LOST
+from replitree.protocol.shares import owning
+from replitree.protocol.shares.share_effects import Sharer
+from replitree.replica.perform.runner import Performer
+from replitree.replica.table import table_replica
+from replitree.replica.table.table_replica import State
 from tests.replica.inprocess import rows, wait_for
 from tests.replica.longlife import KEEP_MAX, KEEP_MIN, clean, insert, is_lost, recoveries, wait_active
 from tests.replica.test_sharing import SharedCluster, local_files
@@ -68,6 +69,12 @@ def go_on_without(cluster: SharedCluster) -> list[int]:
     return sorted([*range(10), *range(10), *(k for k in range(10, 20) if k != 15), *range(30, 40), *range(100, 220)])
 
 
+def owns_nothing(_sharer: Sharer, _parts: tuple[str, ...]) -> Procedure[tuple[str, ...]]:
+    """Own nothing of what is held, in an activation."""
+    yield from ()
+    return ()
+
+
 @pytest.mark.slow
 @on(FOLDER, at_night=(FAULTY,))
 def test_a_lost_replica_recovers_by_manifests_alone_and_owns_what_it_has(
@@ -80,7 +87,7 @@ def test_a_lost_replica_recovers_by_manifests_alone_and_owns_what_it_has(
     second.stop()
     keys = go_on_without(cluster)
     assert {owner for some in cluster.owners().values() for owner in some} >= {f"r2 {part}" for part in before}
-    monkeypatch.setattr(Sharing, "own_held", lambda _sharing, _parts: ())  # what the recovery registers it must own
+    monkeypatch.setattr(owning, "own_held", owns_nothing)  # what the recovery registers it must own
     second.restart()
     wait_active(second)
     assert recoveries(second) == 1

@@ -8,19 +8,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from replitree.client.access import Access
+from replitree.client.admin.fsck import FsckReport
 from replitree.client.connection import Connection
-from replitree.client.fsck import FsckReport
+from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, StoreError
-from replitree.protocol import layout
-from replitree.protocol.effects import Children, Exists, Get, Procedure
-from replitree.protocol.fold import maximal
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.parts import parse_part
-from replitree.protocol.restore import Restored, RestoreOutcome, restore
-from replitree.replica.restore import objects_of, restore_table, restored_shares
-from replitree.storage import encode
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, Exists, Get, Procedure
+from replitree.protocol.core.fold import maximal
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.rescue.restore import Restored, RestoreOutcome, restore
+from replitree.replica.table.restore import objects_of, restore_table, restored_shares
+from replitree.storage.parts import encode
 from tests.replica.inprocess import ROOT, TOKEN, rows, wait_for
 from tests.replica.test_restore import delete_nodes
 from tests.replica.test_sharing import SharedCluster
@@ -64,7 +64,7 @@ class Vanished(SharedCluster):
         parts = {part: store.verify(part.name) for part in names}
         shares = restored_shares(objects_of(first.table().definition), parts)
         encoded = self.definition.encode_metadata(), self.definition.encode_columns()
-        hashes = {part: manifest.content_hash for part, manifest in parts.items()}
+        hashes = {part: manifest.content for part, manifest in parts.items()}
         return restore(ONE, f"run {self._runs}".encode(), *encoded, hashes, shares)
 
     def finish(self) -> RestoreOutcome:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from replitree.protocol import layout, roll_over
-from replitree.protocol.effects import Exists
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Exists
+from replitree.protocol.propose import roll_over
 from tests.replica.inprocess import ROOT, InProcessCluster, rows, wait_for
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from replitree.client.connection import Connection
 from replitree.coordination.embedded import EmbeddedZooKeeper, free_ports
-from replitree.replica.identity import process_started
+from replitree.wire.identity import process_started
 from tests.replica.inprocess import SCHEMA, TOKEN, rows, wait_for
 
 pytestmark = pytest.mark.system
@@ -128,3 +128,13 @@ def test_a_killed_replica_comes_back_before_its_session_expires(tmp_path: Path, 
         wait_for(lambda: connection.table("t").insert(rows(10), token="y"), "takes inserts", deadline_s=8.0)
         assert connection.table("t").to_arrow().num_rows == 20
         assert again.stop() == 0
+
+
+def test_a_server_that_waits_for_its_first_connection_ends_when_it_is_stopped(tmp_path: Path) -> None:
+    process = Process(tmp_path, f"zk://127.0.0.1:{free_ports(1)[0]}/replitree")
+    wait_for(lambda: '"event":"Connecting to ' in process.log.read_text(), "the server tries to connect")
+    assert process.stop() == 0  # its handlers of signals were there by then
+    assert "stopped before it was started" in process.log.read_text()
+    again = Process(tmp_path, f"zk://127.0.0.1:{free_ports(1)[0]}/replitree")  # the folder is free
+    assert again.end() == 1
+    assert "no ZooKeeper" in again.log.read_text()

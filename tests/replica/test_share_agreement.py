@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from typing_extensions import override
 
-from replitree.protocol.effects import Fetched, FetchPart, NotFetched
-from replitree.protocol.parts import inserted_part
-from replitree.replica import exchange
-from replitree.replica.exchange import FRAME, BundleHeader, Exchange, Peer
-from replitree.storage.disk import PartStore
+from replitree.protocol.core.effects import Fetched, FetchPart, NotFetched
+from replitree.protocol.core.parts import inserted_part
+from replitree.replica.perform import exchange
+from replitree.replica.perform.exchange import FRAME, BundleHeader, Exchange, Peer
+from replitree.storage.disk.store import PartStore
 from tests.replica.inprocess import TOKEN, Node, rows, wait_for
 from tests.replica.test_sharing import SharedCluster
 
@@ -151,7 +151,7 @@ def taking(shared: SharedCluster) -> Iterator[Taking]:
     source.body = FRAME.pack(len(header)) + header + manifest.encode()
     thread = threading.Thread(target=source.serve_forever, args=(0.01,))
     thread.start()
-    yield Taking(source, second.table().store, FetchPart(part, manifest.content_hash, ("r1",)), str(manifest.share_id))
+    yield Taking(source, second.table().store, FetchPart(part, manifest.content, ("r1",)), str(manifest.share_id))
     source.shutdown()
     thread.join()
     source.server_close()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from replitree.storage.disk_shared import write_manifest
-from replitree.storage.manifest import read_manifest
+from replitree.storage.disk.shared import write_manifest
+from replitree.storage.parts.manifest import read_manifest
 from tests.replica.inprocess import rows, wait_for
 from tests.replica.test_sharing import SharedCluster
 

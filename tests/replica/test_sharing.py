@@ -11,18 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from replitree.errors import BadInput
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Children, Commit, Create, Delete, Get
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.parts import parse_part
-from replitree.protocol.registration import QueueMoved, finish, register
-from replitree.protocol.table import Outcome, drop_replica, mark_dropped, remove_table
-from replitree.replica import sharing
-from replitree.replica.mover import Mover
-from replitree.replica.table_replica import State
-from replitree.storage.disk import PartStore
-from replitree.storage.manifest import PartManifest
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.membership.table import Outcome, drop_replica, mark_dropped, remove_table
+from replitree.protocol.state.registration import QueueMoved, finish, register
+from replitree.replica.parts import sharing
+from replitree.replica.table.mover import Mover
+from replitree.replica.table.table_replica import State
+from replitree.storage.disk.store import PartStore
 from replitree.storage.objects import StoreInDoubt, open_store
+from replitree.storage.parts.manifest import PartManifest
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 from tests.shared.stores import FAULTY, FOLDER, on
 
@@ -41,17 +41,17 @@ class SharedCluster(InProcessCluster):
 
     def shares(self) -> set[str]:
         """The shares that have an owner."""
-        return set(self.admin.perform(Children(layout.shares(TABLE))))
+        return set(self.admin.perform(fx.Children(layout.shares(TABLE))))
 
     def owners(self) -> dict[str, set[str]]:
         """Who owns each share: replica and part."""
-        marks = {name: self.admin.perform(Children(layout.share(TABLE, name))) for name in self.shares()}
+        marks = {name: self.admin.perform(fx.Children(layout.share(TABLE, name))) for name in self.shares()}
         return {name: {f"{m.split('~')[0]} {m.split('~')[2]}" for m in found} for name, found in marks.items()}
 
     def registered(self) -> set[str]:
         """What is registered: replica and part."""
-        names: tuple[str, ...] = self.admin.perform(Children(layout.replicas(TABLE)))
-        parts = {name: self.admin.perform(Children(layout.parts(Replica(TABLE, name)))) for name in names}
+        names: tuple[str, ...] = self.admin.perform(fx.Children(layout.replicas(TABLE)))
+        parts = {name: self.admin.perform(fx.Children(layout.parts(Replica(TABLE, name)))) for name in names}
         return {f"{name} {part}" for name, found in parts.items() for part in found}
 
     def stored(self) -> set[str]:
@@ -62,12 +62,12 @@ class SharedCluster(InProcessCluster):
         """Wait until the store has exactly what registered parts own, and nothing is begun or left over."""
 
         def settled() -> bool:
-            left = [*self.admin.perform(Children(layout.all_writing(TABLE)))]
-            left += self.admin.perform(Children(layout.all_garbage(TABLE)))
+            left = [*self.admin.perform(fx.Children(layout.all_writing(TABLE)))]
+            left += self.admin.perform(fx.Children(layout.all_garbage(TABLE)))
             owners = {owner for some in self.owners().values() for owner in some}
             return not left and owners <= self.registered() and self.shares() == self.stored()
 
-        wait_for(settled, "objects are what is owned", 30.0)
+        wait_for(settled, "objects are what is owned", 60.0)
 
     def wait_empty(self) -> None:
         """Wait until no replica has a part, and the store nothing."""
@@ -274,7 +274,7 @@ def test_what_a_killed_write_has_left_in_the_store_goes_with_the_next_start(shar
     table = first.table()
     assert table.sharing is not None
     signature = table.sharing.sharer.signature
-    shared.admin.perform(Commit(Create(layout.writing(TABLE, "0" * 32), signature)))
+    shared.admin.perform(fx.Commit(fx.Create(layout.writing(TABLE, "0" * 32), signature)))
     assert table.store.objects is not None
     table.store.objects.store.create(table.store.objects.key("0" * 32, "data-0.parquet"), b"left")
     first.restart()
@@ -322,10 +322,10 @@ def test_a_dropped_table_leaves_no_objects(shared: SharedCluster) -> None:
     assert shared.nodes[0].insert(rows(0))[0] == 200
     shared.wait_alike()
     shared.run(mark_dropped(TABLE))
-    wait_for(lambda: not shared.admin.perform(Children(layout.replicas(TABLE))), "everybody left")
+    wait_for(lambda: not shared.admin.perform(fx.Children(layout.replicas(TABLE))), "everybody left")
     assert shared.stored() == set()
     assert shared.run(remove_table(TABLE)) is Outcome.DONE
-    assert shared.admin.perform(Children(TABLE.path)) is None
+    assert shared.admin.perform(fx.Children(TABLE.path)) is None
 
 
 def test_a_replica_says_what_it_has_of_shares(shared: SharedCluster) -> None:
@@ -336,7 +336,7 @@ def test_a_replica_says_what_it_has_of_shares(shared: SharedCluster) -> None:
     told = second.get("shares")
     (row,) = told["shares"]
     assert (row["share"], row["part"], row["place"]) == (share, part, "parts")
-    assert told["incarnation"] in shared.admin.perform(Get(layout.replica_path(Replica(TABLE, "r2")))).value.decode()
+    assert told["incarnation"] in shared.admin.perform(fx.Get(layout.replica_path(Replica(TABLE, "r2")))).value.decode()
 
 
 def test_an_upload_that_names_a_share_is_refused(tmp_path: Path) -> None:
@@ -354,8 +354,8 @@ def test_a_start_owns_again_what_has_lost_its_mark(shared: SharedCluster) -> Non
     shared.wait_alike()
     owners = shared.owners()
     (share,) = shared.shares()
-    (mark,) = [name for name in shared.admin.perform(Children(layout.share(TABLE, share))) if name.startswith("r2~")]
-    shared.admin.perform(Commit(Delete(f"{layout.share(TABLE, share)}/{mark}", ANY_VERSION)))
+    (mark,) = [name for name in shared.admin.perform(fx.Children(layout.share(TABLE, share))) if name.startswith("r2~")]
+    shared.admin.perform(fx.Commit(fx.Delete(f"{layout.share(TABLE, share)}/{mark}", fx.ANY_VERSION)))
     second.restart()
     wait_for(lambda: shared.is_active(second), "active again")
     assert shared.owners() == owners
@@ -406,3 +406,17 @@ def test_the_life_of_a_shared_part_costs_each_replica_few_requests(
     shared.wait_empty()
     assert 0 < len(asked["r1"]) <= 4, asked["r1"]
     assert 0 < len(asked["r2"]) <= 4, asked["r2"]
+
+
+def test_a_check_removes_a_damaged_copy_of_an_object_and_the_part_is_whole(shared: SharedCluster) -> None:
+    first, second = shared.nodes
+    assert first.insert(rows(0))[0] == 200
+    (part,) = shared.wait_alike()
+    second.table().store.bring((part,))
+    copy = second.table().store.file_path(part, "data-0.parquet")
+    data = copy.read_bytes()
+    copy.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    assert second.post("check")["broken"] == []
+    assert not copy.exists()
+    assert second.keys() == list(range(10))
+    assert copy.read_bytes() == data

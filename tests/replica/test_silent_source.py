@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from replitree.protocol.effects import Fetched, FetchPart, NotFetched
-from replitree.protocol.parts import inserted_part
-from replitree.replica import exchange
-from replitree.replica.exchange import Exchange, Peer
+from replitree.protocol.core.effects import Fetched, FetchPart, NotFetched
+from replitree.protocol.core.parts import inserted_part
+from replitree.replica.perform import exchange
+from replitree.replica.perform.exchange import Exchange, Peer
 from tests.replica.inprocess import TOKEN, InProcessCluster, rows
 
 SILENCE_S = 0.2
@@ -53,7 +53,7 @@ def wanted(cluster: InProcessCluster) -> list[FetchPart]:
     second.coordination.suspend()
     parts = [inserted_part("all", first.insert(rows(10 * number))[1]["index"]).name for number in range(3)]
     manifest = first.table().store.manifest
-    return [FetchPart(part, manifest(part).content_hash, ("stopped", "r1")) for part in parts]
+    return [FetchPart(part, manifest(part).content, ("stopped", "r1")) for part in parts]
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import LeaseLost, Unavailable
-from replitree.replica import old_parts
-from replitree.replica.old_parts import OldParts
-from replitree.storage.definition import define_table
-from replitree.storage.disk import PartStore
-from replitree.storage.encode import stage_table
+from replitree.replica.kit import old_parts
+from replitree.replica.kit.old_parts import OldParts
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.schema.definition import define_table
 from tests.replica.inprocess import SCHEMA, InProcessCluster, rows, wait_for
 
 TABLE = "/v1/tables/t"
@@ -187,6 +187,20 @@ def test_a_broken_part_is_never_left_out_silently(cluster: InProcessCluster) -> 
     first.coordination.resume()
 
 
+def test_parts_that_the_condition_of_a_reader_rules_out_are_not_sent(cluster: InProcessCluster) -> None:
+    first, _ = cluster.nodes
+    for number in range(3):
+        first.insert(rows(10 * number))
+    assert names(first.get("snapshot", level="linearizable", where="k = 12", columns=1)) == ["all_1_1_0"]
+    assert names(first.get("snapshot", level="linearizable", where="k >= 15", columns=1)) == [
+        "all_1_1_0",
+        "all_2_2_0",
+    ]
+    everything = ["all_0_0_0", "all_1_1_0", "all_2_2_0"]
+    assert names(first.get("snapshot", where="k = 12", columns=2)) == everything  # the names are those of other columns
+    assert names(first.get("snapshot", where="k =", columns=1)) == everything  # the reader finds the same, and says so
+
+
 @pytest.mark.parametrize("query", ["lease_s=-1", "lease_s=x", "as_of=x", "min_index=1.5", "mutated=-3", "wait_s=nan"])
 def test_nonsense_in_a_query_is_refused(cluster: InProcessCluster, query: str) -> None:
     status, body = cluster.nodes[0].request("GET", f"{TABLE}/snapshot?{query}")
@@ -214,6 +228,9 @@ def test_marks_keep_their_time_over_a_restart(store: PartStore) -> None:
     for mark in (store.root / "retired").iterdir():
         os.utime(mark, (now[0], now[0]))
     again = OldParts(store, 100.0, lambda: now[0])
+    assert again.sizes()["old_bytes"] == 0  # a start does not wait for that
+    again.read_sizes()
+    assert again.sizes()["old_bytes"] == sum(store.manifest(part).bytes for part in again.names())
     now[0] += 99.0
     assert again.remove_due() == 0
     now[0] += 1.0

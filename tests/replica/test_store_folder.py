@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.effects import Children
-from replitree.protocol.table import mark_dropped
-from replitree.storage import durable
-from replitree.storage.folder_walk import below
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children
+from replitree.protocol.membership.table import mark_dropped
+from replitree.storage.files import durable
+from replitree.storage.files.folder_walk import below
 from replitree.storage.objects import folder as folders
 from replitree.storage.objects import open_store
 from tests.replica.inprocess import rows, wait_for

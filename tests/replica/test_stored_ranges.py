@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from replitree.protocol.parts import inserted_part
-from replitree.replica import exchange, http_exchange, http_stored_ranges
-from replitree.storage import encode
+from replitree.protocol.core.parts import inserted_part
+from replitree.replica.http import http_exchange, http_stored_ranges
+from replitree.replica.perform import exchange
 from replitree.storage.objects.store import ObjectStore
+from replitree.storage.parts import encode
 from tests.replica.inprocess import TOKEN, Node, rows, wait_for
 from tests.replica.test_borrowed import KEYS, Borrowing, in_pieces
 from tests.replica.test_sharing import SharedCluster, local_files
@@ -169,8 +170,9 @@ def test_of_an_object_that_is_gone_no_range_is_sent(shared: SharedCluster) -> No
     (share,) = shared.shares()
     shared.objects.delete([f"tables/{shared.definition.table_id}/{share}/{FILE}"])
     status, body, _ = answered(shared.nodes[0], part, "bytes=0-9")
-    assert status == 410
-    assert b"is not in" in body
+    assert status == 503
+    assert b"r1 lacks part" in body
+    assert b"is missing" in body
 
 
 def test_an_answer_of_which_a_later_piece_can_not_be_had_does_not_end_well(

@@ -12,22 +12,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from replitree.client.access import Access
-from replitree.client.catalog import ReplicaInfo
 from replitree.client.connection import Connection
-from replitree.client.http import HttpClient
-from replitree.client.stored_upload import PutParts, name_files, put_parts, reach
-from replitree.client.upload import Upload
+from replitree.client.insert.stored_upload import PutParts, name_files, put_parts, reach
+from replitree.client.insert.upload import Upload
+from replitree.client.transport.access import Access
+from replitree.client.transport.catalog import ReplicaInfo
+from replitree.client.transport.http import HttpClient
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, StoreError
-from replitree.protocol import layout
-from replitree.protocol.effects import Children
-from replitree.replica.upload_life import SILENCE_S
-from replitree.spark.store_write import sent
-from replitree.storage.encode import stage_table
-from replitree.storage.joined import joined_manifest
-from replitree.storage.manifest import PartManifest
-from replitree.storage.objects.shares import ShareObjects
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children
+from replitree.spark.write.store_write import sent
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.joined import joined_manifest
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.shares.shares import ShareObjects
+from replitree.wire.upload_life import SILENCE_S
 from tests.replica.inprocess import TOKEN, InProcessCluster, Node, rows, wait_for
 from tests.replica.test_moving import MovingCluster
 from tests.replica.test_sharing import TABLE, SharedCluster

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.effects import Children, GetMany, LogIndex
-from replitree.protocol.entries import decode_entry
-from replitree.protocol.fold import fold
-from replitree.replica import maintenance
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, GetMany, LogIndex
+from replitree.protocol.core.entries import decode_entry
+from replitree.protocol.core.fold import fold
+from replitree.replica.table import maintenance
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
 
 TABLE = "/v1/tables/t"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Applied, Children, Commit, Create, Delete, Exists, Get
-from replitree.replica.identity import decode_identity
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.wire.identity import decode_identity
 from tests.replica.inprocess import ROOT, InProcessCluster, wait_for
 
 TABLES = layout.tables(ROOT)
@@ -18,13 +18,13 @@ TABLES = layout.tables(ROOT)
 
 def said(cluster: InProcessCluster) -> list[str]:
     """Whose servers coordination knows."""
-    return sorted(map(layout.server_name, cluster.admin.perform(Children(layout.servers(ROOT))) or ()))
+    return sorted(map(layout.server_name, cluster.admin.perform(fx.Children(layout.servers(ROOT))) or ()))
 
 
 def delete(cluster: InProcessCluster, path: str) -> None:
-    for name in cluster.admin.perform(Children(path)) or ():
+    for name in cluster.admin.perform(fx.Children(path)) or ():
         delete(cluster, f"{path}/{name}")
-    cluster.admin.perform(Commit(Delete(path, ANY_VERSION)))
+    cluster.admin.perform(fx.Commit(fx.Delete(path, fx.ANY_VERSION)))
 
 
 def test_a_server_says_where_it_is_also_after_everything_was_deleted_and_in_a_new_session(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_server_says_where_it_is_also_after_everything_was_deleted_and_in_a_ne
     first, second = cluster.nodes
     wait_for(lambda: said(cluster) == ["r1", "r2"], "both say where they are")
     path = layout.server(ROOT, "r1", first.identity.incarnation)
-    node = cluster.admin.perform(Get(path))
+    node = cluster.admin.perform(fx.Get(path))
     assert node is not None
     assert decode_identity(node.value) == first.identity
     delete(cluster, layout.servers(ROOT))
@@ -54,15 +54,17 @@ def test_a_parent_that_is_deleted_while_a_server_looks_is_made_again_and_watched
     perform, deleted = node.coordination.perform, threading.Event()
 
     def delete_first(effect: Any) -> Any:
-        if effect == Children(TABLES, watch=True) and not deleted.is_set():
-            gone = cluster.admin.perform(Commit(Delete(f"{TABLES}/x", ANY_VERSION), Delete(TABLES, ANY_VERSION)))
-            assert isinstance(gone, Applied)
+        if effect == fx.Children(TABLES, watch=True) and not deleted.is_set():
+            gone = cluster.admin.perform(
+                fx.Commit(fx.Delete(f"{TABLES}/x", fx.ANY_VERSION), fx.Delete(TABLES, fx.ANY_VERSION))
+            )
+            assert isinstance(gone, fx.Applied)
             deleted.set()
         return perform(effect)
 
     monkeypatch.setattr(node.coordination, "perform", delete_first)
-    cluster.admin.perform(Commit(Create(f"{TABLES}/x")))
-    assert deleted.wait(20.0), "the server looks when a table appears"
-    wait_for(lambda: cluster.admin.perform(Exists(TABLES)), "the server makes the parent again", 20.0)
+    cluster.admin.perform(fx.Commit(fx.Create(f"{TABLES}/x")))
+    wait_for(deleted.is_set, "the server looks when a table appears")
+    wait_for(lambda: cluster.admin.perform(fx.Exists(TABLES)), "the server makes the parent again")
     cluster.create_table()
     cluster.close()

@@ -12,9 +12,9 @@ import pytest
 from typing_extensions import override
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
-from replitree.protocol.effects import Commit, Create
-from replitree.replica import http_exchange
-from replitree.replica.exchange import FRAME
+from replitree.protocol.core.effects import Commit, Create
+from replitree.replica.http import http_exchange
+from replitree.replica.perform.exchange import FRAME
 from tests.replica.inprocess import Node, rows, wait_for
 from tests.replica.test_sharing import SharedCluster
 
@@ -59,7 +59,7 @@ def begun(shared: SharedCluster) -> Iterator[tuple[Node, str]]:
         wait_for(lambda: node.coordination.held, "the part is to be registered")
         yield node, node.coordination.held[0]
         node.coordination.go.set()
-        assert inserted.result(30)[0] == 200
+        assert inserted.result(60)[0] == 200
 
 
 def test_no_share_is_told_before_it_is_registered(begun: tuple[Node, str]) -> None:
@@ -92,8 +92,8 @@ def test_who_asks_at_the_moment_of_registration_is_told(
     monkeypatch.setattr(changed, "wait_for", tell)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(node.request, "GET", f"/v1/tables/t/bundle?part={part}&{AS_SHARE}")
-        assert waits.wait(30.0)
+        assert waits.wait(60)
         assert not asked.done()
         node.coordination.go.set()
-        status, answer = asked.result(30)
+        status, answer = asked.result(60)
     assert (status, b'"shared": true' in answer) == (200, True)

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from replitree.protocol import layout
-from replitree.protocol.effects import Children
-from replitree.replica import mover, table_replica
-from replitree.replica.sharing import Sharing
-from replitree.storage.storage_policy import Kind
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children
+from replitree.replica.parts.sharing import Sharing
+from replitree.replica.table import mover, table_replica
+from replitree.storage.schema.storage_policy import Kind
 from tests.replica.inprocess import Node, rows, wait_for
 from tests.replica.test_sharing import TABLE, SharedCluster
 

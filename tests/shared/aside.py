@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from replitree.client.change_results import DetachedPart, Frozen
+from replitree.client.change.change_results import DetachedPart, Frozen
 from replitree.client.table import Table
 from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch, StoreError, Unavailable
-from replitree.storage.manifest import read_manifest
+from replitree.storage.parts.manifest import read_manifest
 from tests.faults.changer import CHANGE_S, PAUSE_S, SURE_S, Changer
 from tests.faults.workload import INSERT_S, Account, rows
 

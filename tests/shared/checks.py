@@ -19,13 +19,13 @@ from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.coordination.port import Coordination
 from replitree.errors import BadInput, Unavailable
-from replitree.protocol import layout
-from replitree.protocol.effects import Children
-from replitree.protocol.fsck import Kind
-from replitree.protocol.layout import Replica
-from replitree.protocol.layout import Table as Place
-from replitree.storage.manifest import MANIFEST_FILE, decode_manifest
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.layout import Table as Place
+from replitree.protocol.rescue.fsck import Kind
 from replitree.storage.objects import ObjectStore
+from replitree.storage.parts.manifest import MANIFEST_FILE, decode_manifest
 from tests.coordination.waiting import patient_session, place_of
 from tests.faults.checks import ask
 from tests.faults.cluster import FaultCluster

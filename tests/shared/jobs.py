@@ -1,8 +1,8 @@
 """A client that inserts as a Spark job does, without Spark: tasks put files into the store, their driver commits.
 
-It is the product's own way (`replitree.spark.write_tasks`, `replitree.spark.write_commit`): of a job all, some or none of the
-tasks reach the store.  Some tasks are attempted twice, some drivers end before they commit.  So parts have several files; right
-afterwards a mutation changes the rows of one of them, and the result borrows the others.
+It is the product's own way (`replitree.spark.write.write_tasks`, `replitree.spark.write.write_commit`): of a job all,
+some or none of the tasks reach the store.  Some tasks are attempted twice, some drivers end before they commit.  So
+parts have several files; right afterwards a mutation changes the rows of one of them, and the result borrows the others.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from replitree.client.catalog import this_machine
-from replitree.client.insert import InsertResult, Terms
-from replitree.client.snapshot import Snapshot
-from replitree.client.stored import Through
+from replitree.client.insert.insert import InsertResult, Terms
+from replitree.client.insert.upload import Upload, discard_upload
+from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import Table
-from replitree.client.upload import Upload, discard_upload
+from replitree.client.transport.catalog import this_machine
+from replitree.client.transport.stored import Through
 from replitree.errors import BadInput, OutcomeUnknown, SnapshotExpired, StoreError, Unavailable
-from replitree.replica.identity import process_started
-from replitree.replica.upload_life import Writer
-from replitree.spark.store_write import offered
-from replitree.spark.write_commit import commit_staged
-from replitree.spark.write_tasks import StagedMessage, WriteJob, job_of, scratch_folder, write_task
-from replitree.storage.folder_walk import below
+from replitree.spark.write.store_write import offered
+from replitree.spark.write.write_commit import commit_staged
+from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of, scratch_folder, write_task
+from replitree.storage.files.folder_walk import below
+from replitree.wire.identity import process_started
+from replitree.wire.upload_life import Writer
 from tests.faults.changer import Changer
 from tests.faults.workload import INSERT_S, READ_S, Account, rows
 

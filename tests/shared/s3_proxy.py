@@ -29,6 +29,8 @@ from enum import Enum
 from typing import TypeVar
 
 from replitree.coordination.embedded import LOCALHOST
+from replitree.replica.http.connections import stop_listening
+from tests.last_turns import last_turns
 
 T = TypeVar("T")
 
@@ -108,7 +110,6 @@ class S3Proxy:
         self._target_port = target_port
         self._chance = random.Random(f"{seed}/proxy")
         self._late: set[asyncio.Task[None]] = set()
-        self._carrying: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="s3-proxy", daemon=True)
         self._thread.start()
@@ -142,19 +143,12 @@ class S3Proxy:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def _end(self) -> None:
-        self._server.close()
-        left = (*self._carrying, *self._late)
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await stop_listening(self._server)
+        await last_turns()
 
     # --- one connection -------------------------------------------------------------------------------------------------------
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._carrying.add(task)
-        task.add_done_callback(self._carrying.discard)
         store = _Store(self._target_port)
         with suppress(Ended, OSError, asyncio.CancelledError):
             try:

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from replitree.client.change_results import Frozen
-from replitree.storage.definition import define_table
-from replitree.storage.encode import stage_table
+from replitree.client.change.change_results import Frozen
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.schema.definition import define_table
 from tests.faults.workload import SCHEMA, rows
 from tests.shared.aside import check_frozen
 

@@ -8,12 +8,12 @@ import pytest
 
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import make_root
-from replitree.protocol import layout
-from replitree.protocol.effects import Applied, Commit, Create, Delete, Operation
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.table_store import sharing_nodes
-from replitree.storage.manifest import MANIFEST_FILE
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Applied, Commit, Create, Delete, Operation
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.storage.objects import open_store
+from replitree.storage.parts.manifest import MANIFEST_FILE
 from tests.shared.checks import Needs, Shares, compared
 
 TABLE = Table("/replitree/tables/t")

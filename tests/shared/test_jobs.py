@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replitree.protocol.effects import Owner
-from replitree.replica.upload_life import SILENCE_S
-from replitree.replica.uploads import SWEEP_S, Uploads
+from replitree.protocol.core.effects import Owner
+from replitree.replica.uploads.uploads import SWEEP_S, Uploads
+from replitree.wire.upload_life import SILENCE_S
 from tests.shared.jobs import ended_process, let_age, let_all_age
 
 

@@ -12,8 +12,9 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from replitree.client.connection import Connection
 from replitree.client.table import Table
-from replitree.spark import source_read, source_write
-from replitree.spark.session import spark_session
+from replitree.spark.read import source_read
+from replitree.spark.session.session import spark_session
+from replitree.spark.write import source_write
 from tests.client.conftest import FakeCluster
 
 if TYPE_CHECKING:

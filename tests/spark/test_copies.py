@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from replitree.client.snapshot import SnapshotPart, place_name
+from replitree.client.read.part_cache import place_name
+from replitree.client.read.snapshot import SnapshotPart
 from replitree.errors import BadInput, SnapshotExpired
-from replitree.spark.copies import FRAME_BYTES_OPTION, Claim, Copies, frame_bytes_max
-from replitree.storage.manifest import FileEntry, PartManifest
+from replitree.spark.store.copies import FRAME_BYTES_OPTION, Claim, Copies, frame_bytes_max
 from replitree.storage.objects import ObjectStore, open_store
+from replitree.storage.parts.manifest import FileEntry, PartManifest
 from tests.client.conftest import FakeCluster
 from tests.client.test_stored import SharedTable
 from tests.storage.objects.conftest import KEYS
@@ -64,7 +65,7 @@ class Brought(Copies):
 
     def has(self, *parts: SnapshotPart) -> bool:
         """Whether the copies of these parts lie there, and no others."""
-        return {path.name for path in self.folder.iterdir()} == {place_name(part) for part in parts}
+        return {path.name for path in self.folder.iterdir()} == {place_name(part.part, part.manifest) for part in parts}
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_what_no_plan_reads_goes_when_room_is_needed_the_longest_unused_first(co
 
 def test_what_is_wanted_again_does_not_go_for_what_is_new(copies: Brought) -> None:
     copies.frame(A).is_there = copies.frame(B).is_there = False
-    brought = copies.folder / place_name(A) / "data-0.parquet"
+    brought = copies.folder / place_name(A.part, A.manifest) / "data-0.parquet"
     brought.touch()
     copies.frame(A, C)
     assert copies.has(A, C)
@@ -105,13 +106,13 @@ def test_what_a_plan_reads_stays_and_others_are_not_copied(copies: Brought) -> N
     assert not copies.take(C).places
     assert copies.has(A, B)
     frames[0].is_there = False
-    assert copies.take(C, D).places == {place_name(C)}, "there is room for one"
+    assert copies.take(C, D).places == {place_name(C.part, C.manifest)}, "there is room for one"
     assert copies.has(B, C)
 
 
 def test_two_frames_of_the_same_parts_have_one_copy_until_both_are_gone(copies: Brought) -> None:
     frames = copies.frame(A, B), copies.frame(B, A)
-    for frame, others in zip(frames, (set(), {place_name(C)}), strict=True):
+    for frame, others in zip(frames, (set(), {place_name(C.part, C.manifest)}), strict=True):
         frame.is_there = False
         assert copies.take(C).places == others
 
@@ -119,10 +120,10 @@ def test_two_frames_of_the_same_parts_have_one_copy_until_both_are_gone(copies: 
 def test_copies_stay_while_a_frame_is_made_and_not_when_that_failed(copies: Brought) -> None:
     making = copies.take(A, B)
     assert not copies.take(C).places
-    assert making.places == {place_name(A), place_name(B)}
+    assert making.places == {place_name(A.part, A.manifest), place_name(B.part, B.manifest)}
     del making
     gc.collect()
-    assert copies.take(C, D).places == {place_name(C), place_name(D)}
+    assert copies.take(C, D).places == {place_name(C.part, C.manifest), place_name(D.part, D.manifest)}
     assert copies.has(C, D)
 
 

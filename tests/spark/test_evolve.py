@@ -11,23 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replitree.client.catalog import this_machine
-from replitree.client.snapshot import PartCache, Snapshot, SnapshotPart
+from replitree.client.read.part_cache import PartCache
+from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.client.transport.catalog import this_machine
 from replitree.errors import SchemaMismatch
-from replitree.spark.columns import conformed, literal
-from replitree.spark.nested import with_stored_names
-from replitree.spark.read import snapshot_df
-from replitree.spark.source_read import FilesPartition, FileUnit, ReadPlan, read_partition
-from replitree.spark.types import exchange_schema, spark_schema, spark_type
-from replitree.storage.adopt import adopt_files
-from replitree.storage.alter_parser import parse_alter
-from replitree.storage.conform import conform
-from replitree.storage.defaults import python_default
-from replitree.storage.definition import define_table
-from replitree.storage.evolve import AddColumn, Alter, DropColumn, RenameColumn, WidenColumn, apply_alter
-from replitree.storage.manifest import read_manifest
-from replitree.storage.read import read_parts
-from replitree.storage.types import format_type
+from replitree.spark.read.read import snapshot_df
+from replitree.spark.read.source_read import FilesPartition, FileUnit, ReadPlan, read_partition
+from replitree.spark.session.columns import conformed, literal
+from replitree.spark.session.nested import with_stored_names
+from replitree.spark.session.types import exchange_schema, spark_schema, spark_type
+from replitree.storage.parts.adopt import adopt_files
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.manifest import read_manifest
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import define_table
+from replitree.storage.schema.types import format_type
+from replitree.storage.sql.alter_parser import parse_alter
+from replitree.storage.sql.defaults import python_default
+from replitree.storage.sql.evolve import AddColumn, Alter, DropColumn, RenameColumn, WidenColumn, apply_alter
 from tests.examples import examples
 from tests.formats.samples import FULL
 from tests.storage.evolving import EXAMPLES, Story, stories, table

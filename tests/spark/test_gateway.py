@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
+import random
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import xxhash
 from typing_extensions import override
 
-from replitree.errors import StoreError
-from replitree.spark.blocks import TAIL_BYTES, Blocks, StoredObject
-from replitree.spark.gateway import Gateway
-from replitree.storage.manifest import FileEntry, PartManifest
+from replitree.errors import CorruptPart, StoreError
+from replitree.spark.store.blocks import TAIL_BYTES, Blocks, StoredObject
+from replitree.spark.store.gateway import Gateway
+from replitree.storage.files.sums import BLOCK_BYTES, is_summed, sums_of
 from replitree.storage.objects import ObjectStore, open_store
-from replitree.storage.objects.shares import ShareObjects
+from replitree.storage.parts import checked_bytes
+from replitree.storage.parts.checked_bytes import Problem
+from replitree.storage.parts.manifest import FileEntry, PartManifest
+from replitree.storage.parts.verified import CheckedFile, StoredFile
+from replitree.storage.shares.object_bytes import ObjectBytes, sums_key
+from replitree.storage.shares.shares import ShareObjects
 from tests.waiting import wait_for
 
 SHARE = "5" * 32
@@ -45,7 +53,7 @@ MANIFEST = PartManifest(
     rows=1,
     bytes=len(CONTENT),
     schema_version=1,
-    files=(FileEntry("data-0.parquet", 1, len(CONTENT), "0" * 32),),
+    files=(FileEntry("data-0.parquet", 1, len(CONTENT), xxhash.xxh3_128_hexdigest(CONTENT)),),
     content_hash="0" * 32,
 ).shared_as(SHARE)
 NAME = f"{SHARE}-data-0.parquet"
@@ -88,20 +96,31 @@ class Client:
 
 @pytest.fixture
 def client(gateway: Gateway, objects: ShareObjects) -> Client:
-    return Client(gateway, gateway.publish(objects, [MANIFEST]))
+    return Client(gateway, published(gateway, objects))
 
 
-def given(gateway: Gateway, source: StoredObject) -> str:
-    """Let an object be read that nobody would publish; return its path."""
-    gateway._folders["/given"] = {"file": source}  # noqa: SLF001 - as said
-    return "/webhdfs/v1/given/file"
+def published(gateway: Gateway, objects: ShareObjects) -> str:
+    return gateway.publish(objects.root, {NAME: objects.file(MANIFEST, MANIFEST.files[0])})
+
+
+def stored(store: ObjectStore, key: str, data: bytes, *, with_sums: bool = True) -> StoredFile:
+    """Return the object that once had these bytes, with its sums object."""
+    entry = FileEntry(key, 1, len(data), xxhash.xxh3_128_hexdigest(data))
+    if with_sums and is_summed(len(data)):
+        store.create(sums_key(f"a/{key}"), sums_of(data).encoded)
+    return StoredFile(Path(f"a/{key}"), entry, lambda: ObjectBytes(store, f"a/{key}", entry))
+
+
+def given(gateway: Gateway, file: StoredFile) -> str:
+    """Let an object be read that is in no share; return its path."""
+    return f"/webhdfs/v1{urlsplit(gateway.publish('given', {'file': file})).path}/file"
 
 
 def test_url_names_the_files_and_no_secret(gateway: Gateway, objects: ShareObjects) -> None:
-    url = gateway.publish(objects, [MANIFEST])
+    url = published(gateway, objects)
     assert url.startswith("webhdfs://127.0.0.1:")
     assert url.endswith(FOLDER.removeprefix("/webhdfs/v1"))
-    assert url == gateway.publish(objects, [MANIFEST]), "the same files have the same place"
+    assert url == published(gateway, objects), "the same files have the same place"
     secret = gateway.options["dfs.webhdfs.rest-csrf.custom-header"]
     assert len(secret) > 64
     assert secret not in url
@@ -167,89 +186,210 @@ class Counting(ObjectStore):
         super().__init__(behind._raw, behind.name)  # noqa: SLF001 - the same objects
         self.reads: list[tuple[int, int]] = []
         self.broken_from = 1 << 40
+        self.hurt = 0
+        """So many further answers have a wrong byte."""
 
     @override
     def get_range(self, key: str, first: int, size: int) -> bytes | None:
         self.reads.append((first, size))
         if first >= self.broken_from:
             raise StoreError("the store is away")
-        return super().get_range(key, first, size)
+        found = super().get_range(key, first, size)
+        if self.hurt and found:
+            self.hurt -= 1
+            return flipped(found, 0)
+        return found
+
+
+def clear_sums() -> None:
+    """Forget what sums this process has kept."""
+    checked_bytes._kept.clear()  # noqa: SLF001 - as said
+
+
+LARGE = random.Random(1).randbytes(21 * BLOCK_BYTES - 1000)
+"""Bytes of an object that has a sums object: 20 whole blocks and one that is nearly whole."""
+
+BLOCK, TAIL = 2 * BLOCK_BYTES, 2 * BLOCK_BYTES - 1000
+"""Bytes of a block of the gateway, and of the last one, when it is to have at least 64 KiB."""
+
+SIZE = len(LARGE)
+
+
+class Seen:
+    """A large object, and what is read of it."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = Counting(store)
+        store.create("a/large", LARGE)
+        self.file = stored(self.store, "large", LARGE)
+        self.object = StoredObject(self.file)
+
+    def reads(self) -> list[tuple[int, int]]:
+        return sorted(self.store.reads)
 
 
 @pytest.fixture
-def counted(store: ObjectStore) -> StoredObject:
-    store.create("a", CONTENT)
-    return StoredObject(Counting(store), "a", len(CONTENT))
+def seen(store: ObjectStore) -> Iterator[Seen]:
+    clear_sums()
+    yield Seen(store)
+    clear_sums()
 
 
-def reads(source: StoredObject) -> list[tuple[int, int]]:
-    assert isinstance(source.store, Counting)
-    return sorted(source.store.reads)
+@pytest.mark.parametrize("first", [0, 1, BLOCK - 1001, BLOCK, SIZE - TAIL - 1, SIZE - TAIL, SIZE - 1, SIZE])
+@pytest.mark.parametrize("tail", [1, BLOCK_BYTES, 3 * BLOCK_BYTES, 2 * SIZE])
+def test_a_stream_gives_the_bytes_from_a_position(seen: Seen, first: int, tail: int) -> None:
+    with closing(Blocks(block_bytes=BLOCK, tail_bytes=tail)) as blocks:
+        assert b"".join(blocks.stream(seen.object, first)) == LARGE[first:]
+    assert all(place % BLOCK_BYTES == 0 for place, _ in seen.reads()), (
+        "whole blocks of the sums are read, and none twice"
+    )
 
 
-@pytest.mark.parametrize("first", [0, 1, 999, 1000, 1001, 12_799, 12_800])
-@pytest.mark.parametrize("tail", [1, 100, 1000, 20_000])
-def test_a_stream_gives_the_bytes_from_a_position(counted: StoredObject, first: int, tail: int) -> None:
-    blocks = Blocks(block_bytes=1000, tail_bytes=tail)
-    assert b"".join(blocks.stream(counted, first)) == CONTENT[first:]
-    blocks.close()
+def test_a_block_is_read_once_and_only_what_is_wanted(seen: Seen) -> None:
+    seen.object.read(0, 1)  # brings the sums object
+    seen.store.reads.clear()
+    with closing(Blocks(block_bytes=BLOCK, tail_bytes=BLOCK_BYTES)) as blocks:
+        last = SIZE - TAIL
+        for first in (SIZE - 1, last, SIZE - 100):
+            next(blocks.stream(seen.object, first))
+        assert seen.reads() == [(last, TAIL)]
+        stream = blocks.stream(seen.object, 2 * BLOCK - BLOCK_BYTES + 7)
+        assert len(next(stream)) == BLOCK - 7
+        assert seen.reads() == [(BLOCK + BLOCK_BYTES, BLOCK), (last, TAIL)], (
+            "nothing is read ahead for who may jump away"
+        )
+        next(stream)
+        wait_for(lambda: len(seen.reads()) == 5, "who reads on is read ahead for")
+        assert [place for place, _ in seen.reads()[:4]] == [BLOCK_BYTES + number * BLOCK for number in (1, 2, 3, 4)]
 
 
-def test_a_block_is_read_once_and_only_what_is_wanted(counted: StoredObject) -> None:
-    blocks = Blocks(block_bytes=1000, tail_bytes=1000)
-    for first in (12_700, 12_000, 12_799):
-        next(blocks.stream(counted, first))
-    assert reads(counted) == [(11_800, 1000)]
-    stream = blocks.stream(counted, 2500)
-    assert len(next(stream)) == 300
-    assert reads(counted) == [(1800, 1000), (11_800, 1000)], "nothing is read ahead for who may jump away"
-    next(stream)
-    wait_for(lambda: len(reads(counted)) == 5, "who reads on is read ahead for")
-    assert reads(counted)[:4] == [(1800, 1000), (2800, 1000), (3800, 1000), (4800, 1000)]
-    blocks.close()
+def test_blocks_are_forgotten_the_longest_unused_first(seen: Seen) -> None:
+    seen.object.read(0, 1)
+    seen.store.reads.clear()
+    with closing(Blocks(block_bytes=BLOCK, tail_bytes=BLOCK_BYTES, cache_bytes=2 * BLOCK)) as blocks:
+        for first in (0, SIZE - 1, 0, SIZE // 2, 0):
+            next(blocks.stream(seen.object, first))
+        assert len(seen.reads()) == 3
+        next(blocks.stream(seen.object, SIZE - 1))
+        assert seen.reads().count((SIZE - TAIL, TAIL)) == 2
 
 
-def test_a_footer_is_read_without_what_is_before_it(counted: StoredObject) -> None:
-    blocks = Blocks(block_bytes=1000, tail_bytes=100)
-    for first in (12_799, 12_700, 12_699):
-        next(blocks.stream(counted, first))
-    assert reads(counted) == [(11_700, 1000), (12_700, 100)]
-    blocks.close()
+def test_a_failure_is_not_remembered(seen: Seen) -> None:
+    with closing(Blocks(block_bytes=BLOCK, tail_bytes=BLOCK_BYTES)) as blocks:
+        seen.store.broken_from = 0
+        with pytest.raises(StoreError, match="away"):
+            next(blocks.stream(seen.object, 0))
+        seen.store.broken_from = 1 << 40
+        assert LARGE.startswith(bytes(next(blocks.stream(seen.object, 0))))
 
 
-def test_blocks_are_forgotten_the_longest_unused_first(counted: StoredObject) -> None:
-    blocks = Blocks(block_bytes=1000, tail_bytes=1000, cache_bytes=2000)
-    for first in (0, 12_000, 0, 5000, 0):
-        next(blocks.stream(counted, first))
-    assert reads(counted) == [(0, 800), (4800, 1000), (11_800, 1000)]
-    next(blocks.stream(counted, 12_000))
-    assert reads(counted).count((11_800, 1000)) == 2
-    blocks.close()
+# --- damage -------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_not_remembered(counted: StoredObject) -> None:
-    blocks = Blocks(block_bytes=1000, tail_bytes=1000)
-    assert isinstance(counted.store, Counting)
-    counted.store.broken_from = 0
-    with pytest.raises(StoreError, match="away"):
-        next(blocks.stream(counted, 0))
-    counted.store.broken_from = 1 << 40
-    assert bytes(next(blocks.stream(counted, 0))) == CONTENT[:800]
-    blocks.close()
+def replace_object(store: ObjectStore, key: str, data: bytes) -> None:
+    store.delete([key])
+    store.create(key, data)
+
+
+def flipped(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        pytest.param(flipped(LARGE, 5), id="first page header"),
+        pytest.param(flipped(LARGE, SIZE - 60), id="footer"),
+        pytest.param(LARGE[:500_000] + bytes(512) + LARGE[500_512:], id="block of zeros"),
+        pytest.param(LARGE[: SIZE // 2], id="truncated"),
+        pytest.param(random.Random(2).randbytes(SIZE), id="swapped, same size"),
+        pytest.param(LARGE + b"x", id="longer"),
+        pytest.param(None, id="gone"),
+    ],
+)
+@pytest.mark.parametrize("with_sums", [True, False])
+def test_of_a_damaged_object_no_wrong_byte_is_sent(
+    client: Client, gateway: Gateway, store: ObjectStore, damaged: bytes | None, with_sums: bool
+) -> None:
+    clear_sums()
+    file = stored(store, "large", LARGE, with_sums=with_sums)
+    if damaged is not None:
+        store.create("a/large", damaged)
+    path = given(gateway, file)
+    failed = 0
+    for first in (0, 400_000, SIZE - 100):
+        try:
+            status, body, _ = client.ask(f"op=OPEN&offset={first}", path)
+        except http.client.IncompleteRead as cut:
+            status, body = 0, cut.partial
+        if status in (404, 500):
+            failed += 1
+            wanted = "FileNotFoundException" if damaged is None else "ChecksumException"
+            assert json.loads(body)["RemoteException"]["exception"] == wanted
+        elif damaged is not None and damaged.startswith(LARGE):
+            assert LARGE[first:].startswith(body), "what is beyond the end of the right bytes is not read"
+        else:
+            failed += not status
+            assert LARGE[first:].startswith(body)
+    assert failed or (damaged is not None and damaged.startswith(LARGE)), "it was noticed"
+
+
+@pytest.mark.parametrize("kind", ["missing", "damaged", "of another file", "cut off"])
+def test_without_good_sums_an_object_is_read_whole_once(seen: Seen, store: ObjectStore, kind: str) -> None:
+    key, good = sums_key("a/large"), sums_of(LARGE).encoded
+    store.delete([key])
+    if kind != "missing":
+        other = sums_of(random.Random(3).randbytes(SIZE)).encoded
+        store.create(key, {"damaged": flipped(good, 100), "of another file": other, "cut off": good[:-1]}[kind])
+    assert bytes(seen.object.read(0, 10)) == LARGE[:10]
+    assert sum(size for _, size in seen.reads()) == len(good) + SIZE + BLOCK_BYTES, "the sums, all of it, the block"
+    seen.store.reads.clear()
+    assert bytes(StoredObject(seen.file).read(SIZE - 10, 10)) == LARGE[-10:]
+    assert len(seen.reads()) == 1, "the sums are kept for others of this process"
+
+
+def test_a_transfer_that_went_wrong_once_is_read_again(seen: Seen) -> None:
+    seen.object.read(0, 1)
+    seen.store.hurt = 1
+    assert bytes(seen.object.read(BLOCK_BYTES, 10)) == LARGE[BLOCK_BYTES : BLOCK_BYTES + 10]
+    seen.store.hurt = 2
+    with pytest.raises(CorruptPart, match="has changed"):
+        seen.object.read(BLOCK_BYTES, 10)
+
+
+def test_a_damaged_object_is_replaced_by_a_good_copy_once_for_all_who_read(seen: Seen, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def replace(file: CheckedFile, problem: Problem) -> Path:
+        asked.append(str(problem))
+        (tmp_path / "copy").write_bytes(LARGE)
+        return tmp_path / "copy"
+
+    replace_object(seen.store, "a/large", flipped(LARGE, SIZE // 2))
+    made = StoredObject(dataclasses.replace(seen.file, replace=replace))
+    with closing(Blocks(block_bytes=BLOCK, tail_bytes=BLOCK_BYTES)) as blocks:
+        assert b"".join(blocks.stream(made, 0)) == LARGE
+    assert len(asked) == 1
+    replace_object(seen.store, "a/large", LARGE[:1000])
+    assert bytes(made.read(5, 10)) == LARGE[5:15], "the copy is read from now on"
+
+
+# --- streams ------------------------------------------------------------------------------------------------------------------
 
 
 def test_an_object_that_is_shorter_than_it_should_be_is_an_error(
     client: Client, gateway: Gateway, store: ObjectStore
 ) -> None:
-    path = given(gateway, StoredObject(store, KEY, 5 << 20))
-    assert client.error("op=OPEN&offset=0", path) == (404, "FileNotFoundException")
+    path = given(gateway, stored(store, "short", bytes(5 << 20)))
+    store.create("a/short", bytes(1 << 20))
+    assert client.error(f"op=OPEN&offset={4 << 20}", path) == (500, "ChecksumException")
 
 
 def test_what_breaks_off_is_shorter_than_was_said(client: Client, gateway: Gateway, store: ObjectStore) -> None:
-    store.create("large", bytes(3 << 20))
+    store.create("a/broken", bytes(3 << 20))
     counting = Counting(store)
+    path = given(gateway, stored(counting, "broken", bytes(3 << 20)))
     counting.broken_from = 2 << 20
-    path = given(gateway, StoredObject(counting, "large", 3 << 20))
     with pytest.raises(http.client.IncompleteRead) as caught:
         client.ask("op=OPEN&offset=0", path)
     assert len(caught.value.partial) == (3 << 20) - TAIL_BYTES
@@ -257,8 +397,8 @@ def test_what_breaks_off_is_shorter_than_was_said(client: Client, gateway: Gatew
 
 def test_who_closes_early_ends_the_answer(client: Client, gateway: Gateway, store: ObjectStore) -> None:
     size = 64 << 20
-    store.create("large", bytes(size))
-    path = given(gateway, StoredObject(store, "large", size))
+    store.create("a/large", bytes(size))
+    path = given(gateway, stored(store, "large", bytes(size)))
     host, _, port = client.authority.partition(":")
     others = threading.enumerate()  # such as those of servers that other tests have left
     with socket.create_connection((host, int(port)), timeout=10) as connection:

@@ -16,17 +16,17 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from replitree.cli import optimize as optimize_command
 from replitree.cli.main import main
+from replitree.cli.tables import optimize as optimize_command
+from replitree.client.change.planned import planned_merges
 from replitree.client.cluster import LocalCluster
-from replitree.client.planned import planned_merges
 from replitree.client.table import Table
 from replitree.errors import BadInput, Unavailable
-from replitree.spark import optimize
-from replitree.spark.optimize import RangeTask, make_range, optimize_df
-from replitree.spark.tasks import run_tasks
-from replitree.storage.definition import TableSettings
-from replitree.storage.merge import merge_parts
+from replitree.spark.merge import optimize
+from replitree.spark.merge.optimize import RangeTask, make_range, optimize_df
+from replitree.spark.session.tasks import run_tasks
+from replitree.storage.rewrite.merge import merge_parts
+from replitree.storage.schema.definition import TableSettings
 from tests.spark.conftest import uploads_left
 from tests.spark.test_overwrite import leases, wait_until
 
@@ -68,7 +68,7 @@ def contents(table: Table) -> dict[str, str]:
 
     def parts(replica: str) -> dict[str, str]:
         snapshot = table.replica(replica).snapshot(tail - 1)
-        return {part.part: part.manifest.content_hash for part in snapshot.parts}
+        return {part.part: part.manifest.content for part in snapshot.parts}
 
     wait_until(lambda: all(each.queue == 0 for each in table.status().replicas))
     wait_until(lambda: parts("r1") == parts("r2"))
@@ -83,7 +83,7 @@ def kernel_hashes(table: Table, folder: Path) -> dict[str, str]:
     for partition in sorted({part.manifest.partition for part in snapshot.parts}):
         parts = [part for part in snapshot.parts if part.manifest.partition == partition]
         parts.sort(key=lambda part: int(part.part.split("_")[1]))
-        found[partition] = merge_parts([Path(part.path) for part in parts], table.definition, folder).content_hash
+        found[partition] = merge_parts([Path(part.path) for part in parts], table.definition, folder).content
     return found
 
 
@@ -203,8 +203,10 @@ def test_driver_that_is_killed_leaves_only_what_is_removed_later(running: LocalC
     before = contents(filled)
     program = f"""
         import sys
-        from replitree.client import connect, planned
-        from replitree.spark import optimize, spark_session
+        from replitree.client import connect
+        from replitree.client.change import planned
+        from replitree.spark.merge import optimize
+        from replitree.spark import spark_session
         def wait(*_):
             print("ready", flush=True)
             sys.stdin.read()

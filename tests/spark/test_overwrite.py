@@ -12,9 +12,9 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
-from replitree.spark.read import session_conf
-from replitree.spark.write import insert_df
-from replitree.spark.write_tasks import SESSION_MODE
+from replitree.spark.read.read import session_conf
+from replitree.spark.write.write import insert_df
+from replitree.spark.write.write_tasks import SESSION_MODE
 from tests.spark.conftest import uploads_left
 from tests.spark.test_write import failing, frame_of, save
 

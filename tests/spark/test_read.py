@@ -12,10 +12,10 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
-from replitree.errors import BadInput, ReplicaBehind, SnapshotExpired
-from replitree.protocol.read import READ_LEVELS
-from replitree.spark.types import spark_schema
-from replitree.spark.views import sql_views
+from replitree.errors import BadInput, ReplicaBehind
+from replitree.protocol.state.read import READ_LEVELS
+from replitree.spark.read.views import sql_views
+from replitree.spark.session.types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -167,7 +167,7 @@ def test_other_time_zone_of_the_session_does_not_lose_rows(
         running.drop_table(name)
 
 
-def test_part_that_is_gone_is_an_error_not_fewer_rows(
+def test_part_that_is_gone_is_an_error_or_read_elsewhere_never_fewer_rows(
     spark: SparkSession, running: LocalCluster, filled: Table
 ) -> None:
     snapshot = filled.replica("r1").snapshot()
@@ -177,9 +177,8 @@ def test_part_that_is_gone_is_an_error_not_fewer_rows(
     part.rename(part.with_name("hidden"))
     part.touch()  # in the way of the replica, which would fetch the part again
     try:
-        with pytest.raises(SnapshotExpired, match="take a new snapshot"):
-            snapshot.to_df(spark)
-        with pytest.raises(Exception, match=r"FileNotFound|does not exist"):
+        assert snapshot.to_df(spark).count() == 1000  # the rows of the part come from another replica
+        with pytest.raises(Exception, match=r"FileNotFound|does not exist|no good copy"):
             frame.select("v").collect()
         with pytest.raises(Exception, match=r"SnapshotExpired|gone"):
             source.select("v").collect()

@@ -15,11 +15,12 @@ from pyspark.core.context import SparkContext
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
-from replitree.spark import located
-from replitree.spark.copies import FRAME_BYTES_MAX, FRAME_BYTES_OPTION
-from replitree.spark.located import s3a_opens
-from replitree.spark.read import session_conf
-from replitree.spark.session import spark_session
+from replitree.errors import BadInput
+from replitree.spark.read.read import session_conf
+from replitree.spark.session.session import spark_session
+from replitree.spark.store import located
+from replitree.spark.store.copies import FRAME_BYTES_MAX, FRAME_BYTES_OPTION
+from replitree.spark.store.located import S3A_OPTION, s3a_opens
 from replitree.storage.objects import open_store
 from tests.shared.s3_proxy import CALM, S3Proxy
 from tests.shared.stores import HURT, credentials
@@ -74,6 +75,7 @@ def session(proxy: S3Proxy) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": 2,
         "spark.driver.memory": "1g",
         FRAME_BYTES_OPTION: 0,
+        S3A_OPTION: "true",
         **settings(proxy.endpoint),
     }
     end_jvm()
@@ -123,6 +125,20 @@ def test_executors_elsewhere_open_all_objects(
         frame = table.to_df(session, through="store")
     assert [urlsplit(path).scheme for path in frame.inputFiles()] == ["s3a"] * 3
     assert keys(frame) == list(range(1000))
+
+
+def test_without_the_setting_large_objects_are_read_verified_or_not_at_all(
+    session: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with session_conf(session, {S3A_OPTION: "false"}):
+        frame = table.to_df(session, through="store")
+        assert [urlsplit(path).scheme for path in frame.inputFiles()] == ["webhdfs"] * 3
+        assert keys(frame) == list(range(1000))
+        monkeypatch.setattr(located, "is_local", lambda _: False)
+        with pytest.raises(BadInput, match=r'format\("replitree"\)'):
+            table.to_df(session)
+    with session_conf(session, {S3A_OPTION: "yes"}), pytest.raises(BadInput, match="true or false"):
+        table.to_df(session)
 
 
 def test_what_a_mutation_wrote_and_what_it_left_are_read(session: SparkSession, table: Table) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from replitree.client.snapshot import SnapshotPart
+from replitree.client.read.snapshot import SnapshotPart
 from replitree.errors import BadInput
-from replitree.spark import final
-from replitree.spark.source_read import FilesPartition, GroupUnit, plan_partitions, plan_read, read_partition
-from replitree.spark.types import spark_schema
-from replitree.storage.definition import TableSettings, define_table
-from replitree.storage.merge import final_batches
+from replitree.spark.read import final
+from replitree.spark.read.source_read import FilesPartition, GroupUnit, plan_partitions, plan_read, read_partition
+from replitree.spark.session.types import spark_schema
+from replitree.storage.rewrite.merge import final_batches
+from replitree.storage.schema.definition import TableSettings, define_table
 from tests.client.conftest import FakeCluster
 from tests.client.test_final import publish
 from tests.client.test_snapshot import serve

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from replitree.errors import BadInput, LeaseLost
-from replitree.spark import source_read
-from replitree.spark.source_read import FilesPartition, ReadPlan, plan_partitions, plan_read, read_partition
-from replitree.spark.types import spark_schema
+from replitree.spark.read import source_read
+from replitree.spark.read.source_read import FilesPartition, ReadPlan, plan_partitions, plan_read, read_partition
+from replitree.spark.session.types import spark_schema
 from tests.client.conftest import TOKEN, FakeCluster
 from tests.client.fake_replica import Failure, FakeReplica
 from tests.client.test_snapshot import make

@@ -9,10 +9,10 @@ import pytest
 
 from replitree.client.table import Table
 from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
-from replitree.spark import write_tasks
-from replitree.spark.source_write import WritePlan, abort_job, commit_job, plan_write
-from replitree.spark.types import spark_schema
-from replitree.spark.write_tasks import StagedMessage, write_task
+from replitree.spark.session.types import spark_schema
+from replitree.spark.write import write_tasks
+from replitree.spark.write.source_write import WritePlan, abort_job, commit_job, plan_write
+from replitree.spark.write.write_tasks import StagedMessage, write_task
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import DROP_SERVED, DROP_UNSEEN, Failure, FakeReplica
 

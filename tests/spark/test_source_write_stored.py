@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from replitree.client.access import Access
 from replitree.client.connection import Connection
+from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, StoreError
-from replitree.spark import source_write
-from replitree.spark.source_write import WritePlan, abort_job, commit_job, plan_write
-from replitree.spark.types import spark_schema
-from replitree.spark.write_tasks import StagedMessage, write_task
+from replitree.spark.session.types import spark_schema
+from replitree.spark.write import source_write
+from replitree.spark.write.source_write import WritePlan, abort_job, commit_job, plan_write
+from replitree.spark.write.write_tasks import StagedMessage, write_task
 from tests.replica.inprocess import TOKEN, wait_for
 from tests.replica.test_sharing import SharedCluster
 

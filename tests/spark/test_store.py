@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,20 +12,20 @@ import pyarrow as pa
 import pytest
 
 from replitree.client.cluster import LocalCluster
-from replitree.client.snapshot import place_name
+from replitree.client.read.part_cache import place_name
 from replitree.client.table import Table
-from replitree.protocol import layout
-from replitree.protocol.effects import Children
-from replitree.protocol.layout import Table as Place
-from replitree.spark import located
-from replitree.spark.copies import FRAME_BYTES_MAX, FRAME_BYTES_OPTION, Copies, these_copies
-from replitree.spark.gateway import this_gateway
-from replitree.spark.located import s3a_opens
-from replitree.spark.read import session_conf
-from replitree.spark.session import spark_session
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children
+from replitree.protocol.core.layout import Table as Place
+from replitree.spark.read.read import session_conf
+from replitree.spark.session.session import spark_session
 from replitree.spark.source import register
-from replitree.spark.webhdfs import _Handler
-from replitree.storage.folder_walk import below
+from replitree.spark.store import located
+from replitree.spark.store.copies import FRAME_BYTES_MAX, FRAME_BYTES_OPTION, Copies, these_copies
+from replitree.spark.store.gateway import this_gateway
+from replitree.spark.store.located import s3a_opens
+from replitree.spark.store.webhdfs import _Handler
+from replitree.storage.files.folder_walk import below
 from replitree.storage.objects import open_store
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from tests.coordination.waiting import patient_session
@@ -142,7 +143,9 @@ def test_both_ways_read_in_the_store(session: SparkSession, stored_cluster: Loca
     assert sorted(direct.collect()) == sorted(source.collect())
     begin = "webhdfs://127.0.0.1:" if is_at_gateway(table) else "file:/"
     parts = table.snapshot().parts
-    names = {place_name(part) if COPIED in table.name else str(part.manifest.share_id) for part in parts}
+    names = {
+        place_name(part.part, part.manifest) if COPIED in table.name else str(part.manifest.share_id) for part in parts
+    }
     assert all(name.startswith(begin) for name in direct.inputFiles())
     in_path = [next(name for name in names if name in path) for path in direct.inputFiles()]
     assert set(in_path) == names
@@ -279,7 +282,7 @@ def test_jvm_without_s3a_is_noticed(session: SparkSession, tmp_path: Path) -> No
     assert not s3a_opens(session, "", 5), "what PySpark raises as an exception of its own"
 
 
-def test_a_part_that_is_gone_from_the_store_is_an_error_not_fewer_rows(
+def test_a_part_that_is_gone_from_the_store_is_an_error_or_read_from_a_copy_never_fewer_rows(
     session: SparkSession, stored_cluster: LocalCluster, table: Table
 ) -> None:
     frames = (table.to_df(session), load(session, stored_cluster, table))
@@ -292,9 +295,13 @@ def test_a_part_that_is_gone_from_the_store_is_an_error_not_fewer_rows(
     if COPIED in table.name:
         assert keys(frames[0]) == list(range(1000)), "its parts are not read in the store again"
         these_copies().forget()
-    for frame in frames:
-        with pytest.raises(Exception, match=r"FileNotFound|does not exist|is gone|is missing"):
-            frame.select("v").collect()
+    for frame in frames:  # a replica that has a copy serves it, and creates the object again
+        outcome = ""
+        try:
+            rows = len(frame.select("v").collect())
+        except Exception as error:  # noqa: BLE001 - whatever the JVM raises
+            rows, outcome = 0, str(error)
+        assert rows == 1000 or re.search(r"FileNotFound|does not exist|is gone|is missing", outcome)
 
 
 class Owners:

@@ -19,21 +19,21 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from replitree.client.admin.fsck import FsckReport
 from replitree.client.cluster import LocalCluster
-from replitree.client.fsck import FsckReport
-from replitree.client.stored import THROUGH
 from replitree.client.table import Table
+from replitree.client.transport.stored import THROUGH
 from replitree.errors import SchemaMismatch, StoreError
-from replitree.protocol import layout
-from replitree.protocol.effects import Children
-from replitree.protocol.layout import Table as Place
-from replitree.spark.optimize import optimize_df
-from replitree.spark.session import spark_session
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children
+from replitree.protocol.core.layout import Table as Place
+from replitree.spark.merge.optimize import optimize_df
+from replitree.spark.session.session import spark_session
 from replitree.spark.source import register
-from replitree.spark.write import insert_df
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import TableSettings
+from replitree.spark.write.write import insert_df
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE, open_store
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.schema.definition import TableSettings
 from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
 from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
@@ -221,10 +221,10 @@ def test_a_job_that_fails_leaves_nothing(
 DRIVER = """
 import sys
 from pyspark.sql import functions as F
-from replitree.spark.optimize import optimize_df
-from replitree.spark.session import spark_session
+from replitree.spark.merge.optimize import optimize_df
+from replitree.spark.session.session import spark_session
 from replitree.spark.source import register
-from replitree.spark.write import insert_df
+from replitree.spark.write.write import insert_df
 folder, table, credentials, gate, through = sys.argv[1:]
 conf = {"spark.executorEnv.REPLITREE_STORE_CREDENTIALS": credentials} if credentials else {}
 session = spark_session(master="local[2]", conf={"spark.driver.memory": "512m", **conf})
@@ -386,7 +386,7 @@ def test_a_frame_goes_through_a_replica_when_workers_do_not_reach_the_store_and_
         with pytest.raises(StoreError, match="leave through out"):
             insert_df(table, frame_of(session), through="store")
         assert table.insert(frame_of(session)).rows == ROWS
-    (said,) = [record.getMessage() for record in caplog.records if record.name == "replitree.spark.store_insert"]
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "replitree.spark.write.store_insert"]
     assert "credentials" in said
     assert f"the rows for table {table.name} go through replica r" in said
     assert keys(table) == list(range(ROWS))
@@ -468,7 +468,7 @@ def test_merges_go_through_a_replica_when_workers_do_not_reach_the_store_and_a_l
     with without_credentials(credentials):
         result = optimize_df(table, session, final=True, range_bytes=2_000)
     assert (result.finished, len(result.merges)) == (True, 2)
-    said = [record.getMessage() for record in caplog.records if record.name == "replitree.spark.optimize"]
+    said = [record.getMessage() for record in caplog.records if record.name == "replitree.spark.merge.optimize"]
     assert len(said) == 2
     assert all("credentials" in each and "is merged through replica r" in each for each in said)
     merged_and_settled(table, stored)
@@ -476,8 +476,10 @@ def test_merges_go_through_a_replica_when_workers_do_not_reach_the_store_and_a_l
 
 MERGING_DRIVER = """
 import sys
-from replitree.client import connect, planned
-from replitree.spark import optimize, spark_session
+from replitree.client import connect
+from replitree.client.change import planned
+from replitree.spark.merge import optimize
+from replitree.spark import spark_session
 folder, table, credentials, gate = sys.argv[1:]
 session = spark_session(
     master="local[2]",

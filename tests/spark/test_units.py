@@ -13,25 +13,25 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
 
 import pyspark_replitree
-from replitree.client.slices import Slice
-from replitree.client.snapshot import SnapshotPart
-from replitree.client.staging import stage_slices
+from replitree.client.insert.slices import Slice
+from replitree.client.insert.staging import stage_slices
+from replitree.client.read.snapshot import SnapshotPart
 from replitree.errors import BadInput, SchemaMismatch
-from replitree.spark.columns import check_columns
-from replitree.spark.final import pack
-from replitree.spark.options import number, open_connection, seconds, table_name
-from replitree.spark.read import escaped
-from replitree.spark.session import check_worker_python
+from replitree.spark.read.final import pack
+from replitree.spark.read.read import escaped
+from replitree.spark.read.source_read import FileUnit, read_partition
+from replitree.spark.session.columns import check_columns
+from replitree.spark.session.options import number, open_connection, seconds, table_name
+from replitree.spark.session.session import check_worker_python
+from replitree.spark.session.types import columns_of, exchange_schema, spark_schema
 from replitree.spark.source import KNOWN_OPTIONS, ReplitreeReader, ReplitreeSource
-from replitree.spark.source_read import FileUnit, read_partition
-from replitree.spark.source_write import plan_write
-from replitree.spark.types import columns_of, exchange_schema, spark_schema
-from replitree.spark.write_commit import gather
-from replitree.spark.write_tasks import StagedMessage
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import define_table
-from replitree.storage.manifest import FileEntry, PartManifest
-from replitree.storage.read import read_parts
+from replitree.spark.write.source_write import plan_write
+from replitree.spark.write.write_commit import gather
+from replitree.spark.write.write_tasks import StagedMessage
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.manifest import FileEntry, PartManifest
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import define_table
 
 DEFINITION = define_table(
     "t",

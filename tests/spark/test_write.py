@@ -10,14 +10,15 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from replitree.client.cluster import LocalCluster
+from replitree.client.connection import connect
 from replitree.client.table import Table
 from replitree.errors import BadInput, SchemaMismatch
-from replitree.protocol.parts import parse_part
-from replitree.spark.columns import PARTITION_PREFIX, partition_columns
-from replitree.spark.write import insert_df
-from replitree.storage.conform import conform
-from replitree.storage.definition import define_table
-from replitree.storage.partition import split_by_partition
+from replitree.protocol.core.parts import parse_part
+from replitree.spark.session.columns import PARTITION_PREFIX, partition_columns
+from replitree.spark.write.write import insert_df
+from replitree.storage.parts.conform import conform
+from replitree.storage.schema.definition import define_table
+from replitree.storage.schema.partition import split_by_partition
 from tests.spark.conftest import uploads_left
 
 if TYPE_CHECKING:
@@ -201,6 +202,28 @@ def test_data_source_appends_once(spark: SparkSession, running: LocalCluster, ta
     assert uploads_left(running, table) == []
     save(frame_of(spark, 500), running, table)
     assert len(keys(table)) == 1000, "a job that is run again is a new insert"
+
+
+def test_program_reads_what_its_job_has_written(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    """A fresh connection asks for the job's index, whichever replica it reads; and so does the next job."""
+    save(frame_of(spark, 10), running, table)
+    index = table.snapshot(level="linearizable").index - 1
+    with connect(running.folder) as other:
+        fresh = other.table(table.name)
+        assert fresh.inserter.written.index < index
+        assert fresh.to_df(spark).count() == 10
+        assert fresh.inserter.written.index == index
+    reader = spark.read.format("replitree").option("url", str(running.folder)).option("replica", "r2")
+    for start in range(10, 60, 10):
+        save(frame_of(spark, start + 10).where(f"k >= {start}"), running, table, replica="r1")
+        assert reader.load(table.name).count() == start + 10
+
+
+def test_streams_are_refused_in_one_line(spark: SparkSession, running: LocalCluster, table: Table) -> None:
+    stream = spark.readStream.format("rate").load()
+    writer = stream.writeStream.format("replitree").option("url", str(running.folder)).option("table", table.name)
+    with pytest.raises(Exception, match="foreachBatch"):
+        writer.option("checkpointLocation", str(running.folder / "cp")).start().awaitTermination(60)
 
 
 def test_data_source_with_a_token_inserts_once(spark: SparkSession, running: LocalCluster, table: Table) -> None:

@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
-from replitree.storage.blob_frames import OVERHEAD_BYTES, frame_of
-from replitree.storage.blob_group import BlobGroups
-from replitree.storage.blob_member import BlobMember, MemoryMember
-from replitree.storage.blob_opening import OpenMembers
-from replitree.storage.blob_places import asked
-from replitree.storage.durable import write_all
-from replitree.tablet.effects import Fence, GroupEffect, Procedure
-from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, GenStep, GroupId, Step, TabletId
-from replitree.tablet.member import Holdings, with_blobs
-from replitree.tablet.quorum import Quorum
+from replitree.storage.files.durable import write_all
+from replitree.tablet.group.effects import Fence, GroupEffect, Procedure
+from replitree.tablet.group.ids import BlobId, Channel, Cookie, Generation, GenStep, GroupId, Step, TabletId
+from replitree.tablet.group.member import Holdings, with_blobs
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members.directory import BlobDirectory, make_blob_directory
+from replitree.tablet.members.frames import OVERHEAD_BYTES, frame_of
+from replitree.tablet.members.group import BlobGroups
+from replitree.tablet.members.member import BlobMember, MemoryMember
+from replitree.tablet.members.opening import OpenMembers
+from replitree.tablet.members.places import asked
 
 TABLET = TabletId(7)
 GROUP = GroupId("g")
@@ -155,8 +155,8 @@ class InDirectories(_Local):
             write(descriptor, b"".join(parts))
             return sum(map(len, parts))
 
-        self._patch("replitree.storage.blob_segments.write_parts", write_parts)
-        self._patch("replitree.storage.durable.write_all", write)
+        self._patch("replitree.tablet.members.segments.write_parts", write_parts)
+        self._patch("replitree.storage.files.durable.write_all", write)
 
     def member(self, number: int) -> BlobMember:
         return BlobDirectory(self._folder(number))

@@ -11,8 +11,8 @@ from typing import TypeVar
 from typing_extensions import override
 
 from replitree.replica.blob_service import BlobService
-from replitree.storage.blob_member import BlobMember
-from replitree.storage.blob_remote import RemoteMember
+from replitree.tablet.members.member import BlobMember
+from replitree.tablet.members.remote import RemoteMember
 from tests.storage.blob_providers import InDirectories
 
 T = TypeVar("T")

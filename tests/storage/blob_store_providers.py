@@ -13,11 +13,11 @@ import obstore
 from obstore.exceptions import GenericError
 from typing_extensions import override
 
-from replitree.storage.blob_member import BlobMember
-from replitree.storage.blob_store import BlobStore, key_of, make_blob_store
-from replitree.storage.durable import write_file
+from replitree.storage.files.durable import write_file
 from replitree.storage.objects import ObjectStore, open_store
-from replitree.tablet.ids import BlobId
+from replitree.tablet.group.ids import BlobId
+from replitree.tablet.members.member import BlobMember
+from replitree.tablet.members.store import BlobStore, key_of, make_blob_store
 from tests.storage.blob_providers import GROUP
 from tests.storage.objects.conftest import KEYS
 from tests.storage.objects.s3_server import S3Server

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from replitree.storage import disk, disk_fetch, disk_folders, disk_frozen, disk_staging, part_folder
+from replitree.storage.disk import fetch as disk_fetch
+from replitree.storage.disk import folders as disk_folders
+from replitree.storage.disk import frozen as disk_frozen
+from replitree.storage.disk import staging as disk_staging
+from replitree.storage.disk import store as disk
+from replitree.storage.parts import part_folder
 
 MODULES = (disk, disk_folders, disk_staging, disk_fetch, disk_frozen, part_folder)
 CHANGES = ("write_file", "link_file", "sync_part", "sync_parts", "sync_folder", "rename", "remove_folder")

@@ -10,12 +10,14 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from replitree.storage.columns import Column
-from replitree.storage.conform import conform
-from replitree.storage.defaults import python_default
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.evolve import (
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.schema.columns import Column
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.schema.types import format_type
+from replitree.storage.schema.widen import can_widen, keeps_partitions
+from replitree.storage.sql.defaults import python_default
+from replitree.storage.sql.evolve import (
     AddColumn,
     Alter,
     Change,
@@ -27,8 +29,6 @@ from replitree.storage.evolve import (
     WidenColumn,
     apply_alter,
 )
-from replitree.storage.types import format_type
-from replitree.storage.widen import can_widen, keeps_partitions
 from tests.examples import examples
 from tests.storage.support import PLAIN_TYPES, values
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from replitree.storage.definition import TableDefinition
-from replitree.storage.encode import stage_table
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.schema.definition import TableDefinition
 
 
 def stage_all(tables: Sequence[pa.Table], definition: TableDefinition, folder: Path) -> list[Path]:

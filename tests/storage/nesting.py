@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from replitree.storage.alter_parser import parse_alter
-from replitree.storage.conform import conform
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.evolve import apply_alter
-from replitree.storage.types import format_path, format_type
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.schema.types import format_path, format_type
+from replitree.storage.sql.alter_parser import parse_alter
+from replitree.storage.sql.evolve import apply_alter
 
 NAMES = ("a", "b", "Cc", "odd name", "x.y", "element")
 WIDER = {"tinyint": "smallint", "smallint": "int", "int": "bigint"}

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.types import list_of
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.schema.types import list_of
 
 BENCH = "d date, k bigint, v double, s string"
 
@@ -118,3 +118,13 @@ def chunked(array: pa.Array, cuts: list[int], padding: int) -> pa.ChunkedArray:
         padded = pa.concat_arrays([rubbish, array.slice(start, end - start), rubbish])
         chunks.append(padded.slice(len(rubbish), end - start))
     return pa.chunked_array(chunks, type=array.type)
+
+
+def ipc_stream(table: pa.Table, codec: str | None = None, *, deltas: bool = False) -> bytes:
+    """Return a table as an Arrow IPC stream; `deltas`: a dictionary that has grown is sent by its new values."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec, emit_dictionary_deltas=deltas)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found

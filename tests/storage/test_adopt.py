@@ -8,15 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from replitree.errors import BadInput, SchemaMismatch, StoreError
-from replitree.storage import adopt
-from replitree.storage.adopt import adopt_files
-from replitree.storage.conform import conform
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import define_table
-from replitree.storage.disk import PartStore
-from replitree.storage.encode import stage_table
-from replitree.storage.manifest import ColumnStats
-from replitree.storage.read import read_parts
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts import adopt
+from replitree.storage.parts.adopt import adopt_files
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import ColumnStats
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import define_table
 from tests.storage.support import EVERY_TYPE, bench_table
 
 DEFINITION = bench_table(partition_by="truncate(100,k)")

@@ -9,9 +9,9 @@ import pytest
 from typing_extensions import override
 
 from replitree.errors import StoreError
-from replitree.storage import blob_ahead
-from replitree.storage.blob_ahead import AHEAD_OBJECTS, Ahead
-from replitree.tablet.ids import BlobId
+from replitree.tablet.group.ids import BlobId
+from replitree.tablet.members import ahead as blob_ahead
+from replitree.tablet.members.ahead import AHEAD_OBJECTS, Ahead
 from tests.storage.blob_providers import blob_id
 
 

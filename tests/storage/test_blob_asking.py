@@ -9,14 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from typing_extensions import override
 
-from replitree.storage import blob_asking
-from replitree.storage.blob_asking import SILENT, UNANSWERED, Asking, open_members
-from replitree.storage.blob_member import MemoryMember
-from replitree.tablet.admission import Answer, AskStanding, Standing
-from replitree.tablet.ids import GroupId
-from replitree.tablet.member import Failed
-from replitree.tablet.openings import AskEach
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.group.admission import Answer, AskStanding, Standing
+from replitree.tablet.group.ids import GroupId
+from replitree.tablet.group.member import Failed
+from replitree.tablet.group.openings import AskEach
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members import asking as blob_asking
+from replitree.tablet.members.asking import SILENT, UNANSWERED, Asking, open_members
+from replitree.tablet.members.member import MemoryMember
 from tests.waiting import wait_for
 
 SOON_S = 60.0

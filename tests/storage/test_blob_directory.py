@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import StoreError
-from replitree.storage.blob_directory import LOCK, BlobDirectory, make_blob_directory
-from replitree.storage.blob_frames import frame_of
-from replitree.storage.blob_lock import MARK_BYTES, DirectoryLock
-from replitree.storage.blob_state import NAME
-from replitree.tablet.effects import Blobs, Collection, Get, InDoubt, Put, Stored
-from replitree.tablet.ids import BlobId, Channel, Generation
-from replitree.tablet.member import Contents, Done, Failed, Raise, Reply, Scan, Sweep, Write
+from replitree.tablet.group.effects import Blobs, Collection, Get, InDoubt, Put, Stored
+from replitree.tablet.group.ids import BlobId, Channel, Generation
+from replitree.tablet.group.member import Contents, Done, Failed, Raise, Reply, Scan, Sweep, Write
+from replitree.tablet.members.directory import LOCK, BlobDirectory, make_blob_directory
+from replitree.tablet.members.frames import frame_of
+from replitree.tablet.members.lock import MARK_BYTES, DirectoryLock
+from replitree.tablet.members.state import NAME
 from tests.storage.blob_providers import GROUP, TABLET, InDirectories, at, blob_id, do, fence, open_group
 
 ALL = Scan(blob_id(1, 0), blob_id(9, 0))
@@ -179,7 +179,7 @@ def test_error_of_a_read_breaks_the_directory_for_the_process_that_met_it(
 ) -> None:
     directory = BlobDirectory(folder)
     write(directory, 1)
-    monkeypatch.setattr("replitree.storage.blob_segments._sizes", _io_error)
+    monkeypatch.setattr("replitree.tablet.members.segments._sizes", _io_error)
     assert isinstance(directory.answer(ALL), Failed)
     monkeypatch.undo()
     assert isinstance(directory.answer(ALL), Failed)

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import BadInput, StoreError, UnsupportedFormat
-from replitree.storage.blob_directory import LOCK, BlobDirectory, make_blob_directory
-from replitree.storage.blob_folders import NAME, OpenGroup, make_group, open_group, read_group
-from replitree.storage.blob_inspection import inspect, look_at
-from replitree.storage.blob_places import MemberPlace
 from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
-from replitree.tablet.channels import in_one_group
-from replitree.tablet.effects import Procedure, ReadFence
-from replitree.tablet.ids import Generation, GroupId, Step, TabletId, log_entry
-from replitree.tablet.member import Contents, Scan
+from replitree.tablet.core.channels import in_one_group
+from replitree.tablet.group.effects import Procedure, ReadFence
+from replitree.tablet.group.ids import Generation, GroupId, Step, TabletId, log_entry
+from replitree.tablet.group.member import Contents, Scan
+from replitree.tablet.members.directory import LOCK, BlobDirectory, make_blob_directory
+from replitree.tablet.members.folders import NAME, OpenGroup, make_group, open_group, read_group
+from replitree.tablet.members.inspection import inspect, look_at
+from replitree.tablet.members.places import MemberPlace
 from tests.storage.blob_service_provider import TOKEN, Services
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET
@@ -160,3 +160,14 @@ def test_member_that_does_not_answer_for_long_is_away(tmp_path: Path) -> None:
 
 def _fence_of_nobody(group: GroupId) -> Procedure[object]:
     return (yield ReadFence(group, TabletId(1)))
+
+
+@pytest.mark.parametrize("write", [-1, 0, 1, 4])
+def test_a_group_file_whose_quorum_is_no_majority_is_refused(tmp_path: Path, write: int) -> None:
+    make_group(tmp_path, count=3)
+    path = tmp_path / NAME
+    text = path.read_text()
+    assert text.count('"write": 2') == 1
+    path.write_text(text.replace('"write": 2', f'"write": {write}'))
+    with pytest.raises(BadInput, match="majority"):
+        read_group(tmp_path)

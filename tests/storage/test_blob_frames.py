@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.storage.blob_frames import (
+from replitree.tablet.group.member import Write
+from replitree.tablet.members.frames import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
     FramedWrite,
@@ -14,7 +15,6 @@ from replitree.storage.blob_frames import (
     framed,
     scan,
 )
-from replitree.tablet.member import Write
 from tests.storage.blob_providers import blob_id
 
 PAYLOADS = (b"first", b"", b"\0" * 600, b"last")

@@ -9,13 +9,13 @@ from queue import SimpleQueue
 
 import pytest
 
-from replitree.storage import blob_gathering
-from replitree.storage.blob_gathering import Usual
-from replitree.storage.blob_group import BlobGroups, Heard
-from replitree.storage.blob_health import Health
-from replitree.tablet.effects import InDoubt, Procedure, Put, Stored
-from replitree.tablet.member import Done, Failed, Request
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.group.effects import InDoubt, Procedure, Put, Stored
+from replitree.tablet.group.member import Done, Failed, Request
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members import gathering as blob_gathering
+from replitree.tablet.members.gathering import Usual
+from replitree.tablet.members.group import BlobGroups, Heard
+from replitree.tablet.members.health import Health
 from tests.tablet.building import GROUP, entry_id
 
 PATIENCE_S = 30.0

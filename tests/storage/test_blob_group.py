@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from replitree.errors import StoreError
-from replitree.storage.blob_group import BlobGroups
-from replitree.storage.blob_opening import AdmittedMember
-from replitree.tablet.effects import (
+from replitree.tablet.group.effects import (
     Blobs,
     Collect,
     Collected,
@@ -29,8 +27,10 @@ from replitree.tablet.effects import (
     ReadFence,
     Stored,
 )
-from replitree.tablet.ids import BlobId, Channel, Generation
-from replitree.tablet.member import Contents, Done, Look, Raise, Scan, Write
+from replitree.tablet.group.ids import BlobId, Channel, Generation
+from replitree.tablet.group.member import Contents, Done, Look, Raise, Scan, Write
+from replitree.tablet.members.group import BlobGroups
+from replitree.tablet.members.opening import AdmittedMember
 from tests.storage.blob_providers import (
     GROUP,
     TABLET,

@@ -11,16 +11,16 @@ import pytest
 from replitree.cli.main import main
 from replitree.cli.output import EXIT_UNFINISHED
 from replitree.errors import BadInput, StoreError
-from replitree.storage.blob_asking import SILENT
-from replitree.storage.blob_directory import LOCK
-from replitree.storage.blob_folders import make_group, open_group
-from replitree.storage.blob_inspection import GroupReport, inspect, look_at
-from replitree.storage.blob_places import MemberPlace
 from replitree.storage.objects import ObjectInfo, ObjectStore
 from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
-from replitree.tablet.channels import in_one_group
-from replitree.tablet.ids import TabletId
+from replitree.tablet.core.channels import in_one_group
+from replitree.tablet.group.ids import TabletId
+from replitree.tablet.members.asking import SILENT
+from replitree.tablet.members.directory import LOCK
+from replitree.tablet.members.folders import make_group, open_group
+from replitree.tablet.members.inspection import GroupReport, inspect, look_at
+from replitree.tablet.members.places import MemberPlace
 from tests.tablet.machine import Words
 from tests.waiting import wait_for
 

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from replitree.storage import blob_directory, blob_lock, blob_state, durable
-from replitree.storage.blob_directory import LOCK, BlobDirectory, make_blob_directory
-from replitree.storage.blob_frames import scan
-from replitree.tablet.admission import Admission
-from replitree.tablet.effects import Overtaken
-from replitree.tablet.ids import BlobId, Generation
-from replitree.tablet.member import Contents, Done, Failed, Raise, Reply, Scan, Write
+from replitree.storage.files import durable
+from replitree.tablet.group.admission import Admission
+from replitree.tablet.group.effects import Overtaken
+from replitree.tablet.group.ids import BlobId, Generation
+from replitree.tablet.group.member import Contents, Done, Failed, Raise, Reply, Scan, Write
+from replitree.tablet.members import directory as blob_directory
+from replitree.tablet.members import lock as blob_lock
+from replitree.tablet.members import state as blob_state
+from replitree.tablet.members.directory import LOCK, BlobDirectory, make_blob_directory
+from replitree.tablet.members.frames import scan
 from tests.storage.blob_providers import GROUP, TABLET, blob_id, fence
 from tests.waiting import wait_for
 
@@ -57,7 +60,7 @@ class Held:
             assert self._go_on.wait(30)
             return whole(*arguments)
 
-        monkeypatch.setattr("replitree.storage.blob_segments.write_parts", waiting)
+        monkeypatch.setattr("replitree.tablet.members.segments.write_parts", waiting)
         self._thread = threading.Thread(target=lambda: self.replies.append(write(BlobDirectory(folder), 1)))
         self._thread.start()
         assert self._is_there.wait(30)

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from replitree.errors import BadInput, TabletDamaged, Unavailable
-from replitree.storage import blob_losses
-from replitree.storage.blob_folders import make_group, open_group
-from replitree.storage.blob_frames import MAGIC, OVERHEAD_BYTES, Frame, frame_of, scan
-from replitree.storage.blob_losses import Losses, longest_wait_s
 from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
-from replitree.tablet.channels import in_one_group
-from replitree.tablet.election import open_generation
-from replitree.tablet.ids import LOG, BlobId, Generation, Step, TabletId, log_entry
-from replitree.tablet.snapshots import DATA
+from replitree.tablet.core.channels import in_one_group
+from replitree.tablet.core.election import open_generation
+from replitree.tablet.core.snapshots import DATA
+from replitree.tablet.group.ids import LOG, BlobId, Generation, Step, TabletId, log_entry
+from replitree.tablet.members import losses as blob_losses
+from replitree.tablet.members.folders import make_group, open_group
+from replitree.tablet.members.frames import MAGIC, OVERHEAD_BYTES, Frame, frame_of, scan
+from replitree.tablet.members.losses import Losses, longest_wait_s
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET
 

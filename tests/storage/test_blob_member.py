@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.storage.blob_member import Admission, BlobMember, Reopened, Rules, Standing, Streams
-from replitree.tablet.effects import Collection, Overtaken
-from replitree.tablet.ids import NOTHING, BlobId, Channel, Generation
-from replitree.tablet.member import (
+from replitree.tablet.group.effects import Collection, Overtaken
+from replitree.tablet.group.ids import NOTHING, BlobId, Channel, Generation
+from replitree.tablet.group.member import (
     AskBarrier,
     AskFence,
     Barrier,
@@ -25,6 +24,7 @@ from replitree.tablet.member import (
     Swept,
     Write,
 )
+from replitree.tablet.members.member import Admission, BlobMember, Reopened, Rules, Standing, Streams
 from tests.storage.blob_providers import TABLET, Provider, at, blob_id, fence
 
 

@@ -1,11 +1,11 @@
-"""A group in a process runs the procedures of `tablet.openings`: what is broken there is broken here."""
+"""A group in a process runs the procedures of `tablet.group.openings`: what is broken there is broken here."""
 
 from __future__ import annotations
 
 import pytest
 
-from replitree.verify.openings.mutants import find_mutant
-from replitree.verify.small_search import patched
+from replitree_verify.openings.mutants import find_mutant
+from replitree_verify.small_search import patched
 from tests.storage.blob_providers import InMemory, open_all
 
 

@@ -9,26 +9,27 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import BadInput, CommandUnknown, StoreError
-from replitree.storage import blob_replacing
-from replitree.storage.blob_asking import Asking, ask
-from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
-from replitree.storage.blob_folders import OpenGroup, make_group, members_of, open_group, put_group, read_group
-from replitree.storage.blob_frames import OVERHEAD_BYTES, frame_of
-from replitree.storage.blob_inspection import inspect, look_at
-from replitree.storage.blob_member import BlobMember
-from replitree.storage.blob_places import MemberPlace
-from replitree.storage.blob_replacing import replace_member
-from replitree.tablet import Settings, Tablet, openings, replacing
+from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
-from replitree.tablet.admission import Answer, AskStanding, Remember, Standing
-from replitree.tablet.channels import in_one_group
-from replitree.tablet.effects import Blobs, Fence, InDoubt, Procedure, Put, Range, Stored
-from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, GroupId, Step, TabletId
-from replitree.tablet.member import Contents, Done, Raise, Scan, Write
-from replitree.tablet.openings import AskEach, Opening
-from replitree.tablet.replacing import NameIt
-from replitree.verify.openings.mutants import find_mutant
-from replitree.verify.small_search import patched
+from replitree.tablet.core.channels import in_one_group
+from replitree.tablet.group import openings, replacing
+from replitree.tablet.group.admission import Answer, AskStanding, Remember, Standing
+from replitree.tablet.group.effects import Blobs, Fence, InDoubt, Procedure, Put, Range, Stored
+from replitree.tablet.group.ids import BlobId, Channel, Cookie, Generation, GroupId, Step, TabletId
+from replitree.tablet.group.member import Contents, Done, Raise, Scan, Write
+from replitree.tablet.group.openings import AskEach, Opening
+from replitree.tablet.group.replacing import NameIt
+from replitree.tablet.members import replacing as blob_replacing
+from replitree.tablet.members.asking import Asking, ask
+from replitree.tablet.members.directory import BlobDirectory, make_blob_directory
+from replitree.tablet.members.folders import OpenGroup, make_group, members_of, open_group, put_group, read_group
+from replitree.tablet.members.frames import OVERHEAD_BYTES, frame_of
+from replitree.tablet.members.inspection import inspect, look_at
+from replitree.tablet.members.member import BlobMember
+from replitree.tablet.members.places import MemberPlace
+from replitree.tablet.members.replacing import replace_member
+from replitree_verify.openings.mutants import find_mutant
+from replitree_verify.small_search import patched
 from tests.storage.blob_providers import do
 from tests.storage.blob_service_provider import TOKEN, Services
 from tests.tablet.machine import State, Words

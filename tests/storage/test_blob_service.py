@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from typing_extensions import override
 
 from replitree.errors import BadInput, NotAuthorized
+from replitree.replica import blob_service
 from replitree.replica.blob_service import BlobService
-from replitree.storage import blob_remote
-from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
-from replitree.storage.blob_member import Admission, MemoryMember, Reopened, Standing
-from replitree.storage.blob_remote import RemoteMember
-from replitree.storage.blob_wire import PATH, decode_message, encode_message
-from replitree.tablet.effects import Overtaken
-from replitree.tablet.ids import BlobId, Generation
-from replitree.tablet.member import AskFence, Contents, Done, Failed, FenceIs, Look, Raise, Reply, Request, Scan, Write
+from replitree.replica.http import connections, received
+from replitree.tablet.group.effects import Overtaken
+from replitree.tablet.group.ids import BlobId, Generation
+from replitree.tablet.group.member import (
+    AskFence,
+    Contents,
+    Done,
+    Failed,
+    FenceIs,
+    Look,
+    Raise,
+    Reply,
+    Request,
+    Scan,
+    Write,
+)
+from replitree.tablet.members import remote as blob_remote
+from replitree.tablet.members.directory import BlobDirectory, make_blob_directory
+from replitree.tablet.members.member import Admission, MemoryMember, Reopened, Standing
+from replitree.tablet.members.remote import RemoteMember
+from replitree.tablet.members.wire import PATH, decode_message, encode_message
 from tests.faults.proxy import HELD, Link, Network
 from tests.storage.blob_providers import GROUP, TABLET, blob_id, fence
 from tests.storage.blob_service_provider import PATIENCE_S, TOKEN, Services
@@ -199,6 +215,102 @@ def test_port_that_is_taken_is_told(services: Services) -> None:
         services.start(MemoryMember("m"), port)
 
 
+# --- what clients can cost ----------------------------------------------------------------------------------------------
+
+
+def connected(address: str) -> socket.socket:
+    host, _, port = address.partition(":")
+    return socket.create_connection((host, int(port)), PATIENCE_S)
+
+
+def head(length: int, token: str = TOKEN) -> bytes:
+    lines = (f"POST {PATH} HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", f"Content-Length: {length}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+def test_a_body_without_the_token_is_refused_before_it_is_sent(services: Services) -> None:
+    with connected(services.start(MemoryMember("m"))) as one:
+        one.sendall(head(100_000_000, "wrong"))
+        assert one.recv(12) == b"HTTP/1.1 401"
+
+
+def test_connections_without_the_token_are_limited_and_keep_no_client_out(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blob_service, "CONNECTIONS_WITHOUT_TOKEN_MAX", 4)
+    address = services.start(MemoryMember("m"))
+    member = RemoteMember(address, TOKEN, PATIENCE_S)
+    assert write(member, 1) == Done()
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(connected(address)) for _ in range(6)]
+        for each in strangers[:2]:  # the oldest two made room
+            with suppress(ConnectionError):
+                assert each.recv(1) == b""
+        assert write(member, 2) == Done()
+        another = RemoteMember(address, TOKEN, PATIENCE_S)
+        assert write(another, 3) == Done()
+        another.close()
+    member.close()
+
+
+def test_a_head_that_does_not_end_is_given_up(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 0.05)
+    monkeypatch.setattr(connections, "SWEEP_S", 0.05)
+    with connected(services.start(MemoryMember("m"))) as one:
+        one.sendall(head(0)[:40])
+        assert one.recv(1) == b""
+
+
+def test_a_message_that_comes_too_slowly_is_refused(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(received, "BODY_S", 0.05)
+    monkeypatch.setattr(received, "BODY_BYTES_PER_S_MIN", 1 << 30)
+    with connected(services.start(MemoryMember("m"))) as one:
+        one.sendall(head(100) + b"x")
+        assert one.recv(12) == b"HTTP/1.1 400"
+
+
+def test_messages_in_memory_are_limited(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blob_service, "BODIES_BYTES_MAX", 1000)
+    member = RemoteMember(services.start(MemoryMember("m")), TOKEN, PATIENCE_S)
+    for _ in range(3):  # what was received is given back
+        assert member.answer(Write(((blob_id(1, 1), b"x" * 500),))) == Done()
+        reply = member.answer(Write(((blob_id(1, 2), b"x" * 1000),)))
+        assert isinstance(reply, Failed)
+        assert "answered 503" in reply.reason
+    member.close()
+
+
+class Hanging(MemoryMember):
+    """A member whose disk hangs when it is asked what it knows of openings."""
+
+    def __init__(self) -> None:
+        super().__init__("hanging")
+        self.gate, self.asked = threading.Event(), 0
+
+    @override
+    def standing(self) -> Standing | Failed:
+        """Wait for the gate."""
+        self.asked += 1
+        assert self.gate.wait(PATIENCE_S)
+        return super().standing()
+
+
+def test_a_member_that_hangs_is_asked_once_however_many_want_its_health(services: Services) -> None:
+    held = Hanging()
+    address = services.start(held)
+    member = RemoteMember(address, TOKEN, PATIENCE_S)
+    with ExitStack() as stack:
+        asking = [stack.enter_context(connected(address)) for _ in range(20)]
+        for each in asking:
+            each.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        wait_for(lambda: held.asked > 0, "the member is asked")
+        assert write(member, 1) == Done(), "other requests are served"
+        held.gate.set()
+        assert [each.recv(12) for each in asking] == [b"HTTP/1.1 200"] * 20
+    assert held.asked <= 2  # a request may have come after the answer
+    member.close()
+
+
 def _damaged(message: bytes) -> bytes:
     return bytes([message[0] ^ 1]) + message[1:]
 
@@ -286,3 +398,36 @@ def test_message_of_a_newer_version_is_told() -> None:
 def _as_message(kind: type) -> Write:
     """Make a write that calls itself something else."""
     return type(kind.__name__, (Write,), {})(((blob_id(1, 1), b"x"),))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: x\r\nAuthorization : Bearer %s\r\n\r\n", 401),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nX\0: %s\r\n\r\n", 401),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer TOKEN\r\nX\0: %s\r\n\r\n", 400),
+        (b"POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\nContent-Length: 0\r\n\r\n", 401),
+        (
+            b"POST %s HTTP/1.1\r\nHost:x\r\nAuthorization: Bearer TOKEN\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n",
+            400,
+        ),
+    ],
+    ids=[
+        "a wrong header",
+        "a header with a NUL",
+        "a header with a NUL and the token",
+        "a token that is not ASCII",
+        "gzip of nothing",
+    ],
+)
+def test_a_wrong_request_is_refused_and_logged_without_its_content(
+    services: Services, directory: BlobDirectory, caplog: pytest.LogCaptureFixture, head: bytes, status: int
+) -> None:
+    port = int(services.start(directory).rpartition(":")[2])
+    data = (head % PATH.encode()).replace(b"TOKEN", TOKEN.encode())
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        connection.sendall(data)
+        assert connection.recv(12)[9:] == str(status).encode()
+    assert [record.exc_info for record in caplog.records if record.exc_info] == []
+    assert PATH not in caplog.text
+    assert TOKEN not in caplog.text

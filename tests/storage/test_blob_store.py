@@ -14,20 +14,20 @@ import obstore
 import pytest
 
 from replitree.errors import StoreError
-from replitree.storage.blob_asking import open_members
-from replitree.storage.blob_group import BlobGroups, MemberPool
-from replitree.storage.blob_member import BlobMember
-from replitree.storage.blob_store import BlobStore, blob_of, key_of, make_blob_store, open_blob_store
-from replitree.storage.blob_store_state import STATE_KEY
 from replitree.storage.objects import ObjectStore, open_store
 from replitree.tablet import open as open_tablet
-from replitree.tablet.channels import Channels, in_one_group
-from replitree.tablet.commit import Draft, Ledger, form, open_ledger, stored
-from replitree.tablet.effects import Collection, Overtaken, Procedure, Put, Stored
-from replitree.tablet.election import Candidate, Elected, NotElected, stand
-from replitree.tablet.ids import BlobId, Channel, Generation, Step, TabletId, log_entry
-from replitree.tablet.member import Contents, Done, Failed, Look, Raise, Request, Scan, Sweep, Swept, Write
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.core.channels import Channels, in_one_group
+from replitree.tablet.core.commit import Draft, Ledger, form, open_ledger, stored
+from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.group.effects import Collection, Overtaken, Procedure, Put, Stored
+from replitree.tablet.group.ids import BlobId, Channel, Generation, Step, TabletId, log_entry
+from replitree.tablet.group.member import Contents, Done, Failed, Look, Raise, Request, Scan, Sweep, Swept, Write
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members.asking import open_members
+from replitree.tablet.members.group import BlobGroups, MemberPool
+from replitree.tablet.members.member import BlobMember
+from replitree.tablet.members.store import BlobStore, blob_of, key_of, make_blob_store, open_blob_store
+from replitree.tablet.members.store_state import STATE_KEY
 from replitree.tablet.runtime.fresh import FreshReads
 from tests.storage.blob_providers import GROUP, TABLET, at, blob_id, fence
 from tests.storage.blob_store_providers import Faults
@@ -268,7 +268,7 @@ def test_object_of_another_blob_is_damaged(member: BlobStore, objects: ObjectSto
 
 
 def test_blob_that_is_too_large_is_refused(member: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replitree.storage.blob_store.BLOB_BYTES_MAX", 10)
+    monkeypatch.setattr("replitree.tablet.members.store.BLOB_BYTES_MAX", 10)
     reply = member.answer(Write(((blob_id(1, 1), b"x" * 11),)))
     assert isinstance(reply, Failed)
     assert "write it in several" in reply.reason

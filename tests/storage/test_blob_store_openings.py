@@ -8,16 +8,16 @@ import obstore
 import pytest
 
 from replitree.errors import StoreError
-from replitree.storage import blob_store_state
-from replitree.storage.blob_asking import open_members
-from replitree.storage.blob_member import Admission, Reopened, Standing
-from replitree.storage.blob_store import BlobStore, make_blob_store, open_blob_store, state_on
-from replitree.storage.blob_store_state import STATE_KEY
 from replitree.storage.objects import ObjectStore, open_store
-from replitree.tablet.effects import Fence, Overtaken
-from replitree.tablet.ids import Generation
-from replitree.tablet.member import AskFence, Contents, Done, Failed, FenceIs, Raise, Scan
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.group.effects import Fence, Overtaken
+from replitree.tablet.group.ids import Generation
+from replitree.tablet.group.member import AskFence, Contents, Done, Failed, FenceIs, Raise, Scan
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members import store_state as blob_store_state
+from replitree.tablet.members.asking import open_members
+from replitree.tablet.members.member import Admission, Reopened, Standing
+from replitree.tablet.members.store import BlobStore, make_blob_store, open_blob_store, state_on
+from replitree.tablet.members.store_state import STATE_KEY
 from tests.storage.blob_providers import GROUP, TABLET, blob_id, fence
 from tests.storage.blob_store_providers import Faults
 from tests.storage.objects.conftest import KEYS
@@ -169,8 +169,8 @@ def test_store_is_tried_once_in_a_process(
     objects: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tried = list[str]()
-    monkeypatch.setattr("replitree.storage.blob_store.probe", lambda store: tried.append(store.name))
-    monkeypatch.setattr("replitree.storage.blob_store.probe_replacing", lambda _: None)
+    monkeypatch.setattr("replitree.tablet.members.store.probe", lambda store: tried.append(store.name))
+    monkeypatch.setattr("replitree.tablet.members.store.probe_replacing", lambda _: None)
     store = open_store(f"file://{tmp_path_factory.mktemp('objects')}")
     make_blob_store(store, GROUP, 0, "s0")
     tried.clear()

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from replitree.errors import StoreError
-from replitree.storage import durable, encode
-from replitree.storage.definition import define_table
-from replitree.storage.durable import HashingFile
-from replitree.storage.encode import stage_table
-from replitree.storage.merge import merge_parts
+from replitree.storage.files import durable
+from replitree.storage.files.durable import HashingFile
+from replitree.storage.parts import encode
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.rewrite.merge import merge_parts
+from replitree.storage.schema.definition import define_table
 
 DEFINITION = define_table("t", "k bigint not null, s string", order_by="k")
 WRITES_MAX = 14

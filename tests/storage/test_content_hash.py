@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.storage.content_hash import ContentHasher, content_hash
+from replitree.storage.parts.content_hash import ContentHasher, content_hash
 from tests.formats.reference_hash import reference_hash
 from tests.storage.support import arrays, chunked
 

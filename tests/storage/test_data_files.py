@@ -5,18 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pytest
 
 from replitree.errors import CorruptPart, StoreError
-from replitree.storage.data_files import DataFile, footer_of, is_whole, open_parquet, reading_part
-from replitree.storage.definition import TableDefinition, TableSettings, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.key_range import ranges_of_files
-from replitree.storage.manifest import FileEntry, read_manifest
-from replitree.storage.merge import merge_range
-from replitree.storage.merge_sources import Source
-from replitree.storage.read import StoredFile
+from replitree.storage.files import sums
+from replitree.storage.objects import open_store
+from replitree.storage.parts.checked_bytes import ByteSource
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import FileEntry, read_manifest
+from replitree.storage.parts.verified import StoredFile
+from replitree.storage.rewrite.data_files import DataFile, footer_of, is_whole, open_parquet, reading_part
+from replitree.storage.rewrite.key_range import ranges_of_files
+from replitree.storage.rewrite.merge import merge_range
+from replitree.storage.rewrite.merge_sources import Source
+from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
+from replitree.storage.shares.object_bytes import ObjectBytes
 
 
 @pytest.fixture
@@ -24,9 +27,10 @@ def table() -> TableDefinition:
     return define_table("t", "k bigint, s string", order_by="k", settings=TableSettings(row_group_rows=10))
 
 
-def stored(path: Path) -> StoredFile:
-    """A file as Arrow opens it in a store; here that is the disk."""
-    return StoredFile(str(path), path.stat().st_size if path.exists() else 0, pafs.LocalFileSystem())
+def stored(path: Path, entry: FileEntry) -> StoredFile:
+    """A file as an object of a store; here that is the folder which the file is in."""
+    store = open_store(f"file://{path.parent}")
+    return StoredFile(path, entry, lambda: ObjectBytes(store, path.name, entry))
 
 
 def part_of(table: TableDefinition, folder: Path, first: int) -> Path:
@@ -37,7 +41,7 @@ def part_of(table: TableDefinition, folder: Path, first: int) -> Path:
 
 def as_stored(part: Path) -> Source:
     manifest = read_manifest(part)
-    return Source(Path("all_0_0_0"), manifest, tuple(stored(part / file.name) for file in manifest.files))
+    return Source(Path("all_0_0_0"), manifest, tuple(stored(part / file.name, file) for file in manifest.files))
 
 
 def test_ranges_of_parts_in_a_store_are_merged_as_those_on_a_disk(table: TableDefinition, tmp_path: Path) -> None:
@@ -56,7 +60,7 @@ def test_a_file_is_whole_only_as_its_manifest_says(table: TableDefinition, tmp_p
     part = part_of(table, tmp_path / "part", 0)
     (entry,) = read_manifest(part).files
     path = part / entry.name
-    for place in (path, stored(path)):
+    for place in (path, stored(path, entry)):
         assert is_whole(place, entry)
         assert not is_whole(place, FileEntry(entry.name, entry.rows, entry.bytes + 1, entry.checksum))
         assert not is_whole(place, FileEntry(entry.name, entry.rows, entry.bytes, "0" * 32))
@@ -66,15 +70,35 @@ def test_a_file_is_whole_only_as_its_manifest_says(table: TableDefinition, tmp_p
 
 
 def read(place: DataFile) -> None:
-    with reading_part(Path("all_7_7_0"), place):
+    with reading_part(Path("all_7_7_0")):
         footer_of(place)
 
 
 def test_what_is_missing_is_told_of_the_part_and_what_is_not_known_of_the_store(tmp_path: Path) -> None:
-    for place in (tmp_path / "none", stored(tmp_path / "none")):
+    entry = FileEntry("none", 1, 5, "0" * 32)
+    for place in (tmp_path / "none", stored(tmp_path / "none", entry)):
         with pytest.raises(CorruptPart, match="all_7_7_0"):
             read(place)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(StoreError, match="did not answer for part all_7_7_0") as failed:
-        read(stored(tmp_path / "folder"))
+
+    def away() -> ByteSource:
+        raise StoreError("the store does not answer")
+
+    with pytest.raises(StoreError, match="does not answer") as failed:
+        read(StoredFile(tmp_path / "none", entry, away))
     assert not isinstance(failed.value, CorruptPart)
+
+
+def test_of_a_part_in_a_store_no_damaged_byte_is_merged(
+    table: TableDefinition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "SUMMED_BYTES_MIN", 100)
+    part = part_of(table, tmp_path / "part", 0)
+    source = as_stored(part)
+    files = [place for place, _ in source.entries]
+    upper = ranges_of_files(files, table, 2)[1]
+    path = part / "data-0.parquet"
+    good = path.read_bytes()
+    for place in (5, len(good) // 2, len(good) - 20):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        with pytest.raises(CorruptPart):
+            merge_range([source], table, tmp_path / "made", upper)

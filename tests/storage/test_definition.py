@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from replitree.errors import BadInput, InvalidName, UnsupportedFormat
-from replitree.storage.definition import (
+from replitree.storage.schema.definition import (
     TableDefinition,
     TableSettings,
     decode_definition,

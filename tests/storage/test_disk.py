@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from replitree.errors import BadInput, CorruptPart, InvalidName, StoreError, UnsupportedFormat
-from replitree.storage import disk_folders
-from replitree.storage.disk import PartStore
-from replitree.storage.encode import stage_table
-from replitree.storage.manifest import MANIFEST_FILE, PartManifest
+from replitree.storage.disk import folders as disk_folders
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest
 from tests.storage.crashing import Crash, CrashingDisk
 from tests.storage.support import bench_table
 
@@ -207,9 +207,9 @@ def test_a_fetched_part_is_published_when_its_checksums_hold(source: PartStore, 
     assert store.fetches() == ("1_7_7_0",)
     assert store.stagings() == ()
     expected = source.manifest("1_7_7_0")
-    assert store.finish_fetch("1_7_7_0", expected.content_hash) == expected
+    assert store.finish_fetch("1_7_7_0", expected.content) == expected
     assert (store.parts(), store.fetches()) == (("1_7_7_0",), ())
-    assert store.finish_fetch("1_7_7_0", expected.content_hash) == expected
+    assert store.finish_fetch("1_7_7_0", expected.content) == expected
 
 
 def test_a_damaged_file_is_fetched_again_and_the_others_are_kept(source: PartStore, store: PartStore) -> None:
@@ -239,7 +239,7 @@ def test_a_part_with_other_content_makes_way_for_the_right_one(source: PartStore
     store.publish("s1", NAMES)
     expected = source.manifest("1_7_7_0")
     _copy_to_fetch(source, "1_7_7_0", store)
-    assert store.finish_fetch("1_7_7_0", expected.content_hash) == expected
+    assert store.finish_fetch("1_7_7_0", expected.content) == expected
     assert store.verify("1_7_7_0") == store.manifest("1_7_7_0") == expected
     assert store.detached() == ("broken_1_7_7_0_0",)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import CorruptPart, StoreError
-from replitree.storage import disk_folders
-from replitree.storage.disk import PartStore
-from replitree.storage.disk_fetch import ReceivedPart
+from replitree.storage.disk import folders as disk_folders
+from replitree.storage.disk.fetch import ReceivedPart
+from replitree.storage.disk.store import PartStore
 from tests.storage.crashing import Crash, CrashingDisk
 from tests.storage.test_disk import NAMES, stage
 
@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> PartStore:
 def _receive(source: PartStore, target: PartStore, part: str, content_hash: str | None = None) -> ReceivedPart:
     manifest = source.manifest(part)
     files = [source.file_path(part, file.name).read_bytes() for file in manifest.files]
-    return target.receive(part, source.manifest_bytes(part), content_hash or manifest.content_hash, files)
+    return target.receive(part, source.manifest_bytes(part), content_hash or manifest.content, files)
 
 
 def test_small_parts_that_arrive_together_are_published_together(source: PartStore, store: PartStore) -> None:
@@ -50,9 +50,9 @@ def test_a_small_part_that_arrives_damaged_is_not_written(source: PartStore, sto
     files = [source.file_path("1_7_7_0", file.name).read_bytes() for file in manifest.files]
     raw = manifest.encode()
     with pytest.raises(CorruptPart, match="as its checksum says"):
-        store.receive("1_7_7_0", raw, manifest.content_hash, [files[0][:-1] + b"?"])
+        store.receive("1_7_7_0", raw, manifest.content, [files[0][:-1] + b"?"])
     with pytest.raises(CorruptPart, match="as its checksum says"):
-        store.receive("1_7_7_0", raw, manifest.content_hash, [files[0][:-1]])
+        store.receive("1_7_7_0", raw, manifest.content, [files[0][:-1]])
     with pytest.raises(CorruptPart, match="the log says"):
         store.receive("1_7_7_0", raw, "0" * 32, files)
     with pytest.raises(CorruptPart, match="of partition 1"):

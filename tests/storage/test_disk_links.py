@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import BadInput, CorruptPart, InvalidName, UnsupportedFormat
-from replitree.storage.disk import PartStore
-from replitree.storage.disk_frozen import FROZEN_FILE, MAKING_PREFIX
-from replitree.storage.manifest import MANIFEST_FILE
+from replitree.storage.disk.frozen import FROZEN_FILE, MAKING_PREFIX
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import MANIFEST_FILE
 from tests.storage.crashing import Crash, CrashingDisk
 from tests.storage.test_disk import DEFINITION, EVIL, NAMES, damage, stage
 
@@ -347,7 +347,7 @@ def test_a_frozen_snapshot_outlives_the_parts_and_says_what_it_is(store: PartSto
     assert (found.table, found.table_id, found.index, found.note) == ("bench", "0" * 32, 8, "by a test")
     assert found.definition == DEFINITION
     assert {p.name: (p.rows, p.bytes, p.content_hash) for p in found.parts} == {
-        part: (m.rows, m.bytes, m.content_hash) for part, m in manifests.items()
+        part: (m.rows, m.bytes, m.content) for part, m in manifests.items()
     }
     for part in (PART, OTHER):  # a person puts it back
         shutil.copytree(store.frozen_path("before-cleaning") / part, store.root / "detached" / part)
@@ -422,6 +422,16 @@ def test_removing_a_snapshot_can_be_repeated_after_a_crash_at_every_step(
 
     steps = until_it_is_done(tmp_path, monkeypatch, lambda store: store.remove_frozen("x"), check, freeze)
     assert steps == ["rename x", "sync_folder removing", "sync_folder frozen", "remove_folder x_0"]
+
+
+def test_every_changed_byte_of_a_description_is_found(store: PartStore) -> None:
+    store.freeze((PART,), "x", DEFINITION, 8)
+    file = store.frozen_path("x") / FROZEN_FILE
+    data = file.read_bytes()
+    for place in range(len(data)):
+        file.write_bytes(data[:place] + bytes([data[place] ^ 2]) + data[place + 1 :])
+        with pytest.raises(CorruptPart, match=r"frozen\.json"):
+            store.frozen_snapshot("x")
 
 
 @pytest.mark.parametrize("text", [b"{}", b"nonsense", b'{"format":99}'])

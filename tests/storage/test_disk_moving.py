@@ -10,15 +10,15 @@ import pytest
 from typing_extensions import override
 
 from replitree.errors import CorruptPart
-from replitree.storage.conform import conform
-from replitree.storage.definition import define_table
-from replitree.storage.disk import PartStore
-from replitree.storage.disk_shared import write_manifest
-from replitree.storage.encode import stage_table
-from replitree.storage.manifest import PartManifest, read_manifest
+from replitree.storage.disk.shared import write_manifest
+from replitree.storage.disk.store import PartStore
 from replitree.storage.objects import open_store
-from replitree.storage.objects.shares import ShareObjects
-from replitree.storage.part_folder import link_part_folder, verify_files
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import PartManifest, read_manifest
+from replitree.storage.parts.part_folder import link_part_folder, verify_files
+from replitree.storage.schema.definition import define_table
+from replitree.storage.shares.shares import ShareObjects
 from tests.replica.inprocess import SCHEMA, rows
 
 PART, SHARE = "all_0_0_0", "0123456789abcdef0123456789abcdef"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from replitree.storage import durable
-from replitree.storage.durable import SYNC_AT_ONCE, make_folder, sync_files, sync_made
+from replitree.storage.files import durable
+from replitree.storage.files.durable import SYNC_AT_ONCE, make_folder, sync_files, sync_made
 
 
 def test_a_new_folder_is_synced_after_its_names_and_then_its_own_name(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-from replitree.storage.conform import conform
-from replitree.storage.definition import define_table
-from replitree.storage.empty import empty_content, empty_part
-from replitree.storage.encode import stage_table
-from replitree.storage.manifest import manifest_problem
-from replitree.storage.merge import merge_parts
-from replitree.storage.part_folder import verify_files, whole_manifest
-from replitree.storage.read import read_parts
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import manifest_problem
+from replitree.storage.parts.part_folder import verify_files, whole_manifest
+from replitree.storage.rewrite.empty import empty_content, empty_part
+from replitree.storage.rewrite.merge import merge_parts
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import define_table
 
 DEFINITION = define_table("t", "k bigint, d date", order_by=["k"], partition_by=["month(d)"], table_id="0" * 32)
 

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from replitree.errors import BadInput, StoreError
-from replitree.storage import durable, encode
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.durable import file_checksum
-from replitree.storage.encode import stage_table
-from replitree.storage.encodings import choose_encodings, leaf_types, leaves
-from replitree.storage.manifest import MANIFEST_FILE, PartManifest, read_manifest
-from replitree.storage.read import read_parts
+from replitree.storage.files import durable
+from replitree.storage.files.durable import file_checksum
+from replitree.storage.parts import encode
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.encodings import choose_encodings, leaf_types, leaves
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, read_manifest
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import TableDefinition, define_table
 from tests.storage.support import arrays, bench_table
 
 
@@ -78,7 +79,7 @@ def test_no_rows_make_no_part(tmp_path: Path) -> None:
 def test_a_large_part_is_cut_where_row_groups_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode, "FILE_ROWS_MIN", 1000)
     monkeypatch.setattr(encode, "MEMORY_BYTES_MAX", 1000)
-    from replitree.storage.definition import TableSettings
+    from replitree.storage.schema.definition import TableSettings
 
     definition = bench_table(settings=TableSettings(row_group_rows=300))
     table = _rows(definition, 3500)

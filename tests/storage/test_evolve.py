@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput, InvalidName, UnsupportedFormat
-from replitree.storage.columns import Column, Step
-from replitree.storage.definition import TableDefinition, decode_definition, define_table
-from replitree.storage.evolve import (
+from replitree.storage.schema.columns import Column, Step
+from replitree.storage.schema.definition import TableDefinition, decode_definition, define_table
+from replitree.storage.sql.evolve import (
     COLUMNS_BYTES_MAX,
     AddColumn,
     Alter,

@@ -13,20 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput, SchemaMismatch, UnsupportedFormat
-from replitree.storage.alter_parser import parse_alter
-from replitree.storage.conform import conform
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import TableDefinition, decode_definition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.evolve import AddColumn, Alter, Change, DropColumn, RenameColumn, WidenColumn, apply_alter
-from replitree.storage.layout import adapt, is_plain, layout_of, stored_rows
-from replitree.storage.manifest import read_manifest
-from replitree.storage.merge import final_batches, merge_parts
-from replitree.storage.mutate import mutate_part
-from replitree.storage.mutation import delete_where, update_where
-from replitree.storage.nested import reshape
-from replitree.storage.read import read_batches, read_parts
-from replitree.storage.schema_union import union_by_name
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import read_manifest
+from replitree.storage.rewrite.merge import final_batches, merge_parts
+from replitree.storage.rewrite.mutate import mutate_part
+from replitree.storage.rewrite.read import read_batches, read_parts
+from replitree.storage.schema.definition import TableDefinition, decode_definition, define_table
+from replitree.storage.schema.layout import adapt, is_plain, layout_of, stored_rows
+from replitree.storage.schema.nested import reshape
+from replitree.storage.sql.alter_parser import parse_alter
+from replitree.storage.sql.evolve import AddColumn, Alter, Change, DropColumn, RenameColumn, WidenColumn, apply_alter
+from replitree.storage.sql.mutation import delete_where, update_where
+from replitree.storage.sql.schema_union import union_by_name
 from tests.storage.evolving import EXAMPLES
 from tests.storage.nesting import nested_stories
 

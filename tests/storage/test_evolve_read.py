@@ -13,12 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replitree.errors import StoreError
-from replitree.storage.columns import Column
-from replitree.storage.conform import conform
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.evolve import (
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import read_manifest
+from replitree.storage.parts.verified import CheckedPart
+from replitree.storage.rewrite.read import read_batches, read_parts, wanted_parts
+from replitree.storage.schema.columns import Column
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.schema.layout import adapt, is_plain, layout_of, stored_rows
+from replitree.storage.sql.evolve import (
     AddColumn,
     Alter,
     DropColumn,
@@ -28,11 +32,8 @@ from replitree.storage.evolve import (
     WidenColumn,
     apply_alter,
 )
-from replitree.storage.layout import adapt, is_plain, layout_of, stored_rows
-from replitree.storage.literals import NoMeaningError, coerce
-from replitree.storage.manifest import read_manifest
-from replitree.storage.predicate import ColumnRef, IsNull, Node, Not, Operator, Predicate
-from replitree.storage.read import read_batches, read_parts, wanted_parts
+from replitree.storage.sql.literals import NoMeaningError, coerce
+from replitree.storage.sql.predicate import ColumnRef, IsNull, Node, Not, Operator, Predicate
 from tests.storage.evolving import EXAMPLES, Story, stories, table
 
 
@@ -57,8 +58,8 @@ def test_a_condition_keeps_the_same_rows_in_files_and_in_memory(data: st.DataObj
         expected = everything.filter(predicate.to_arrow())
         found = read_parts(story.parts, story.definition, where=predicate)
         assert found.to_pylist() == expected.to_pylist()
-        chosen = wanted_parts([(path, read_manifest(path)) for path in story.parts], predicate)
-        left_out = [path for path in story.parts if path not in {path for path, _ in chosen}]
+        chosen = wanted_parts([CheckedPart(path, read_manifest(path)) for path in story.parts], predicate)
+        left_out = [path for path in story.parts if path not in {part.folder for part in chosen}]
         assert read_parts(left_out, story.definition).filter(predicate.to_arrow()).num_rows == 0
 
 

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput
-from replitree.storage.alter_parser import parse_alter
-from replitree.storage.columns import Column
-from replitree.storage.defaults import python_default, sql_default
-from replitree.storage.evolve import (
+from replitree.storage.schema.columns import Column
+from replitree.storage.schema.types import format_type
+from replitree.storage.sql.alter_parser import parse_alter
+from replitree.storage.sql.defaults import python_default, sql_default
+from replitree.storage.sql.evolve import (
     AddColumn,
     Change,
     DropColumn,
@@ -25,7 +26,6 @@ from replitree.storage.evolve import (
     SetDefault,
     WidenColumn,
 )
-from replitree.storage.types import format_type
 from tests.storage.evolving import table
 from tests.storage.support import PLAIN_TYPES, values
 

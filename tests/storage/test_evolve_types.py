@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput, SchemaMismatch
-from replitree.storage.conform import conform
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.evolve import AddColumn, Alter, WidenColumn, apply_alter
-from replitree.storage.order import is_sorted, sort_rows
-from replitree.storage.partition import split_by_partition
-from replitree.storage.schema_union import union_by_name
-from replitree.storage.types import format_type, parse_type
-from replitree.storage.widen import can_widen, common_type, keeps_partitions
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.order import is_sorted, sort_rows
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.schema.partition import split_by_partition
+from replitree.storage.schema.types import format_type, parse_type
+from replitree.storage.schema.widen import can_widen, common_type, keeps_partitions
+from replitree.storage.sql.evolve import AddColumn, Alter, WidenColumn, apply_alter
+from replitree.storage.sql.schema_union import union_by_name
 from tests.examples import examples
 from tests.storage.evolving import EXAMPLES
 from tests.storage.support import PLAIN_TYPES, types, values

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from replitree.errors import SchemaMismatch
-from replitree.storage.adopt import adopt_files
-from replitree.storage.conform import conform
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.evolve import AddColumn, Alter, RenameColumn, SetDefault, apply_alter
-from replitree.storage.manifest import read_manifest
-from replitree.storage.read import read_parts
+from replitree.storage.parts.adopt import adopt_files
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import read_manifest
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.sql.evolve import AddColumn, Alter, RenameColumn, SetDefault, apply_alter
 
 
 def altered() -> TableDefinition:

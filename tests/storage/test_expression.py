@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput
-from replitree.storage.columns import Column
-from replitree.storage.expression import Expression, columns_of, condition_values, evaluate
-from replitree.storage.expression_kernels import NoValueError, calculate, cast_values
-from replitree.storage.expression_parser import parse_assignment
-from replitree.storage.expression_types import adjusted_decimal, arithmetic_type, can_assign, can_cast, common_type
-from replitree.storage.predicate_parser import parse_predicate
-from replitree.storage.types import format_type, parse_type
+from replitree.storage.schema.columns import Column
+from replitree.storage.schema.types import format_type, parse_type
+from replitree.storage.sql.expression import Expression, columns_of, condition_values, evaluate
+from replitree.storage.sql.expression_kernels import NoValueError, calculate, cast_values
+from replitree.storage.sql.expression_parser import parse_assignment
+from replitree.storage.sql.expression_types import adjusted_decimal, arithmetic_type, can_assign, can_cast, common_type
+from replitree.storage.sql.predicate_parser import parse_predicate
 from tests.storage.expressions import DEFINITION, VALUES, batch
 from tests.storage.support import PLAIN_TYPES, arrays
 

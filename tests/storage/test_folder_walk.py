@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import pytest
 
-from replitree.storage.folder_walk import below, bytes_below
+from replitree.storage.files.folder_walk import below, bytes_below
 from replitree.storage.objects import open_store
-from replitree.storage.objects.inventory import inventory_of
+from replitree.storage.shares.inventory import inventory_of
 
 
 @pytest.fixture

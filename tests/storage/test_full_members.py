@@ -1,4 +1,4 @@
-"""Number 40 of `docs/tablet.md`: members are full while a candidate stands; it ends, and a later one succeeds."""
+"""Number 40 of `docs/tablet-failures.md`: members are full while a candidate stands; it ends, and a later one succeeds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from replitree.storage.blob_group import BlobGroups
-from replitree.tablet.channels import in_one_group
-from replitree.tablet.commit import Draft, form, open_ledger
-from replitree.tablet.effects import Discover, InDoubt, Overtaken, Procedure, Put, RaiseFence, Range, Stored
-from replitree.tablet.election import Candidate, Elected, NotElected, stand
-from replitree.tablet.member import Write
-from replitree.tablet.recovery import MissingEntries
-from replitree.verify.tablets.mutants import MUTANTS, mutated
+from replitree.tablet.core.channels import in_one_group
+from replitree.tablet.core.commit import Draft, form, open_ledger
+from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.core.recovery import MissingEntries
+from replitree.tablet.group.effects import Discover, InDoubt, Overtaken, Procedure, Put, RaiseFence, Range, Stored
+from replitree.tablet.group.member import Write
+from replitree.tablet.members.group import BlobGroups
+from replitree_verify.tablets.mutants import MUTANTS, mutated
 from tests.storage.blob_providers import GROUP, TABLET, Provider, do, open_group
 
 WHEN: dict[str, tuple[type, ...]] = {"fence": (RaiseFence,), "restore": (Discover, Range), "zero entry": (Put,)}

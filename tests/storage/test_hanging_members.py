@@ -14,12 +14,7 @@ import pytest
 from typing_extensions import override
 
 import replitree.tablet
-from replitree.storage.blob_gathering import Gathering, Usual
-from replitree.storage.blob_group import REST_SHARE, BlobGroups, MemberPool, MemberThread
-from replitree.storage.blob_health import Health
-from replitree.storage.blob_member import MemoryMember
-from replitree.storage.blob_opening import OpenMembers
-from replitree.tablet.effects import (
+from replitree.tablet.group.effects import (
     Blobs,
     Discover,
     Fence,
@@ -33,9 +28,14 @@ from replitree.tablet.effects import (
     Restore,
     Stored,
 )
-from replitree.tablet.ids import Generation
-from replitree.tablet.member import AskFence, Contents, Done, Failed, FenceIs, Reply, Request, Write
-from replitree.tablet.quorum import Quorum, carry_out
+from replitree.tablet.group.ids import Generation
+from replitree.tablet.group.member import AskFence, Contents, Done, Failed, FenceIs, Reply, Request, Write
+from replitree.tablet.group.quorum import Quorum, carry_out
+from replitree.tablet.members.gathering import Gathering, Usual
+from replitree.tablet.members.group import REST_SHARE, BlobGroups, MemberPool, MemberThread
+from replitree.tablet.members.health import Health
+from replitree.tablet.members.member import MemoryMember
+from replitree.tablet.members.opening import OpenMembers
 from tests.storage.blob_providers import do
 from tests.storage.test_blob_gathering import Asked
 from tests.tablet.building import GROUP, TABLET, entry_id

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from replitree.errors import BadInput
-from replitree.storage.content_hash import joined_hash
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.joined import joined_manifest
-from replitree.storage.manifest import PartManifest, data_file, decode_manifest
-from replitree.storage.statistics import table_statistics
+from replitree.storage.parts.content_hash import joined_hash
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.joined import joined_manifest
+from replitree.storage.parts.manifest import PartManifest, data_file, decode_manifest
+from replitree.storage.parts.statistics import table_statistics
+from replitree.storage.schema.definition import TableDefinition, define_table
 
 SHARE = "a" * 32
 

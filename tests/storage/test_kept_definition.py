@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from replitree.errors import StoreError, UnsupportedFormat
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.kept_definition import FILE, keep_definition, read_definition
+from replitree.storage.disk.kept_definition import FILE, keep_definition, read_definition
+from replitree.storage.files.sealed_json import seal, unseal
+from replitree.storage.schema.definition import TableDefinition, define_table
 
 
 @pytest.fixture
@@ -56,11 +56,24 @@ def test_a_damaged_one_is_told_with_what_to_do(tmp_path: Path, definition: Table
         read_definition(tmp_path)
 
 
+def test_every_changed_byte_of_it_is_found_and_written_anew_at_the_next_start(
+    tmp_path: Path, definition: TableDefinition
+) -> None:
+    keep_definition(tmp_path, definition)
+    data = (tmp_path / FILE).read_bytes()
+    for place in range(len(data)):
+        (tmp_path / FILE).write_bytes(data[:place] + bytes([data[place] ^ 2]) + data[place + 1 :])
+        with pytest.raises(StoreError, match="take that of another replica"):
+            read_definition(tmp_path)
+    keep_definition(tmp_path, definition)
+    assert (tmp_path / FILE).read_bytes() == data
+
+
 def test_one_of_a_newer_replitree_is_refused(tmp_path: Path, definition: TableDefinition) -> None:
     keep_definition(tmp_path, definition)
-    value = msgspec.json.decode((tmp_path / FILE).read_bytes())
-    (tmp_path / FILE).write_bytes(msgspec.json.encode({**value, "format": 2}))
-    with pytest.raises(UnsupportedFormat, match="format 2"):
+    data = unseal((tmp_path / FILE).read_bytes(), 2)
+    (tmp_path / FILE).write_bytes(seal(data.replace(b'{"format":2', b'{"format":3')))
+    with pytest.raises(UnsupportedFormat, match="format 3"):
         read_definition(tmp_path)
 
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replitree.storage.adopt import adopt_files
-from replitree.storage.definition import TableDefinition, TableSettings, define_table
-from replitree.storage.key_range import KeyRange, can_be_cut, ranges_of
-from replitree.storage.manifest import data_file, read_manifest
-from replitree.storage.merge import final_batches, merge_parts, merge_range
+from replitree.storage.parts.adopt import adopt_files
+from replitree.storage.parts.manifest import data_file, read_manifest
+from replitree.storage.rewrite.key_range import KeyRange, can_be_cut, ranges_of
+from replitree.storage.rewrite.merge import final_batches, merge_parts, merge_range
+from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
 from tests.examples import examples
 from tests.storage.merging import stage_all
 

@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 
 from replitree.errors import CorruptPart, UnsupportedFormat
-from replitree.storage.manifest import (
+from replitree.storage.parts.manifest import (
     BORROWING_FORMAT,
+    FORMAT,
     MANIFEST_BYTES_MAX,
     MANIFEST_FILE,
+    SEALED_FORMAT,
+    UNSEALED_FORMAT,
     ColumnStats,
     FileEntry,
     PartManifest,
     decode_manifest,
+    is_same_manifest,
     manifest_problem,
     read_manifest,
 )
@@ -60,11 +64,80 @@ def test_bounds_compare_as_the_values_of_their_column(kind: str, stored: Any, va
 
 
 def test_a_newer_format_is_refused() -> None:
-    data = manifest(format=BORROWING_FORMAT + 1).encode()
+    data = manifest(format=FORMAT + 1).encode()
     with pytest.raises(UnsupportedFormat, match="upgrade"):
         decode_manifest(data)
-    with pytest.raises(UnsupportedFormat):
-        decode_manifest(b'{"format":4,"everything":"else"}')
+
+
+def test_every_changed_bit_of_a_manifest_is_found() -> None:
+    data = manifest(share="ab" * 16).encode()
+    assert decode_manifest(data) == manifest(share="ab" * 16)
+    for bit in range(len(data) * 8):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptPart):
+            decode_manifest(bytes(changed))
+
+
+def test_every_shorter_manifest_is_found_damaged() -> None:
+    data = manifest().encode()
+    for length in range(len(data)):
+        with pytest.raises(CorruptPart):
+            decode_manifest(data[:length])
+
+
+def test_a_manifest_without_a_checksum_is_refused_unless_an_earlier_version_wrote_it() -> None:
+    data = manifest(format=UNSEALED_FORMAT).encode()
+    assert b"checksum" not in data.partition(b'"files"')[0]
+    assert decode_manifest(data) == manifest(format=UNSEALED_FORMAT)
+    for number in (FORMAT, FORMAT + 1):
+        with pytest.raises(CorruptPart, match="checksum"):
+            decode_manifest(data.replace(b'"format":1', b'"format":%d' % number))
+
+
+def test_a_manifest_is_the_same_with_a_checksum_and_without() -> None:
+    old = manifest(format=BORROWING_FORMAT, share="ab" * 16)
+    assert is_same_manifest(old.encode(), old.sealed())
+    assert is_same_manifest(old.sealed().encode(), old)
+    assert not is_same_manifest(manifest(rows=4).encode(), old)
+    assert not is_same_manifest(b"{", old)
+    assert not is_same_manifest(None, old)
+
+
+DIFFERENT: list[dict[str, Any]] = [
+    {"partition": "2018-02"},
+    {"partition_values": (577,)},
+    {"partition_values": ()},
+    {"rows": 4},
+    {"schema_version": 2},
+    {"columns": {}},
+    {"columns": {"j": ColumnStats("int64", -5, 7, 1)}},
+    {"columns": {"k": ColumnStats("int32", -5, 7, 1)}},
+    {"columns": {"k": ColumnStats("int64", -5, 6, 1)}},
+    {"columns": {"k": ColumnStats("int64", -4, 7, 1)}},
+    {"columns": {"k": ColumnStats("int64", -5, 7)}},
+    {"content_hash": CHECKSUM[::-1]},
+    {"rows": 1 << 70},
+    {"columns": {"k": ColumnStats("double", 1 << 70, 1 << 5000)}},
+]
+
+
+def test_manifests_that_differ_in_what_a_read_takes_from_them_have_different_contents() -> None:
+    contents = {manifest(**changes).content for changes in [{}, *DIFFERENT]}
+    assert len(contents) == len(DIFFERENT) + 1
+
+
+def test_the_content_of_a_part_does_not_tell_how_its_rows_lie_in_files() -> None:
+    one = (FileEntry("data-0.parquet", 3, 31, CHECKSUM),)
+    for changes in ({"files": one, "bytes": 31}, {"share": "ab" * 16}):
+        assert manifest(**changes).content == manifest().content
+
+
+def test_a_part_of_an_earlier_version_keeps_its_content_and_is_not_told_from_another_with_its_rows() -> None:
+    old = manifest(format=UNSEALED_FORMAT)
+    assert old.content == old.sealed().content == CHECKSUM
+    assert (old.is_bound, old.sealed().is_bound, manifest().is_bound) == (False, False, True)
+    assert manifest(format=SEALED_FORMAT, schema_version=2).content == CHECKSUM
 
 
 @pytest.mark.parametrize(
@@ -89,6 +162,13 @@ def test_damaged_bytes_are_corrupt(data: bytes) -> None:
         {"partition": ".."},
         {"partition": "a_b"},
         {"content_hash": "?"},
+        {"columns": {"k": ColumnStats("decimal(5,2)", "x", "1.00")}},
+        {"columns": {"k": ColumnStats("decimal(5,2)", "1.00", "NaN")}},
+        {"columns": {"k": ColumnStats("binary", "0g")}},
+        {"columns": {"k": ColumnStats("int64", "0", 1)}},
+        {"columns": {"k": ColumnStats("timestamp[us,UTC]", 0, "1")}},
+        {"columns": {"k": ColumnStats("string", "a", 7)}},
+        {"columns": {"k": ColumnStats("boolean", 0, 1.5)}},
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_corrupt(changes: dict[str, Any]) -> None:

@@ -9,13 +9,13 @@ from typing import ClassVar
 import pytest
 from typing_extensions import override
 
-from replitree.storage import blob_group
-from replitree.storage.blob_group import BlobGroups, MemberPool, MemberThread
-from replitree.storage.blob_member import MemoryMember
-from replitree.tablet.effects import Blobs, Fence, Get, InDoubt, Procedure
-from replitree.tablet.ids import Generation
-from replitree.tablet.member import AskFence, Done, Failed, FenceIs, Look, Reply, Request, Write
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.group.effects import Blobs, Fence, Get, InDoubt, Procedure
+from replitree.tablet.group.ids import Generation
+from replitree.tablet.group.member import AskFence, Done, Failed, FenceIs, Look, Reply, Request, Write
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members import group as blob_group
+from replitree.tablet.members.group import BlobGroups, MemberPool, MemberThread
+from replitree.tablet.members.member import MemoryMember
 from tests.tablet.building import GROUP, TABLET, entry_id
 from tests.tablet.runtime.group import Gated
 from tests.waiting import wait_for

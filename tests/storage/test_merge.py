@@ -13,16 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput, CorruptPart, StoreError
-from replitree.storage import durable, encode
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import TableDefinition, TableSettings, define_table
-from replitree.storage.durable import file_checksum
-from replitree.storage.encode import stage_table
-from replitree.storage.evolve import AddColumn, Alter, DropColumn, RenameColumn, WidenColumn, apply_alter
-from replitree.storage.manifest import MANIFEST_FILE, data_file, read_manifest
-from replitree.storage.merge import MergeCancelled, final_batches, final_rows, merge_parts
-from replitree.storage.order import sort_rows
-from replitree.storage.read import read_parts
+from replitree.storage.files import durable
+from replitree.storage.files.durable import file_checksum
+from replitree.storage.parts import encode
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import MANIFEST_FILE, data_file, read_manifest
+from replitree.storage.parts.order import sort_rows
+from replitree.storage.rewrite.merge import MergeCancelled, final_batches, final_rows, merge_parts
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
+from replitree.storage.sql.evolve import AddColumn, Alter, DropColumn, RenameColumn, WidenColumn, apply_alter
 from tests.examples import examples
 from tests.storage.merging import stage_all
 from tests.storage.support import PLAIN_TYPES, types, values

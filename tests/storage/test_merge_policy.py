@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput, UnsupportedFormat
-from replitree.storage.definition import TableDefinition, decode_definition, define_table
-from replitree.storage.merge_policy import PLAIN, MergePolicy, PolicyKind, parse_policy
-from replitree.storage.merge_reduce import summed_columns
+from replitree.storage.rewrite.merge_reduce import summed_columns
+from replitree.storage.schema.definition import TableDefinition, decode_definition, define_table
+from replitree.storage.schema.merge_policy import PLAIN, MergePolicy, PolicyKind, parse_policy
 
 SCHEMA = "k bigint, d date, v bigint, t timestamp, x double, m decimal(10,2), s string, `odd, name` int"
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.merge import final_rows
-from replitree.storage.merge_reduce import reducer_of
-from replitree.storage.order import sort_rows
+from replitree.storage.parts.order import sort_rows
+from replitree.storage.rewrite.merge import final_rows
+from replitree.storage.rewrite.merge_reduce import reducer_of
+from replitree.storage.schema.definition import TableDefinition, define_table
 
 INT64 = 2**63
 

@@ -12,9 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replitree.errors import CorruptPart
-from replitree.storage.merge_order import sort_runs
-from replitree.storage.merge_runs import RUNS_MAX, Merging, RunFile, merge_runs, read_run, reader_bytes, side_by_side
-from replitree.storage.order import sort_rows
+from replitree.storage.parts.order import sort_rows
+from replitree.storage.rewrite.merge_order import sort_runs
+from replitree.storage.rewrite.merge_runs import (
+    RUNS_MAX,
+    Merging,
+    RunFile,
+    merge_runs,
+    read_run,
+    reader_bytes,
+    side_by_side,
+)
 from tests.storage.support import PLAIN_TYPES, values
 
 KEYS = [None, -math.inf, -1.0, 0.0, -0.0, 1.0, 2.0, math.inf, math.nan]

@@ -13,18 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput, CorruptPart, StoreError
-from replitree.storage.adopt import adopt_files
-from replitree.storage.conform import conform
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import TableDefinition, TableSettings, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.evolve import Alter, RenameColumn, WidenColumn, apply_alter
-from replitree.storage.manifest import MANIFEST_FILE, PartManifest, manifest_problem, read_manifest
-from replitree.storage.mutate import MutationCancelled, MutationFailed, mutate_part
-from replitree.storage.mutation import Mutation, delete_where, update_where
-from replitree.storage.part_folder import verify_files, whole_manifest
-from replitree.storage.read import read_batches, read_parts
-from replitree.storage.statistics import table_statistics
+from replitree.storage.parts.adopt import adopt_files
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, manifest_problem, read_manifest
+from replitree.storage.parts.part_folder import verify_files, whole_manifest
+from replitree.storage.parts.statistics import table_statistics
+from replitree.storage.rewrite.mutate import MutationCancelled, MutationFailed, mutate_part
+from replitree.storage.rewrite.read import read_batches, read_parts
+from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
+from replitree.storage.sql.evolve import Alter, RenameColumn, WidenColumn, apply_alter
+from replitree.storage.sql.mutation import Mutation, delete_where, update_where
 from tests.examples import examples
 from tests.storage.support import EVERY_TYPE, values
 
@@ -220,8 +220,8 @@ def test_the_result_is_what_an_insert_of_the_resulting_rows_makes(
 
 def _by_rows(rows: pa.Table, mutation: Mutation) -> pa.Table | None:
     """What the mutation means, by Arrow's own filter for the condition; None when it touches nothing."""
-    from replitree.storage.expression import evaluate
-    from replitree.storage.mutation import check_mutation
+    from replitree.storage.sql.expression import evaluate
+    from replitree.storage.sql.mutation import check_mutation
 
     checked = check_mutation(mutation, WIDE)
     numbered = rows.append_column("#", pa.array(range(rows.num_rows)))
@@ -336,7 +336,7 @@ def test_a_damaged_source_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from replitree.storage.durable import HashingFile
+    from replitree.storage.files.durable import HashingFile
 
     def full(*_: Any) -> int:
         raise OSError(28, "no space left")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from replitree.storage import mutate
-from replitree.storage.definition import TableDefinition
-from replitree.storage.evolve import AddColumn, Alter, apply_alter
-from replitree.storage.manifest import FileEntry, PartManifest, read_manifest
-from replitree.storage.mutate import mutate_part
-from replitree.storage.mutation import Mutation, delete_where, update_where
+from replitree.storage.parts.manifest import FileEntry, PartManifest, read_manifest
+from replitree.storage.rewrite import mutate
+from replitree.storage.rewrite.mutate import mutate_part
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.sql.evolve import AddColumn, Alter, apply_alter
+from replitree.storage.sql.mutation import Mutation, delete_where, update_where
 from tests.storage.test_mutate import DEFINITION, mutated, runs
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from replitree.java import java_home
-from replitree.storage.encode import stage_table
-from replitree.storage.mutate import mutate_part
-from replitree.storage.mutation import delete_where
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.rewrite.mutate import mutate_part
+from replitree.storage.sql.mutation import delete_where
 from tests.storage.expressions import DEFINITION, VALUES, batch
 from tests.storage.test_expression import same
 

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput, UnsupportedFormat
-from replitree.storage.conform import conform
-from replitree.storage.definition import define_table
-from replitree.storage.mutation import (
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.statistics import table_statistics
+from replitree.storage.schema.definition import define_table
+from replitree.storage.schema.partition import split_by_partition
+from replitree.storage.sql.mutation import (
     MUTATION_BYTES_MAX,
     Mutation,
     MutationKind,
@@ -22,8 +24,6 @@ from replitree.storage.mutation import (
     parse_mutation,
     update_where,
 )
-from replitree.storage.partition import split_by_partition
-from replitree.storage.statistics import table_statistics
 from tests.storage.test_manifest import manifest
 
 DEFINITION = define_table(
@@ -148,7 +148,7 @@ def test_an_assignment_that_can_not_be_is_refused(column: str, value: str, probl
         ("kk = 1", "no column 'kk'"),
         ("k = 'x'", "use a number"),
         ("k = 1 /* one */", "comment"),
-        ("upper(s) = 'X'", "column"),
+        ("upper(s) = 7", "use cast"),
         ("k", "column k is int64, and True is not"),
         ("k = 1; k = 2", "understood"),
         ("", "can't read"),

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.storage import order
-from replitree.storage.order import is_sorted, sort_rows
+from replitree.storage.parts import order
+from replitree.storage.parts.order import is_sorted, sort_rows
 from tests.storage.support import PLAIN_TYPES, arrays, chunked
 
 

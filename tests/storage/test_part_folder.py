@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 
-from replitree.storage.part_folder import remove_folder
+from replitree.storage.parts.part_folder import remove_folder
 
 FOLDERS, FILES = 200, 8
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import tracemalloc
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -12,11 +13,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput
-from replitree.storage import partition
-from replitree.storage.definition import Transform, TransformKind, define_table, parse_transform
-from replitree.storage.manifest import is_partition_id
-from replitree.storage.partition import partition_id, split_by_partition
-from replitree.storage.transforms import apply_transform, bucket_hash
+from replitree.storage.parts.manifest import is_partition_id
+from replitree.storage.schema import partition
+from replitree.storage.schema.definition import Transform, TransformKind, define_table, parse_transform
+from replitree.storage.schema.partition import partition_id, split_by_partition
+from replitree.storage.schema.transforms import apply_transform, bucket_hash
 from tests.formats.reference_hash import unscaled
 from tests.storage.support import PLAIN_TYPES, arrays, bench_table, chunked
 
@@ -248,3 +249,15 @@ def test_rows_that_lie_together_are_not_copied() -> None:
     assert [part.partition for part in parts] == ["3", "5", "9"]
     address = table.column("k").chunk(0).buffers()[1].address
     assert all(part.rows.column("k").chunk(0).buffers()[1].address == address for part in parts)
+
+
+def test_long_values_of_a_partition_are_not_kept_in_memory() -> None:
+    table = define_table("t", "s string", partition_by="s")
+    values = [f"{number:06}" * 10_000 for number in range(20)]
+    partition_id((values[0],), table)
+    tracemalloc.start()
+    for value in values:
+        assert partition_id((value,), table).startswith("~h")
+    del values
+    assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    tracemalloc.stop()

@@ -6,12 +6,13 @@ import pyarrow as pa
 import pytest
 
 from replitree.errors import BadInput, CorruptPart, StoreError
-from replitree.storage.conform import conform
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.manifest import read_manifest
-from replitree.storage.predicate_parser import parse_predicate
-from replitree.storage.read import read_batches, read_parts, wanted_parts
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import read_manifest
+from replitree.storage.parts.verified import CheckedPart
+from replitree.storage.rewrite.read import read_batches, read_parts, wanted_parts
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.sql.predicate_parser import parse_predicate
 from tests.storage.support import bench_table
 
 
@@ -39,6 +40,12 @@ def test_columns_come_in_the_order_asked_for(tmp_path: Path) -> None:
     assert read_parts(parts, definition, ["s"], "k > 1").to_pylist() == [{"s": "s2"}]
 
 
+def test_columns_as_one_text_are_refused(tmp_path: Path) -> None:
+    definition = bench_table()
+    with pytest.raises(BadInput, match=r"as in \['k'\], not the text 'k'"):
+        read_parts(_parts(tmp_path, definition, range(3)), definition, "k")
+
+
 def test_batches_are_the_rows_of_the_table(tmp_path: Path) -> None:
     definition = bench_table()
     parts = _parts(tmp_path, definition, range(5, 8), range(3))
@@ -54,8 +61,8 @@ def test_a_part_without_wanted_rows_is_not_opened(tmp_path: Path) -> None:
     for part in parts[1:]:
         (part / "data-0.parquet").unlink()
     assert read_parts(parts, definition, where="k between 3 and 5").column("k").to_pylist() == [3, 4, 5]
-    found = wanted_parts([(p, read_manifest(p)) for p in parts], parse_predicate("k = 995", definition))
-    assert [path for path, _ in found] == [parts[99]]
+    found = wanted_parts([CheckedPart(p, read_manifest(p)) for p in parts], parse_predicate("k = 995", definition))
+    assert [part.folder for part in found] == [parts[99]]
 
 
 def test_no_parts_are_no_rows() -> None:

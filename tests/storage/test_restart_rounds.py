@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import NotLeader
-from replitree.storage import blob_store_state
-from replitree.storage.blob_folders import make_group, open_group
-from replitree.storage.blob_places import MemberPlace
 from replitree.tablet import open as open_tablet
+from replitree.tablet.members import store_state as blob_store_state
+from replitree.tablet.members.folders import make_group, open_group
+from replitree.tablet.members.places import MemberPlace
 from tests.storage.objects import s3_server
 from tests.storage.objects.conftest import KEYS
 from tests.storage.objects.s3_server import S3Server

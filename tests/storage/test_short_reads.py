@@ -15,13 +15,13 @@ from typing import Any, Self
 
 import pytest
 
-from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
-from replitree.storage.blob_frames import frame_of
-from replitree.storage.blob_remote import RemoteMember
-from replitree.storage.blob_segments import Segments
-from replitree.storage.blob_store import make_blob_store, open_blob_store, payload_of
 from replitree.storage.objects import open_store
-from replitree.tablet.member import Contents, Done, Failed, Look, Reply, Scan, Write
+from replitree.tablet.group.member import Contents, Done, Failed, Look, Reply, Scan, Write
+from replitree.tablet.members.directory import BlobDirectory, make_blob_directory
+from replitree.tablet.members.frames import frame_of
+from replitree.tablet.members.remote import RemoteMember
+from replitree.tablet.members.segments import Segments
+from replitree.tablet.members.store import make_blob_store, open_blob_store, payload_of
 from tests.storage.blob_providers import GROUP, blob_id
 from tests.storage.blob_service_provider import TOKEN, Services
 from tests.storage.objects.conftest import KEYS

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 
 from replitree.java import java_home
-from replitree.storage.adopt import adopt_files
-from replitree.storage.conform import conform
-from replitree.storage.content_hash import content_hash
-from replitree.storage.definition import define_table
-from replitree.storage.disk import PartStore
-from replitree.storage.encode import stage_table
-from replitree.storage.order import sort_rows
-from replitree.storage.read import read_parts
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.adopt import adopt_files
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.order import sort_rows
+from replitree.storage.rewrite.read import read_parts
+from replitree.storage.schema.definition import define_table
 from tests.formats.samples import DEFINITION, rows
 from tests.storage.support import bench_table
 

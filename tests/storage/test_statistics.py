@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.storage.manifest import ColumnStats, decode_manifest
-from replitree.storage.statistics import (
+from replitree.storage.parts.manifest import ColumnStats, decode_manifest
+from replitree.storage.parts.statistics import (
     StatisticsCollector,
     column_statistics,
     lower_bound,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replitree.errors import BadInput
-from replitree.storage.storage_policy import Kind, StoragePolicy, parse_storage, switched
+from replitree.storage.schema.storage_policy import Kind, StoragePolicy, parse_storage, switched
 
 URL = "s3://lake/tables?endpoint=https://store:8333"
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 
 from replitree.errors import BadInput
-from replitree.storage.types import NESTING_MAX, format_type, list_of, parse_schema, parse_type, storable_type
+from replitree.storage.schema.spark_types import spark_type
+from replitree.storage.schema.types import NESTING_MAX, format_type, list_of, parse_schema, parse_type, storable_type
 from tests.storage.support import types
 
 
@@ -13,6 +14,11 @@ from tests.storage.support import types
 def test_every_type_is_read_back_from_its_text(arrow: pa.DataType) -> None:
     assert parse_type(format_type(arrow)).equals(arrow)
     assert storable_type(arrow).equals(arrow)
+
+
+@given(types())
+def test_every_type_is_read_back_from_the_name_that_spark_has_for_it(arrow: pa.DataType) -> None:
+    assert parse_type(spark_type(arrow)).equals(arrow)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from replitree.storage.whole_numbers import whole_numbers
+from replitree.storage.files.whole_numbers import whole_numbers
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, GenStep, GroupId, Step, TabletId, log_entry
+from replitree.tablet.group.ids import BlobId, Channel, Cookie, Generation, GenStep, GroupId, Step, TabletId, log_entry
 
 TABLET = TabletId(7)
 GROUP = GroupId("g")

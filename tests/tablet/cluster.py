@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from replitree.tablet.channels import Channels
-from replitree.tablet.commit import Draft, Ledger, form, open_ledger, stored
-from replitree.tablet.effects import Procedure
-from replitree.tablet.election import Candidate, Elected, NotElected, stand
-from replitree.tablet.ids import BlobId, Generation, GroupId, Step
-from replitree.tablet.member import Holdings, Reply, Request, Write, answer, with_blobs, without_blobs
-from replitree.tablet.quorum import Ask, Quorum, over_members
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.commit import Draft, Ledger, form, open_ledger, stored
+from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.group.effects import Procedure
+from replitree.tablet.group.ids import BlobId, Generation, GroupId, Step
+from replitree.tablet.group.member import Holdings, Reply, Request, Write, answer, with_blobs, without_blobs
+from replitree.tablet.group.quorum import Ask, Quorum, over_members
 from tests.tablet.building import GROUP, TABLET
 
 T = TypeVar("T")

@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from replitree.storage.blob_asking import open_members
-from replitree.storage.blob_directory import BlobDirectory
-from replitree.storage.blob_group import BlobGroups, MemberThread
-from replitree.storage.blob_member import BlobMember
-from replitree.tablet.channels import Channels
-from replitree.tablet.commit import Draft, form, open_ledger, stored
-from replitree.tablet.effects import Procedure, Put, Stored
-from replitree.tablet.election import Candidate, Elected, stand
-from replitree.tablet.ids import BlobId, Generation, GroupId, TabletId
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.commit import Draft, form, open_ledger, stored
+from replitree.tablet.core.election import Candidate, Elected, stand
+from replitree.tablet.group.effects import Procedure, Put, Stored
+from replitree.tablet.group.ids import BlobId, Generation, GroupId, TabletId
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members.asking import open_members
+from replitree.tablet.members.directory import BlobDirectory
+from replitree.tablet.members.group import BlobGroups, MemberThread
+from replitree.tablet.members.member import BlobMember
 
 GROUP = GroupId("g")
 CHANNELS = Channels(TabletId(7), (((Generation(1), GROUP),),))

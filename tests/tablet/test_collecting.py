@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from replitree.tablet.channels import Channels
-from replitree.tablet.collecting import Collecting, begun, next_commands, said, send, sent
-from replitree.tablet.commit import Draft, Ledger
-from replitree.tablet.effects import Overtaken
-from replitree.tablet.entries import LogEntry
-from replitree.tablet.ids import LOG, NOTHING, Channel, Generation, GenStep, GroupId, Step
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.collecting import Collecting, begun, next_commands, said, send, sent
+from replitree.tablet.core.commit import Draft, Ledger
+from replitree.tablet.core.entries import LogEntry
+from replitree.tablet.group.effects import Overtaken
+from replitree.tablet.group.ids import LOG, NOTHING, Channel, Generation, GenStep, GroupId, Step
 from tests.tablet.building import GROUP, TABLET, at, data_id
 from tests.tablet.cluster import EVERYBODY, Cluster
 

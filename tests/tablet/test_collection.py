@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from replitree.tablet.channels import Channels
-from replitree.tablet.collecting import begun, heard, next_commands
-from replitree.tablet.collection import bound_of, collect, inherited, log_collection, noted, said_again, take, told
-from replitree.tablet.commit import Draft, Ledger, open_ledger
-from replitree.tablet.effects import Collected, Collection, InDoubt, Overtaken
-from replitree.tablet.election import Elected
-from replitree.tablet.entries import LogEntry
-from replitree.tablet.ids import NOTHING, STEP_MAX, BlobId, Channel, Generation, GroupId, Step
-from replitree.tablet.quorum import Quorum, carry_out
-from replitree.tablet.recovery import MissingEntries, Recovered, recover
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.collecting import begun, heard, next_commands
+from replitree.tablet.core.collection import bound_of, collect, inherited, log_collection, noted, said_again, take, told
+from replitree.tablet.core.commit import Draft, Ledger, open_ledger
+from replitree.tablet.core.election import Elected
+from replitree.tablet.core.entries import LogEntry
+from replitree.tablet.core.recovery import MissingEntries, Recovered, recover
+from replitree.tablet.group.effects import Collected, Collection, InDoubt, Overtaken
+from replitree.tablet.group.ids import NOTHING, STEP_MAX, BlobId, Channel, Generation, GroupId, Step
+from replitree.tablet.group.quorum import Quorum, carry_out
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
 from tests.tablet.cluster import Cluster
 

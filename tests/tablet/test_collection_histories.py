@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replitree.tablet.collection import Garbage, collect, inherited, noted, take, told
-from replitree.tablet.effects import Collected
-from replitree.tablet.entries import LogEntry
-from replitree.tablet.ids import NOTHING, BlobId, Channel, GenStep, Step
+from replitree.tablet.core.collection import Garbage, collect, inherited, noted, take, told
+from replitree.tablet.core.entries import LogEntry
+from replitree.tablet.group.effects import Collected
+from replitree.tablet.group.ids import NOTHING, BlobId, Channel, GenStep, Step
 from tests.examples import examples
 from tests.tablet.building import GROUP, TABLET, at, data_id
 from tests.tablet.cluster import EVERYBODY, Cluster

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replitree.tablet import commit
-from replitree.tablet.commit import Draft, Ledger, failed, form, stored, sync_entry, synced
-from replitree.tablet.entries import LogEntry, decode
-from replitree.tablet.ids import NOTHING, BlobId, Generation, Step
+from replitree.tablet.core import commit
+from replitree.tablet.core.commit import Draft, Ledger, failed, form, stored, sync_entry, synced
+from replitree.tablet.core.entries import LogEntry, decode
+from replitree.tablet.group.ids import NOTHING, BlobId, Generation, Step
 from tests.examples import examples
 from tests.tablet.building import TABLET, at, data_id, entry_id
 from tests.tablet.cluster import steps

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from replitree.errors import UnsupportedFormat
-from replitree.tablet.entries import BODY_APART, Entry, LogEntry, ZeroEntry, decode, encode, flaw
-from replitree.tablet.envelope import BadEntry, seal
-from replitree.tablet.ids import NOTHING, BlobId, Step
+from replitree.tablet.core.entries import BODY_APART, Entry, LogEntry, ZeroEntry, decode, encode, flaw
+from replitree.tablet.core.envelope import BadEntry, seal
+from replitree.tablet.group.ids import NOTHING, BlobId, Step
 from tests.tablet.building import at, data_id, entry_id
 
 FULL = LogEntry(
@@ -100,7 +100,7 @@ def test_payload_that_is_no_entry_is_found() -> None:
 
 
 def test_newer_format_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replitree.tablet.envelope.FORMAT", 2)
+    monkeypatch.setattr("replitree.tablet.core.envelope.FORMAT", 2)
     data = encode(entry_id(2, 7), FULL)
     monkeypatch.undo()
     with pytest.raises(UnsupportedFormat, match="upgrade"):

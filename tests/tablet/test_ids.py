@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.tablet.ids import BlobId, Channel, Cookie, Generation, Step, TabletId, first_of, last_of, unpack
+from replitree.tablet.group.ids import BlobId, Channel, Cookie, Generation, Step, TabletId, first_of, last_of, unpack
 from tests.tablet.building import TABLET, at, data_id, entry_id
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.tablet.entries import LogEntry
-from replitree.tablet.ids import NOTHING, Step
-from replitree.tablet.lease import Tenure, duration_of, extended, lowered, may_answer, metadata, ready_at, released
+from replitree.tablet.core.entries import LogEntry
+from replitree.tablet.core.lease import Tenure, duration_of, extended, lowered, may_answer, metadata, ready_at, released
+from replitree.tablet.group.ids import NOTHING, Step
 from tests.tablet.building import at
 
 

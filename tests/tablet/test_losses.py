@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.tablet.commit import Draft
-from replitree.tablet.effects import Collection, Fence, InDoubt
-from replitree.tablet.election import Elected, NotElected
-from replitree.tablet.ids import Generation, GenStep
-from replitree.tablet.lease import Tenure, metadata
-from replitree.tablet.losses import (
+from replitree.tablet.core.commit import Draft
+from replitree.tablet.core.election import Elected, NotElected
+from replitree.tablet.core.lease import Tenure, metadata
+from replitree.tablet.core.losses import (
     FORMAT,
     Assessment,
     LossRecord,
@@ -19,9 +17,11 @@ from replitree.tablet.losses import (
     read_records,
     record_id,
 )
-from replitree.tablet.member import Done, Raise, Sweep, Write, with_blobs
-from replitree.tablet.quorum import HIDDEN
-from replitree.tablet.recovery import MissingEntries
+from replitree.tablet.core.recovery import MissingEntries
+from replitree.tablet.group.effects import Collection, Fence, InDoubt
+from replitree.tablet.group.ids import Generation, GenStep
+from replitree.tablet.group.member import Done, Raise, Sweep, Write, with_blobs
+from replitree.tablet.group.quorum import HIDDEN
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
 from tests.tablet.cluster import EVERYBODY, Cluster
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.tablet.commit import Draft
-from replitree.tablet.effects import Fence, InDoubt
-from replitree.tablet.election import Elected
-from replitree.tablet.ids import Generation
-from replitree.tablet.mending import BLOBS_AT_ONCE, Mended, blobs_of, mend
-from replitree.tablet.quorum import Quorum, over_members
+from replitree.tablet.core.commit import Draft
+from replitree.tablet.core.election import Elected
+from replitree.tablet.core.mending import BLOBS_AT_ONCE, Mended, blobs_of, mend
+from replitree.tablet.group.effects import Fence, InDoubt
+from replitree.tablet.group.ids import Generation
+from replitree.tablet.group.quorum import Quorum, over_members
 from tests.tablet.building import GROUP, TABLET, data_id, entry_id
 from tests.tablet.cluster import ONE_GROUP, Cluster
 

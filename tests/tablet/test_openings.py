@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from replitree.errors import StoreError
-from replitree.tablet.admission import Admission, Admit, AskStanding, Remember, Reopened, Standing, serve, told
-from replitree.tablet.admission import Place as Member
-from replitree.tablet.effects import Procedure
-from replitree.tablet.ids import GroupId
-from replitree.tablet.member import Done, Failed, Holdings
-from replitree.tablet.openings import (
+from replitree.tablet.group.admission import Admission, Admit, AskStanding, Remember, Reopened, Standing, serve, told
+from replitree.tablet.group.admission import Place as Member
+from replitree.tablet.group.effects import Procedure
+from replitree.tablet.group.ids import GroupId
+from replitree.tablet.group.member import Done, Failed, Holdings
+from replitree.tablet.group.openings import (
     ATTEMPTS,
     OPENINGS_MAX,
     AskAdmitted,
@@ -24,7 +24,7 @@ from replitree.tablet.openings import (
     open_group,
     readmit,
 )
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.group.quorum import Quorum
 
 QUORUM = Quorum(GroupId("g"), 3, 2)
 NAMES = ("a", "b", "c")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.tablet import recovery
-from replitree.tablet.channels import Channels
-from replitree.tablet.commit import Draft, Ledger, form
-from replitree.tablet.effects import Collection, Discover, Fence, Overtaken, Procedure
-from replitree.tablet.election import NotElected
-from replitree.tablet.ids import LOG, NOTHING, BlobId, Channel, Generation, GroupId
-from replitree.tablet.member import Done, Reply, Sweep, Write
+from replitree.tablet.core import recovery
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.commit import Draft, Ledger, form
+from replitree.tablet.core.election import NotElected
+from replitree.tablet.group.effects import Collection, Discover, Fence, Overtaken, Procedure
+from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Channel, Generation, GroupId
+from replitree.tablet.group.member import Done, Reply, Sweep, Write
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
 from tests.tablet.cluster import EVERYBODY, Cluster
 

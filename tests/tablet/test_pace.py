@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.tablet.pace import Limits, Pace, landed, patience_ns, sent
+from replitree.tablet.core.pace import Limits, Pace, landed, patience_ns, sent
 
 LIMITS = Limits(flights=4, batch_bytes=1000, batch_commands=10)
 

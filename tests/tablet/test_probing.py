@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replitree.tablet.effects import InDoubt, Overtaken
-from replitree.tablet.ids import Generation
-from replitree.tablet.probing import Leads, probe
+from replitree.tablet.core.probing import Leads, probe
+from replitree.tablet.group.effects import InDoubt, Overtaken
+from replitree.tablet.group.ids import Generation
 from tests.tablet.cluster import Cluster
 
 

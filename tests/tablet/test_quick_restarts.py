@@ -1,4 +1,4 @@
-"""Number 34 of `docs/tablet.md`: leaders that follow each other quickly, and candidates that die at any request."""
+"""Number 34 of `docs/tablet-failures.md`: leaders that follow each other quickly, and candidates that die at any request."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from replitree.tablet import election
-from replitree.tablet.commit import Draft, open_ledger
-from replitree.tablet.election import Elected, NotElected
-from replitree.tablet.entries import ZeroEntry, decode
-from replitree.tablet.ids import BlobId, Generation, GenStep, Step
-from replitree.tablet.recovery import Accepted, Latest, chain_of, log_of
-from replitree.tablet.zero import zero_of
-from replitree.verify.tablets.mutants import MUTANTS, mutated
+from replitree.tablet.core import election
+from replitree.tablet.core.commit import Draft, open_ledger
+from replitree.tablet.core.election import Elected, NotElected
+from replitree.tablet.core.entries import ZeroEntry, decode
+from replitree.tablet.core.recovery import Accepted, Latest, chain_of, log_of
+from replitree.tablet.core.zero import zero_of
+from replitree.tablet.group.ids import BlobId, Generation, GenStep, Step
+from replitree_verify.tablets.mutants import MUTANTS, mutated
 from tests.tablet.building import GROUP, at
 from tests.tablet.cluster import EVERYBODY, Cluster, steps
 

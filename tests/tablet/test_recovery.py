@@ -1,4 +1,4 @@
-"""The failure scenarios of the specification, one by one; their numbers are those of `docs/tablet.md`.
+"""The failure scenarios of the specification, one by one; their numbers are those of `docs/tablet-failures.md`.
 
 Number 34 is in `test_quick_restarts.py`, 40 in `tests/storage/test_full_members.py`.
 """
@@ -10,15 +10,15 @@ import random
 import pytest
 from typing_extensions import override
 
-from replitree.tablet import member
-from replitree.tablet.channels import Channels
-from replitree.tablet.collection import collect, inherited, take
-from replitree.tablet.commit import Draft, form, sync_entry
-from replitree.tablet.effects import Collected, Fence, InDoubt, Overtaken
-from replitree.tablet.election import Candidate, Elected, NotElected, stand
-from replitree.tablet.ids import GENERATION_MAX, NOTHING, Channel, Generation, GroupId
-from replitree.tablet.member import Done, Raise, Write
-from replitree.tablet.recovery import MissingEntries
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.collection import collect, inherited, take
+from replitree.tablet.core.commit import Draft, form, sync_entry
+from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.core.recovery import MissingEntries
+from replitree.tablet.group import member
+from replitree.tablet.group.effects import Collected, Fence, InDoubt, Overtaken
+from replitree.tablet.group.ids import GENERATION_MAX, NOTHING, Channel, Generation, GroupId
+from replitree.tablet.group.member import Done, Raise, Write
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
 from tests.tablet.cluster import EVERYBODY, Cluster
 

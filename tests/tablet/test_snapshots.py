@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from replitree.tablet import snapshots
-from replitree.tablet.commit import Ledger, form
-from replitree.tablet.entries import LogEntry, decode
-from replitree.tablet.envelope import BadEntry
-from replitree.tablet.ids import NOTHING, BlobId, Generation, Step
-from replitree.tablet.snapshots import COMMANDS_AND_BLOBS, Begun, bytes_of, draft_of, pieces_of, restored, since_of
+from replitree.tablet.core import snapshots
+from replitree.tablet.core.commit import Ledger, form
+from replitree.tablet.core.entries import LogEntry, decode
+from replitree.tablet.core.envelope import BadEntry
+from replitree.tablet.core.snapshots import COMMANDS_AND_BLOBS, Begun, bytes_of, draft_of, pieces_of, restored, since_of
+from replitree.tablet.group.ids import NOTHING, BlobId, Generation, Step
 from tests.tablet.building import TABLET, at, data_id, entry_id
 from tests.tablet.machine import Words
 

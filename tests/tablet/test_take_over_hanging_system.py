@@ -17,10 +17,10 @@ import pytest
 
 import replitree.tablet
 from replitree.errors import StoreError
-from replitree.storage.blob_folders import make_group, open_group
-from replitree.storage.blob_group import PATIENCE_S
-from replitree.storage.blob_places import MemberPlace
 from replitree.tablet import Settings
+from replitree.tablet.members.folders import make_group, open_group
+from replitree.tablet.members.group import PATIENCE_S
+from replitree.tablet.members.places import MemberPlace
 from tests.tablet.machine import Words
 from tests.waiting import stop_process, wait_for
 

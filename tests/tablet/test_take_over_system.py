@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from replitree.storage.blob_directory import make_blob_directory
+from replitree.tablet.members.directory import make_blob_directory
 from tests.project.source import ROOT
 from tests.tablet.leader_process import INCARNATIONS
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.tablet.entries import LogEntry, ZeroEntry, flaw
-from replitree.tablet.ids import NOTHING, Step
-from replitree.tablet.zero import Verdict, last_step, verdict, zero_of
+from replitree.tablet.core.entries import LogEntry, ZeroEntry, flaw
+from replitree.tablet.core.zero import Verdict, last_step, verdict, zero_of
+from replitree.tablet.group.ids import NOTHING, Step
 from tests.tablet.building import at, entry_id
 
 PLAIN = LogEntry(NOTHING, Step(0))

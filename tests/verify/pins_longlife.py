@@ -23,7 +23,7 @@ PINNED = {
     "lost_while_running": (53327, 134646, 87, 32),
     "join_clean": (20123, 53613, 74, 22),
     "join_clean_insert": (50449, 123944, 73, 59),
-    "drop_activation": (13520, 34492, 73, 14),
+    "drop_activation": (13176, 33913, 73, 13),
     "drop_each_other": (5482, 12576, 27, 4),
     "survive_two": (97137, 266340, 91, 21),
     "survive_behind": (41448, 92475, 103, 13),
@@ -36,13 +36,13 @@ NIGHTLY = {
     "recover_doubt": (530178, 1668365, 94, 30),
     "recover_session": (1069959, 3154151, 79, 52),
     "recover_away": (1446672, 4732807, 94, 27),
-    "recover_mutate": (530362, 1439538, 77, 20),
+    "recover_mutate": (164879, 443273, 72, 20),
     "recover_own_insert": (701521, 2395973, 136, 111),
     "recover_two": (395191, 1144976, 67, 1),
     "lost_while_making": (632678, 2089746, 110, 92),
-    "recover_source_dropped": (801770, 2262455, 143, 14),
-    "drop_half": (263948, 800217, 88, 55),
-    "drop_session": (991678, 3060923, 346, 79),
+    "recover_source_dropped": (793929, 2245842, 143, 14),
+    "drop_half": (260809, 791815, 88, 55),
+    "drop_session": (990775, 3059051, 346, 79),
 }
 
 STEPS: dict[str, int] = {

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 PINNED = {
+    "lost_kept": (494, 1125, 31, 4),
+    "lost_kept_away": (1298, 3196, 46, 4),
+    "lost_kept_recovering": (231, 381, 64, 2),
+    "lost_recovered": (224, 315, 108, 2),
     "lost_everywhere": (8509, 22726, 117, 4),
     "lost_again": (7085, 16523, 87, 10),
     "lost_partitions": (1847, 4040, 74, 4),
@@ -25,15 +29,15 @@ PINNED = {
     "lost_ids": (2026, 4559, 43, 7),
     "lost_holder_returns": (1014, 1887, 57, 2),
     "lost_source": (243, 449, 32, 1),
-    "lost_while_made": (40737, 108159, 147, 11),
-    "lost_alone_crash": (4384, 9871, 140, 12),
+    "lost_while_made": (42705, 113645, 147, 11),
+    "lost_alone_crash": (4552, 10277, 140, 12),
     "lost_result": (9395, 24124, 110, 1),
     "lost_result_mutated": (9649, 24696, 112, 1),
     "lost_result_merged": (166483, 527861, 169, 5),
     "lost_result_returns": (97036, 330156, 121, 5),
     "lost_result_stale": (38571, 96852, 94, 5),
     "lost_killed": (20157, 54984, 87, 6),
-    "lost_recovering": (40037, 115051, 115, 4),
+    "lost_recovering": (44207, 127377, 116, 6),
 }
 """States, transitions, depth, quiet states."""
 
@@ -48,6 +52,10 @@ NIGHTLY = {
 }
 
 STEPS = {
+    "lost-though-kept": 21,
+    "lost-though-kept-away": 21,
+    "lost-though-kept-by-recovering": 54,
+    "searched-without-looking": 27,
     "lost-though-to-come": 21,
     "lost-without-writer": 26,
     "lost-while-registered": 27,
@@ -59,7 +67,7 @@ STEPS = {
     "lost-while-made": 95,
     "made-of-lost-rows-kept": 68,
     "broken-counts-as-holder": 14,
-    "broken-source-believed": 29,
+    "broken-source-believed": 35,
     "token-of-half-an-insert": 15,
     "token-of-lost-kept": 15,
     "token-of-another-freed": 36,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
-from replitree.verify import registry
-from replitree.verify.simulate import simulate
-from replitree.verify.simulation.store_options import draw_store
+from replitree_verify import registry
+from replitree_verify.simulate import simulate
+from replitree_verify.simulation.store_options import draw_store
 
 
 def on_a_store(seed_from: int, seed_to: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Models that `verify.small_search` searches: what is pinned of a kind of them, and what the fast gate has time for."""
+"""Models that `small_search` searches: what is pinned of a kind of them, and what the fast gate has time for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from replitree.verify.small_search import Mutant, Searched
+from replitree_verify.small_search import Mutant, Searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

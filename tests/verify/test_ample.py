@@ -8,23 +8,23 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from replitree.protocol.effects import LogIndex
-from replitree.protocol.parts import inserted_part, parse_part
-from replitree.verify.ample import Ample
-from replitree.verify.disk import Disk
-from replitree.verify.explore import explore
-from replitree.verify.futures import Futures
-from replitree.verify.history import Log
-from replitree.verify.initial import first_world
-from replitree.verify.local import MAKING
-from replitree.verify.model import Fault, Model
-from replitree.verify.models import MODELS
-from replitree.verify.moves import TREE, World
-from replitree.verify.mutants import MUTANTS
-from replitree.verify.registry import compared, counterexample
-from replitree.verify.resources import Resources
-from replitree.verify.space import Space
-from replitree.verify.surroundings import Surroundings
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.parts import inserted_part, parse_part
+from replitree_verify.ample import Ample
+from replitree_verify.disk import Disk
+from replitree_verify.explore import explore
+from replitree_verify.futures import Futures
+from replitree_verify.history import Log
+from replitree_verify.initial import first_world
+from replitree_verify.local import MAKING
+from replitree_verify.model import Fault, Model
+from replitree_verify.models import MODELS
+from replitree_verify.moves import TREE, World
+from replitree_verify.mutants import MUTANTS
+from replitree_verify.registry import compared, counterexample
+from replitree_verify.resources import Resources
+from replitree_verify.space import Space
+from replitree_verify.surroundings import Surroundings
 from tests.verify.test_reduction import ends
 
 TIMES_FEWER_MIN = 10

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import BadInput
-from replitree.verify.conversation import perform
-from replitree.verify.registry import explore
+from replitree_verify.conversation import perform
+from replitree_verify.registry import explore
 from tests.conftest import Golden
 
 FOLDER = Path(__file__).parent / "golden"
@@ -27,6 +27,7 @@ def test_the_conversations_that_matter_are_there() -> None:
         "activation_spares_a_running_insert.txt",
         "merge_of_two_parts.txt",
         "mutation_of_one_part.txt",
+        "mutation_with_a_scope.txt",
         "drop_during_a_merge.txt",
         "ids_forgotten_by_two_leaders.txt",
         "insert_beside_a_roll_over.txt",

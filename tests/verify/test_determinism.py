@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from replitree.verify.registry import explore, simulate
+from replitree_verify.registry import explore, simulate
 for model, mutant in (("pull_gap", None), ("insert_one_token", "look-without-new-epoch")):
     found = explore(model, mutant)
     print(model, mutant, found.states, found.transitions, found.depth, found.quiet, found.probes, *found.trace, sep="\\n")

@@ -1,4 +1,4 @@
-"""`docs/verification.md` says how large the models of shared storage are."""
+"""`docs/verification-storage.md` says how large the models of shared storage are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.verify.shared_tables.test_shared_tables import TABLES
 from tests.verify.sharing.test_sharing import SHARING
 from tests.verify.small_models import SmallModels
 
-PARAGRAPHS = (ROOT / "docs" / "verification.md").read_text(encoding="utf-8").split("\n\n")
+PARAGRAPHS = (ROOT / "docs" / "verification-storage.md").read_text(encoding="utf-8").split("\n\n")
 
 
 def paragraph(heading: str) -> str:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from replitree.coordination.tree import Tree
-from replitree.protocol import layout
-from replitree.protocol.effects import ANY_VERSION, Applied, Create, Delete, LogIndex
-from replitree.protocol.part_set import PartSet
-from replitree.verify.disk import Disk
-from replitree.verify.history import Log
-from replitree.verify.initial import table_tree
-from replitree.verify.invariants import (
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ANY_VERSION, Applied, Create, Delete, LogIndex
+from replitree.protocol.core.part_set import PartSet
+from replitree_verify.disk import Disk
+from replitree_verify.history import Log
+from replitree_verify.initial import table_tree
+from replitree_verify.invariants import (
     Look,
     log_and_queue_give_the_table,
     nobody_gives_up,
     parts_never_overlap,
     registered_parts_are_on_disk,
 )
-from replitree.verify.memory import Memory, State
-from replitree.verify.model import Model
+from replitree_verify.memory import Memory, State
+from replitree_verify.model import Model
 
 MODEL = Model("", "", (("r1", "r1"),), (), {})
 R1 = MODEL.replica("r1")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from replitree.verify import kernel as kernel_module
-from replitree.verify.kernel import END, Interner, Kernel, ProcedureFailed
-from replitree.verify.life import Stage, Then
+from replitree.protocol.program.stages import Stage, Then
+from replitree_verify import kernel as kernel_module
+from replitree_verify.kernel import END, Interner, Kernel, ProcedureFailed
 
 
 def sums(base: int) -> Stage:

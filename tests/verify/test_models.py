@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from replitree.protocol.part_set import PartSet
-from replitree.verify import local
-from replitree.verify.checker import Checker
-from replitree.verify.explore import explore
-from replitree.verify.model import Fault
-from replitree.verify.models import MODELS
-from replitree.verify.small_search import patched
+from replitree.protocol.core.part_set import PartSet
+from replitree_verify import local, mutations
+from replitree_verify.checker import Checker
+from replitree_verify.explore import explore
+from replitree_verify.model import Fault
+from replitree_verify.models import MODELS
+from replitree_verify.small_search import patched
 from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
 PINNED = {
@@ -21,6 +21,7 @@ PINNED = {
     "insert_two_tokens": (72985, 155290, 35, 276),
     "insert_two_lanes": (9087, 16193, 108, 244),
     "insert_groups": (119925, 255981, 42, 296),
+    "insert_split": (2662, 4985, 23, 69),
     "insert_session": (150481, 313076, 104, 76),
     "insert_in_doubt": (3083, 4049, 37, 57),
     "pull_and_execute": (317232, 1060899, 64, 24),
@@ -50,14 +51,18 @@ PINNED = {
     "merge_made_again": (64019, 179320, 49, 16),
     "merge_insert": (22408, 68087, 81, 9),
     "merge_behind": (11892, 32290, 69, 2),
-    "mutate_insert": (120591, 412836, 60, 2),
+    "mutate_insert": (96744, 332234, 61, 2),
     "mutate_twice": (24431, 52932, 30, 150),
-    "mutate_merge": (56201, 182267, 53, 4),
+    "mutate_merge": (24842, 76092, 53, 4),
     "mutate_merging": (513, 649, 36, 6),
     "mutate_kill": (402974, 1357099, 79, 18),
-    "mutate_crash": (101932, 216652, 46, 18),
+    "mutate_kill_together": (8652, 20088, 65, 12),
+    "mutate_crash": (35893, 73900, 44, 18),
     "mutate_later": (139676, 498428, 38, 3),
     "mutate_then_merge": (1878, 3934, 32, 3),
+    "scope_behind": (15636, 36143, 45, 13),
+    "scope_merge": (107842, 293595, 60, 33),
+    "scope_changed": (315, 499, 31, 4),
     "drop_insert": (364565, 1146375, 101, 8),
     "drop_merge": (1614, 2832, 33, 19),
     "drop_merge_pulled": (186553, 505960, 353, 58),
@@ -65,8 +70,10 @@ PINNED = {
     "drop_covered": (122888, 390240, 88, 10),
     "drop_range": (8172, 25738, 35, 4),
     "detach_insert": (7304, 19944, 75, 3),
-    "detach_overwrite": (4608, 10918, 58, 9),
-    "detach_hole": (21189, 68576, 56, 9),
+    "detach_failing": (154, 189, 25, 4),
+    "drop_failing": (5284, 9334, 40, 125),
+    "detach_overwrite": (9640, 22953, 62, 18),
+    "detach_hole": (18126, 56290, 56, 9),
     "detach_join": (39306, 105937, 100, 4),
     "detach_drop": (8119, 18881, 58, 18),
     "insert_again": (1439, 2712, 31, 6),
@@ -156,6 +163,13 @@ def _assert_holds(name: str, pinned: tuple[int, int, int, int]) -> None:
     assert explored.violation is None
     assert explored.missing_probes == ()
     assert (explored.states, explored.transitions, explored.depth, len(explored.quiet)) == pinned
+
+
+@pytest.mark.parametrize("name", ["restart_anywhere", "detach_insert", "restore_crash", "lost_result"])
+def test_an_activation_may_take_back_what_is_covered_before_or_after_it_compares(name: str) -> None:
+    explored = explore(MODELS[name], {"tidy_up": mutations.forgetting_first})
+    assert explored.violation is None
+    assert explored.missing_probes == ()
 
 
 @pytest.mark.nightly

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from replitree.verify.explore import explore
-from replitree.verify.invariants import NAMES
-from replitree.verify.model import Model
-from replitree.verify.models import MODELS
-from replitree.verify.mutants import MUTANTS
-from replitree.verify.registry import counterexample
+from replitree_verify.explore import explore
+from replitree_verify.invariants import NAMES
+from replitree_verify.model import Model
+from replitree_verify.models import MODELS
+from replitree_verify.mutants import MUTANTS
+from replitree_verify.registry import counterexample
 from tests.verify import pins_longlife, pins_lost, pins_quorum, pins_read, pins_upkeep
 
 STEPS = {
@@ -27,6 +27,7 @@ STEPS = {
     "failed-when-unknown": 3,
     "gap-believed-at-once": 7,
     "group-staged-whole-again": 11,
+    "split-group-staged-whole": 4,
     "replaced-takes-back": 13,
     "activation-at-any-version": 12,
     "staging-listed-after-activation": 30,
@@ -39,7 +40,7 @@ STEPS = {
     "merge-keeps-lowest-mutation": 9,
     "covers-without-level": 8,
     "mutation-misses-merging": 7,
-    "change-of-later-blocks": 22,
+    "change-of-later-blocks": 19,
     "drop-before-earlier-insert": 16,
     "drop-during-merge": 17,
     "drop-before-covered-insert": 45,
@@ -47,6 +48,8 @@ STEPS = {
     "drop-of-named-parts": 28,
     "drop-leaves-covered-parts": 33,
     "detach-without-inserts": 14,
+    "failure-means-missing": 14,
+    "staging-removed-after-failure": 10,
     "merge-over-detached": 12,
     "drop-before-detach": 9,
     "result-fetched-into-nothing": 19,
@@ -54,7 +57,7 @@ STEPS = {
     "result-not-compared": 16,
     "result-made-again": 12,
     "sources-deregistered-first": 9,
-    "mutation-lets-be": 6,
+    "mutation-lets-be": 9,
     "kill-of-published": 13,
     "command-without-id": 4,
     "token-taken-over-unversioned": 18,
@@ -63,6 +66,11 @@ STEPS = {
     "deposed-leader-unchecked": 9,
     "forgets-too-early": 27,
     "older-pull-wins": 32,
+    "results-not-compared-together": 18,
+    "scope-since-after-look": 14,
+    "scope-without-queue": 13,
+    "scope-of-listed-only": 5,
+    "scope-of-inserted-only": 12,
 }
 STEPS |= pins_longlife.STEPS | pins_lost.STEPS | pins_quorum.STEPS | pins_read.STEPS | pins_upkeep.STEPS
 """Steps of the shortest counterexample."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from replitree.errors import BadInput
-from replitree.verify import registry
-from replitree.verify.model import Fault
-from replitree.verify.models import MODELS
-from replitree.verify.mutants import MUTANTS
+from replitree_verify import registry
+from replitree_verify.model import Fault
+from replitree_verify.models import MODELS
+from replitree_verify.mutants import MUTANTS
 
 NEEDED = {
     "no-epoch-check", "pointer-and-queue-not-atomic", "acknowledge-before-commit", "blind-retry-after-unknown",

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from replitree.verify import registry
-from replitree.verify.simulate import simulate_seed
-from replitree.verify.simulation.shared_mutants import SHARED_MUTANTS
-from replitree.verify.simulation.store_options import draw_store
+from replitree_verify import registry
+from replitree_verify.simulate import simulate_seed
+from replitree_verify.simulation.shared_mutants import SHARED_MUTANTS
+from replitree_verify.simulation.store_options import draw_store
 from tests.verify.simulated_seeds import assert_seed_catches, assert_seeds_find_nothing, names_of, on_a_store
 
 FEW_SEEDS = (6, 19, 69, 106, 121, 165)

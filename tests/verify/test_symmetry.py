@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from replitree.verify.explore import explore
-from replitree.verify.initial import first_world
-from replitree.verify.model import Fault, Insert, Model
-from replitree.verify.models import MODELS
-from replitree.verify.moves import World
-from replitree.verify.mutants import MUTANTS
-from replitree.verify.renaming import Renaming
-from replitree.verify.space import Space
-from replitree.verify.symmetry import Permutation, Symmetry
+from replitree_verify.explore import explore
+from replitree_verify.initial import first_world
+from replitree_verify.model import Fault, Insert, Model
+from replitree_verify.models import MODELS
+from replitree_verify.moves import World
+from replitree_verify.mutants import MUTANTS
+from replitree_verify.renaming import Renaming
+from replitree_verify.space import Space
+from replitree_verify.symmetry import Permutation, Symmetry
 from tests.verify.test_reduction import ends
 
 NONE: dict[Fault, int] = {}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from replitree.verify import life
-from replitree.verify.explore import explore
-from replitree.verify.kernel import Stage
-from replitree.verify.models import MODELS
-from replitree.verify.mutants import MUTANTS
-from replitree.verify.mutants_quorum import FIRST_OR_NEVER, NOT_AGAIN, counting_unversioned
-from replitree.verify.mutating import with_both
+from replitree_verify import threads
+from replitree_verify.explore import explore
+from replitree_verify.kernel import Stage
+from replitree_verify.models import MODELS
+from replitree_verify.mutants import MUTANTS
+from replitree_verify.mutants_quorum import FIRST_OR_NEVER, NOT_AGAIN, counting_unversioned
+from replitree_verify.mutating import with_both
 from tests.verify.test_models import NIGHTLY
 
 TOGETHER = "together_merge_faults"
@@ -106,7 +106,7 @@ def test_stale_read_is_caught_where_an_insert_is_acknowledged_meanwhile(name: st
 
 def _waiting_for_ever(*arguments: Any) -> Generator[Any, Any, None]:
     """Wait for the quorum, as `life.await_quorum` does first; and never go on."""
-    yield next(life.await_quorum(*arguments))
+    yield next(threads.await_quorum(*arguments))
     raise AssertionError("somebody went on who was waiting for a quorum")
 
 

@@ -5,29 +5,19 @@ from __future__ import annotations
 import pytest
 
 from replitree.coordination.tree import Tree, answer
-from replitree.protocol import layout
-from replitree.protocol.effects import (
-    ANY_VERSION,
-    BlockId,
-    Commit,
-    Create,
-    Delete,
-    GetMany,
-    LogIndex,
-    Operation,
-    StagingId,
-)
-from replitree.protocol.entries import BlockValue, GetEntry, encode_block, encode_entry
-from replitree.protocol.layout import Replica
-from replitree.verify.initial import table_tree
-from replitree.verify.model import TABLE
-from replitree.verify.past import remember
-from replitree.verify.windows import forgotten_between, forgotten_too_early, timed, with_clock
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import BlockValue, GetEntry, encode_block, encode_entry
+from replitree.protocol.core.layout import Replica
+from replitree_verify.initial import table_tree
+from replitree_verify.model import TABLE
+from replitree_verify.past import remember
+from replitree_verify.windows import forgotten_between, forgotten_too_early, timed, with_clock
 
 REPLICA = Replica(TABLE, "r1")
 
 
-def after(tree: Tree, *operations: Operation) -> Tree:
+def after(tree: Tree, *operations: fx.Operation) -> Tree:
     """Return the tree after a commit, as the checker keeps it."""
     changed, _ = tree.commit(operations, session=1)
     return remember(operations, tree, changed, TABLE)
@@ -35,14 +25,14 @@ def after(tree: Tree, *operations: Operation) -> Tree:
 
 def insert(tree: Tree, token: str) -> Tree:
     """Return the tree after an insert with this token."""
-    block = encode_block(BlockValue(StagingId(token), LogIndex(0), partitions=("all",)))
-    entry = encode_entry(GetEntry("r1", StagingId(token), (), (BlockId(token),)))
-    create = Create(layout.log_create(TABLE), entry, sequential=True)
-    return after(tree, Create(layout.block(TABLE, BlockId(token)), block), create)
+    block = encode_block(BlockValue(fx.StagingId(token), fx.LogIndex(0), partitions=("all",)))
+    entry = encode_entry(GetEntry("r1", fx.StagingId(token), (), (fx.BlockId(token),)))
+    create = fx.Create(layout.log_create(TABLE), entry, sequential=True)
+    return after(tree, fx.Create(layout.block(TABLE, fx.BlockId(token)), block), create)
 
 
-def forget(token: str) -> Delete:
-    return Delete(layout.block(TABLE, BlockId(token)), ANY_VERSION)
+def forget(token: str) -> fx.Delete:
+    return fx.Delete(layout.block(TABLE, fx.BlockId(token)), fx.ANY_VERSION)
 
 
 def with_three(count: int, age_ms: int) -> Tree:
@@ -53,7 +43,7 @@ def with_three(count: int, age_ms: int) -> Tree:
 
 
 def times(tree: Tree, *tokens: str) -> list[int]:
-    read = GetMany(tuple(layout.block(TABLE, BlockId(token)) for token in tokens))
+    read = fx.GetMany(tuple(layout.block(TABLE, fx.BlockId(token)) for token in tokens))
     return [node.changed_ms for node in timed(tree, read, answer(tree, read)).nodes if node is not None]
 
 
@@ -62,7 +52,7 @@ def test_an_id_has_the_time_of_its_entry() -> None:
 
 
 def test_nodes_with_different_times_are_different() -> None:
-    read = GetMany((layout.block(TABLE, BlockId("a")),))
+    read = fx.GetMany((layout.block(TABLE, fx.BlockId("a")),))
     one = with_three(9, 9)
     other = insert(after(one, forget("a")), "a")
     assert answer(one, read) == answer(other, read)
@@ -71,9 +61,9 @@ def test_nodes_with_different_times_are_different() -> None:
 
 def test_without_a_window_there_are_no_times() -> None:
     tree = insert(table_tree(("r1",)), "a")
-    read = GetMany((layout.block(TABLE, BlockId("a")),))
+    read = fx.GetMany((layout.block(TABLE, fx.BlockId("a")),))
     assert timed(tree, read, answer(tree, read)) == answer(tree, read)
-    assert forgotten_too_early(Commit(forget("a")).operations, tree, TABLE) is None
+    assert forgotten_too_early(fx.Commit(forget("a")).operations, tree, TABLE) is None
 
 
 @pytest.mark.parametrize(

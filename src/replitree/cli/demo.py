@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from replitree import private
 from replitree.cli.output import Output, cell, console
 from replitree.errors import BadInput
 
@@ -74,7 +75,7 @@ def _place(folder: Path | None) -> tuple[Path, bool]:
     try:
         if folder.exists() and any(folder.iterdir()):
             raise BadInput(f"{folder} is not empty: the demo wants a folder of its own")
-        folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(folder, parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"can't use the folder {folder}: {error.strerror}") from error
     return folder.absolute(), True

@@ -4,13 +4,14 @@ Guarantees: exit status 0 only when the command did what it was asked for; 2 whe
 for is in the log and was not finished in time, 4 when no replica could show in time what a read must include, 1 for
 everything else, 130 after Ctrl-C.  An error is one line on standard error that says what to do (with `--json` one JSON
 document); `--debug`, anywhere on the line, shows where it came from.
-`replitree doctor` has the exit statuses of a check for monitoring systems instead (`replitree.cli.doctor`).
+`replitree doctor` has the exit statuses of a check for monitoring systems instead (`replitree.cli.cluster.doctor`).
 
 Start-up is quick because a command imports Arrow, Spark and the client only when it runs.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import select
@@ -18,32 +19,17 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
 
-from replitree.cli import (
-    aside,
-    bench,
-    blobd,
-    change,
-    demo,
-    doctor,
-    fsck,
-    insert,
-    optimize,
-    repair,
-    restore,
-    server,
-    sql,
-    status,
-    table,
-    tablet,
-    up,
-    verify,
-    version,
-)
+from replitree.cli import demo, version
+from replitree.cli.cluster import blobd, doctor, fsck, repair, restore, server, status, up
 from replitree.cli.output import print_error
+from replitree.cli.plugins import PluginGroup
+from replitree.cli.tables import aside, change, insert, optimize, sql, table
+from replitree.cli.tablets import tablet
 from replitree.cli.usage import help_text, usage_message
 from replitree.errors import BadInput, ReplicaBehind, ReplitreeError
 
@@ -52,8 +38,25 @@ EXIT_BAD_INPUT = 2
 EXIT_BEHIND = 4
 EXIT_INTERRUPTED = 130
 
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a disk that takes no more bytes."""
+
+
+class Commands(PluginGroup):
+    """The built-in commands, and those of the checker and the benchmarks where these are installed."""
+
+    group = "replitree.commands"
+    missing = MappingProxyType(
+        {
+            "verify": "the checker is not installed: pip install 'replitree[verify]'",
+            "bench": "the benchmarks are in no wheel: clone the repository of replitree and run `make bench` there",
+        }
+    )
+
+
 app = typer.Typer(
     name="replitree",
+    cls=Commands,
     help="A replicated columnar table for PySpark: insert at any replica, read with Spark.",
     no_args_is_help=True,
     add_completion=False,
@@ -78,8 +81,6 @@ for name, command in repair.COMMANDS.items():
 app.command("fsck")(fsck.fsck)
 app.command("restore")(restore.restore)
 app.add_typer(tablet.app, name="tablet")
-app.add_typer(verify.app, name="verify")
-app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)
 app.command("version")(version.version)
 
@@ -144,7 +145,9 @@ def _run(arguments: list[str]) -> int:
         with command.make_context("replitree", arguments) as context:
             status_code = command.invoke(context)
     except typer.Exit as ended:
-        return int(ended.exit_code)
+        status_code = ended.exit_code
+    if sys.stdout is not None:  # None when the process was started without that descriptor
+        sys.stdout.flush()  # a full disk must show in the exit status
     return status_code if isinstance(status_code, int) else 0
 
 
@@ -176,6 +179,11 @@ def _show(error: Exception, *, as_json: bool, debug: bool) -> int:
         return _status_of(error)
     if isinstance(error, OSError) and error.filename is not None:
         print_error(type(error).__name__, f"{error.filename}: {error.strerror}", as_json=as_json)
+        return EXIT_FAILED
+    if isinstance(error, OSError) and error.errno in DISK_FULL:  # Python does not tell which file it was
+        print_error(
+            type(error).__name__, f"can't write the output or a temporary file: {error.strerror}", as_json=as_json
+        )
         return EXIT_FAILED
     hint = "" if debug else " (this is a bug; --debug shows where)"
     print_error(type(error).__name__, f"unexpected {type(error).__name__}: {error}{hint}", as_json=as_json)

@@ -128,7 +128,7 @@ def check_name(table: str) -> None:
     InvalidName
         It can't.
     """
-    from replitree.protocol.layout import check_table_name
+    from replitree.protocol.core.layout import check_table_name
 
     check_table_name(table)
 

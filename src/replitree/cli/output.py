@@ -1,11 +1,16 @@
 """How results and errors are shown: tables and lines for people, pure JSON for programs.
 
 Guarantees: with `json` nothing but one JSON document goes to standard output; progress and errors go to standard error.
+
+Text is never read as markup: the console that `console` returns interprets neither Rich's tags (``[bold]``) nor its names of
+emoji (``:smile:``), and `plain` shows control characters, so a value can't colour, clear or retitle a terminal.  Every console
+of the command line is made by `console` (`tests/project/test_markup.py`).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -16,7 +21,11 @@ from replitree.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table as RichTable
 
+
+PIPE_COLUMNS = 160
+"""Width of a table that goes to a pipe or a file, in characters."""
 
 FOLDED_FROM = 24
 """Characters from which on a value may be folded inside of its column."""
@@ -50,7 +59,7 @@ class Output:
         if self.as_json:
             self.json(value)
         else:
-            print(text)
+            print(plain(text))
 
     def done(self, value: Any, text: str, *, finished: bool) -> None:
         """Print the result of a command that is in the log; end with status 3 when it was not finished in time."""
@@ -73,29 +82,57 @@ class Output:
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table for people; numbers stand to the right.  Where it has no room, each row becomes a paragraph."""
-        from rich.table import Table
-
         screen = console()
-        if screen.is_terminal and _width(columns, rows) > screen.width:
-            print("\n".join((title, *(_paragraph(columns, row, screen.width) for row in rows))))
+        if screen.is_terminal and width_of(columns, rows) > screen.width:
+            print("\n".join((plain(title), *(_paragraph(columns, row, screen.width) for row in rows))))
             return
-        grid = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
-        for i, column in enumerate(columns):
-            numbers = bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows)
-            grid.add_column(column, justify="right" if numbers else "left", overflow="fold")
-        for row in rows:
-            grid.add_row(*(cell(value) for value in row))
-        screen.print(grid)
+        screen.print(_grid(title, columns, rows))
+
+    def vertical(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print each row as a block with one line for each column: for rows with many columns.
+
+        >>> Output().vertical("", ("id", "kind"), [(1, "a"), (2, None)])
+        row 1
+          id    1
+          kind  a
+        row 2
+          id    2
+          kind  -
+        """
+        if title:
+            print(plain(title))
+        names = [plain(name).replace("\n", " ") for name in columns]
+        width = max((len(name) for name in names), default=0)
+        for number, row in enumerate(rows, 1):
+            print(f"row {number:,}")
+            for name, value in zip(names, row, strict=True):
+                print(f"  {name:<{width}}  {cell(value)}".replace("\n", f"\n{'':<{width + 4}}"))
 
     def fields(self, title: str, fields: Mapping[str, object]) -> None:
         """Print names with their values for people."""
         width = max((len(name) for name in fields), default=0)
-        print(title)
+        print(plain(title))
         for name, value in fields.items():
             print(f"  {name:<{width}}  {cell(value)}")
 
 
-def _width(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
+def _grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> RichTable:
+    """Return a table of plain text: every title, heading and cell is a `Text`, which Rich does not parse."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(
+        title=Text(plain(title)) if title else None, title_justify="left", title_style="bold", header_style="bold"
+    )
+    for i, column in enumerate(columns):
+        numbers = bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows)
+        grid.add_column(Text(plain(column)), justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(cell(value)) for value in row))
+    return grid
+
+
+def width_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
     """Return the width from which on a table can be read: long values are folded, names and short values are not."""
     longest = (max((len(cell(row[i])) for row in rows), default=0) for i in range(len(columns)))
     return 1 + sum(3 + max(len(name), min(most, FOLDED_FROM)) for name, most in zip(columns, longest, strict=True))
@@ -124,7 +161,20 @@ def cell(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return str(value)
+    return plain(str(value))
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters, but for the tab and the end of a line."""
+
+
+def plain(text: str) -> str:
+    r"""Return text with its control characters shown as escapes, so that a terminal does not execute them.
+
+    >>> plain("\x1b[31mred\x07")
+    '\\x1b[31mred\\x07'
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def confirm(question: str, *, yes: bool, as_json: bool, otherwise: str = "nothing was removed") -> None:
@@ -145,6 +195,11 @@ def confirm(question: str, *, yes: bool, as_json: bool, otherwise: str = "nothin
     if yes or (not as_json and sys.stdin.isatty() and typer.confirm(question)):
         return
     raise BadInput(f"{otherwise}: say --yes to do it without a question")
+
+
+def say(text: str) -> None:
+    """Print a line for people."""
+    print(plain(text))
 
 
 def counted(count: int | None, noun: str) -> str:
@@ -177,8 +232,15 @@ def console(*, errors: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if errors else sys.stdout
-    # A pipe has no width: without one rich would fold every table to 80 columns.
-    return Console(file=stream, width=None if stream.isatty() else 160, highlight=False, soft_wrap=not stream.isatty())
+    # A pipe has no width: without one Rich would fold every table to 80 columns.
+    return Console(
+        file=stream,
+        width=None if stream.isatty() else PIPE_COLUMNS,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=not stream.isatty(),
+    )
 
 
 def print_error(kind: str, message: str, *, as_json: bool) -> None:
@@ -187,4 +249,4 @@ def print_error(kind: str, message: str, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"error": kind, "message": line}, ensure_ascii=False), file=sys.stderr)
     else:
-        print(f"replitree: {line}", file=sys.stderr)
+        print(plain(f"replitree: {line}"), file=sys.stderr)

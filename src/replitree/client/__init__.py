@@ -1,17 +1,17 @@
 """The client: connect to a cluster, create tables, insert, read and change rows."""
 
-from replitree.client.access import Access, find_access
-from replitree.client.catalog import ReplicaInfo
-from replitree.client.change_results import DetachedPart, Frozen, Killed, Merged, Mutation, OptimizeResult
+from replitree.client.admin.status import ClusterStatus, ReplicaStatus, ServerStatus, TableStatus, UnreadableTable
+from replitree.client.change.change_results import DetachedPart, Frozen, Killed, Merged, Mutation, OptimizeResult
+from replitree.client.change.command import CommandResult
 from replitree.client.cluster import LocalCluster, local
-from replitree.client.command import CommandResult
 from replitree.client.connection import Connection, connect
-from replitree.client.insert import InsertResult
-from replitree.client.lease import Lease
-from replitree.client.partitions import PartitionInfo
-from replitree.client.snapshot import Snapshot, SnapshotPart
-from replitree.client.status import ClusterStatus, ReplicaStatus, ServerStatus, TableStatus, UnreadableTable
+from replitree.client.insert.insert import InsertResult
+from replitree.client.read.partitions import PartitionInfo
+from replitree.client.read.snapshot import Snapshot, SnapshotPart
 from replitree.client.table import Table
+from replitree.client.transport.access import Access, find_access
+from replitree.client.transport.catalog import ReplicaInfo
+from replitree.client.transport.lease import Lease
 
 __all__ = [
     "Access",

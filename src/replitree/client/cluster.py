@@ -19,13 +19,13 @@ Absent on purpose: several machines.  Those run `replitree server` each, with a 
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,13 +35,16 @@ from typing import Self
 import msgspec
 from typing_extensions import override
 
-from replitree.client.access import CLUSTER_FILE, Access, ClusterFile, ReplicaEntry, public_url
+from replitree import private
+from replitree.client.arguments import check_arguments
 from replitree.client.connection import Connection
+from replitree.client.transport.access import CLUSTER_FILE, Access, ClusterFile, ReplicaEntry, public_url
+from replitree.client.transport.server_file import rewritten
 from replitree.coordination.embedded import EmbeddedZooKeeper
-from replitree.coordination.supervise import Supervised
+from replitree.coordination.supervise import LOG_BYTES_MAX, LOG_FILES, Supervised
 from replitree.coordination.url import parse_url
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
-from replitree.protocol.layout import check_replica_name
+from replitree.protocol.core.layout import check_replica_name
 
 REPLICAS_MAX = 16
 START_S_MAX = 60.0
@@ -58,6 +61,7 @@ LAST_LINES = 5
 TOKEN_FILE = "token"  # noqa: S105 - the name of a file
 
 
+@check_arguments
 def local(replicas: int = 3, folder: str | os.PathLike[str] | None = None) -> LocalCluster:
     """Start a cluster on this machine and connect to it.
 
@@ -96,6 +100,7 @@ def local(replicas: int = 3, folder: str | os.PathLike[str] | None = None) -> Lo
     return cluster
 
 
+@check_arguments
 class LocalCluster(Connection):
     """A connection to a cluster on this machine, and the owner of its processes.
 
@@ -110,7 +115,7 @@ class LocalCluster(Connection):
     durable
         False: the embedded ZooKeeper does not sync.  For tests only.
     settings
-        More fields of the replicas' configuration, see `replitree.replica.config.ServerConfig`.
+        More fields of the replicas' configuration, see `replitree.replica.kit.config.ServerConfig`.  They stay in their files.
     """
 
     def __init__(
@@ -177,7 +182,7 @@ class LocalCluster(Connection):
         if any(process.pid for process in self._processes.values()):
             return
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._make_folders()
         except (FileExistsError, NotADirectoryError) as error:
             raise BadInput(f"{self._folder} is not a folder: name one that can be made, or that is there") from error
         try:
@@ -207,6 +212,13 @@ class LocalCluster(Connection):
         if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _make_folders(self) -> None:
+        """Make the folders, or close them to other users; those below are the servers' own business."""
+        open_to_group = {each.folder: each.setting("files_group_readable") is True for each in self._processes.values()}
+        private.make_top(self._folder, group=any(open_to_group.values()))
+        for folder, is_group in open_to_group.items():
+            private.make_top(folder, group=is_group)
+
     def kill(self, name: str) -> None:
         """Kill a replica's process (SIGKILL) and return when it is gone."""
         self._process(name).kill()
@@ -228,9 +240,18 @@ class LocalCluster(Connection):
         process.wait_ready()
         self._write_cluster_file()
 
+    def launch(self, name: str) -> None:
+        """Start a replica that does not run, and do not wait until it serves."""
+        self._process(name).launch()
+        self._write_cluster_file()
+
     def is_running(self, name: str) -> bool:
         """Tell whether a replica's process runs."""
         return self._process(name).pid != 0
+
+    def exit_status(self, name: str) -> int | None:
+        """Return the exit status of a replica's process that has ended by itself; negative: the signal that ended it."""
+        return self._process(name).exit_status
 
     def log_file(self, name: str) -> Path:
         """Return the file with a replica's log."""
@@ -244,7 +265,7 @@ class LocalCluster(Connection):
     def _write_cluster_file(self) -> None:
         content = ClusterFile(public_url(self._access.url), TOKEN_FILE, self.processes)
         draft = self._folder / f".{CLUSTER_FILE}"
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
+        private.write_file(draft, msgspec.json.format(msgspec.json.encode(content)))
         draft.replace(self._folder / CLUSTER_FILE)
 
 
@@ -264,22 +285,33 @@ class _Process:
     def pid(self) -> int:
         return self._running.pid if self._running is not None and self._running.poll() is None else 0
 
+    @property
+    def exit_status(self) -> int | None:
+        return self._running.poll() if self._running is not None else None
+
     def entry(self) -> ReplicaEntry:
         return ReplicaEntry(self.name, self.pid, str(self.folder / "data"), str(self.config))
 
+    def setting(self, name: str) -> object:
+        """Return the value that the replica's configuration has, or will have; None if none is given."""
+        try:
+            written = tomllib.loads(self.config.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # there is none yet, or `configure` says what is wrong
+            written = {}
+        return {**written, **self._settings}.get(name)
+
     def configure(self, url: str, token_file: Path) -> None:
-        """Write the configuration anew: the ZooKeeper may be at another port than the last time."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lines = {
+        """Write where everything is into the configuration, and the settings; all else stays as it is."""
+        private.make_folder(self.folder, parents=True, exist_ok=True)
+        managed = {
             "name": self.name,
             "zookeeper": url,
             "data": str(self.folder / "data"),
-            "listen": "127.0.0.1:0",
             "token_file": str(token_file),
             **self._settings,
         }
-        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items()) + 'tables = ["*"]\n'
-        _write_private(self.config, text)
+        before = self.config.read_text(encoding="utf-8") if self.config.exists() else ""
+        _write_private(self.config, rewritten(before, managed, str(self.config)))
 
     def launch(self) -> None:
         if self.pid:
@@ -287,7 +319,13 @@ class _Process:
         self._release()
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         command = [sys.executable, "-m", "replitree.replica", "--config", str(self.config)]
-        self._running = Supervised(command, self.log)
+        size, files = self.setting("log_bytes_max"), self.setting("log_files")
+        self._running = Supervised(
+            command,
+            self.log,
+            log_bytes_max=size if isinstance(size, int) else LOG_BYTES_MAX,
+            log_files=files if isinstance(files, int) else LOG_FILES,
+        )
 
     def wait_ready(self) -> None:
         """Wait for the line that says so."""
@@ -326,7 +364,8 @@ class _Process:
         if not self.log.exists():
             return []
         with self.log.open("rb") as log:
-            log.seek(self._log_start)
+            is_rotated = os.fstat(log.fileno()).st_size < self._log_start
+            log.seek(0 if is_rotated else self._log_start)
             return log.read().decode("utf-8", "replace").splitlines()
 
     def _last_words(self) -> str:

@@ -20,31 +20,33 @@ import msgspec
 import pyarrow as pa
 from typing_extensions import override
 
-from replitree.client.access import Access, find_access
-from replitree.client.catalog import LOOK_S, Catalog, ReplicaInfo, Session
-from replitree.client.doctor_gather import gather
-from replitree.client.doctor_state import ClusterState
-from replitree.client.http import HttpClient
-from replitree.client.insert import Written
-from replitree.client.named_stores import with_url
+from replitree.client.admin.doctor_gather import gather
+from replitree.client.admin.doctor_state import ClusterState
+from replitree.client.admin.repair import PartCheck, check_parts, drop_replica, recover_from
+from replitree.client.admin.status import ClusterStatus, ServerStatus, cluster_status, server_statuses, table_status
+from replitree.client.arguments import check_arguments
+from replitree.client.change.store_check import check_store
+from replitree.client.insert.insert import Written
 from replitree.client.recorded import RecordedTable
-from replitree.client.repair import PartCheck, check_parts, drop_replica, recover_from
-from replitree.client.status import ClusterStatus, ServerStatus, cluster_status, server_statuses, table_status
 from replitree.client.table import Table
+from replitree.client.transport.access import Access, find_access
+from replitree.client.transport.catalog import LOOK_S, Catalog, ReplicaInfo, Session
+from replitree.client.transport.http import HttpClient
+from replitree.client.transport.named_stores import with_url
 from replitree.coordination.port import Coordination
 from replitree.coordination.url import parse_url
 from replitree.decoding import converted
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
-from replitree.protocol.fsck import GRACE_S
-from replitree.protocol.recover import Survivor
-from replitree.storage.definition import TableDefinition, TableSettings, Transform, define_table
-from replitree.storage.merge_policy import PLAIN, MergePolicy
-from replitree.storage.storage_policy import LOCAL
-from replitree.verify.histories.recorder import Recorder
+from replitree.protocol.rescue.fsck import GRACE_S
+from replitree.protocol.rescue.recover import Survivor
+from replitree.storage.schema.definition import TableDefinition, TableSettings, Transform, define_table
+from replitree.storage.schema.merge_policy import PLAIN, MergePolicy
+from replitree.storage.schema.storage_policy import LOCAL
+from replitree.wire.history_recorder import Recorder
 
 if TYPE_CHECKING:
-    from replitree.client.fsck import FsckReport
-    from replitree.client.left_objects import LeftObjects
+    from replitree.client.admin.fsck import FsckReport
+    from replitree.client.transport.left_objects import LeftObjects
 
 CREATE_S = 30.0
 """How long to wait for replicas to join a new table, in seconds."""
@@ -58,11 +60,12 @@ DROP_S = 60.0
 _Settings = TableSettings | Mapping[str, Any] | None
 
 
+@check_arguments
 def connect(
     url: str | os.PathLike[str],
     token: str | None = None,
     *,
-    token_file: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
     record: str | os.PathLike[str] | Recorder | None = None,
 ) -> Connection:
     """Connect to a cluster.
@@ -76,7 +79,8 @@ def connect(
         ``REPLITREE_TOKEN_FILE``, or the folder's own.
     record
         A new file for the history of what is inserted and read through this connection, or a `Recorder`:
-        `replitree verify history` judges it.
+        the command `verify history` judges it.  Rows are named in it by the first column of the table's order key (a
+        `Recorder` takes another): its numbers are whole and not negative, each inserted once.
 
     Raises
     ------
@@ -88,6 +92,7 @@ def connect(
     return Connection(access, recorder=recorder)
 
 
+@check_arguments
 class Connection:
     """A connection to a cluster.  Any thread may use it.  Also a context manager.
 
@@ -173,12 +178,12 @@ class Connection:
             See `TableSettings`; a dictionary of them will do.
         policy
             What merges make of rows with equal order keys: ``"plain"`` (nothing), ``"replacing(version)"``,
-            ``"summing(a, b)"``; see `replitree.storage.merge_policy`.
+            ``"summing(a, b)"``; see `replitree.storage.schema.merge_policy`.
         storage
             Where the rows lie: ``"local"``, on each replica's disk, or the URL of an object store that all replicas reach,
             which then has them once: ``"s3://bucket/prefix?endpoint=https://host:port"``, ``"file:///folder"``.  Credentials
             are no part of it; see `replitree.storage.objects.location`.  Or ``"tiered(URL, older=7d)"``: parts that have
-            lain on the disks for so long go there; see `replitree.storage.storage_policy`.
+            lain on the disks for so long go there; see `replitree.storage.schema.storage_policy`.
         wait_replicas
             How many replicas to wait for; by default all of a local cluster's, or one.
         timeout_s
@@ -188,6 +193,8 @@ class Connection:
         ------
         BadInput
             Something in the definition is wrong; nothing was created.
+        StoreError, NotAuthorized
+            A replica can't use the object store; nothing was created.
         TableExists
             There is a table of this name.
         ReplicaUnavailable
@@ -202,7 +209,8 @@ class Connection:
             policy=policy,
             storage=with_url(self.catalog, storage),
         )
-        self._http_client()  # without a token nothing is created
+        http = self._http_client()  # without a token nothing is created
+        check_store(self.catalog, http, definition.name, definition.storage)
         self.catalog.create(definition)
         wanted = max(1, len(self._access.replicas)) if wait_replicas is None else wait_replicas
         self._wait_for_replicas(definition, wanted, timeout_s)
@@ -237,7 +245,7 @@ class Connection:
     # --- replicas that are lost, gone or broken -------------------------------------------------------------------------
 
     def recover_from(self, table: str, replica: str, *, half_built: bool = False, behind: bool = False) -> Survivor:
-        """Let a table go on from the state of one replica, when all of them are lost; see `replitree.client.repair`.
+        """Let a table go on from the state of one replica, when all of them are lost; see `replitree.client.admin.repair`.
 
         Raises
         ------
@@ -298,7 +306,7 @@ class Connection:
         Unavailable, NotAuthorized
             The store did not answer, or refused.
         """
-        from replitree.client.fsck import fsck
+        from replitree.client.admin.fsck import fsck
 
         return fsck(
             self.catalog,
@@ -361,7 +369,7 @@ class Connection:
         return ClusterStatus(self.url, (found,), server_statuses(http, self.replicas()))
 
     def look_over(self) -> ClusterState:
-        """Return everything that is known of the cluster, for `replitree.client.doctor.examine` to judge.
+        """Return everything that is known of the cluster, for `replitree.client.admin.doctor.examine` to judge.
 
         Raises
         ------

@@ -1,22 +1,23 @@
-"""A table that writes down what is asked of it, for `replitree verify history`.
+"""A table that writes down what is asked of it, for the command `verify history`.
 
 Recorded are `insert` of rows in memory and `to_arrow` of the whole table.  What else a table can do is done and not recorded; a
-program that reads in other ways says what it saw with `replitree.verify.histories.recorder.Recorder.read`.
+program that reads in other ways says what it saw with `replitree.wire.history_recorder.Recorder.read`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from typing_extensions import override
 
-from replitree.client.insert import InsertResult
+from replitree.client.insert.insert import InsertResult
 from replitree.client.table import Table
 from replitree.errors import BadInput
-from replitree.verify.histories.format import Level
-from replitree.verify.histories.recorder import Recorder
+from replitree.wire.history_format import NUMBER_MAX, Level
+from replitree.wire.history_recorder import Recorder
 
 
 class RecordedTable(Table):
@@ -44,7 +45,7 @@ class RecordedTable(Table):
             return self.replica(replica).insert(data, token, **options)
         if options.get("overwrite") is not None:
             raise BadInput("a history is of tables from which nothing is removed: overwrite without recording")
-        rows = _numbers(data, self._key())
+        rows = _numbers(data, self._key(), self.name)
         if not rows:
             return super().insert(data, token, **options)
         quorum = least_quorum(options.get("quorum"))
@@ -71,7 +72,9 @@ class RecordedTable(Table):
             snapshot = self.snapshot(min_index, **options)
             found = snapshot.to_arrow(columns, final=final)
             index = snapshot.index if options.get("as_of") is None else options["as_of"]
-            asked.show(found.column(key).to_pylist(), index=index, replica=snapshot.replica)
+            numbers = found.column(key).to_pylist()
+            check_numbers(numbers, key, self.name)
+            asked.show(numbers, index=index, replica=snapshot.replica)
         return found
 
     def _key(self) -> str:
@@ -100,7 +103,7 @@ def least_quorum(size: int | str | None) -> int:
     return int(size or 1)
 
 
-def _numbers(data: Any, key: str) -> list[int]:
+def _numbers(data: Any, key: str, table: str) -> list[int]:
     """Return the numbers of rows in memory."""
     try:
         if isinstance(data, pa.Table | pa.RecordBatch):
@@ -115,6 +118,27 @@ def _numbers(data: Any, key: str) -> list[int]:
             )
     except KeyError as error:
         raise BadInput(f"the rows have no column {key}, which numbers them in the history") from error
-    if not all(isinstance(number, int) and number >= 0 for number in found) or len(set(found)) < len(found):
-        raise BadInput(f"column {key} numbers the rows of a history: whole numbers from 0 on, each once")
+    check_numbers(found, key, table)
+    if len(set(found)) < len(found):
+        twice = next(number for number, count in Counter(found).items() if count > 1)
+        raise BadInput(
+            f"column {key} of table {table} numbers the rows of a history, each once; {twice} is there twice"
+        )
     return found
+
+
+def check_numbers(found: Sequence[Any], key: str, table: str) -> None:
+    """Do nothing if a history can have rows of these numbers.
+
+    Raises
+    ------
+    BadInput
+        One of them is null, negative or too high; names table, column and number.
+    """
+    for wrong in found:
+        if isinstance(wrong, int) and 0 <= wrong <= NUMBER_MAX:
+            continue
+        raise BadInput(
+            f"column {key} of table {table} has {wrong}; it numbers the rows of a history, with whole numbers from 0 to"
+            f" {NUMBER_MAX}: record with Recorder(file, key=…), another column"
+        )

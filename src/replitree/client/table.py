@@ -6,7 +6,7 @@ older parts are read with the newest columns.
 A handle reads its own writes: whatever it, or another handle of the same table from the same connection, has inserted
 or changed is in every later snapshot, whichever replica answers.
 
-What changes rows and columns that are there is in `replitree.client.changes`.
+What changes rows and columns that are there is in `replitree.client.change.changes`.
 """
 
 from __future__ import annotations
@@ -14,31 +14,35 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgspec
 import pyarrow as pa
 from typing_extensions import override
 
-from replitree.client.catalog import Catalog, ReplicaInfo
-from replitree.client.changes import TableChanges
-from replitree.client.command import Commander, CommandResult
-from replitree.client.http import HttpClient
-from replitree.client.insert import TIMEOUT_S, Inserter, InsertResult, Terms, Written
-from replitree.client.lease import LeaseHandle, hold, keep_for_frame
-from replitree.client.partitions import PartitionInfo, partitions_of
-from replitree.client.quorum import quorum_of
-from replitree.client.read_request import ANSWER_S, ReadRequest, TimeIsUp
-from replitree.client.routing import Router
-from replitree.client.slices import is_stream
-from replitree.client.snapshot import PartCache, Snapshot, SnapshotBody
-from replitree.client.status import TableStatus, table_status
-from replitree.client.stored import StoredParts, Through, stored_parts
-from replitree.client.upload import Overwrite
-from replitree.errors import SchemaMismatch, SnapshotExpired
-from replitree.protocol.read import ReadLevel
-from replitree.storage.definition import TableDefinition
+from replitree.client.admin.status import TableStatus, table_status
+from replitree.client.arguments import check_arguments
+from replitree.client.change.changes import TableChanges
+from replitree.client.change.command import Commander, CommandResult
+from replitree.client.insert.insert import TIMEOUT_S, Inserter, InsertResult, Terms, Written
+from replitree.client.insert.quorum import quorum_of
+from replitree.client.insert.slices import is_stream
+from replitree.client.insert.upload import Overwrite
+from replitree.client.read.part_cache import PartCache
+from replitree.client.read.partitions import PartitionInfo, partitions_of
+from replitree.client.read.read_request import ANSWER_S, ReadRequest, TimeIsUp
+from replitree.client.read.snapshot import Snapshot, SnapshotBody, SnapshotPart
+from replitree.client.transport.catalog import Catalog, ReplicaInfo
+from replitree.client.transport.frames import frames, is_frame
+from replitree.client.transport.http import HttpClient
+from replitree.client.transport.lease import LeaseHandle, hold, keep_for_frame
+from replitree.client.transport.routing import Router
+from replitree.client.transport.stored import StoredParts, Through, stored_parts
+from replitree.errors import BadInput, SchemaMismatch, SnapshotExpired
+from replitree.protocol.state.read import ReadLevel
+from replitree.storage.parts.conform import UTC, check_zone
+from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +58,7 @@ FRAME_LEASE_S = 1800.0
 so this lease is neither renewed nor let go."""
 
 
+@check_arguments
 class Table(TableChanges):
     """A table of a cluster.  Any thread may use it.
 
@@ -86,7 +91,10 @@ class Table(TableChanges):
     @override
     def __repr__(self) -> str:
         at = f" at {self._pinned}" if self._pinned else ""
-        return f"<Table {self.name}{at}: {len(self._definition.columns)} columns>"
+        names = self._definition.arrow_schema.names
+        shown = ", ".join((*names[:6], "…") if len(names) > 6 else names)
+        order = f", order by {', '.join(self._definition.order_by)}" if self._definition.order_by else ""
+        return f"<Table {self.name}{at}: {shown}{order}>"
 
     @property
     def definition(self) -> TableDefinition:
@@ -140,6 +148,7 @@ class Table(TableChanges):
         merge_schema: bool = False,
         quorum: int | str | None = None,
         quorum_timeout_s: float | None = None,
+        timezone: str = UTC,
         timeout_s: float = TIMEOUT_S,
     ) -> InsertResult:
         """Insert rows, all or none, and return when they are on disk and in the log.
@@ -150,7 +159,8 @@ class Table(TableChanges):
             A pyarrow Table, RecordBatch or RecordBatchReader; anything with ``__arrow_c_stream__``; a dict of columns;
             a list of dicts; or a Spark DataFrame.
         token
-            Names this insert: a second one with the same token is a duplicate, whatever its rows.  By default equal
+            Names this insert: a second one with the same token is a duplicate, whatever its rows
+            (`InsertResult.differs` warns of that).  By default equal
             content makes a duplicate.
         replica
             Insert at this replica only.
@@ -167,6 +177,8 @@ class Table(TableChanges):
             An insert that was acknowledged then survives the loss of all of them but one.  Not together with `overwrite`.
         quorum_timeout_s
             How long that may take, in seconds, by default 10: then the insert is taken back on all replicas.
+        timezone
+            Time zone of timestamps that have none, as in ``"Europe/Berlin"``: Python's ``datetime``, pandas, Arrow.
         timeout_s
             When to stop trying, in seconds.
 
@@ -191,7 +203,7 @@ class Table(TableChanges):
             table.insert(arrow_table, token="load-2026-11-20")
         """
         token = self._inserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
-        terms = Terms(token, timeout_s, overwrite, quorum_of(quorum, quorum_timeout_s))
+        terms = Terms(token, timeout_s, overwrite, quorum_of(quorum, quorum_timeout_s), check_zone(timezone))
         at = self if replica in (None, self._pinned) else self.replica(str(replica))
         return at.insert_on_terms(data, terms, merge_schema=merge_schema)
 
@@ -217,9 +229,12 @@ class Table(TableChanges):
         return self._insert(data, terms)
 
     def _insert(self, data: Any, terms: Terms) -> InsertResult:
-        if type(data).__module__.startswith("pyspark."):
-            write: Any = import_module("replitree.spark.write")  # by name, because Spark is a layer above the client
-            inserted: InsertResult = write.insert_frame(self, data, terms)
+        if is_frame(data):
+            if terms.zone != UTC:
+                raise BadInput(
+                    "a DataFrame's timestamps are in its session's time zone: set spark.sql.session.timeZone"
+                )
+            inserted: InsertResult = frames().insert(self, data, terms)
             return inserted
         result = self._inserter.insert(data, terms)
         return self.emptied(result, terms.timeout_s) if terms.overwrite == "all" else result
@@ -270,13 +285,12 @@ class Table(TableChanges):
         SchemaMismatch
             No such change makes the rows fit.
         """
-        from replitree.client.merge_schema import merge_schema, schema_of
+        from replitree.client.change.merge_schema import merge_schema, schema_of
 
         if isinstance(data, pa.Schema):
             schema = data
-        elif type(data).__module__.startswith("pyspark."):
-            types: Any = import_module("pyspark.sql.pandas.types")
-            schema = types.to_arrow_schema(data.schema, timezone="UTC")
+        elif is_frame(data):
+            schema = frames().arrow_schema(data)
         else:
             schema = schema_of(data)
         return merge_schema(self, schema)
@@ -290,6 +304,7 @@ class Table(TableChanges):
         level: ReadLevel | None = None,
         as_of: int | None = None,
         lease_s: float | None = None,
+        where: str | None = None,
         timeout_s: float = SNAPSHOT_S,
     ) -> Snapshot:
         """Return the parts that a replica shows now, or showed earlier.
@@ -310,6 +325,9 @@ class Table(TableChanges):
         lease_s
             How long the replica keeps the parts after each renewal, in seconds; a thread renews.  By default there is no
             lease, and parts that leave the table stay for some minutes.
+        where
+            The condition of the reads that follow: parts in which no row can match may be left out.  Of a table with many parts
+            little is sent then.
         timeout_s
             How long to wait until a replica has that much, in seconds.
 
@@ -322,9 +340,13 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone.
         """
-        request = ReadRequest(level, min_index, as_of, lease_s, timeout_s)
-        route = f"/v1/tables/{quote(self.name)}/snapshot?{request.query(self._written)}"
+        request = ReadRequest(level, min_index, as_of, lease_s, timeout_s, where)
+        columns = self._definition.schema_version
+        query = request.query(self._written, columns)
+        route = f"/v1/tables/{quote(self.name)}/snapshot?{query}"
         replica, body, asked_at = self._ask(request, route)
+        if body.unread:
+            body = self._completed(body, replica)
         if as_of is None:
             self._written.saw(body.index)
         lease = None
@@ -333,9 +355,40 @@ class Table(TableChanges):
             lease = hold(handle, self._http, asked_at)
         addresses = [known.address for known in self._router.replicas()]
         definition = self._known(body.newest_version)
+        if where is not None and definition.schema_version != columns:
+            # Another thread has read newer columns meanwhile, in which the condition may mean something else.
+            if lease is not None:
+                lease.release()
+            return self.snapshot(min_index, level=level, as_of=as_of, lease_s=lease_s, timeout_s=timeout_s)
         stored = self._stored_parts()
-        source = PartCache(self._http, self.name, addresses, stored=stored)
-        return Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, lease, stored)
+        source = PartCache(
+            self._http, self.name, addresses, stored=stored, owner=replica.address, others=self._addresses
+        )
+        return Snapshot(
+            definition, body.index, body.replica, body.parts, body.machine, source, lease, stored, body.unread
+        )
+
+    @override
+    def _leased(self, timeout_s: float) -> Snapshot:
+        return self.snapshot(level="linearizable", lease_s=LEASE_S, timeout_s=timeout_s)
+
+    def _completed(self, body: SnapshotBody, replica: ReplicaInfo) -> SnapshotBody:
+        """Return a snapshot with the manifests that its replica does not know and another one has: the rows are there, too."""
+        addresses = [known.address for known in self._router.replicas()]
+        cache = PartCache(self._http, self.name, addresses, owner=replica.address, others=self._addresses)
+        found = cache.find_manifests(body.unread)
+        brought = [
+            SnapshotPart(each.part, "", found[each.part], lacking=True, why=each.why)
+            for each in body.unread
+            if each.part in found
+        ]
+        parts = tuple(sorted((*body.parts, *brought), key=lambda part: part.part))
+        unread = tuple(each for each in body.unread if each.part not in found)
+        return msgspec.structs.replace(body, parts=parts, unread=unread)
+
+    def _addresses(self) -> tuple[str, ...]:
+        """Return the addresses of all replicas, whichever this handle is bound to."""
+        return tuple(replica.address for replica in self.replicas() if replica.address)
 
     def _stored_parts(self) -> StoredParts | None:
         """Return how parts are read in the table's object store, the same one as long as that is not another one."""
@@ -349,7 +402,7 @@ class Table(TableChanges):
 
         def ask(replica: ReplicaInfo, seconds: float, wait_s: float) -> tuple[ReplicaInfo, SnapshotBody, float]:
             asked_at = time.monotonic()
-            path = f"{route}&wait_s={wait_s:.3f}"
+            path = f"{route}&lacking=1&wait_s={wait_s:.3f}"
             body = self._http.request(replica.address, "GET", path, timeout_s=seconds).decode(SnapshotBody).check()
             request.check(body)
             return replica, body, asked_at
@@ -395,13 +448,14 @@ class Table(TableChanges):
         SnapshotExpired
             Parts of `as_of` are gone.
         """
+        needed = None if final else where  # of a final read, rows of other parts decide which row is left
         try:
-            snapshot = self.snapshot(min_index, level=level, as_of=as_of, timeout_s=timeout_s)
+            snapshot = self.snapshot(min_index, level=level, as_of=as_of, where=needed, timeout_s=timeout_s)
             return snapshot.to_arrow(columns, where, final=final)
         except SnapshotExpired:
             if as_of is not None:
                 raise
-        with self.snapshot(min_index, level=level, lease_s=LEASE_S, timeout_s=timeout_s) as held:
+        with self.snapshot(min_index, level=level, lease_s=LEASE_S, where=needed, timeout_s=timeout_s) as held:
             return held.to_arrow(columns, where, final=final)
 
     def batches(
@@ -419,7 +473,10 @@ class Table(TableChanges):
 
         It holds a lease from the first batch to the last.
         """
-        with self.snapshot(min_index, level=level, as_of=as_of, lease_s=LEASE_S, timeout_s=timeout_s) as snapshot:
+        needed = None if final else where
+        with self.snapshot(
+            min_index, level=level, as_of=as_of, lease_s=LEASE_S, where=needed, timeout_s=timeout_s
+        ) as snapshot:
             yield from snapshot.batches(columns, where, final=final)
 
     def to_df(  # noqa: PLR0913 - each is an option of one read
@@ -437,8 +494,10 @@ class Table(TableChanges):
     ) -> DataFrame:
         """Give one snapshot to Spark, through its own Parquet reader where it reaches the files.
 
+        It has what this connection has written, and what jobs of the session's application have written before.
+
         The frame is that snapshot for ever: call again to see later inserts.  It can be read for `FRAME_LEASE_S`, unless
-        this process makes many frames (`replitree.client.lease.FRAMES_MAX`) meanwhile, whatever becomes of the table.
+        this process makes many frames (`replitree.client.transport.lease.FRAMES_MAX`) meanwhile, whatever becomes of the table.
         To be sure, hold a lease around its jobs::
 
             with table.snapshot(lease_s=60) as snapshot:
@@ -459,7 +518,12 @@ class Table(TableChanges):
             How what is in the table's object store is read: ``"store"``, there and with this process's credentials;
             ``"replica"``; by default there if this process reaches it, else through a replica.
         """
-        snapshot = self.snapshot(min_index, level=level, as_of=as_of, lease_s=FRAME_LEASE_S, timeout_s=timeout_s)
+        if as_of is None:
+            frames().include_written(self, spark)
+        needed = None if final else where
+        snapshot = self.snapshot(
+            min_index, level=level, as_of=as_of, lease_s=FRAME_LEASE_S, where=needed, timeout_s=timeout_s
+        )
         if snapshot.lease is not None:
             keep_for_frame(snapshot.lease, self._http)
         return snapshot.to_df(spark, columns, where, final=final, through=through)

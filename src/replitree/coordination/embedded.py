@@ -6,7 +6,7 @@ Guarantees:
 * No server outlives the process that started it, not even when that is killed (`supervise` says how).
 * One folder is served by one ensemble: a second one is refused while any server of the first still runs.
 * What was committed is synced to disk before it is answered, unless the caller asked for the contrary (``durable=False``).
-* The data stay in the folder; the ports may be others next time.
+* The data stay in the folder.  So does the port of a single server, unless another process uses it by then.
 
 Layout: ``<folder>/server-<i>/{lock, zoo.cfg, data/, output.log}``, i from 1, as ZooKeeper numbers its servers.  In Python they
 are counted from 0.
@@ -20,6 +20,7 @@ import fcntl
 import itertools
 import os
 import random
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -29,6 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from replitree import private
 from replitree.coordination.supervise import Supervised
 from replitree.coordination.url import ROOT_DEFAULT, SCHEME
 from replitree.errors import BadInput, CoordinationUnavailable, ReplitreeError
@@ -130,7 +132,7 @@ class EmbeddedZooKeeper:
     def start(self) -> None:
         """Start all servers and return when each of them serves."""
         java = find_java()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private.make_root(self.folder)
         try:
             self._write_configuration()
             for server in self._servers:
@@ -214,6 +216,8 @@ class EmbeddedZooKeeper:
     def _write_configuration(self) -> None:
         count = len(self._servers)
         ports = free_ports(3 * count)
+        if count == 1:
+            ports[0] = self._servers[0].old_port() or ports[0]
         own = [(ports[count + index], ports[2 * count + index]) for index in range(count)]
         for index, server in enumerate(self._servers):
             server.lock()
@@ -251,7 +255,7 @@ class _Server:
         """
         if self._lock is not None:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private.make_folder(self.folder, parents=True, exist_ok=True)
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if not _wait_until(lambda: _try_lock(lock), time.monotonic() + LOCK_S_MAX):
             os.close(lock)
@@ -265,14 +269,22 @@ class _Server:
             os.close(self._lock)
             self._lock = None
 
+    def old_port(self) -> int | None:
+        """Return the port that the server had the last time, if it is free."""
+        with suppress(OSError):
+            found = re.search(r"^clientPort=([0-9]+)$", self.configuration.read_text("utf-8", "replace"), re.MULTILINE)
+            if found is not None and _is_free(int(found[1])):
+                return int(found[1])
+        return None
+
     def configure(self, port: int, members: str, number: int) -> None:
         self.port = port
         data = self.folder / "data"
-        data.mkdir(exist_ok=True)
-        (data / "myid").write_text(f"{number}\n", encoding="ascii")
+        private.make_folder(data, exist_ok=True)
+        private.write_file(data / "myid", f"{number}\n".encode())
         # Backslashes and spaces at the end would change their meaning in a Java properties file.
         place = f"dataDir={str(data).replace(chr(92), chr(92) * 2)}\nclientPort={port}\nclientPortAddress={LOCALHOST}\n"
-        self.configuration.write_text(_SETTINGS + place + members, encoding="utf-8")
+        private.write_file(self.configuration, (_SETTINGS + place + members).encode())
 
     def launch(self, command: list[str]) -> None:
         if self.pid is not None:
@@ -354,7 +366,7 @@ def find_jars() -> str:
     jars = sorted(jar for pattern in _JARS for jar in folder.glob(f"{pattern}.jar")) if folder else []
     if not any(jar.name.startswith("zookeeper-3") for jar in jars):
         raise CoordinationUnavailable(
-            f"no ZooKeeper in {folder or 'pyspark, which is not installed'}; install pyspark 4.2 or newer,"
+            f"no ZooKeeper in {folder or 'pyspark, which is not installed'}: pip install 'replitree[spark]',"
             " or use a ZooKeeper of your own: zk://host:port/path"
         )
     return os.pathsep.join(map(str, jars))
@@ -370,12 +382,19 @@ def free_ports(count: int) -> list[int]:
     for port in random.sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             break
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind((LOCALHOST, port))
-                found.add(port)
+        if _is_free(port):
+            found.add(port)
     return sorted(found)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOCALHOST, port))
+        except (OSError, OverflowError):
+            return False
+    return True
 
 
 def _wait_until(condition: Callable[[], object], deadline: float) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import overload
 
@@ -29,30 +30,11 @@ from replitree.coordination.port import (
     SessionLost,
     Suspended,
     Watched,
+    check_size,
 )
 from replitree.coordination.tree import Read, Session, Tree, answer, woken
 from replitree.errors import CoordinationUnavailable
-from replitree.protocol.effects import (
-    ANY_VERSION,
-    Applied,
-    Children,
-    ChildrenMany,
-    Commit,
-    Committed,
-    CoordinationEffect,
-    Delete,
-    Exists,
-    Get,
-    GetMany,
-    Lists,
-    Many,
-    NextNumber,
-    Node,
-    Operation,
-    Set,
-    Sync,
-    Unknown,
-)
+from replitree.protocol.core import effects as fx
 
 
 class SharedTree:
@@ -102,9 +84,9 @@ class SharedTree:
             if owner is None:
                 return
             self._drop_watches(session)
-            gone = [Delete(path, ANY_VERSION) for path in self._tree.ephemerals(session)]
+            gone = [fx.Delete(path, fx.ANY_VERSION) for path in self._tree.ephemerals(session)]
             self._tree, outcome = self._tree.commit(gone, session)
-            assert isinstance(outcome, Applied)
+            assert isinstance(outcome, fx.Applied)
             self._fire(gone, outcome)
             if told:
                 owner.tell(SessionLost())
@@ -116,50 +98,50 @@ class SharedTree:
                 raise CoordinationUnavailable("the session ended; begin a new one with reconnect()")
             found = self._dated(effect, answer(self._tree, effect))
             match effect:
-                case Exists(path, watch=True) | GetMany(watch=str(path)):
+                case fx.Exists(path, watch=True) | fx.GetMany(watch=str(path)):
                     self._node_watches.setdefault(path, set()).add(session)
-                case Children(path, watch=True) if found is not None:
+                case fx.Children(path, watch=True) if found is not None:
                     self._children_watches.setdefault(path, set()).add(session)
                 case _:
                     pass
             return found
 
-    def commit(self, session: Session, commit: Commit) -> Committed:
+    def commit(self, session: Session, commit: fx.Commit) -> fx.Committed:
         """Perform a commit and fire the watches, in one step."""
         with self._lock:
             if session not in self._sessions:
-                return Unknown()
+                return fx.Unknown()
             self._tree, outcome = self._tree.commit(commit.operations, session)
-            if isinstance(outcome, Applied):
+            if isinstance(outcome, fx.Applied):
                 self._note_time(commit.operations, outcome)
                 self._fire(commit.operations, outcome)
             return outcome
 
     def _dated(self, effect: Read, found: Outcome) -> Outcome:
         """Give the nodes of an answer the time of their last change."""
-        if isinstance(found, Node) and isinstance(effect, Get):
+        if isinstance(found, fx.Node) and isinstance(effect, fx.Get):
             return self._date(effect.path, found)
-        if isinstance(found, Many) and isinstance(effect, GetMany):
+        if isinstance(found, fx.Many) and isinstance(effect, fx.GetMany):
             nodes = (
                 None if node is None else self._date(path, node)
                 for path, node in zip(effect.paths, found.nodes, strict=True)
             )
-            return Many(tuple(nodes), found.watched)
+            return fx.Many(tuple(nodes), found.watched)
         return found
 
-    def _date(self, path: str, node: Node) -> Node:
-        return Node(node.value, node.version, self._changed_ms.get(path, 0))
+    def _date(self, path: str, node: fx.Node) -> fx.Node:
+        return fx.Node(node.value, node.version, self._changed_ms.get(path, 0))
 
-    def _note_time(self, operations: Iterable[Operation], outcome: Applied) -> None:
+    def _note_time(self, operations: Iterable[fx.Operation], outcome: fx.Applied) -> None:
         self.now_ms += 1
         for operation in operations:
-            if isinstance(operation, Delete):
+            if isinstance(operation, fx.Delete):
                 self._changed_ms.pop(operation.path, None)
-            elif isinstance(operation, Set):
+            elif isinstance(operation, fx.Set):
                 self._changed_ms[operation.path] = self.now_ms
         self._changed_ms.update(dict.fromkeys(outcome.created, self.now_ms))
 
-    def _fire(self, operations: Iterable[Operation], outcome: Applied) -> None:
+    def _fire(self, operations: Iterable[fx.Operation], outcome: fx.Applied) -> None:
         for nodes, folders in woken(operations, outcome):
             hit: dict[tuple[str, Session], None] = {}  # of one operation a session hears once for each node
             for watches, paths in ((self._node_watches, nodes), (self._children_watches, folders)):
@@ -181,6 +163,10 @@ class SharedTree:
                     del watches[path]
 
 
+SESSION_TIMEOUT_S = 60.0
+"""What a session says of its timeout; it ends only when a test expires it."""
+
+
 class MemoryCoordination:
     """One session over a `SharedTree`; implements `port.Coordination`.
 
@@ -194,8 +180,21 @@ class MemoryCoordination:
         self.shared = SharedTree() if shared is None else shared
         self._requests = RequestCounts()
         self._dispatcher = Dispatcher("replitree-memory-events")
-        self._suspended = False
+        self._suspended, self._suspended_at = False, 0.0
+        self.session_timeout_s = SESSION_TIMEOUT_S
         self._session = self.shared.begin(self)
+
+    def silent_s(self) -> float:
+        """Return for how many seconds the connection has been cut; 0 while it is not."""
+        return time.monotonic() - self._suspended_at if self._suspended else 0.0
+
+    def has_gone_back(self) -> bool:
+        """Return False: a tree in memory keeps what it has."""
+        return False
+
+    def is_connected(self) -> bool:
+        """Whether the connection is not cut."""
+        return not self._suspended
 
     @property
     def session_id(self) -> int:
@@ -208,28 +207,29 @@ class MemoryCoordination:
         return self._requests.snapshot()
 
     @overload
-    def perform(self, effect: Get) -> Node | None: ...
+    def perform(self, effect: fx.Get) -> fx.Node | None: ...
     @overload
-    def perform(self, effect: GetMany) -> Many: ...
+    def perform(self, effect: fx.GetMany) -> fx.Many: ...
     @overload
-    def perform(self, effect: Exists) -> bool: ...
+    def perform(self, effect: fx.Exists) -> bool: ...
     @overload
-    def perform(self, effect: Children) -> tuple[str, ...] | None: ...
+    def perform(self, effect: fx.Children) -> tuple[str, ...] | None: ...
     @overload
-    def perform(self, effect: ChildrenMany) -> Lists: ...
+    def perform(self, effect: fx.ChildrenMany) -> fx.Lists: ...
     @overload
-    def perform(self, effect: NextNumber) -> int | None: ...
+    def perform(self, effect: fx.NextNumber) -> int | None: ...
     @overload
-    def perform(self, effect: Sync) -> None: ...
+    def perform(self, effect: fx.Sync) -> None: ...
     @overload
-    def perform(self, effect: Commit) -> Committed: ...
+    def perform(self, effect: fx.Commit) -> fx.Committed: ...
     @overload
-    def perform(self, effect: CoordinationEffect) -> Outcome: ...
-    def perform(self, effect: CoordinationEffect) -> Outcome:
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome: ...
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome:
         """Perform one effect; see `port.Coordination.perform`."""
-        if isinstance(effect, Commit):
+        if isinstance(effect, fx.Commit):
+            check_size(effect)
             if self._suspended:
-                return Unknown()
+                return fx.Unknown()
             self._requests.add("commit")
             return self.shared.commit(self._session, effect)
         if self._suspended:
@@ -239,18 +239,18 @@ class MemoryCoordination:
 
     def _count(self, effect: Read) -> None:
         match effect:
-            case Get() | NextNumber():
+            case fx.Get() | fx.NextNumber():
                 self._requests.add("get")
-            case GetMany(paths, watch):
+            case fx.GetMany(paths, watch):
                 self._requests.add("get", math.ceil(len(paths) / READS_MAX))
                 self._requests.add("exists", watch is not None)
-            case Exists():
+            case fx.Exists():
                 self._requests.add("exists")
-            case Children():
+            case fx.Children():
                 self._requests.add("children")
-            case ChildrenMany(paths):
+            case fx.ChildrenMany(paths):
                 self._requests.add("children", math.ceil(len(paths) / READS_MAX))
-            case Sync():
+            case fx.Sync():
                 self._requests.add("sync")
 
     def add_listener(self, listener: Listener) -> None:
@@ -264,7 +264,7 @@ class MemoryCoordination:
     def suspend(self) -> None:
         """Cut the connection: nothing gets through, all watches are void, the session lives on until it is expired."""
         if not self._suspended:
-            self._suspended = True
+            self._suspended, self._suspended_at = True, time.monotonic()
             self.shared.forget_watches(self._session)
             self._dispatcher.post(Suspended())
 

@@ -7,8 +7,10 @@
 * A read that can't be had raises `CoordinationUnavailable`.  No call takes longer than the time limit that the provider
   documents.
 * Credentials that the server refuses raise `NotAuthorized`, of a commit too: certainly nothing was changed.
-* A session ends once.  From then on reads are unavailable and commits unknown, until `reconnect` begins a new one;
-  no new session takes the place of an old one silently.
+* A commit of more than `REQUEST_BYTES_MAX` bytes raises `BadInput`: nothing was sent.
+* A session ends once, and at the latest when nothing was heard of coordination for its timeout and a tenth.  From then on
+  reads are unavailable and commits unknown, until `reconnect` begins a new one; no new session takes the place of an old one
+  silently.
 * Listeners hear, from one thread and in order: `Watched` for a watch that fired, `Suspended` when the connection is gone,
   `Connected` when it is back, `SessionLost` when the session ended.  A watch fires once.  `Suspended` and `SessionLost` make
   all watches void: look again after `Connected`.
@@ -27,29 +29,14 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Protocol, TypeAlias, overload
 
-from replitree.errors import CoordinationUnavailable
-from replitree.protocol.effects import (
-    Applied,
-    Children,
-    ChildrenMany,
-    Commit,
-    Committed,
-    CoordinationEffect,
-    Create,
-    Exists,
-    Get,
-    GetMany,
-    Lists,
-    Many,
-    NextNumber,
-    Node,
-    Reason,
-    Refused,
-    Sync,
-    Unknown,
-)
+from replitree.errors import BadInput, CoordinationUnavailable
+from replitree.protocol.core import effects as fx
 
 log = logging.getLogger(__name__)
+
+REQUEST_BYTES_MAX = 1_000_000
+"""Largest commit, in bytes of ZooKeeper's protocol.  A server cuts the connection on requests larger than its
+``jute.maxbuffer``, 1 MiB unless configured; no client can ask a server how much it takes."""
 
 READS_MAX = 64
 """Nodes of a `GetMany` or `ChildrenMany` that are read in one request: the answer is one message; both sides hold it whole."""
@@ -81,7 +68,7 @@ class SessionLost:
 
 Event: TypeAlias = Watched | Suspended | Connected | SessionLost
 Listener: TypeAlias = Callable[[Event], None]
-Outcome: TypeAlias = Node | Many | bool | tuple[str, ...] | Lists | int | Committed | None
+Outcome: TypeAlias = fx.Node | fx.Many | bool | tuple[str, ...] | fx.Lists | int | fx.Committed | None
 
 
 class Coordination(Protocol):
@@ -92,28 +79,53 @@ class Coordination(Protocol):
         """Number of the present session, or of the last one when it ended."""
 
     @property
+    def session_timeout_s(self) -> float:
+        """After how many seconds of silence the session ends."""
+
+    def silent_s(self) -> float:
+        """Return for how many seconds nothing has been heard of coordination, by the clock of this process.
+
+        An idle connection is asked about three times in a session's timeout, so what is silent for longer than that can't be
+        reached, whatever the state of the connection.
+        """
+
+    def has_gone_back(self) -> bool:
+        """Whether coordination lacks transactions that an earlier session has seen: its data were lost, or are from a backup.
+
+        To be asked in a session that has just begun; it says so once.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            That can't be found out now.
+        """
+
+    def is_connected(self) -> bool:
+        """Whether there is a connection on which a request can be sent now."""
+
+    @property
     def requests(self) -> Mapping[str, int]:
         """Requests sent so far, by kind: ``get``, ``exists``, ``children``, ``sync``, ``commit``."""
 
     @overload
-    def perform(self, effect: Get) -> Node | None: ...
+    def perform(self, effect: fx.Get) -> fx.Node | None: ...
     @overload
-    def perform(self, effect: GetMany) -> Many: ...
+    def perform(self, effect: fx.GetMany) -> fx.Many: ...
     @overload
-    def perform(self, effect: Exists) -> bool: ...
+    def perform(self, effect: fx.Exists) -> bool: ...
     @overload
-    def perform(self, effect: Children) -> tuple[str, ...] | None: ...
+    def perform(self, effect: fx.Children) -> tuple[str, ...] | None: ...
     @overload
-    def perform(self, effect: ChildrenMany) -> Lists: ...
+    def perform(self, effect: fx.ChildrenMany) -> fx.Lists: ...
     @overload
-    def perform(self, effect: NextNumber) -> int | None: ...
+    def perform(self, effect: fx.NextNumber) -> int | None: ...
     @overload
-    def perform(self, effect: Sync) -> None: ...
+    def perform(self, effect: fx.Sync) -> None: ...
     @overload
-    def perform(self, effect: Commit) -> Committed: ...
+    def perform(self, effect: fx.Commit) -> fx.Committed: ...
     @overload
-    def perform(self, effect: CoordinationEffect) -> Outcome: ...
-    def perform(self, effect: CoordinationEffect) -> Outcome:
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome: ...
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome:
         """Perform one effect and return its outcome.  Any thread may call, but a listener should not wait for it.
 
         Raises
@@ -122,6 +134,8 @@ class Coordination(Protocol):
             A read could not be had in time.
         NotAuthorized
             The server does not let these credentials do this.
+        BadInput
+            A commit is larger than `REQUEST_BYTES_MAX`; nothing was sent.
         """
 
     def add_listener(self, listener: Listener) -> None:
@@ -138,6 +152,31 @@ class Coordination(Protocol):
 
     def close(self) -> None:
         """End the session and release everything.  Harmless when called again."""
+
+
+def check_size(commit: fx.Commit) -> None:
+    """Do nothing with a commit that is no larger than coordination takes, by a measure that is a little too high.
+
+    Raises
+    ------
+    BadInput
+        It is larger than `REQUEST_BYTES_MAX`.
+    """
+    size = commit_bytes(commit)
+    if size > REQUEST_BYTES_MAX:
+        raise BadInput(f"a commit of {size} bytes is larger than {REQUEST_BYTES_MAX}; nothing was sent")
+
+
+def commit_bytes(commit: fx.Commit) -> int:
+    """Return about how many bytes a commit has in ZooKeeper's protocol: headers, paths, values, rights."""
+    created = sum(isinstance(each, fx.Create) for each in commit.operations)
+    values = sum(len(each.value) for each in commit.operations if isinstance(each, fx.Create | fx.Set))
+    paths = sum(len(each.path) for each in commit.operations)
+    return HEADER_BYTES * len(commit.operations) + RIGHTS_BYTES * created + paths + values
+
+
+HEADER_BYTES, RIGHTS_BYTES = 25, 31
+"""What an operation has besides path and value, and what a created node's rights take without credentials."""
 
 
 # --- what providers share ----------------------------------------------------------------------------------------------
@@ -216,15 +255,15 @@ def make_root(coordination: Coordination, root: str) -> None:
     CoordinationUnavailable
         It could not be done, or not be known; do it again.
     """
-    if coordination.perform(Exists(root)):
+    if coordination.perform(fx.Exists(root)):
         return
     names = root.split("/")[1:]
     for depth in range(1, len(names) + 1):
         path = "/" + "/".join(names[:depth])
-        match coordination.perform(Commit(Create(path))):
-            case Applied() | Refused(reason=Reason.NODE_EXISTS):
+        match coordination.perform(fx.Commit(fx.Create(path))):
+            case fx.Applied() | fx.Refused(reason=fx.Reason.NODE_EXISTS):
                 pass
-            case Refused() as refused:
+            case fx.Refused() as refused:
                 raise CoordinationUnavailable(f"{path} can't be created: {refused.reason.value}; try again")
-            case Unknown():
+            case fx.Unknown():
                 raise CoordinationUnavailable(f"the connection was lost while {path} was created; try again")

@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, assert_never
 
-from kazoo.exceptions import EXCEPTIONS
+from kazoo.exceptions import EXCEPTIONS, MarshallingError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.paths import _prefix_root
 from kazoo.protocol.serialization import Exists, GetData
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from replitree.protocol.effects import Check, Create, Delete, Node, Operation, Set, Version
+from replitree.protocol.core import effects as fx
 
 _CREATE, _DELETE, _GET, _SET, _CHILDREN, _CHECK, _MULTI, _MULTI_READ, _ERROR = 1, 2, 4, 5, 8, 13, 14, 22, -1
 _EPHEMERAL, _SEQUENTIAL = 1, 2
@@ -106,7 +107,17 @@ class _Transaction:
         return self._data
 
     def deserialize(self, data: bytes, offset: int) -> list[Any]:
-        """Return one result for each operation: the path of a created node, True, or an exception."""
+        """Return one result for each operation: the path of a created node, True, or an exception.
+
+        Raises
+        ------
+        MarshallingError
+            The bytes are no such answer: what became of the transaction is not known.
+        """
+        with _unmarshalling():
+            return self._results(data, offset)
+
+    def _results(self, data: bytes, offset: int) -> list[Any]:
         results: list[Any] = []
         while True:
             kind, done, _ = _header.unpack_from(data, offset)
@@ -114,9 +125,8 @@ class _Transaction:
             if done:
                 return results
             if kind == _CREATE:
-                size = _read_int(data, offset)[0]
-                offset += 4 + size
-                results.append(data[offset - size : offset].decode())
+                path, offset = _text(data, offset)
+                results.append(path)
             elif kind == _ERROR:
                 results.append(EXCEPTIONS[_read_int(data, offset)[0]]())
                 offset += 4
@@ -137,9 +147,19 @@ class _Reads:
         """Return the request's bytes."""
         return self._data
 
-    def deserialize(self, data: bytes, offset: int) -> list[Node | tuple[str, ...] | Exception]:
-        """Return a node or the names of its children in order, or why these could not be read, for each path."""
-        results: list[Node | tuple[str, ...] | Exception] = []
+    def deserialize(self, data: bytes, offset: int) -> list[fx.Node | tuple[str, ...] | Exception]:
+        """Return a node or the names of its children in order, or why these could not be read, for each path.
+
+        Raises
+        ------
+        MarshallingError
+            The bytes are no such answer.
+        """
+        with _unmarshalling():
+            return self._results(data, offset)
+
+    def _results(self, data: bytes, offset: int) -> list[fx.Node | tuple[str, ...] | Exception]:
+        results: list[fx.Node | tuple[str, ...] | Exception] = []
         while True:
             kind, done, _ = _header.unpack_from(data, offset)
             offset += _header.size
@@ -156,7 +176,7 @@ class _Reads:
                 continue
             size = max(0, number)  # -1: created with no value at all
             changed, version = _stat(data, offset + size)
-            results.append(Node(bytes(data[offset : offset + size]), Version(version), changed))
+            results.append(fx.Node(bytes(data[offset : offset + size]), fx.Version(version), changed))
             offset += size + _STAT_BYTES
 
 
@@ -164,13 +184,33 @@ def _names(data: bytes, offset: int, count: int) -> tuple[list[str], int]:
     """Return so many names, and where what comes after them begins."""
     names: list[str] = []
     for _ in range(count):
-        end = offset + 4 + _read_int(data, offset)[0]
-        names.append(data[offset + 4 : end].decode())
-        offset = end
+        name, offset = _text(data, offset)
+        names.append(name)
     return names, offset
 
 
-def encode_transaction(client: Any, operations: Sequence[Operation]) -> bytes:
+def _text(data: bytes, offset: int) -> tuple[str, int]:
+    """Return a text, and where what comes after it begins."""
+    size = _read_int(data, offset)[0]
+    end = offset + 4 + size
+    if size < 0 or end > len(data):  # a negative size would lead back, for ever
+        raise ValueError(f"a text of {size} bytes")
+    return data[offset + 4 : end].decode(), end
+
+
+@contextmanager
+def _unmarshalling() -> Iterator[None]:
+    """Turn what bytes that are no answer lead to into kazoo's error for it.
+
+    Any other error would be taken for a refusal of the request's path, though the request may be done.
+    """
+    try:
+        yield
+    except (struct.error, ValueError, LookupError, RuntimeError) as error:  # RuntimeError: kazoo does not know the code
+        raise MarshallingError(f"ZooKeeper's answer can't be read: {error}") from error
+
+
+def encode_transaction(client: Any, operations: Sequence[fx.Operation]) -> bytes:
     """Return the bytes of a transaction.
 
     Raises
@@ -221,18 +261,18 @@ def _send(client: Any, request: Any) -> Reply:
     return reply
 
 
-def _pieces(client: Any, operation: Operation, acl: bytes) -> tuple[bytes, ...]:
+def _pieces(client: Any, operation: fx.Operation, acl: bytes) -> tuple[bytes, ...]:
     path = _path(client, operation.path).encode()
     begin = _int(len(path)), path
     match operation:
-        case Check(_, version):
+        case fx.Check(_, version):
             return _HEADERS[_CHECK], *begin, _int(version)
-        case Create(_, value, ephemeral, sequential):
+        case fx.Create(_, value, ephemeral, sequential):
             flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
             return _HEADERS[_CREATE], *begin, _int(len(value)), value, acl, _int(flags)
-        case Set(_, value, version):
+        case fx.Set(_, value, version):
             return _HEADERS[_SET], *begin, _int(len(value)), value, _int(version)
-        case Delete(_, version):
+        case fx.Delete(_, version):
             return _HEADERS[_DELETE], *begin, _int(version)
         case _:
             assert_never(operation)

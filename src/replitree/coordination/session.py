@@ -15,7 +15,8 @@ Guarantees:
 * kazoo builds a selector for every wait, several per request.
 * watches take no detour through a queue and a second thread of kazoo's.
 
-`_Connection` mends three things that kazoo does wrong when a session comes back on another connection:
+`_Connection` measures for how long nothing was heard, ends a session that is over by that (`_Connection._connect`), and
+corrects three things that kazoo does wrong when a session comes back on another connection:
 
 * kazoo waits for as long as the session lives, if there is one server, for the answer to its first frame.  A lone ZooKeeper
   3.9 that is connected to before it has loaded its data fails while it refuses the connection, which stays open without an
@@ -39,7 +40,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped
+from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Connect
@@ -54,6 +55,9 @@ from replitree.errors import CoordinationUnavailable
 
 _HELLO_S_MIN = 2.0
 """For how long, in seconds, the answer to a connection's first frame is waited for at least, unless the session is shorter."""
+_EXPIRY_SHARE = 1.1
+"""After how much silence, in shares of the session's timeout, the session is over by our clock: see `_Connection._connect`."""
+
 _RETRY_FIRST_S, _RETRY_LAST_S = 0.05, 1.0  # pauses between attempts to connect; kazoo's own grow to an hour
 
 log = logging.getLogger(__name__)
@@ -71,10 +75,16 @@ class ZooKeeperSession:
         After how many seconds of silence the ensemble ends the session.
     on_event
         Receives this session and what happened to it; must not block.
+    heard_at
+        When something was heard of the ensemble last, in monotonic seconds; None: now.
     """
 
     def __init__(
-        self, url: CoordinationUrl, timeout_s: float, on_event: Callable[[ZooKeeperSession, Event], None]
+        self,
+        url: CoordinationUrl,
+        timeout_s: float,
+        on_event: Callable[[ZooKeeperSession, Event], None],
+        heard_at: float | None = None,
     ) -> None:
         self.number = 0
         """The session's number; 0 until it has begun."""
@@ -87,12 +97,28 @@ class ZooKeeperSession:
         self._discarding = threading.Lock()
         self._discarder: threading.Thread | None = None
         self._client = _make_client(url, timeout_s)
+        self._client._connection.heard_at = time.monotonic() if heard_at is None else heard_at  # noqa: SLF001
         self._client.add_listener(self._on_state)
 
     @property
     def seen(self) -> int:
         """The last transaction of which the servers have told; their numbers go on from session to session."""
-        return int(self._client.last_zxid)
+        return int(self._client._connection.seen)  # noqa: SLF001 - kazoo forgets its own when a session ends
+
+    @property
+    def timeout_s(self) -> float:
+        """The session's timeout, as the ensemble has granted it."""
+        return float(self._client._connection.granted_s)  # noqa: SLF001
+
+    @property
+    def heard_at(self) -> float:
+        """When something was heard of the ensemble last, in monotonic seconds."""
+        return float(self._client._connection.heard_at)  # noqa: SLF001
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._ready.is_set() and not self.over
 
     def start(self, timeout_s: float) -> bool:
         """Connect; say whether the session began in time."""
@@ -171,7 +197,8 @@ def _make_client(url: CoordinationUrl, timeout_s: float) -> Any:
         default_acl=[make_digest_acl(who.user, who.password, all=True)] if who else None,
         logger=log,
     )
-    client._connection = _Connection(client, client._conn_retry.copy(), log)  # noqa: SLF001 - kazoo lets nobody choose
+    client._connection = _Connection(client, client._conn_retry.copy(), log)  # noqa: SLF001 - kazoo has no parameter for it
+    client._connection.granted_s = timeout_s  # noqa: SLF001
     return client
 
 
@@ -179,6 +206,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships no ty
     """kazoo's connection, for all of a session's connections: see the module's docstring."""
 
     _number = 0
+    heard_at = 0.0
+    granted_s = 0.0
+    seen = 0
 
     @property
     def _xid(self) -> int:
@@ -191,7 +221,34 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships no ty
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         if isinstance(request, Connect):
             timeout = min(timeout, max(_HELLO_S_MIN, request.time_out / 1000.0 / 3))
-        return super()._invoke(timeout, request, xid)
+        answer = super()._invoke(timeout, request, xid)
+        self.heard_at = time.monotonic()
+        if isinstance(request, Connect) and answer[0].time_out > 0:
+            self.granted_s = answer[0].time_out / 1000.0
+        return answer
+
+    def _read_header(self, timeout: float) -> Any:
+        answer = super()._read_header(timeout)
+        self.heard_at, self.seen = time.monotonic(), max(self.seen, answer[0].zxid)
+        return answer
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        """Connect once; the session is over when nothing was heard for longer than it lives.
+
+        kazoo tries for ever, with the last transaction that it has seen.  A ZooKeeper that has lost its data has not seen that
+        transaction and hangs up ("Refusing session request ... as it has seen zxid ..., please try another server"), so this
+        client would never learn that its session is gone.  A new client knows no transaction, and is taken.
+
+        Nothing but liveness depends on the clock.  If the session still lives, it ends when it is closed, or expires; what is
+        on its way in it is decided by the new epoch that each replica takes in the new session, as after every other end of a
+        session.  The new client may be connected to a member that lags: so does any client in a new session, and whatever
+        decides by what it reads there begins with a `Sync` (`activate`, `catch_up`, `server`), or commits under a check.
+        Whether transactions are gone that the old session has seen is asked then (`Coordination.has_gone_back`).
+        """
+        silent_s = time.monotonic() - self.heard_at
+        if self.client._session_id and silent_s > self.granted_s * _EXPIRY_SHARE:  # noqa: SLF001
+            raise SessionExpiredError(f"nothing was heard of ZooKeeper for {silent_s:.1f} s")
+        return super()._connect(host, hostip, port)
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
         pending = self.client._pending  # noqa: SLF001

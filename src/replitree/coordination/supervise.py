@@ -11,6 +11,11 @@ hold the program to its owner, because no single one is enough:
    of a process with threads may deadlock.  The warden has one thread and nothing to lose.
 
 The program gets a session of its own, so that Ctrl-C in a terminal reaches the owner alone, who then stops it in order.
+The program's output goes through a pipe to the warden, which appends it to the log file.  The warden is the only writer, so it
+rotates the file without the program's help, whatever the program is: at `log_bytes_max` bytes ``x.log`` becomes ``x.log.1``,
+``x.log.1`` becomes ``x.log.2``, and so on up to `log_files` files in all.  A disk that takes no more loses output; it does not
+stop the program.  Output that a killed warden has not read yet is lost.
+
 File descriptors given as `keep` stay open in warden and program: a file lock on one of them is held until both are gone.
 
 Absent on purpose: restarts, and anything of replitree: the warden runs under ``python -I -S``, starts in 20 ms and imports
@@ -34,6 +39,13 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 """How often the warden looks whether its owner is still its parent, in seconds."""
 
+LOG_BYTES_MAX = 64 << 20
+"""Size of a log file from which on it is rotated."""
+
+LOG_FILES = 5
+"""Log files that are kept, with the one that is being written."""
+
+_READ_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _TERMINATE, _KILL = b"t", b"k"
 
@@ -47,21 +59,36 @@ class Supervised:
         The program and its arguments.
     log
         Its output is appended to this file.
+    log_bytes_max, log_files
+        When the file is rotated, and how many of them are kept.
     keep
         File descriptors that warden and program inherit.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, keep: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        keep: Sequence[int] = (),
+        *,
+        log_bytes_max: int = LOG_BYTES_MAX,
+        log_files: int = LOG_FILES,
+    ) -> None:
         import subprocess
 
-        with log.open("ab") as output:
+        from replitree import private
+
+        with private.open_file(log, "ab") as output:
+            mode = os.fstat(output.fileno()).st_mode & 0o777
+            limits = (str(log_bytes_max), str(log_files), str(mode))
             self._warden: subprocess.Popen[bytes] = subprocess.Popen(
-                [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command],
+                [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(log.absolute()), *limits, *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
                 pass_fds=tuple(keep),
                 start_new_session=True,
+                umask=private.PRIVATE_UMASK,
                 bufsize=0,
             )
         assert self._warden.stdout is not None
@@ -106,24 +133,75 @@ class Supervised:
 # --- the warden ---------------------------------------------------------------------------------------------------------
 
 
-def _main(owner: int, command: list[str]) -> int:
+class _Log:
+    """The log file of a program: written by the warden alone, and rotated by it."""
+
+    def __init__(self, path: str, bytes_max: int, files: int, mode: int) -> None:
+        self._path = path
+        self._bytes_max = bytes_max
+        self._files = files
+        self._mode = mode
+        self._output = -1
+
+    def write(self, data: bytes) -> None:
+        """Append output, whole lines to a file if they fit; what the disk does not take is lost."""
+        with contextlib.suppress(OSError):
+            while data:
+                if self._output < 0:
+                    self._open()
+                size = os.fstat(self._output).st_size
+                end = len(data)
+                if size + end > self._bytes_max:
+                    end = data.rfind(b"\n", 0, max(0, self._bytes_max - size)) + 1
+                if not end and size:
+                    self._rotate()
+                    continue
+                written = os.write(self._output, data[: end or self._bytes_max])
+                data = data[written:]
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._output = os.open(self._path, flags, self._mode)
+        os.fchmod(self._output, self._mode)
+
+    def _rotate(self) -> None:
+        os.close(self._output)
+        self._output = -1
+        for number in range(self._files - 1, 0, -1):
+            source = f"{self._path}.{number - 1}" if number > 1 else self._path
+            with contextlib.suppress(OSError):
+                os.replace(source, f"{self._path}.{number}")  # noqa: PTH105 - `pathlib` would double the warden's start
+        self._open()
+        if os.fstat(self._output).st_size:  # it is the only one, or could not be renamed: it is bounded all the same
+            os.truncate(self._output, 0)
+
+
+def _main(owner: int, log: _Log, command: list[str]) -> int:
     """Run `command` until it ends or the owner is gone; return its exit code."""
     woken, wake = os.pipe()
+    output, written = os.pipe()
+    os.set_blocking(output, False)
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # its arrival is what wakes the loop
     warden = os.getpid()
     program = os.fork()
     if program == 0:
-        _become(command, warden)
+        _become(command, warden, written)
+    os.close(written)
     os.write(1, b"%d\n" % program)
-    ending = False
+    ending = is_silent = False
     while True:
-        ready = select.select([woken] if ending else [0, woken], [], [], LOOK_S)[0]
+        listened = [woken, *([] if ending else [0]), *([] if is_silent else [output])]
+        ready = select.select(listened, [], [], LOOK_S)[0]
         if woken in ready:
             os.read(woken, 64)
+        if output in ready:
+            is_silent = not _pump(output, log)  # the end: every process that could write has closed it
         finished, status = os.waitpid(program, os.WNOHANG)
         if finished:
+            while _pump(output, log):  # its last words
+                pass
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
         if 0 in ready:
@@ -134,7 +212,17 @@ def _main(owner: int, command: list[str]) -> int:
             os.kill(program, signal.SIGKILL)
 
 
-def _become(command: list[str], warden: int) -> None:
+def _pump(output: int, log: _Log) -> bool:
+    """Append to the log what has come; return whether there was something."""
+    try:
+        data = os.read(output, _READ_BYTES)
+    except BlockingIOError:
+        return False
+    log.write(data)
+    return bool(data)
+
+
+def _become(command: list[str], warden: int, output: int) -> None:
     """Turn this process, just forked by the warden, into the program."""
     try:
         if sys.platform == "linux":
@@ -148,7 +236,8 @@ def _become(command: list[str], warden: int) -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
-        os.dup2(2, 1)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         os.execv(command[0], command)  # noqa: S606  # the command is the owner's, as it stands; no shell is near
     except BaseException as error:  # noqa: BLE001  # whatever it is, two processes must not run the warden's loop
         os.write(2, f"{command[0]}: {error}\n".encode())
@@ -156,4 +245,5 @@ def _become(command: list[str], warden: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(_main(int(sys.argv[1]), sys.argv[2:]))
+    _owner, _path, *_limits = sys.argv[1:6]
+    sys.exit(_main(int(_owner), _Log(_path, *map(int, _limits)), sys.argv[6:]))

@@ -26,21 +26,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from replitree import private
 from replitree.coordination.trace_hiding import hide_path, hide_value
 from replitree.errors import StoreError
-from replitree.protocol.effects import (
-    Applied,
-    Check,
-    ClientAnswer,
-    Committed,
-    Create,
-    Delete,
-    Duplicate,
-    Inserted,
-    Operation,
-    Refused,
-    Set,
-)
+from replitree.protocol.core import effects as fx
 
 FORMAT = 1
 
@@ -67,16 +56,16 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     ephemeral: bool = False
     sequential: bool = False
 
-    def operation(self) -> Operation:
+    def operation(self) -> fx.Operation:
         """Return it as it was."""
         match self.do:
             case "check":
-                return Check(self.path, self.version)
+                return fx.Check(self.path, self.version)
             case "create":
-                return Create(self.path, self.value.encode(), ephemeral=self.ephemeral, sequential=self.sequential)
+                return fx.Create(self.path, self.value.encode(), ephemeral=self.ephemeral, sequential=self.sequential)
             case "set":
-                return Set(self.path, self.value.encode(), self.version)
-        return Delete(self.path, self.version)
+                return fx.Set(self.path, self.value.encode(), self.version)
+        return fx.Delete(self.path, self.version)
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent", tag_field="kind"):
@@ -134,7 +123,7 @@ class CommitTrace:
     def __init__(self, folder: Path, replica: str, bytes_max: int = BYTES_MAX) -> None:
         self.file = folder / f"{replica}-{os.getpid()}-{time.time_ns()}{SUFFIX}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            private.make_folder(folder, parents=True, exist_ok=True)
             self._output = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(f"the trace {self.file} can't be written: {error.strerror}; change `trace`") from error
@@ -150,7 +139,7 @@ class CommitTrace:
         """Whether nothing is written any more."""
         return self._left <= 0
 
-    def sent(self, session: int, operations: Sequence[Operation]) -> int:
+    def sent(self, session: int, operations: Sequence[fx.Operation]) -> int:
         """Write down a commit that is about to be sent; return its number."""
         steps = tuple(map(_step, operations))
         with self._lock:  # numbers are in order in the file
@@ -158,21 +147,21 @@ class CommitTrace:
             self._write(Sent(number, session, steps))
         return number
 
-    def ended(self, number: int, outcome: Committed, zxid: int) -> None:
+    def ended(self, number: int, outcome: fx.Committed, zxid: int) -> None:
         """Write down what became of a commit."""
         match outcome:
-            case Applied(created):
+            case fx.Applied(created):
                 line = Ended(number, "applied", zxid, tuple(map(hide_path, created)))
-            case Refused():
+            case fx.Refused():
                 line = Ended(number, "refused", zxid)
             case _:
                 line = Ended(number, "unknown")
         with self._lock:
             self._write(line)
 
-    def told(self, table: str, answer: ClientAnswer) -> None:
+    def told(self, table: str, answer: fx.ClientAnswer) -> None:
         """Write down what a client of an insert into the table at this path hears, if it hears where that is."""
-        if isinstance(answer, Inserted | Duplicate) and answer.index is not None:
+        if isinstance(answer, fx.Inserted | fx.Duplicate) and answer.index is not None:
             zxid = self.seen()
             with self._lock:
                 self._write(Told(table, zxid, answer.index, answer.settled))
@@ -197,13 +186,13 @@ class CommitTrace:
             self._left = 0  # the disk takes no more: what is there is read up to here
 
 
-def _step(operation: Operation) -> Step:
+def _step(operation: fx.Operation) -> Step:
     path = hide_path(operation.path)
     match operation:
-        case Check(_, version):
+        case fx.Check(_, version):
             return Step("check", path, version=version)
-        case Create(_, value, ephemeral, sequential):
+        case fx.Create(_, value, ephemeral, sequential):
             return Step("create", path, hide_value(operation.path, value), -1, ephemeral, sequential)
-        case Set(_, value, version):
+        case fx.Set(_, value, version):
             return Step("set", path, hide_value(operation.path, value), version)
     return Step("delete", path, version=operation.version)

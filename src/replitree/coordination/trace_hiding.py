@@ -15,16 +15,16 @@ from xxhash import xxh3_64_hexdigest
 
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput
-from replitree.protocol.entries import EVERY_PARTITION
-from replitree.protocol.parts import parse_part
-from replitree.protocol.table import DROPPED_HOST
+from replitree.protocol.core.entries import EVERY_PARTITION
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.membership.table import DROPPED_HOST
 
 OPEN_PARTITIONS = (EVERY_PARTITION, "all")
 """Names that say nothing of rows."""
 
 _KEPT = (
     "kind", "replica", "insert", "index", "holders", "quorum", "blocks", "format", "schema_version", "id", "block_min",
-    "block_max", "detach", "rows", "bytes",
+    "block_max", "detach", "rows", "bytes", "since",
 )  # fmt: skip
 _KEPT_VALUES = ("is_lost", "log_pointer", "log")
 

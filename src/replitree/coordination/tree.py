@@ -27,28 +27,7 @@ from typing import TypeAlias
 
 from xxhash import xxh3_64_intdigest
 
-from replitree.protocol.effects import (
-    ANY_VERSION,
-    Applied,
-    Check,
-    Children,
-    ChildrenMany,
-    Create,
-    Delete,
-    Exists,
-    Get,
-    GetMany,
-    Lists,
-    Many,
-    NextNumber,
-    Node,
-    Operation,
-    Reason,
-    Refused,
-    Set,
-    Sync,
-    Version,
-)
+from replitree.protocol.core import effects as fx
 
 Session: TypeAlias = int
 """Identifies a session; positive."""
@@ -56,14 +35,14 @@ Session: TypeAlias = int
 PERSISTENT: Session = 0
 """Owner of the nodes that no session owns."""
 
-_Znode: TypeAlias = tuple[Node, Session, int]
+_Znode: TypeAlias = tuple[fx.Node, Session, int]
 """What is read, who owns it, and its share of the tree's hash."""
 
 _Folder: TypeAlias = tuple[int, dict[str, _Znode]]
 """Children ever created, children by name."""
 
-_ROOT = Node(b"", Version(0))
-_APPLIED = Applied()
+_ROOT = fx.Node(b"", fx.Version(0))
+_APPLIED = fx.Applied()
 _NO_NAME = "only a node with a name can be written: not the root, and no path that ends in /"
 
 
@@ -72,12 +51,12 @@ class Tree:
 
     Examples
     --------
-    >>> tree, outcome = Tree().commit((Create("/log"), Create("/log/log-", b"first", sequential=True)), session=1)
+    >>> tree, outcome = Tree().commit((fx.Create("/log"), fx.Create("/log/log-", b"first", sequential=True)), session=1)
     >>> outcome.created
     ('/log', '/log/log-0000000000')
     >>> tree.get("/log/log-0000000000")
     Node(value=b'first', version=0)
-    >>> tree.commit((Check("/log", 3),), session=1)[1]
+    >>> tree.commit((fx.Check("/log", 3),), session=1)[1]
     Refused(operation=Check(path='/log', version=3), reason=<Reason.BAD_VERSION: 'bad version'>)
     """
 
@@ -105,13 +84,13 @@ class Tree:
         ('/a', '/a/b')
         """
         paths = sorted({part for path in values for part in _path_and_parents(path)})
-        tree, outcome = cls().commit([Create(path, values.get(path, b"")) for path in paths], session=1)
-        assert isinstance(outcome, Applied), outcome
+        tree, outcome = cls().commit([fx.Create(path, values.get(path, b"")) for path in paths], session=1)
+        assert isinstance(outcome, fx.Applied), outcome
         return tree
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
-    def get(self, path: str) -> Node | None:
+    def get(self, path: str) -> fx.Node | None:
         """Return a node's value and version, or None when there is no such node."""
         parent, _, name = path.rpartition("/")
         folder = self._folders.get(parent)
@@ -169,7 +148,7 @@ class Tree:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    def commit(self, operations: Iterable[Operation], session: Session) -> tuple[Tree, Applied | Refused]:
+    def commit(self, operations: Iterable[fx.Operation], session: Session) -> tuple[Tree, fx.Applied | fx.Refused]:
         """Perform all operations in order, or none.
 
         Parameters
@@ -188,8 +167,8 @@ class Tree:
         for operation in operations:
             reason = _PERFORM[type(operation)](draft, operation)
             if reason is not None:
-                return self, Refused(operation, reason)
-        return self._after(draft), Applied(tuple(draft.created)) if draft.created else _APPLIED
+                return self, fx.Refused(operation, reason)
+        return self._after(draft), fx.Applied(tuple(draft.created)) if draft.created else _APPLIED
 
     def _after(self, draft: _Draft) -> Tree:
         if not draft.fresh:
@@ -201,7 +180,7 @@ class Tree:
 
     def expire(self, session: Session) -> Tree:
         """Return the tree without the ephemeral nodes of a session that ended."""
-        return self.commit([Delete(path, ANY_VERSION) for path in self.ephemerals(session)], session)[0]
+        return self.commit([fx.Delete(path, fx.ANY_VERSION) for path in self.ephemerals(session)], session)[0]
 
     def renamed(
         self, path: Callable[[str], str], value: Callable[[bytes], bytes], owner: Callable[[Session], Session]
@@ -219,7 +198,7 @@ class Tree:
             for name, (node, session, _) in children.items():
                 there, now, whose = path(f"{parent}/{name}"), value(node.value), owner(session)
                 mark = _node_mark(there, now, node.version, whose)
-                inside[there.rpartition("/")[2]] = (Node(now, node.version, node.changed_ms), whose, mark)
+                inside[there.rpartition("/")[2]] = (fx.Node(now, node.version, node.changed_ms), whose, mark)
                 tree._mark ^= mark
             tree._folders[path(parent)] = (count, inside)
             tree._mark ^= _count_mark(path(parent), count)
@@ -271,20 +250,20 @@ class _Draft:
         self.fresh: set[str] = set()  # the folders that are copies of this draft
         self.created: list[str] = []
 
-    def check(self, operation: Check) -> Reason | None:
+    def check(self, operation: fx.Check) -> fx.Reason | None:
         parent, _, name = operation.path.rpartition("/")
         folder = self.folders.get(parent)
         znode = None if folder is None else folder[1].get(name)
         if znode is None:
-            return self.check_root(operation) if operation.path == "/" else Reason.NO_NODE
-        if operation.version not in (ANY_VERSION, znode[0].version):
-            return Reason.BAD_VERSION
+            return self.check_root(operation) if operation.path == "/" else fx.Reason.NO_NODE
+        if operation.version not in (fx.ANY_VERSION, znode[0].version):
+            return fx.Reason.BAD_VERSION
         return None
 
-    def check_root(self, operation: Check) -> Reason | None:
-        return None if operation.version in (ANY_VERSION, _ROOT.version) else Reason.BAD_VERSION
+    def check_root(self, operation: fx.Check) -> fx.Reason | None:
+        return None if operation.version in (fx.ANY_VERSION, _ROOT.version) else fx.Reason.BAD_VERSION
 
-    def create(self, operation: Create) -> Reason | None:
+    def create(self, operation: fx.Create) -> fx.Reason | None:
         parent, _, name = operation.path.rpartition("/")
         folder = self.folders.get(parent)
         if folder is None:  # without children so far: is the parent there at all, and may it have any?
@@ -301,45 +280,45 @@ class _Draft:
             name, path = name + number, path + number
         children = self.write(parent)
         if name in children:
-            return Reason.NODE_EXISTS
+            return fx.Reason.NODE_EXISTS
         owner = self.session if operation.ephemeral else PERSISTENT
         mark = _node_mark(path, operation.value, 0, owner)
-        children[name] = (Node(operation.value, Version(0)), owner, mark)
+        children[name] = (fx.Node(operation.value, fx.Version(0)), owner, mark)
         self.folders[parent] = (count + 1, children)
         self.mark ^= mark ^ _count_mark(parent, count) ^ _count_mark(parent, count + 1)
         self.created.append(path)
         return None
 
-    def set(self, operation: Set) -> Reason | None:
+    def set(self, operation: fx.Set) -> fx.Reason | None:
         path = operation.path
         parent, _, name = path.rpartition("/")
         assert name, _NO_NAME
         folder = self.folders.get(parent)
         znode = None if folder is None else folder[1].get(name)
         if znode is None:
-            return Reason.NO_NODE
+            return fx.Reason.NO_NODE
         node, owner, old_mark = znode
-        if operation.version not in (ANY_VERSION, node.version):
-            return Reason.BAD_VERSION
+        if operation.version not in (fx.ANY_VERSION, node.version):
+            return fx.Reason.BAD_VERSION
         version = node.version + 1
         mark = _node_mark(path, operation.value, version, owner)
-        self.write(parent)[name] = (Node(operation.value, Version(version)), owner, mark)
+        self.write(parent)[name] = (fx.Node(operation.value, fx.Version(version)), owner, mark)
         self.mark ^= old_mark ^ mark
         return None
 
-    def delete(self, operation: Delete) -> Reason | None:
+    def delete(self, operation: fx.Delete) -> fx.Reason | None:
         path = operation.path
         parent, _, name = path.rpartition("/")
         assert name, _NO_NAME
         folder = self.folders.get(parent)
         znode = None if folder is None else folder[1].get(name)
         if znode is None:
-            return Reason.NO_NODE
-        if operation.version not in (ANY_VERSION, znode[0].version):
-            return Reason.BAD_VERSION
+            return fx.Reason.NO_NODE
+        if operation.version not in (fx.ANY_VERSION, znode[0].version):
+            return fx.Reason.BAD_VERSION
         own = self.folders.get(path)
         if own is not None and own[1]:
-            return Reason.NOT_EMPTY
+            return fx.Reason.NOT_EMPTY
         del self.write(parent)[name]
         self.mark ^= znode[2]
         if own is not None:
@@ -348,16 +327,16 @@ class _Draft:
             self.fresh.discard(path)
         return None
 
-    def add_folder(self, path: str) -> Reason | None:
+    def add_folder(self, path: str) -> fx.Reason | None:
         """Make a node that never had a child a folder."""
         if path:
             parent, _, name = path.rpartition("/")
             folder = self.folders.get(parent)
             znode = None if folder is None else folder[1].get(name)
             if znode is None:
-                return Reason.NO_NODE
+                return fx.Reason.NO_NODE
             if znode[1] != PERSISTENT:
-                return Reason.NO_CHILDREN_FOR_EPHEMERALS
+                return fx.Reason.NO_CHILDREN_FOR_EPHEMERALS
         if not self.fresh:
             self.folders = self.folders.copy()
         self.fresh.add(path)
@@ -378,11 +357,11 @@ class _Draft:
         return children
 
 
-_PERFORM: dict[type, Callable[[_Draft, Operation], Reason | None]] = {
-    Check: _Draft.check,  # type: ignore[dict-item]  # each method takes exactly the operation it stands next to
-    Create: _Draft.create,  # type: ignore[dict-item]
-    Set: _Draft.set,  # type: ignore[dict-item]
-    Delete: _Draft.delete,  # type: ignore[dict-item]
+_PERFORM: dict[type, Callable[[_Draft, fx.Operation], fx.Reason | None]] = {
+    fx.Check: _Draft.check,  # type: ignore[dict-item]  # each method takes exactly the operation it stands next to
+    fx.Create: _Draft.create,  # type: ignore[dict-item]
+    fx.Set: _Draft.set,  # type: ignore[dict-item]
+    fx.Delete: _Draft.delete,  # type: ignore[dict-item]
 }
 
 
@@ -405,35 +384,35 @@ def _path_and_parents(path: str) -> Iterator[str]:
 # --- what the interpreters share --------------------------------------------------------------------------------------
 
 
-Read: TypeAlias = Get | GetMany | Exists | Children | ChildrenMany | NextNumber | Sync
+Read: TypeAlias = fx.Get | fx.GetMany | fx.Exists | fx.Children | fx.ChildrenMany | fx.NextNumber | fx.Sync
 
 
-def answer(tree: Tree, read: Read) -> Node | Many | bool | tuple[str, ...] | Lists | int | None:
+def answer(tree: Tree, read: Read) -> fx.Node | fx.Many | bool | tuple[str, ...] | fx.Lists | int | None:
     """Return the outcome of a read effect on a tree.  Watches are the caller's business.
 
     Examples
     --------
-    >>> answer(Tree.of({"/a": b"x"}), Children("/"))
+    >>> answer(Tree.of({"/a": b"x"}), fx.Children("/"))
     ('a',)
     """
     match read:
-        case Get(path):
+        case fx.Get(path):
             return tree.get(path)
-        case GetMany(paths, watch):
-            return Many(tuple(map(tree.get, paths)), watch is not None and tree.exists(watch))
-        case Exists(path):
+        case fx.GetMany(paths, watch):
+            return fx.Many(tuple(map(tree.get, paths)), watch is not None and tree.exists(watch))
+        case fx.Exists(path):
             return tree.exists(path)
-        case Children(path):
+        case fx.Children(path):
             return tree.children(path)
-        case ChildrenMany(paths):
+        case fx.ChildrenMany(paths):
             return tuple(map(tree.children, paths))
-        case NextNumber(path):
+        case fx.NextNumber(path):
             return tree.next_sequence(path)
-        case Sync():
+        case fx.Sync():
             return None
 
 
-def woken(operations: Iterable[Operation], outcome: Applied) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+def woken(operations: Iterable[fx.Operation], outcome: fx.Applied) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Say which watches an applied commit fires, operation by operation.
 
     Yields
@@ -445,20 +424,20 @@ def woken(operations: Iterable[Operation], outcome: Applied) -> Iterator[tuple[t
 
     Examples
     --------
-    >>> list(woken([Create("/a"), Delete("/b", 0)], Applied(("/a",))))
+    >>> list(woken([fx.Create("/a"), fx.Delete("/b", 0)], fx.Applied(("/a",))))
     [(('/a',), ('/',)), (('/b',), ('/b', '/'))]
     """
     created = iter(outcome.created)
     for operation in operations:
         match operation:
-            case Create():
+            case fx.Create():
                 path = next(created)
                 yield (path,), (_parent(path),)
-            case Set(path):
+            case fx.Set(path):
                 yield (path,), ()
-            case Delete(path):
+            case fx.Delete(path):
                 yield (path,), (path, _parent(path))
-            case Check():
+            case fx.Check():
                 yield (), ()
 
 

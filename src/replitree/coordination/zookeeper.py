@@ -37,7 +37,15 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from replitree.coordination.port import READS_MAX, Dispatcher, Event, Listener, Outcome, RequestCounts
+from replitree.coordination.port import (
+    READS_MAX,
+    REQUEST_BYTES_MAX,
+    Dispatcher,
+    Event,
+    Listener,
+    Outcome,
+    RequestCounts,
+)
 from replitree.coordination.requests import (
     encode_transaction,
     send_children_many,
@@ -49,28 +57,7 @@ from replitree.coordination.requests import (
 from replitree.coordination.session import ZooKeeperSession
 from replitree.coordination.url import CoordinationUrl, parse_url
 from replitree.errors import BadInput, CoordinationUnavailable, NotAuthorized
-from replitree.protocol.effects import (
-    Applied,
-    Check,
-    Children,
-    ChildrenMany,
-    Commit,
-    Committed,
-    CoordinationEffect,
-    Exists,
-    Get,
-    GetMany,
-    Lists,
-    Many,
-    NextNumber,
-    Node,
-    Operation,
-    Reason,
-    Refused,
-    Sync,
-    Unknown,
-    Version,
-)
+from replitree.protocol.core import effects as fx
 
 if TYPE_CHECKING:
     from replitree.coordination.trace import CommitTrace
@@ -80,23 +67,20 @@ OPERATION_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 15.0
 CLOSE_S_MAX = 5.0
 
-REQUEST_BYTES_MAX = 1_000_000
-"""Largest commit.  A server cuts the connection on requests larger than its ``jute.maxbuffer``, 1 MiB unless configured."""
-
 PIPELINE_MAX = 1_024
 """Reads that one `GetMany` has on the way at once: a bound on what both sides hold."""
 _T = TypeVar("_T")
 _Result: TypeAlias = Any  # a `Reply`, or kazoo's AsyncResult; kazoo ships no types
 
-_REASONS: dict[type[Exception], Reason] = {
-    NoNodeError: Reason.NO_NODE,
-    NodeExistsError: Reason.NODE_EXISTS,
-    BadVersionError: Reason.BAD_VERSION,
-    NotEmptyError: Reason.NOT_EMPTY,
-    NoChildrenForEphemeralsError: Reason.NO_CHILDREN_FOR_EPHEMERALS,
+_REASONS: dict[type[Exception], fx.Reason] = {
+    NoNodeError: fx.Reason.NO_NODE,
+    NodeExistsError: fx.Reason.NODE_EXISTS,
+    BadVersionError: fx.Reason.BAD_VERSION,
+    NotEmptyError: fx.Reason.NOT_EMPTY,
+    NoChildrenForEphemeralsError: fx.Reason.NO_CHILDREN_FOR_EPHEMERALS,
 }
 
-Read: TypeAlias = Get | GetMany | Exists | Children | ChildrenMany | NextNumber | Sync
+Read: TypeAlias = fx.Get | fx.GetMany | fx.Exists | fx.Children | fx.ChildrenMany | fx.NextNumber | fx.Sync
 
 _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
 """How a refused transaction marks the operations before and after the one that did not hold."""
@@ -117,6 +101,8 @@ class ZooKeeperCoordination:
         How many seconds the first connection, and `reconnect`, may take.
     trace
         Writes down every commit.
+    connect
+        False: the caller calls `connect` later, and may call `close` meanwhile, which ends it.
 
     Raises
     ------
@@ -134,6 +120,7 @@ class ZooKeeperCoordination:
         operation_timeout_s: float = OPERATION_TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         trace: CommitTrace | None = None,
+        connect: bool = True,
     ) -> None:
         self.url = parse_url(url) if isinstance(url, str) else url
         self._trace = trace
@@ -144,14 +131,12 @@ class ZooKeeperCoordination:
         self._dispatcher = Dispatcher("replitree-zookeeper-events")
         self._beginning = threading.Lock()
         self._closed = False
+        self._seen_before = 0
         self._session = self._make_session()
         if trace is not None:
             trace.seen = lambda: self._session.seen
-        try:
-            self._start_session()
-        except BaseException:
-            self._dispatcher.stop()
-            raise
+        if connect:
+            self.connect()
 
     def __repr__(self) -> str:  # type: ignore[explicit-override]  # `typing.override` is not in Python 3.11
         """Show where and who, not the password."""
@@ -163,6 +148,29 @@ class ZooKeeperCoordination:
         return self._session.number
 
     @property
+    def session_timeout_s(self) -> float:
+        """After how many seconds of silence the session ends, as the ensemble has granted it."""
+        return self._session.timeout_s
+
+    def silent_s(self) -> float:
+        """Return for how many seconds nothing has been heard of the ensemble; see `port.Coordination.silent_s`."""
+        return time.monotonic() - self._session.heard_at
+
+    def has_gone_back(self) -> bool:
+        """Whether the ensemble lacks transactions that an earlier session has seen; see `port.Coordination.has_gone_back`.
+
+        After a `Sync` a member has every transaction that was committed before, and says with its answer which was the last.
+        """
+        self.perform(fx.Sync("/"))
+        seen, before = self._session.seen, self._seen_before
+        self._seen_before = min(seen, before)
+        return seen < before
+
+    def is_connected(self) -> bool:
+        """Whether there is a connection on which a request can be sent now."""
+        return self._session.is_connected
+
+    @property
     def requests(self) -> Mapping[str, int]:
         """Requests sent so far, by kind."""
         return self._requests.snapshot()
@@ -172,6 +180,21 @@ class ZooKeeperCoordination:
         self._dispatcher.add(listener)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Begin the first session.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            No server answered in time, or `close` was called meanwhile.
+        """
+        try:
+            with self._beginning:
+                self._start_session()
+        except BaseException:
+            self._dispatcher.stop()
+            raise
 
     def reconnect(self) -> None:
         """End the session, if it has not ended yet, and begin a new one with a new client.
@@ -185,7 +208,8 @@ class ZooKeeperCoordination:
             if self._closed:
                 raise CoordinationUnavailable("this coordination was closed; connect anew")
             self._session.discard()
-            self._session = self._make_session()
+            self._seen_before = max(self._seen_before, self._session.seen)
+            self._session = self._make_session(self._session.heard_at)
             self._start_session()
 
     def close(self) -> None:
@@ -196,8 +220,8 @@ class ZooKeeperCoordination:
             self._session.discard().join(CLOSE_S_MAX)
             self._dispatcher.stop()
 
-    def _make_session(self) -> ZooKeeperSession:
-        return ZooKeeperSession(self.url, self._session_timeout_s, self._on_event)
+    def _make_session(self, heard_at: float | None = None) -> ZooKeeperSession:
+        return ZooKeeperSession(self.url, self._session_timeout_s, self._on_event, heard_at)
 
     def _start_session(self) -> None:
         """Start the session that is ours already, so that nothing that happens to it is missed."""
@@ -215,24 +239,24 @@ class ZooKeeperCoordination:
     # --- effects --------------------------------------------------------------------------------------------------------
 
     @overload
-    def perform(self, effect: Get) -> Node | None: ...
+    def perform(self, effect: fx.Get) -> fx.Node | None: ...
     @overload
-    def perform(self, effect: GetMany) -> Many: ...
+    def perform(self, effect: fx.GetMany) -> fx.Many: ...
     @overload
-    def perform(self, effect: Exists) -> bool: ...
+    def perform(self, effect: fx.Exists) -> bool: ...
     @overload
-    def perform(self, effect: Children) -> tuple[str, ...] | None: ...
+    def perform(self, effect: fx.Children) -> tuple[str, ...] | None: ...
     @overload
-    def perform(self, effect: ChildrenMany) -> Lists: ...
+    def perform(self, effect: fx.ChildrenMany) -> fx.Lists: ...
     @overload
-    def perform(self, effect: NextNumber) -> int | None: ...
+    def perform(self, effect: fx.NextNumber) -> int | None: ...
     @overload
-    def perform(self, effect: Sync) -> None: ...
+    def perform(self, effect: fx.Sync) -> None: ...
     @overload
-    def perform(self, effect: Commit) -> Committed: ...
+    def perform(self, effect: fx.Commit) -> fx.Committed: ...
     @overload
-    def perform(self, effect: CoordinationEffect) -> Outcome: ...
-    def perform(self, effect: CoordinationEffect) -> Outcome:
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome: ...
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome:
         """Perform one effect within `operation_timeout_s`; see `port.Coordination.perform`.
 
         Raises
@@ -246,7 +270,7 @@ class ZooKeeperCoordination:
         """
         session = self._session
         deadline = time.monotonic() + self._operation_timeout_s
-        if isinstance(effect, Commit):
+        if isinstance(effect, fx.Commit):
             number = 0 if self._trace is None else self._trace.sent(session.number, effect.operations)
             outcome, zxid = self._commit(session, effect.operations, deadline)
             if self._trace is not None:
@@ -276,31 +300,33 @@ class ZooKeeperCoordination:
     def _read(self, session: ZooKeeperSession, effect: Read, deadline: float) -> Outcome:
         client = session.client(deadline)
         match effect:
-            case Get(path):
+            case fx.Get(path):
                 self._requests.add("get")
                 return _node(send_get(client, path), deadline)
-            case GetMany(paths, watch):
+            case fx.GetMany(paths, watch):
                 return self._get_many(session, paths, watch, deadline)
-            case Exists(path, watch):
+            case fx.Exists(path, watch):
                 self._requests.add("exists")
                 return _wait(send_exists(client, path, session.on_watch if watch else None), deadline) is not None
-            case Children(path, watch):
+            case fx.Children(path, watch):
                 self._requests.add("children")
                 return _children(client.get_children_async(path, session.on_watch if watch else None), deadline)
-            case ChildrenMany(paths):
+            case fx.ChildrenMany(paths):
                 return self._children_many(session, paths, deadline)
-            case NextNumber(path):
+            case fx.NextNumber(path):
                 self._requests.add("get")
                 return _next_number(send_get(client, path), deadline)
-            case Sync(path):
+            case fx.Sync(path):
                 self._requests.add("sync")
                 _wait(client.sync_async(path), deadline)
                 return None
             case _:
                 assert_never(effect)
 
-    def _get_many(self, session: ZooKeeperSession, paths: tuple[str, ...], watch: str | None, deadline: float) -> Many:
-        nodes: list[Node | None] = []
+    def _get_many(
+        self, session: ZooKeeperSession, paths: tuple[str, ...], watch: str | None, deadline: float
+    ) -> fx.Many:
+        nodes: list[fx.Node | None] = []
         watched: _Result = None
         for start in range(0, max(len(paths), 1), PIPELINE_MAX):
             deadline = max(
@@ -315,9 +341,9 @@ class ZooKeeperCoordination:
                 self._requests.add("exists")
                 watched = send_exists(client, watch, session.on_watch)
             nodes.extend(_nodes(results, deadline))
-        return Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
+        return fx.Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
 
-    def _children_many(self, session: ZooKeeperSession, paths: tuple[str, ...], deadline: float) -> Lists:
+    def _children_many(self, session: ZooKeeperSession, paths: tuple[str, ...], deadline: float) -> fx.Lists:
         lists: list[tuple[str, ...] | None] = []
         for start in range(0, len(paths), READS_MAX):
             deadline = max(deadline, time.monotonic() + self._operation_timeout_s)  # each request has its own
@@ -327,31 +353,34 @@ class ZooKeeperCoordination:
         return tuple(lists)
 
     def _commit(
-        self, session: ZooKeeperSession, operations: tuple[Operation, ...], deadline: float
-    ) -> tuple[Committed, int]:
+        self, session: ZooKeeperSession, operations: tuple[fx.Operation, ...], deadline: float
+    ) -> tuple[fx.Committed, int]:
         """Send a commit; return what became of it, and its transaction number if it was answered."""
         for operation in operations:  # a slash at the end would quietly be another path
-            assert operation.path[-1] != "/" or isinstance(operation, Check), f"{operation} has no name"
+            assert operation.path[-1] != "/" or isinstance(operation, fx.Check), f"{operation} has no name"
         try:
             client = session.client(deadline)
+        except CoordinationUnavailable:  # no connection: kazoo has not seen the request
+            return fx.Unknown(is_sent=False), 0
+        try:
             data = encode_transaction(client, operations)
             if len(data) > REQUEST_BYTES_MAX:
                 raise BadInput(f"a commit of {len(data)} bytes is larger than {REQUEST_BYTES_MAX}; nothing was sent")
             self._requests.add("commit")
             reply = send_transaction(client, data)
             results = _wait(reply, deadline)
-        except (KazooException, KazooTimeoutError, CoordinationUnavailable):
-            return Unknown(), 0
+        except (KazooException, KazooTimeoutError):
+            return fx.Unknown(), 0
         except ValueError as error:  # kazoo itself refuses to go up in a path
             raise BadInput(f"ZooKeeper does not allow the path of one of {operations}; nothing was done") from error
         if session.over:
-            return Unknown(), 0
+            return fx.Unknown(), 0
         return self._outcome(operations, results), reply.zxid
 
-    def _outcome(self, operations: tuple[Operation, ...], results: list[Any]) -> Committed:
+    def _outcome(self, operations: tuple[fx.Operation, ...], results: list[Any]) -> fx.Committed:
         """Tell from kazoo's list of results and errors what became of a transaction."""
         if not any(isinstance(result, Exception) for result in results):
-            return Applied(tuple(result for result in results if isinstance(result, str)))
+            return fx.Applied(tuple(result for result in results if isinstance(result, str)))
         for operation, result in zip(operations, results, strict=True):
             if isinstance(result, _NOT_THE_CAUSE):
                 continue
@@ -360,20 +389,20 @@ class ZooKeeperCoordination:
             if isinstance(result, BadArgumentsError):
                 raise BadInput(f"ZooKeeper does not allow the path {operation.path!r}; nothing was done")
             reason = _REASONS.get(type(result))
-            return Refused(operation, reason) if reason is not None else Unknown()
-        return Unknown()
+            return fx.Refused(operation, reason) if reason is not None else fx.Unknown()
+        return fx.Unknown()
 
 
 def _wait(result: _Result, deadline: float) -> Any:
     return result.get(timeout=max(0.0, deadline - time.monotonic()))
 
 
-def _node(result: _Result, deadline: float) -> Node | None:
+def _node(result: _Result, deadline: float) -> fx.Node | None:
     try:
         value, stat = _wait(result, deadline)
     except NoNodeError:
         return None
-    return Node(value or b"", Version(stat.version), stat.mtime)
+    return fx.Node(value or b"", fx.Version(stat.version), stat.mtime)
 
 
 def _next_number(result: _Result, deadline: float) -> int | None:
@@ -386,7 +415,7 @@ def _next_number(result: _Result, deadline: float) -> int | None:
     return number
 
 
-def _nodes(results: list[_Result], deadline: float) -> list[Node | None]:
+def _nodes(results: list[_Result], deadline: float) -> list[fx.Node | None]:
     if results:  # answers come in the order of the requests: whoever waits for the last one wakes up once
         results[-1].wait(max(0.0, deadline - time.monotonic()))
     return [_found(node) for result in results for node in _wait(result, deadline)]

@@ -65,7 +65,7 @@ def content(table: Table, replica: str, tail: int) -> Content:
     tail
         Wait until the replica has executed everything below this index.
     """
-    from replitree.storage.content_hash import content_hash
+    from replitree.storage.parts.content_hash import content_hash
 
     snapshot = table.replica(replica).snapshot(tail - 1, timeout_s=120)
     rows = snapshot.to_arrow()

@@ -39,7 +39,7 @@ def check_repository(path: Path) -> None:
 
 def arrow_schema() -> Any:
     """Return the columns as an Arrow schema."""
-    from replitree.storage.definition import define_table
+    from replitree.storage.schema.definition import define_table
 
     return define_table("changes", COLUMNS).arrow_schema
 

@@ -46,7 +46,7 @@ class InventoryReader(DataSourceReader):
 
 
 class InventorySource(DataSource):
-    """``spark.read.format("replitree_inventory")`` with the options root, walk, tasks, rows and skip.
+    """``spark.read.read.format("replitree_inventory")`` with the options root, walk, tasks, rows and skip.
 
     `rows` is the limit of one task, `skip` a JSON list of folders that are not entered.
     """

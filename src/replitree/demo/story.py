@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from replitree.client import LocalCluster, Table
-    from replitree.client.snapshot import Snapshot
-    from replitree.client.status import ReplicaStatus
+    from replitree.client.admin.status import ReplicaStatus
+    from replitree.client.read.snapshot import Snapshot
 
 REPLICAS = 3
 VICTIM = "r3"
@@ -111,8 +111,8 @@ def run(wanted: Wanted, folder: Path, teller: Teller) -> Verdict:
 
 
 def _start_spark(folder: Path) -> SparkSession:
-    from replitree.spark.quiet import quiet_children
-    from replitree.spark.session import spark_session
+    from replitree.spark.session.quiet import quiet_children
+    from replitree.spark.session.session import spark_session
 
     conf = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.sql.shuffle.partitions": 8}
     with quiet_children():

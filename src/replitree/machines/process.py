@@ -17,7 +17,7 @@ from replitree.machines.apis import Api
 from replitree.machines.generations import Generations
 from replitree.machines.service import Service
 from replitree.machines.standing_by import LOOK_S, Peer, ask, delay_s
-from replitree.storage.blob_folders import OpenGroup, open_group
+from replitree.tablet.members.folders import OpenGroup, open_group
 from replitree.tablet.runtime.settings import Settings
 from replitree.tablet.runtime.tablet import Tablet
 

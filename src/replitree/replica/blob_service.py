@@ -1,24 +1,35 @@
 """The blob service: a member of a blob group, in a directory of this host, for those who are on others.
 
-One kind of request, a message of `blob_wire`, and the cluster's token on each.  A request that has come is done, whether
-somebody still waits for its answer or not.  `GET /health` says which member it is, without a token.
+One kind of request, a message of `members.wire`, and the cluster's token on each.  A request that has come is done, whether its
+client still waits for the answer or not.  `GET /health` says which member it is, without a token.
+
+Connections have the limits of a replica's server (`replitree.replica.http.connections`): the token is checked as soon
+as a head has come, before a body is received; heads and bodies must come in time; a new connection without the token
+replaces the oldest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from aiohttp import web
 
 from replitree.errors import BadInput, NotAuthorized, ReplitreeError
-from replitree.replica.errors_http import body_of, status_of
-from replitree.replica.listening import why_not_listening
-from replitree.replica.token import check_token
-from replitree.storage.blob_member import BlobMember
-from replitree.storage.blob_wire import MESSAGE_BYTES_MAX, PATH, decode_question, encode_message
-from replitree.tablet.admission import (
+from replitree.replica.http.bodies import HeldBytes
+from replitree.replica.http.connections import Connection, Connections, Waiting, stop_listening
+from replitree.replica.http.gate import Answer as Answered
+from replitree.replica.http.heads import METRICS
+from replitree.replica.http.listening import why_not_listening
+from replitree.replica.http.received import RECEIVED, Received, read_whole
+from replitree.replica.http.refusals import Refusals, kinds_only
+from replitree.replica.kit.config import IDLE_S_MAX
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.token import check_token
+from replitree.tablet.group.admission import (
     Admission,
     Admit,
     Answer,
@@ -29,7 +40,16 @@ from replitree.tablet.admission import (
     Remember,
     Standing,
 )
-from replitree.tablet.member import AskBarrier, AskFence, Failed, Look, Raise, Scan, Sweep, Write
+from replitree.tablet.group.member import AskBarrier, AskFence, Failed, Look, Raise, Scan, Sweep, Write
+from replitree.tablet.members.member import BlobMember
+from replitree.tablet.members.wire import MESSAGE_BYTES_MAX, PATH, decode_question, encode_message
+from replitree.wire.errors_http import body_of, status_of
+
+CONNECTIONS_MAX = 1024
+CONNECTIONS_WITHOUT_TOKEN_MAX = 64
+
+BODIES_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
+"""Bytes of messages that are in memory at once; a message beyond that is answered with 503."""
 
 SHUTDOWN_S = 5.0
 """How long requests that are being served may take to end when the service stops."""
@@ -55,8 +75,12 @@ class BlobService:
         if not token:
             raise NotAuthorized("a blob service needs a token: write one into the file that --token-file names")
         self._member = member
-        self._token = token.encode()
+        self._front = _Front(member, token.encode())
+        self._held = HeldBytes(BODIES_BYTES_MAX)
+        self._received = Received(self._held)
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
+        self._all: Connections | None = None
 
     async def listen(self, host: str, port: int) -> int:
         """Listen for connections and return the port.
@@ -66,37 +90,54 @@ class BlobService:
         BadInput
             The address can't be listened on.
         """
-        app = web.Application(client_max_size=MESSAGE_BYTES_MAX)
+        app = web.Application()
+        app[RECEIVED] = self._received
         app.add_routes([web.post(PATH, self._serve), web.get("/health", self._health)])
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=SHUTDOWN_S,
+            keepalive_timeout=IDLE_S_MAX,
+            auto_decompress=False,  # members send none, and it would have no limit
+            logger=kinds_only(partial(self._front.refused, None)),
+        )
         await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        limits = _Limits(CONNECTIONS_MAX, CONNECTIONS_WITHOUT_TOKEN_MAX)
+        everyone = self._all = Connections(limits, self._front, self._held, _Loaded(self._runner))
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            self._listener = await loop.create_server(lambda: Connection(everyone, loop), host, port)
         except OSError as error:
             await self.close()
             raise BadInput(why_not_listening(host, port, error)) from error
-        bound: int = self._runner.addresses[0][1]
+        everyone.begin(loop)
+        bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
 
     async def close(self) -> None:
-        """Listen no more, and close every connection."""
+        """Stop to listen, and close every connection."""
+        if self._listener is not None:
+            await stop_listening(self._listener)
+        if self._all is not None:
+            self._all.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     async def _health(self, _: web.Request) -> web.Response:
-        standing = await asyncio.to_thread(self._member.standing)
-        is_well = isinstance(standing, Standing)
-        body = {"incarnation": standing.incarnation} if isinstance(standing, Standing) else {"problem": standing.reason}
-        return web.json_response(body, status=200 if is_well else 503)
+        answer = await self._front.health()
+        return web.Response(body=answer.body, status=answer.status, content_type="application/json")
 
     async def _serve(self, request: web.Request) -> web.Response:
         try:
-            check_token(request.headers.get("Authorization", ""), self._token)
-            question, admission = decode_question(await request.read())
+            self._front.authorize(request.headers.get("Authorization", ""))
+            if "Content-Encoding" in request.headers:
+                raise BadInput("messages about blobs are sent as they are, without a Content-Encoding")
+            question, admission = decode_question(await read_whole(request, MESSAGE_BYTES_MAX))
         except ReplitreeError as error:
-            return web.Response(
-                text=json.dumps(body_of(error)), status=status_of(error), content_type="application/json"
-            )
+            answer = self._front.answer_to(error, PATH)
+            return web.Response(body=answer.body, status=answer.status, content_type="application/json")
+        finally:
+            self._received.give_back(request)
         reply = await asyncio.shield(asyncio.to_thread(self._reply, question, admission))
         return web.Response(body=encode_message(reply), content_type="application/octet-stream")
 
@@ -117,3 +158,70 @@ class BlobService:
                 return self._member.rules()
             case _:
                 return Failed(f"a member is not asked {type(question).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    connections_max: int
+    connections_without_token_max: int
+
+
+class _Front:
+    """What connections need: the token, health, errors."""
+
+    def __init__(self, member: BlobMember, token: bytes) -> None:
+        self._member = member
+        self._token = token
+        self._refusals = Refusals()
+        self._asking: asyncio.Task[Answered] | None = None
+
+    def authorize(self, header: str) -> None:
+        check_token(header, self._token)
+
+    def ask_public(self, action: str, tell: Callable[[Answered, str], None]) -> None:
+        kind = "application/json"
+        if action == METRICS:
+            tell(Answered(404, b'{"error":"BadInput","message":"a member of a blob group has no metrics"}'), kind)
+            return
+        self._health_task().add_done_callback(lambda asked: None if asked.cancelled() else tell(asked.result(), kind))
+
+    async def health(self) -> Answered:
+        """Return the answer to ``GET /health``."""
+        return await asyncio.shield(self._health_task())
+
+    def _health_task(self) -> asyncio.Task[Answered]:
+        """Return the one look at the member for all who ask meanwhile: while a disk hangs, each would keep a thread."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._look())
+        return self._asking
+
+    async def _look(self) -> Answered:
+        standing = await asyncio.to_thread(self._member.standing)
+        if isinstance(standing, Standing):
+            return Answered(200, json.dumps({"incarnation": standing.incarnation}).encode())
+        return Answered(503, json.dumps({"problem": standing.reason}).encode())
+
+    def refused(self, peer: object, reason: str) -> None:
+        self._refusals.note(Log(), peer, reason)
+
+    def answer_to(self, error: Exception, path: str) -> Answered:
+        del path
+        found = error if isinstance(error, ReplitreeError) else ReplitreeError(f"defect: {error!r}")
+        return Answered(status_of(found), json.dumps(body_of(found)).encode())
+
+
+class _Loaded:
+    """The general server, which is there from the beginning."""
+
+    def __init__(self, runner: web.AppRunner) -> None:
+        self._runner = runner
+
+    def protocol(self) -> asyncio.Protocol | None:
+        assert self._runner.server is not None, "the runner is set up before the service listens"
+        return self._runner.server()
+
+    def when_loaded(self, connection: Waiting) -> None:
+        raise AssertionError(f"{connection!r} waits for a server that is loaded")
+
+    def connections(self) -> int:
+        return 0 if self._runner.server is None else len(self._runner.server.connections)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import uuid
 from pathlib import Path
 
+from replitree import private
 from replitree.errors import StoreError
 from replitree.replica.blob_service import BlobService
-from replitree.storage.blob_directory import BlobDirectory, make_blob_directory
-from replitree.tablet.member import Failed
+from replitree.tablet.group.member import Failed
+from replitree.tablet.members.directory import BlobDirectory, make_blob_directory
 
 
 def run(folder: Path, token: str, address: tuple[str, int], made: tuple[str, int] | None = None) -> int:
@@ -36,6 +38,7 @@ def run(folder: Path, token: str, address: tuple[str, int], made: tuple[str, int
     BadInput
         The address can't be listened on.
     """
+    os.umask(private.PRIVATE_UMASK)
     if made is not None:
         make_blob_directory(folder, *made, str(uuid.uuid4()))
     directory = BlobDirectory(folder)

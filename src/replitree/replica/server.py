@@ -3,7 +3,9 @@
 Life: check the configuration, lock the data folder, listen, connect, join the tables, then serve.  What can wait (Arrow, the
 general HTTP server) is loaded when the tables are active, or when somebody asks for it: a replica that was away is equal again
 sooner.  Tables that appear are joined, tables that are dropped are left.  When the session ends a new one begins and every
-table activates again.  SIGTERM drains: no new inserts, those that wait are finished, the session is closed.
+table activates again.  While nothing is heard of coordination for longer than a session lives, every table is read-only,
+whatever the connection looks like.  SIGTERM drains: no new inserts, those that wait are finished, the session is closed;
+without coordination nothing is waited for.
 
 One line of JSON on standard output says that the server is ready, and where.
 """
@@ -11,7 +13,6 @@ One line of JSON on standard output says that the server is ready, and where.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import gc
 import os
 import signal
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from replitree import private
 from replitree.coordination.port import Connected, Coordination, Event, SessionLost, Suspended, Watched, make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import (
@@ -36,36 +38,43 @@ from replitree.errors import (
     TableNotFound,
     UnsupportedFormat,
 )
-from replitree.protocol import layout
-from replitree.protocol.effects import Children, Exists, Get, GetMany
-from replitree.protocol.layout import Replica, Table
-from replitree.replica.config import Address, ServerConfig, load_config, parse_address, read_token
-from replitree.replica.exchange import Peer
-from replitree.replica.http_server import HttpServer
-from replitree.replica.identity import decode_identity, own_identity
-from replitree.replica.logs import Log, set_up_logging
-from replitree.replica.metrics import Metrics
-from replitree.replica.named_stores import publish_stores
-from replitree.replica.presence import announce
-from replitree.replica.table_replica import State, TableReplica
-from replitree.replica.vitals import vitals
-from replitree.storage.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
-from replitree.storage.durable import store_errors
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, Exists, Get, GetMany
+from replitree.protocol.core.layout import Replica, Table
+from replitree.replica.http.gate import DEGRADED
+from replitree.replica.http.http_server import HttpServer
+from replitree.replica.kit.config import Address, ServerConfig, load_config, parse_address, read_token
+from replitree.replica.kit.data_folder import lock_data_folder
+from replitree.replica.kit.evidence import Evidence
+from replitree.replica.kit.logs import Log, hide, set_up_logging
+from replitree.replica.kit.metrics import Metrics
+from replitree.replica.kit.named_stores import publish_stores
+from replitree.replica.kit.presence import announce
+from replitree.replica.kit.usable_store import check_usable
+from replitree.replica.kit.vitals import vitals
+from replitree.replica.perform.exchange import Peer
+from replitree.replica.table.silence import LISTEN_S, Silence
+from replitree.replica.table.table_replica import State, TableReplica
+from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
+from replitree.wire.identity import decode_identity, own_identity
 
 if TYPE_CHECKING:
     from replitree.coordination.trace import CommitTrace
 
 DRAIN_S = 20.0
 RETRY_S = 1.0
+STOP_S = 1.0
+"""For how long a server that stops waits for a connection to coordination, in seconds; then its drain can finish nothing."""
+
 SETTLE_S_MAX = 5.0
 """For how long tables that start or recover have the process for themselves, in seconds; then the rest is loaded anyway."""
 
 LATER = (
-    "replitree.storage.conform",
-    "replitree.storage.encode",
-    "replitree.storage.merge",
-    "replitree.storage.mutate",
-    "replitree.storage.mutation",
+    "replitree.storage.parts.conform",
+    "replitree.storage.parts.encode",
+    "replitree.storage.rewrite.merge",
+    "replitree.storage.rewrite.mutate",
+    "replitree.storage.sql.mutation",
 )
 """Modules that inserts, merges and mutations need, and the start of a replica does not; they need Arrow."""
 
@@ -119,6 +128,8 @@ class Server:
         self.failure: ReplitreeError | None = None
         self.on_failure: Callable[[], object] = lambda: None
         self._coordination = coordination
+        self._has_gone_back = False
+        self._silence = Silence(coordination, lambda: list(self._tables.values()), self.log)
         self._watcher = threading.Thread(target=self._run, name="tables", daemon=True)
 
     # --- what the HTTP server asks ---
@@ -143,10 +154,19 @@ class Server:
         return replica
 
     def health(self) -> dict[str, object]:
-        """Return ``ok`` when every table is active, else the first other state."""
+        """Return ``ok`` when every table is active and coordination is heard, else the first other state; or ``degraded``.
+
+        ``degraded``: all tables are active, and some lack parts.
+        """
         states = {name: table.state.value for name, table in sorted(self._tables.items())}
+        lacking = {name: len(table.lacking) for name, table in sorted(self._tables.items()) if table.lacking}
         bad = [state for state in states.values() if state != State.ACTIVE.value]
-        return {"state": bad[0] if bad else "ok", "replica": self._config.name, "tables": states}
+        if self._silence.reason:
+            bad = [*bad, State.READ_ONLY.value]
+        state = bad[0] if bad else DEGRADED if lacking else "ok"
+        answer: dict[str, object] = {"state": state, "replica": self._config.name, "tables": states}
+        answer["lacking_parts"] = lacking
+        return {**answer, "reason": self._silence.reason} if self._silence.reason else answer
 
     def status(self) -> dict[str, object]:
         """Return the status of the server and of every table it hosts."""
@@ -155,9 +175,23 @@ class Server:
             "address": self.identity.address,
             "pid": os.getpid(),
             "coordination_requests": dict(self._coordination.requests),
+            "coordination_silent_s": round(self._coordination.silent_s(), 1),
             "tables": [table.status() for _, table in sorted(self._tables.items())],
             **vitals(self._config, frozenset(self._folders)),
         }
+
+    def check_store(self, url: str, table: str) -> dict[str, object]:
+        """Try an object store on which a table is to be created; a table that this server would not host needs no trial.
+
+        Raises
+        ------
+        BadInput, StoreError, NotAuthorized
+            The store can't be used from here.
+        """
+        hosts = self._config.hosts(table)
+        if hosts:
+            check_usable(url)
+        return {"replica": self._config.name, "hosts": hosts}
 
     # --- life ---
 
@@ -175,6 +209,7 @@ class Server:
         self._look_for_tables()
         self._started = True
         self._watcher.start()
+        self._silence.start()
 
     def load_the_rest(self) -> None:
         """Load what a start does not wait for, when the tables are active, and check what needs it."""
@@ -191,14 +226,22 @@ class Server:
             import_module(name)
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
-        """Drain every table and close the session."""
+        """Drain every table and close the session; without a connection to coordination there is nothing to wait for."""
         self._stopping = True
+        self._silence.stop()
         self._wake.set()
         threads = [threading.Thread(target=table.stop, args=(drain_s,)) for table in self._tables.values()]
         for thread in threads:
             thread.start()
+        connected_at = time.monotonic()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(LISTEN_S)
+                now = time.monotonic()
+                is_heard = self._coordination.silent_s() < self._coordination.session_timeout_s / 2
+                connected_at = now if is_heard and self._coordination.is_connected() else connected_at
+                if now - connected_at > STOP_S:
+                    self._coordination.close()  # what waits for an answer hears at once that there is none
         self._coordination.close()
 
     def _on_event(self, event: Event) -> None:
@@ -254,16 +297,34 @@ class Server:
 
     def _new_session(self) -> None:
         for table in list(self._tables.values()):
-            table.trouble("the coordination session ended")
+            table.trouble(Evidence.SESSION, "the coordination session ended")
         self._lost.clear()  # before the new session begins: it may be lost, too, as soon as it has
         try:
             self._coordination.reconnect()
+            self._has_gone_back |= self._coordination.has_gone_back()  # asked with a `Sync`: no member lags any more
+            if self._has_gone_back:
+                self._halt_what_is_ahead()
         except BaseException:
             self._lost.set()
             raise
         self.log.info("new session")
         for table in list(self._tables.values()):
             table.session_began()
+
+    def _halt_what_is_ahead(self) -> None:
+        """Halt the tables that are there: coordination has an earlier state of them than this process has seen.
+
+        Epochs, pointers and queues in memory are ahead of it, and so may the parts on the disks be: log indexes would be used
+        twice.  So nothing is done until an operator has started the servers again.  A table that is gone, or is another one by
+        now because it was restored, is left to `_look_for_tables`.
+        """
+        for table in list(self._tables.values()):
+            if self._is_there(table):
+                table.halt(
+                    "coordination lacks transactions that this server has seen: its data were put back to an earlier state; "
+                    "stop all servers, and start them again when it has the state that it is to keep"
+                )
+        self._has_gone_back = False
 
     def _look_for_tables(self) -> None:
         make_root(self._coordination, layout.tables(self._root))
@@ -384,27 +445,6 @@ class Server:
         return peer
 
 
-def lock_data_folder(data: Path) -> int:
-    """Take the data folder for this process; return the lock's file descriptor.
-
-    Raises
-    ------
-    ReplicaBusy
-        Another process has it.
-    StoreError
-        The disk does not let it be used.
-    """
-    with store_errors(f"use the data folder {data}"):
-        data.mkdir(parents=True, exist_ok=True)
-        lock = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise ReplicaBusy(f"another process uses the data folder {data}: stop it or choose another folder") from None
-    return lock
-
-
 async def serve(config: ServerConfig) -> None:
     """Run a server until it is told to stop.
 
@@ -414,26 +454,31 @@ async def serve(config: ServerConfig) -> None:
         It can't start, or must stop: the message says why and what to do.
     """
     token = read_token(Path(config.token_file))
-    lock = lock_data_folder(Path(config.data))
+    hide(token)
+    is_group = config.files_group_readable
+    os.umask(private.GROUP_UMASK if is_group else private.PRIVATE_UMASK)  # the object store's library makes files, too
+    lock = lock_data_folder(Path(config.data), group=is_group)
     listen = parse_address(config.listen, "listen")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
     holder = _Holder()
-    http = HttpServer(holder, token, config.insert_timeout_s)
+    http = HttpServer(holder, token, config)
     loading: asyncio.Task[None] | None = None
     try:
         address = Address(listen.host, await http.listen(listen.host, listen.port))
         advertised = parse_address(config.advertise, "advertise") if config.advertise else address
-        trace = _open_trace(config)
-        session = await asyncio.to_thread(
-            ZooKeeperCoordination, config.zookeeper, session_timeout_s=config.session_timeout_s, trace=trace
+        trace: CommitTrace | None = None
+        if config.trace:
+            trace = import_module("replitree.coordination.trace").CommitTrace(Path(config.trace), config.name)
+        session = ZooKeeperCoordination(
+            config.zookeeper, session_timeout_s=config.session_timeout_s, trace=trace, connect=False
         )
         server = Server(config, token, advertised, session, session.url.root, trace)
-        holder.server = server
         server.on_failure = partial(loop.call_soon_threadsafe, stop.set)
-        await asyncio.to_thread(server.start)
+        if not await _started(server, session, stop, holder):
+            return
         loading = loop.create_task(_load_the_rest(server, http))
         print(msgspec.json.encode({"ready": True, "address": str(address)}).decode(), flush=True)  # noqa: T201
         await stop.wait()
@@ -448,13 +493,33 @@ async def serve(config: ServerConfig) -> None:
         os.close(lock)
 
 
-def _open_trace(config: ServerConfig) -> CommitTrace | None:
-    """Begin the trace that the configuration asks for."""
-    if not config.trace:
-        return None
-    from replitree.coordination.trace import CommitTrace
+async def _started(server: Server, session: ZooKeeperCoordination, stop: asyncio.Event, holder: _Holder) -> bool:
+    """Connect and start; False: the server was stopped before it had a connection, and its session is closed.
 
-    return CommitTrace(Path(config.trace), config.name)
+    Raises
+    ------
+    CoordinationUnavailable
+        Coordination did not answer.
+    """
+
+    async def close_unheard() -> None:
+        await stop.wait()
+        if not session.is_connected():  # else the start comes to its end, and the drain begins
+            await asyncio.to_thread(session.close)
+
+    closing = asyncio.create_task(close_unheard())
+    try:
+        await asyncio.to_thread(session.connect)
+        holder.server = server
+        await asyncio.to_thread(server.start)
+    except CoordinationUnavailable:
+        if not stop.is_set():
+            raise
+        server.log.info("stopped before it was started: coordination did not answer")
+        return False
+    finally:
+        closing.cancel()
+    return True
 
 
 async def _load_the_rest(server: Server, http: HttpServer) -> None:
@@ -498,6 +563,11 @@ class _Holder:
 
     def health(self) -> dict[str, object]:
         return self.server.health() if self.server else {"state": "starting"}
+
+    def check_store(self, url: str, table: str) -> dict[str, object]:
+        if self.server is None:
+            raise CoordinationUnavailable("the replica is starting; try again")
+        return self.server.check_store(url, table)
 
     def status(self) -> dict[str, object]:
         return self.server.status() if self.server else {"state": "starting", "tables": []}

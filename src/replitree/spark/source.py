@@ -47,7 +47,7 @@ This module imports little: Spark imports every `pyspark_*` module in a process 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from replitree.spark.source_read import ReadPlan
-    from replitree.spark.source_write import WritePlan
+    from replitree.spark.read.source_read import ReadPlan
+    from replitree.spark.write.source_write import WritePlan
 
 KNOWN_OPTIONS = frozenset(
     {
@@ -105,14 +105,14 @@ class ReplitreeSource(DataSource):
     @override
     def schema(self) -> StructType:
         """Return the schema of a read: the table's, or the columns asked for."""
-        from replitree.spark.source_read import read_schema
+        from replitree.spark.read.source_read import read_schema
 
         return read_schema(self._lower())
 
     @override
     def reader(self, schema: StructType) -> ReplitreeReader:
         """Return a reader; the snapshot is taken when Spark asks for the partitions."""
-        from replitree.spark.source_read import plan_read
+        from replitree.spark.read.source_read import plan_read
 
         return ReplitreeReader(plan_read(self._lower(), schema))
 
@@ -125,9 +125,22 @@ class ReplitreeSource(DataSource):
         SchemaMismatch
             The rows' columns do not fit the table.
         """
-        from replitree.spark.source_write import plan_write
+        from replitree.spark.write.source_write import plan_write
 
         return ReplitreeWriter(plan_write(self._lower(), schema, overwrite=overwrite))
+
+    @override
+    def streamReader(self, schema: StructType) -> NoReturn:
+        """Refuse: there are no streams of tables yet."""
+        raise BadInput('format replitree reads no streams yet: read in batches, spark.read.format("replitree")')
+
+    @override
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuse, and say how a stream is written."""
+        raise BadInput(
+            "format replitree writes no streams by itself; foreachBatch does, once for each batch:"
+            ' stream.writeStream.foreachBatch(lambda rows, id: table.insert(rows, token=f"my-job-{id}")).start()'
+        )
 
     def _lower(self) -> dict[str, str]:
         """Return the options with names in lower case, as Spark passes them: a plain dictionary has to be told."""
@@ -156,7 +169,7 @@ class ReplitreeReader(DataSourceReader):
     @override
     def partitions(self) -> list[InputPartition]:
         """Take the snapshot, and pack its files into a few tasks: one task per part would be fatal."""
-        from replitree.spark.source_read import plan_partitions
+        from replitree.spark.read.source_read import plan_partitions
 
         self._plan, partitions = plan_partitions(self._plan)
         return list(partitions)
@@ -164,7 +177,7 @@ class ReplitreeReader(DataSourceReader):
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's files; an empty table has one task without any."""
-        from replitree.spark.source_read import read_partition
+        from replitree.spark.read.source_read import read_partition
 
         yield from read_partition(partition)
 
@@ -182,21 +195,21 @@ class ReplitreeWriter(DataSourceArrowWriter):
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one task attempt's rows."""
-        from replitree.spark.write_tasks import write_task
+        from replitree.spark.write.write_tasks import write_task
 
         return write_task(self._plan.job, iterator)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make everything that was staged one insert."""
-        from replitree.spark.source_write import commit_job
+        from replitree.spark.write.source_write import commit_job
 
         commit_job(self._plan, messages)
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what was staged, unless it may be part of the table."""
-        from replitree.spark.source_write import abort_job
+        from replitree.spark.write.source_write import abort_job
 
         abort_job(self._plan)
 

@@ -1,4 +1,5 @@
 """Rows and their files: types, definitions, and the parts of a table on a local disk.
 
-Read `definition`, then `encode` (rows become files), then `disk` (files become parts).  Nothing here knows of coordination.
+Read `schema.definition`, then `parts.encode` (rows become files), then `disk.store` (files become parts).
+Nothing here knows of coordination.
 """

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from replitree.errors import ReplitreeError
-from replitree.storage.blob_folders import make_group
-from replitree.storage.blob_places import MemberPlace
+from replitree.tablet.members.folders import make_group
+from replitree.tablet.members.places import MemberPlace
 from tests.machines.rounds.candidates import Candidate, ask
 from tests.machines.rounds.disks import KINDS, MemberDisk, mount, unmount
 from tests.shared.s3_proxy import CALM, Ill, Mix, S3Proxy

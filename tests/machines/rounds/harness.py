@@ -19,11 +19,11 @@ from pathlib import Path
 
 from replitree.coordination.embedded import free_ports
 from replitree.errors import ReplitreeError
-from replitree.verify.histories.case import make_case, objects
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import read_files
-from replitree.verify.histories.recorder import Recorder
-from replitree.verify.histories.search import Limits, search
+from replitree.wire.history_recorder import Recorder
+from replitree_verify.histories.case import make_case, objects
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import read_files
+from replitree_verify.histories.search import Limits, search
 from tests.machines.rounds.candidates import Candidate, ask, leader_of
 from tests.machines.rounds.grounds import GROUNDS, Turns
 from tests.machines.rounds.load import Acknowledged, Load, broken

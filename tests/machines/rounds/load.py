@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from replitree.errors import NotLeader, ReplitreeError
-from replitree.verify.histories.recorder import Recorder
+from replitree.wire.history_recorder import Recorder
 from tests.machines.rounds.candidates import ask
 
 PAUSE_S = 0.01

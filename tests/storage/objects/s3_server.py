@@ -89,7 +89,7 @@ def meeting(count: int) -> Callable[[str], None]:
     barrier = threading.Barrier(count)
 
     def arrives(_request: str) -> None:
-        barrier.wait(10)
+        barrier.wait(60)
 
     return arrives
 

@@ -148,7 +148,7 @@ def test_of_two_requests_that_are_refused_at_once_both_find_the_new_credentials(
     server.state.faults += [("PUT", Fault.DENY)] * 2
     with ThreadPoolExecutor(2) as pool:
         for each in [pool.submit(store.create, key, b"1") for key in ("a", "b")]:
-            each.result(20)
+            each.result(60)
     server.state.arrives = lambda _: None
     assert (store.get("a"), store.get("b")) == (b"1", b"1")
     assert len([each for each in server.state.requests if each.startswith("PUT")]) == 4

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from replitree.errors import BadInput, CorruptPart, SchemaMismatch
-from replitree.storage.definition import TableDefinition, define_table
-from replitree.storage.encode import stage_table
-from replitree.storage.manifest import MANIFEST_FILE, PartManifest
 from replitree.storage.objects import open_store
-from replitree.storage.objects.received import TAIL_BYTES, check_received, read_footer, remove_others
-from replitree.storage.objects.shares import ShareObjects
 from replitree.storage.objects.store import ObjectStore
+from replitree.storage.parts.encode import stage_table
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.shares.received import TAIL_BYTES, check_received, read_footer, remove_others
+from replitree.storage.shares.shares import ShareObjects
 
 SHARE = "a" * 32
 
@@ -131,3 +131,25 @@ def test_another_manifest_is_refused(put: Put) -> None:
     put.objects.put_manifest(put.manifest)
     with pytest.raises(BadInput, match="another manifest"):
         put.objects.put_manifest(put.said(rows=11))
+
+
+@pytest.mark.parametrize("rows", [10, 11])
+def test_a_manifest_that_another_replica_has_just_put_is_compared(
+    put: Put, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """Two replicas create the same missing manifest again: both find none, and one is slower."""
+    key, other, get = put.objects.key(SHARE, MANIFEST_FILE), put.said(rows=rows), put.store.get
+
+    def get_and_lose(wanted: str) -> bytes | None:
+        monkeypatch.setattr(put.store, "get", get)
+        found = get(wanted)
+        put.store.create(key, other.encode())
+        return found
+
+    monkeypatch.setattr(put.store, "get", get_and_lose)
+    if rows == put.manifest.rows:
+        put.objects.put_manifest(put.manifest)
+    else:
+        with pytest.raises(BadInput, match="another manifest"):
+            put.objects.put_manifest(put.manifest)
+    assert put.store.get(key) == other.encode()

@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from replitree.errors import NotAuthorized, StoreError
-from replitree.protocol.fsck_look import Upload
-from replitree.protocol.share import ShareId
+from replitree.protocol.rescue.fsck_look import Upload
+from replitree.protocol.shares.share import ShareId
 from replitree.storage.objects import StoreLocation, open_store
-from replitree.storage.objects.inventory import Inventory
 from replitree.storage.objects.location import Keys
 from replitree.storage.objects.s3_uploads import Uploads, UploadsNotListed
+from replitree.storage.shares.inventory import Inventory
 from tests.storage.objects.s3_server import BUCKET, Fault, S3Server
 from tests.storage.objects.seaweed import KEYS, Seaweed
 

@@ -9,9 +9,9 @@ import pytest
 import xxhash
 
 from replitree.errors import CorruptPart, StoreError
-from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest
 from replitree.storage.objects import open_store, store_id
-from replitree.storage.objects.shares import ShareObjects
+from replitree.storage.parts.manifest import MANIFEST_FILE, FileEntry, PartManifest
+from replitree.storage.shares.shares import ShareObjects
 from tests.storage.objects.conftest import KEYS
 from tests.storage.objects.s3_server import S3Server, meeting
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import obstore
 import pytest
 from obstore.exceptions import GenericError
 
+from replitree import private
 from replitree.errors import NotAuthorized, StoreError
 from replitree.storage.objects import (
     ObjectChanged,
@@ -195,6 +198,21 @@ def test_objects_in_a_folder_are_synced_before_they_count(monkeypatch: pytest.Mo
     open_store(f"file://{tmp_path}/objects").create("a/b/c", b"x")
     folder = tmp_path / "objects"
     assert synced == [folder / "a/b/c", folder / "a/b", folder / "a", folder]
+
+
+def test_a_folder_that_is_removed_before_the_write_and_made_again_by_the_library_is_private(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store, kept = open_store(f"file://{tmp_path}/objects"), os.umask(0o022)
+    monkeypatch.setattr(
+        private, "make_folder", lambda *_, **__: None
+    )  # another thread removes it as soon as it is there
+    try:
+        store.create("a/b/c", b"x")
+    finally:
+        os.umask(kept)
+    modes = {name: stat.S_IMODE((tmp_path / "objects" / name).stat().st_mode) for name in ("a", "a/b", "a/b/c")}
+    assert modes == {"a": 0o700, "a/b": 0o700, "a/b/c": 0o600}
 
 
 def test_an_object_that_cant_be_synced_is_in_doubt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

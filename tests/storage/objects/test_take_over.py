@@ -11,10 +11,10 @@ import pytest
 import xxhash
 
 from replitree.errors import StoreError
-from replitree.storage.disk import PartStore
-from replitree.storage.manifest import MANIFEST_FILE, FileEntry, PartManifest
+from replitree.storage.disk.store import PartStore
 from replitree.storage.objects import open_store, store_id
-from replitree.storage.objects.shares import ShareObjects
+from replitree.storage.parts.manifest import MANIFEST_FILE, FileEntry, PartManifest
+from replitree.storage.shares.shares import ShareObjects
 
 SHARE, LENT = "5" * 32, "6" * 32
 OWN, BORROWED = "data-1.parquet", "data-0.parquet"

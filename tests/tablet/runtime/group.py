@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from replitree.storage.blob_group import BlobGroups, MemberThread
-from replitree.storage.blob_member import MemoryMember
 from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
-from replitree.tablet.channels import in_one_group
-from replitree.tablet.effects import Procedure, Put
-from replitree.tablet.ids import BlobId, GroupId
-from replitree.tablet.member import Reply, Request, Write
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.core.channels import in_one_group
+from replitree.tablet.group.effects import Procedure, Put
+from replitree.tablet.group.ids import BlobId, GroupId
+from replitree.tablet.group.member import Reply, Request, Write
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members.group import BlobGroups, MemberThread
+from replitree.tablet.members.member import MemoryMember
 from replitree.tablet.runtime.performing import Groups
 from tests.tablet.building import GROUP, TABLET
 from tests.tablet.machine import State, Words

@@ -10,15 +10,15 @@ from typing import TypeVar
 import pytest
 from typing_extensions import override
 
-from replitree.storage import blob_group
-from replitree.storage.blob_group import BlobGroups, MemberThread
-from replitree.storage.blob_member import MemoryMember
 from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
-from replitree.tablet.effects import Procedure, Put, ReadFence, Stored
-from replitree.tablet.ids import GroupId, Step
-from replitree.tablet.member import AskFence, Failed, Look, Reply, Request
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.group.effects import Procedure, Put, ReadFence, Stored
+from replitree.tablet.group.ids import GroupId, Step
+from replitree.tablet.group.member import AskFence, Failed, Look, Reply, Request
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members import group as blob_group
+from replitree.tablet.members.group import BlobGroups, MemberThread
+from replitree.tablet.members.member import MemoryMember
 from replitree.tablet.runtime.mends import LOOKS_MAX, Mend, Mends
 from tests.storage.blob_providers import do
 from tests.tablet.building import GROUP, TABLET, entry_id

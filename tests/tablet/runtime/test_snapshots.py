@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from replitree.tablet import Settings
 from replitree.tablet import open as open_tablet
-from replitree.tablet.channels import Channels
-from replitree.tablet.ids import BlobId, Channel, Generation, GroupId
-from replitree.tablet.pace import Limits
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.pace import Limits
+from replitree.tablet.group.ids import BlobId, Channel, Generation, GroupId
 from tests.tablet.building import GROUP, TABLET, entry_id
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET, Group

@@ -9,15 +9,16 @@ from functools import partial
 
 import pytest
 
-from replitree.storage import blob_store
-from replitree.storage.blob_group import BlobGroups, MemberPool
-from replitree.storage.blob_store import BlobStore, make_blob_store
 from replitree.storage.objects import open_store
-from replitree.tablet import Settings, Tablet, snapshots
+from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
-from replitree.tablet.ids import BlobId
-from replitree.tablet.pace import Limits
-from replitree.tablet.quorum import Quorum
+from replitree.tablet.core import snapshots
+from replitree.tablet.core.pace import Limits
+from replitree.tablet.group.ids import BlobId
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members import store as blob_store
+from replitree.tablet.members.group import BlobGroups, MemberPool
+from replitree.tablet.members.store import BlobStore, make_blob_store
 from replitree.tablet.runtime import commits
 from tests.tablet.building import GROUP
 from tests.tablet.machine import State, Words

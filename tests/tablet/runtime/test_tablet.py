@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import BadInput, CommandUnknown, NotLeader, ReplitreeError, StoreError, TabletDamaged, Unavailable
-from replitree.storage.blob_folders import make_group, open_group
 from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
-from replitree.tablet.channels import in_one_group
-from replitree.tablet.commit import Ledger
-from replitree.tablet.effects import Stored
-from replitree.tablet.ids import NOTHING, STEP_MAX, Generation, Step, TabletId
-from replitree.tablet.member import with_blobs
-from replitree.tablet.pace import Limits
+from replitree.tablet.core.channels import in_one_group
+from replitree.tablet.core.commit import Ledger
+from replitree.tablet.core.pace import Limits
+from replitree.tablet.group.effects import Stored
+from replitree.tablet.group.ids import NOTHING, STEP_MAX, Generation, Step, TabletId
+from replitree.tablet.group.member import with_blobs
+from replitree.tablet.members.folders import make_group, open_group
 from replitree.tablet.runtime.answers import Answer
 from replitree.tablet.runtime.commits import COMMAND_BYTES_MAX, Commits
 from tests.tablet.building import GROUP, TABLET, entry_id

@@ -6,7 +6,7 @@ import pytest
 
 from replitree.errors import BadInput, CommandUnknown, NotLeader, Unavailable
 from replitree.tablet import Settings
-from replitree.tablet.pace import Limits
+from replitree.tablet.core.pace import Limits
 from replitree.tablet.runtime import commits
 from tests.tablet.runtime.group import QUIET, Group
 from tests.waiting import wait_for

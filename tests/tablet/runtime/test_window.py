@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from replitree.tablet import Settings, Tablet, commit
+from replitree.tablet import Settings, Tablet
 from replitree.tablet import open as open_tablet
-from replitree.tablet.pace import Limits
+from replitree.tablet.core import commit
+from replitree.tablet.core.pace import Limits
 from tests.tablet.building import entry_id
 from tests.tablet.machine import State, Words
 from tests.tablet.runtime.group import CHANNELS, QUIET, Delayed, Group

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from replitree.errors import BadInput
-from replitree.verify.bridge import mapping
-from replitree.verify.bridge.cleaning import CLEANING
-from replitree.verify.bridge.explored import wrong_step
-from replitree.verify.bridge.mapping import Follower, Undecided
-from replitree.verify.bridge.outline import Outline, Standing
-from replitree.verify.bridge.recorded import read_outlines
-from replitree.verify.bridge.report import bridge_file, bridge_model, bridge_seeds
+from replitree_published.bridge import mapping
+from replitree_published.bridge.cleaning import CLEANING
+from replitree_published.bridge.explored import wrong_step
+from replitree_published.bridge.mapping import Follower, Undecided
+from replitree_published.bridge.outline import Outline, Standing
+from replitree_published.bridge.recorded import read_outlines
+from replitree_published.bridge.report import bridge_file, bridge_model, bridge_seeds
 
 CLEANED = {"Mark", "Look", "Remove"}
 RECOVERED = {"Return", "CloneBegin", "CloneEnd"}

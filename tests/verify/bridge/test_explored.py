@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from replitree.verify.bridge.cleaning import CLEANING
-from replitree.verify.bridge.explored import Followed, follow_model
-from replitree.verify.bridge.mapping import Mapping
-from replitree.verify.bridge.quorum import QUORUM
-from replitree.verify.bridge.replication import REPLICATION
-from replitree.verify.models import MODELS
-from replitree.verify.mutants import MUTANTS
-from replitree.verify.resources import Resources
+from replitree_published.bridge.cleaning import CLEANING
+from replitree_published.bridge.explored import Followed, follow_model
+from replitree_published.bridge.mapping import Mapping
+from replitree_published.bridge.quorum import QUORUM
+from replitree_published.bridge.replication import REPLICATION
+from replitree_verify.models import MODELS
+from replitree_verify.mutants import MUTANTS
+from replitree_verify.resources import Resources
 
 MAPPINGS = {mapping.name: mapping for mapping in (CLEANING, REPLICATION, QUORUM)}
 

@@ -6,9 +6,9 @@ import pytest
 
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
-from replitree.protocol.effects import EntryId, StagingId
-from replitree.protocol.entries import DropEntry, Entry, GetEntry, MutateEntry
-from replitree.verify.bridge.lives import PIECES_MAX, Lives
+from replitree.protocol.core.effects import EntryId, StagingId
+from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, MutateEntry
+from replitree_published.bridge.lives import PIECES_MAX, Lives
 from tests.verify.bridge.test_replication import GET, NAMES, PARTS, TABLE, tree_of
 
 DROPPED = DropEntry("r1", EntryId("d"), "*")

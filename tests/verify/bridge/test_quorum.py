@@ -6,13 +6,13 @@ import pytest
 
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
-from replitree.protocol import layout
-from replitree.protocol.effects import Create, EntryId, StagedPart, StagingId
-from replitree.protocol.entries import DropEntry, Entry, GetEntry, SettleEntry, encode_entry
-from replitree.protocol.layout import Table
-from replitree.verify.bridge.mapping import NoState
-from replitree.verify.bridge.quorum import Quorums, quorums_of
-from replitree.verify.bridge.report import bridge_model
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Create, EntryId, StagedPart, StagingId
+from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, SettleEntry, encode_entry
+from replitree.protocol.core.layout import Table
+from replitree_published.bridge.mapping import NoState
+from replitree_published.bridge.quorum import Quorums, quorums_of
+from replitree_published.bridge.report import bridge_model
 
 ENDS = {"Acknowledge", "Settle", "Fail", "Refuse", "Execute", "Drop"}
 TABLE = Table("/t")

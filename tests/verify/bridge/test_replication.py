@@ -7,23 +7,24 @@ import pytest
 
 from replitree.coordination.tree import Tree
 from replitree.errors import BadInput
-from replitree.protocol import layout, lost
-from replitree.protocol.effects import BlockId, Create, EntryId, LogIndex, Procedure, StagedPart, StagingId
-from replitree.protocol.entries import DropEntry, Entry, GetEntry, LostEntry, MergeEntry, MutateEntry, encode_entry
-from replitree.protocol.layout import Replica, Table
-from replitree.protocol.parts import Part
-from replitree.protocol.registration import broken_value
-from replitree.protocol.table import DROPPED_HOST, LOST, NOT_LOST
-from replitree.verify.bridge.explored import follow_model
-from replitree.verify.bridge.mapping import Follower, NoState
-from replitree.verify.bridge.pieces import ABSENT, Holding
-from replitree.verify.bridge.replication import RECORDS, REPLICATION, Shared, shared_of
-from replitree.verify.bridge.report import bridge_model, why_not_followed
-from replitree.verify.models import MODELS
-from replitree.verify.mutants_lost import ASKING
-from replitree.verify.mutating import with_others
-from replitree.verify.mutations_table import Patches
-from replitree.verify.packed.replication_log import DROP, LOSE, PART
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, LostEntry, MergeEntry, MutateEntry, encode_entry
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.parts import Part
+from replitree.protocol.membership.table import DROPPED_HOST, LOST, NOT_LOST
+from replitree.protocol.state.registration import broken_value
+from replitree.protocol.upkeep import lost
+from replitree_published.bridge.explored import follow_model
+from replitree_published.bridge.mapping import Follower, NoState
+from replitree_published.bridge.pieces import ABSENT, Holding
+from replitree_published.bridge.replication import RECORDS, REPLICATION, Shared, shared_of
+from replitree_published.bridge.report import bridge_model, why_not_followed
+from replitree_published.packed.replication_log import DROP, LOSE, PART
+from replitree_verify.models import MODELS
+from replitree_verify.mutants_lost import ASKING
+from replitree_verify.mutating import with_others
+from replitree_verify.mutations_table import Patches
 from tests.verify.test_models import NIGHTLY, NIGHTLY_REDUCED, PINNED
 
 DONE = {"Bring", "Execute"}
@@ -66,7 +67,7 @@ MUTANTS_SLOWLY = {
     ("merge_merge", "merge-of-what-is-left"): (24, "r1 has all_1_2_1, which no entry of the log brings"),
     ("quorum_two", "failed-part-kept-by-late-fetch"): (24, "r2 has {}, executed {1}"),
     ("pull_and_execute", "pointer-and-queue-not-atomic"): (5, "has no way from ["),
-    ("mutate_later", "change-of-later-blocks"): (22, "r1 has all_2_2_0_1, which no entry of the log brings"),
+    ("mutate_later", "change-of-later-blocks"): (19, "r1 has all_2_2_0_1, which no entry of the log brings"),
     ("drop_insert", "drop-before-earlier-insert"): (16, "r2 has {}, executed {1}"),
     ("drop_insert", "drop-of-later-blocks"): (30, "r2 has {}, executed {0,1,2}"),
     ("drop_behind", "drop-of-named-parts"): (28, "r2 has {2}, executed {0,1,2,3}"),
@@ -124,7 +125,7 @@ def test_a_part_whose_loss_is_being_executed_is_not_declared_lost_again() -> Non
     assert "to [log insert, 0 is lost, 0 is lost; r1 has {0}, executed {1}; " in found.wrong
 
 
-def _no_losses(*_: object) -> Procedure[tuple[Part, ...]]:
+def _no_losses(*_: object) -> fx.Procedure[tuple[Part, ...]]:
     yield from ()
     return ()
 
@@ -218,8 +219,8 @@ def test_the_packed_model_has_one_step_and_not_the_other(name: str) -> None:
 # --- outlines -----------------------------------------------------------------------------------------------------------------
 
 TABLE, NAMES = Table("/t"), ("r1", "r2")
-PARTS = (StagedPart("p", 1, 1, "p:1"), StagedPart("q", 1, 1, "q:1"))
-GET = GetEntry("r1", StagingId("s0"), PARTS, (BlockId("a"),))
+PARTS = (fx.StagedPart("p", 1, 1, "p:1"), fx.StagedPart("q", 1, 1, "q:1"))
+GET = GetEntry("r1", fx.StagingId("s0"), PARTS, (fx.BlockId("a"),))
 HERE = Replica(TABLE, "r1")
 
 
@@ -231,18 +232,18 @@ def tree_of(
         layout.log(TABLE): b'{"first":0,"format":1}',
         layout.host(HERE): b"r1a",
         layout.is_lost(HERE): NOT_LOST,
-        layout.log_pointer(HERE): layout.pointer_value(LogIndex(pointer), ()),
+        layout.log_pointer(HERE): layout.pointer_value(fx.LogIndex(pointer), ()),
         **{layout.part(HERE, name): value for name, value in (parts or {}).items()},
-        **{layout.queue_entry(HERE, LogIndex(index)): encode_entry(entries[index]) for index in queue},
+        **{layout.queue_entry(HERE, fx.LogIndex(index)): encode_entry(entries[index]) for index in queue},
     }
-    creates = [Create(layout.log_create(TABLE), encode_entry(entry), sequential=True) for entry in entries]
+    creates = [fx.Create(layout.log_create(TABLE), encode_entry(entry), sequential=True) for entry in entries]
     return Tree.of(nodes).commit(creates, session=1)[0]
 
 
 def test_an_entry_is_one_of_the_packed_model_for_each_part_that_it_brings() -> None:
-    mutate = MutateEntry("r1", EntryId("m"), "*", "x")
+    mutate = MutateEntry("r1", fx.EntryId("m"), "*", "x")
     found = shared_of(
-        tree_of(GET, mutate, DropEntry("r1", EntryId("d"), "q"), MutateEntry("r1", EntryId("n"), "q", "x")),
+        tree_of(GET, mutate, DropEntry("r1", fx.EntryId("d"), "q"), MutateEntry("r1", fx.EntryId("n"), "q", "x")),
         TABLE,
         NAMES,
     )
@@ -251,7 +252,7 @@ def test_an_entry_is_one_of_the_packed_model_for_each_part_that_it_brings() -> N
 
 
 def test_an_overwrite_is_a_drop_and_an_insert() -> None:
-    over = GetEntry("r1", StagingId("s1"), PARTS[:1], (BlockId("b"),), format=2, drops=("*",))
+    over = GetEntry("r1", fx.StagingId("s1"), PARTS[:1], (fx.BlockId("b"),), format=2, drops=("*",))
     found = shared_of(tree_of(GET, over), TABLE, NAMES)
     assert (found.kinds, found.sources) == ((PART, PART, DROP, PART), (0, 0, 0b11, 0))
 

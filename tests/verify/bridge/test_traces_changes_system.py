@@ -9,7 +9,7 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.errors import ReplitreeError
-from replitree.verify.bridge.report import bridge_traces
+from replitree_published.bridge.report import bridge_traces
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system

@@ -15,7 +15,7 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from replitree.coordination.trace import Ended, Line, Sent, Told
 from replitree.errors import BadInput, ReplitreeError
-from replitree.verify.bridge.report import Bridged, bridge_traces
+from replitree_published.bridge.report import Bridged, bridge_traces
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from replitree.verify.histories.format import Level, Operation, Ranges, to_ranges
+from replitree.wire.history_format import Level, Operation, Ranges, to_ranges
 
 CLIENT_ROWS = 1 << 20
 """How far apart the rows of two clients are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from replitree.verify.histories.format import Operation, Ranges
+from replitree.wire.history_format import Operation, Ranges
 
 A, B, C = ((1, 2),), ((3, 4),), ((5, 6),)
 AB: Ranges = ((1, 4),)

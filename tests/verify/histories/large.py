@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from replitree.verify.histories.format import Level, Operation, encode_header, encode_line
+from replitree.wire.history_format import Level, Operation, encode_header, encode_line
 
 ROWS = 3
 """Rows of each insert."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from replitree.verify.histories.format import Level, Operation, Ranges, to_ranges
+from replitree.wire.history_format import Level, Operation, Ranges, to_ranges
 from tests.verify.histories.generate import Shape, correct
 
 SMALL: Sequence[Sequence[Level]] = (("linearizable",), ("sequential",), ("sequential", "linearizable", "as_of"))

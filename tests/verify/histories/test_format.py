@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from replitree.errors import BadInput, UnsupportedFormat
-from replitree.verify.histories.format import Operation, encode_header, encode_line, to_ranges
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import chunks, count_lines, parse, read_files
+from replitree.wire.history_format import Operation, encode_header, encode_line, to_ranges
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import chunks, count_lines, parse, read_files
 from tests.verify.histories.generate import Shape, correct
 from tests.verify.histories.known import A, insert, read
 
@@ -77,7 +77,7 @@ def test_the_format_is_frozen() -> None:
         ({"level": "eventual"}, "line 3: an insert has no `level`"),
         ({"rows": []}, "line 3: an insert names its `rows`"),
         ({"rows": [[3, 1]]}, "line 3: a range of rows begins after its end"),
-        ({"rows": [[-3, 1]]}, "line 3: a row is below 0"),
+        ({"rows": [[-3, 1]]}, "line 3: row -3 of table t is not within 0 and"),
         ({"rows": [[5, 6], [1, 2]]}, "line 3: its ranges of rows are not in ascending order"),
         ({"rows": [[5, 6], [7, 8]]}, "line 3: ranges of an insert's rows touch"),
         ({"settled": 3}, "line 3: `settled` is at the insert's `index`"),

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import parse
-from replitree.verify.histories.rules import RULES
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import parse
+from replitree_verify.histories.rules import RULES
 from tests.verify.histories.generate import Shape, correct
 from tests.verify.histories.spoil import INJECTED, Spoil
 

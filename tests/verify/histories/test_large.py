@@ -13,8 +13,8 @@ from tests.verify.histories.large import write_large
 
 PROGRAM = """
 import json, resource, sys
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import read_files
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import read_files
 verdict = check(read_files([sys.argv[1]]))
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(json.dumps([verdict.counts, verdict.operations, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20]))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import BadInput, ReadOnly, StoreError
-from replitree.verify.histories.format import Operation
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import read_files
-from replitree.verify.histories.recorder import Recorder, clock
+from replitree.wire.history_format import Operation
+from replitree.wire.history_recorder import Recorder, clock
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import read_files
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_each_thread_is_a_client(file: Path) -> None:
 
 def test_a_client_that_is_killed_leaves_its_insert_behind_as_unknown(file: Path) -> None:
     program = (
-        "import os, sys; from replitree.verify.histories.recorder import Recorder\n"
+        "import os, sys; from replitree.wire.history_recorder import Recorder\n"
         "with Recorder(sys.argv[1]).insert('t', [1, 2]): os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(file)], check=False)
@@ -105,6 +105,6 @@ def test_a_file_that_is_there_is_not_written_to(file: Path) -> None:
 
 
 def test_all_processes_of_a_machine_have_one_clock() -> None:
-    program = "from replitree.verify.histories.recorder import clock; print(clock())"
+    program = "from replitree.wire.history_recorder import clock; print(clock())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == clock()

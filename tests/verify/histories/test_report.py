@@ -8,11 +8,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import parse
-from replitree.verify.histories.report import as_dict, lines, story
-from replitree.verify.histories.rules import RULES
-from replitree.verify.histories.timeline import draw, page
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import parse
+from replitree_verify.histories.report import as_dict, lines, story
+from replitree_verify.histories.rules import RULES
+from replitree_verify.histories.timeline import draw, page
 from tests.verify.histories.known import KNOWN, A, Known, insert, read
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,13 +23,19 @@ def test_a_verdict_says_what_broke_what_and_what_was_kept() -> None:
     text = "\n".join(lines(verdict))
     assert "L1  stale_read" in text
     assert "x: insert A  [history, line 2]" in text
-    assert "y: linearizable read = {}  [history, line 3]" in text
+    assert "y: linearizable read, of insert A: none  [history, line 3]" in text
     assert "broken: what linearizable promises; kept: eventual, sequential" in text
     assert text.endswith("wrong")
     found = json.loads(json.dumps(as_dict(verdict)))
     assert (found["verdict"], found["fine"], found["counts"]) == ("wrong", False, {"L1": 1})
     assert found["levels_kept"] == ["eventual", "sequential"]
     assert [each["kind"] for each in found["anomalies"][0]["operations"]] == ["insert", "read"]
+
+
+def test_a_read_that_showed_rows_of_other_inserts_only_is_not_called_empty() -> None:
+    others = insert("z", 0, 5, ((100, 103),))
+    verdict = check(parse([others, insert("x", 6, 10, A), read("y", 20, 30, ((100, 103),))]))
+    assert "y: linearizable read, of insert A: none" in "\n".join(lines(verdict))
 
 
 def test_a_fine_history_is_said_to_be() -> None:

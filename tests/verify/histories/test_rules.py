@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from replitree.verify.histories.format import Operation
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import parse
-from replitree.verify.histories.rules import ALL, RULES
+from replitree.wire.history_format import Operation
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import parse
+from replitree_verify.histories.rules import ALL, RULES
 from tests.verify.histories.known import AB, FINE, KNOWN, A, B, Known, insert, read
 
 

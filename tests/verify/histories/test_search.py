@@ -7,11 +7,11 @@ from itertools import permutations
 
 import pytest
 
-from replitree.verify.histories.case import make_case
-from replitree.verify.histories.format import Operation
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import parse
-from replitree.verify.histories.search import Limits, search
+from replitree.wire.history_format import Operation
+from replitree_verify.histories.case import make_case
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import parse
+from replitree_verify.histories.search import Limits, search
 from tests.verify.histories.generate import Shape, correct
 from tests.verify.histories.known import A, B, C, insert, read
 from tests.verify.histories.spoil import arbitrary, has, numbers, without

@@ -14,12 +14,12 @@ import pytest
 
 from replitree.cli.main import main
 from replitree.errors import BadInput
-from replitree.spark.session import spark_session
-from replitree.verify.histories import spark_job
-from replitree.verify.histories.format import Operation, encode_header, encode_line
-from replitree.verify.histories.judge import check
-from replitree.verify.histories.reading import read_files
-from replitree.verify.histories.spark_job import check_with_spark
+from replitree.spark.session.session import spark_session
+from replitree.wire.history_format import Operation, encode_header, encode_line
+from replitree_verify.histories import spark_job
+from replitree_verify.histories.judge import check
+from replitree_verify.histories.reading import read_files
+from replitree_verify.histories.spark_job import check_with_spark
 from tests.verify.histories.generate import Shape, correct
 from tests.verify.histories.known import KNOWN, A, insert, read
 from tests.verify.histories.large import write_large

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.lone.choices import Choices, every_way
-from replitree.verify.lone.model import DESCRIPTIONS, LIMIT, MODELS
-from replitree.verify.lone.mutants import MUTANTS
-from replitree.verify.lone.search import search
+from replitree_verify.lone.choices import Choices, every_way
+from replitree_verify.lone.model import DESCRIPTIONS, LIMIT, MODELS
+from replitree_verify.lone.mutants import MUTANTS
+from replitree_verify.lone.search import search
 from tests.verify.small_models import SmallModels
 
 LONE = SmallModels(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.merging.invariants import DESCRIPTIONS
-from replitree.verify.merging.models import MODELS
-from replitree.verify.merging.mutants import MUTANTS
-from replitree.verify.merging.search import search
-from replitree.verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
+from replitree_verify.merging.invariants import DESCRIPTIONS
+from replitree_verify.merging.models import MODELS
+from replitree_verify.merging.mutants import MUTANTS
+from replitree_verify.merging.search import search
+from replitree_verify.shared_tables.invariants import DESCRIPTIONS as OF_TABLES
 from tests.verify.small_models import SmallModels
 
 MERGES = SmallModels(
@@ -27,6 +27,9 @@ MERGES = SmallModels(
         "shared_merge_differs": (3_328, 7_516),
         "shared_merge_gone": (216, 492),
         "shared_merge_three": (5_084, 15_028),
+        "shared_merge_switched": (194, 433),
+        "shared_merge_switched_one": (542, 1_189),
+        "shared_merge_switched_crash": (8_648, 27_111),
         "borrow_chain": (42_656, 110_815),
         "borrow_chain_crash": (11_006, 27_631),
         "borrow_files": (64_482, 164_600),
@@ -36,6 +39,7 @@ MERGES = SmallModels(
         "borrow_files_store": (944, 1_900),
     },
     steps={
+        "own-result-put": 21,
         "mark-kept": 17,
         "late-mark-kept": 24,
         "waits-for-the-result": 19,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.moving.invariants import DESCRIPTIONS
-from replitree.verify.moving.models import MODELS
-from replitree.verify.moving.mutants import MUTANTS
-from replitree.verify.moving.search import search
+from replitree_verify.moving.invariants import DESCRIPTIONS
+from replitree_verify.moving.models import MODELS
+from replitree_verify.moving.mutants import MUTANTS
+from replitree_verify.moving.search import search
 from tests.verify.small_models import SmallModels
 
 MOVES = SmallModels(
@@ -26,6 +26,10 @@ MOVES = SmallModels(
         "take_doubt": (975, 2_195),
         "take_lag": (4_969, 14_778),
         "move_store": (904, 2_067),
+        "take_unanswered": (20_070, 65_356),
+        "take_unanswered_twice": (26, 25),
+        "move_differing": (14_523, 41_670),
+        "home_differing": (1_670, 4_041),
         "move_expiry": (129_915, 382_004),
         "home_two": (217, 409),
         "home_leave": (2_036, 5_287),
@@ -47,6 +51,8 @@ MOVES = SmallModels(
         "moved-attempt-kept": 7,
         "moved-unclaimed": 18,
         "not-looked-again": 22,
+        "no-answer-taken-for-none": 12,
+        "other-files-taken-over": 12,
         "claim-kept": 17,
         "doubt-worked-off": 11,
         "home-before-rows": 2,

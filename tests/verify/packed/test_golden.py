@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.packed.report import Told, explore_packed
+from replitree_published.packed.report import Told, explore_packed
 from tests.verify.packed import pins
 
 AT_NIGHT_GENERATED = 60_000_000

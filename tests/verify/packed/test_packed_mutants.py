@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.packed.catalog import PACKED
-from replitree.verify.packed.report import explore_packed
+from replitree_published.packed.catalog import PACKED
+from replitree_published.packed.report import explore_packed
 from tests.verify.packed import pins
 
 

@@ -7,14 +7,14 @@ from itertools import permutations
 import pytest
 
 from replitree.errors import BadInput
-from replitree.verify.packed import quorum, report
-from replitree.verify.packed.bits import WORD, get, put, sorted_blocks
-from replitree.verify.packed.catalog import PACKED
-from replitree.verify.packed.compiling import can_compile
-from replitree.verify.packed.fair import unfair_end
-from replitree.verify.packed.model import PackedModel
-from replitree.verify.packed.plain import search_plainly
-from replitree.verify.packed.report import Told, explore_packed
+from replitree_published.packed import quorum, report
+from replitree_published.packed.bits import WORD, get, put, sorted_blocks
+from replitree_published.packed.catalog import PACKED
+from replitree_published.packed.compiling import can_compile
+from replitree_published.packed.fair import unfair_end
+from replitree_published.packed.model import PackedModel
+from replitree_published.packed.plain import search_plainly
+from replitree_published.packed.report import Told, explore_packed
 from tests.verify.packed import pins
 
 SMALL = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.prepared.models import MODELS
-from replitree.verify.prepared.mutants import MUTANTS
-from replitree.verify.prepared.search import search
+from replitree_verify.prepared.models import MODELS
+from replitree_verify.prepared.mutants import MUTANTS
+from replitree_verify.prepared.search import search
 from tests.verify.small_models import SmallModels
 
 PREPARED = SmallModels(

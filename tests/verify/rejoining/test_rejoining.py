@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.rejoining.invariants import DESCRIPTIONS
-from replitree.verify.rejoining.models import MODELS
-from replitree.verify.rejoining.mutants import MUTANTS
-from replitree.verify.rejoining.search import search
+from replitree_verify.rejoining.invariants import DESCRIPTIONS
+from replitree_verify.rejoining.models import MODELS
+from replitree_verify.rejoining.mutants import MUTANTS
+from replitree_verify.rejoining.search import search
 from tests.verify.small_models import SmallModels
 
 REJOINING = SmallModels(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.shared_tables.invariants import DESCRIPTIONS
-from replitree.verify.shared_tables.models import MODELS, find_model
-from replitree.verify.shared_tables.mutants import MUTANTS
-from replitree.verify.shared_tables.search import search
+from replitree_verify.shared_tables.invariants import DESCRIPTIONS
+from replitree_verify.shared_tables.models import MODELS, find_model
+from replitree_verify.shared_tables.mutants import MUTANTS
+from replitree_verify.shared_tables.search import search
 from tests.verify.small_models import SmallModels
 
 TABLES = SmallModels(
@@ -28,7 +28,7 @@ TABLES = SmallModels(
         "shared_table_lost": (1_789, 4_323),
         "shared_table_drop": (1_685, 3_979),
         "shared_table_restore": (3_428, 8_168),
-        "shared_table_restore_crash": (27_973, 79_440),
+        "shared_table_restore_crash": (27_468, 78_389),
         "shared_table_restore_doubt": (1_113, 2_091),
         "shared_borrowed": (1_890, 4_477),
         "shared_borrowed_crash": (25_962, 75_215),

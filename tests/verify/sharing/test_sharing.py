@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.sharing.invariants import DESCRIPTIONS
-from replitree.verify.sharing.models import MODELS, find_model
-from replitree.verify.sharing.mutants import MUTANTS, find_mutant
-from replitree.verify.sharing.search import search
+from replitree_verify.sharing.invariants import DESCRIPTIONS
+from replitree_verify.sharing.models import MODELS, find_model
+from replitree_verify.sharing.mutants import MUTANTS, find_mutant
+from replitree_verify.sharing.search import search
 from tests.verify.small_models import SmallModels
 
 SHARING = SmallModels(

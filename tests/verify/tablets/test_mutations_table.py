@@ -1,22 +1,21 @@
-"""The table of mutations in `docs/tablet.md` names mutants and tests that there are."""
+"""The table of mutations in `docs/tablet-mutations.md` names mutants and tests that there are."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from replitree.verify.leases.mutants import MUTANTS as LEASE_MUTANTS
-from replitree.verify.tablets.mutants import MUTANTS
-from replitree.verify.tablets.mutants_equivalent import EQUIVALENTS
+from replitree_verify.leases.mutants import MUTANTS as LEASE_MUTANTS
+from replitree_verify.tablets.mutants import MUTANTS
+from replitree_verify.tablets.mutants_equivalent import EQUIVALENTS
 
 ROOT = Path(__file__).parents[3]
 NAMES = {"": set(MUTANTS), "L ": {f"L {name}" for name in LEASE_MUTANTS}}
 
 
 def section() -> str:
-    """Return the section of the document."""
-    text = (ROOT / "docs" / "tablet.md").read_text(encoding="utf-8")
-    return text.partition("\n## Mutations\n")[2].partition("\n## ")[0]
+    """Return the page with the table."""
+    return (ROOT / "docs" / "tablet-mutations.md").read_text(encoding="utf-8")
 
 
 def noticed_by() -> list[str]:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from replitree.tablet.commit import Ledger
-from replitree.verify.tablets import members as module
-from replitree.verify.tablets.forgetting import is_dead
-from replitree.verify.tablets.models import MODELS
-from replitree.verify.tablets.space import Space
-from replitree.verify.tablets.state import LEADING, World
+from replitree.tablet.core.commit import Ledger
+from replitree_verify.tablets import members as module
+from replitree_verify.tablets.forgetting import is_dead
+from replitree_verify.tablets.models import MODELS
+from replitree_verify.tablets.space import Space
+from replitree_verify.tablets.state import LEADING, World
 
 Canonical = Callable[[Space, World], World]
 

@@ -6,9 +6,9 @@ import pytest
 
 from replitree.cli.main import main
 from replitree.errors import BadInput
-from replitree.verify.beside import simulate_tablets
-from replitree.verify.tablets.drawing import draw_model
-from replitree.verify.tablets.simulate import HISTORIES_OF_ONE, simulate
+from replitree_verify.beside import simulate_tablets
+from replitree_verify.tablets.drawing import draw_model
+from replitree_verify.tablets.simulate import HISTORIES_OF_ONE, simulate
 
 SEEN = {"accepted", "away", "declined", "deposed", "in doubt", "late arrival", "not elected", "read", "rot"}
 OF_DATA = {"collected", "taken", "not taken", "synced"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.verify.tablets.explore import explore
-from replitree.verify.tablets.model import Model
-from replitree.verify.tablets.models import MODELS
-from replitree.verify.tablets.mutants import MUTANTS, Mutant, mutated
-from replitree.verify.tablets.mutants_equivalent import EQUIVALENTS
+from replitree_verify.tablets.explore import explore
+from replitree_verify.tablets.model import Model
+from replitree_verify.tablets.models import MODELS
+from replitree_verify.tablets.mutants import MUTANTS, Mutant, mutated
+from replitree_verify.tablets.mutants_equivalent import EQUIVALENTS
 from tests.verify.tablets.pins import FAST, PINNED, QUICK, STEPS
 
 AT_NIGHT = (

@@ -5,6 +5,10 @@
     location   where a store is, from a URL; credentials from the environment or a file, never from the URL
     store      create, read, replace, list, delete; what an answer that never came means
     probe      what a store must keep to be used; whether two processes reach the same one
+
+Imports: `files`.
+
+Changes: with the conformance tests that every store must pass (`tests/storage/objects`).
 """
 
 from replitree.storage.objects.location import StoreLocation, open_store

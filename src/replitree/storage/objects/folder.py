@@ -16,7 +16,7 @@ from pathlib import Path
 import xxhash
 
 from replitree.errors import StoreError
-from replitree.storage.durable import sync_folder, write_file
+from replitree.storage.files.durable import sync_folder, write_file
 
 _FRESH = "#0"
 """Ends the name of a file that is not in place yet; listings leave such names out."""

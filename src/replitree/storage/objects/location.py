@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from obstore.store import LocalStore, MemoryStore, S3Store
 
+from replitree import private
 from replitree.errors import BadInput, NotAuthorized, StoreError
 from replitree.storage.objects.store import PIECE_PATIENCE_S, PIECE_TRIES, ObjectStore
 
@@ -183,7 +184,7 @@ def open_store(
     if location.scheme == "file":
         folder = Path(location.place)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            private.make_folder(folder, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"can't make the folder {folder} for objects: {error.strerror}") from error
         return ObjectStore(LocalStore(folder), str(location), folder=folder, **settings)

@@ -25,7 +25,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -44,8 +44,9 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 
+from replitree import private
 from replitree.errors import BadInput, NotAuthorized, StoreError
-from replitree.storage.durable import sync_files, sync_folder
+from replitree.storage.files.durable import sync_files, sync_folder
 from replitree.storage.objects.folder import NotAsItWas, read_file, remove_empty, replace_file, sync_gone
 
 if TYPE_CHECKING:
@@ -195,6 +196,9 @@ class ObjectStore:
 
         self._ask(f"store {key}", put, changes=True)
         if self._folder is not None:
+            # A delete may have removed the parents, empty as they were: the library makes them anew as the umask says.
+            for part in (*reversed(Path(key).parents[:-1]), Path(key)):
+                private.fit(self._folder / part)
             _sync(self._folder, key)
 
     def get(self, key: str) -> bytes | None:
@@ -353,13 +357,14 @@ class ObjectStore:
     # --- tries ----------------------------------------------------------------------------------------------------------------
 
     def _put(self, key: str, data: bytes | Path, size: int) -> None:
-        if self._folder is not None and not self._folder.is_dir():
-            raise StoreError(f"the folder {self._folder} is not there: is its disk mounted?")
+        self._check_folder()
         if size <= PIECES_BYTES:
+            self._make_parents(key)
             obstore.put(self._raw, key, data, mode="create", use_multipart=False)
             return
         if self._meta(key) is not None:
             raise AlreadyExistsError(key)
+        self._make_parents(key)
         try:
             obstore.put(
                 self._pieces, key, data, use_multipart=True, chunk_size=PIECE_BYTES, max_concurrency=PIECES_AT_ONCE
@@ -369,6 +374,18 @@ class ObjectStore:
                 raise
             if not self._has(key, data, size):
                 raise AlreadyExistsError(key) from error
+
+    def _check_folder(self) -> None:
+        if self._folder is not None and not self._folder.is_dir():
+            raise StoreError(f"the folder {self._folder} is not there: is its disk mounted?")
+
+    def _make_parents(self, key: str) -> None:
+        """Make the folders of an object in a folder, with the modes of its tree; the library would take those of the umask."""
+        if self._folder is not None and "/" in key:
+            with suppress(OSError):  # the library says what is wrong
+                for parent in reversed(Path(key).parents[:-1]):  # never the store's own folder: its disk may be away
+                    private.make_folder(self._folder / parent, exist_ok=True)
+            self._check_folder()
 
     def _put_over(self, key: str, data: bytes, tag: str) -> None:
         if self._folder is None:

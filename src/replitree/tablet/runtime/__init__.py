@@ -11,4 +11,8 @@
 `performing`       what a blob group must be able to do
 `settings`         limits, lease, clock
 =================  =========================================================================================
+
+Imports: `tablet.group` and `tablet.core`.
+
+Changes: freely, with the tests of take-over and of faults (`tests/tablet`).
 """

@@ -24,16 +24,16 @@ from typing import Generic, TypeVar
 import msgspec
 
 from replitree.errors import BadInput, CommandUnknown, NotLeader, ReplitreeError, Unavailable
-from replitree.tablet import commit, lease, pace
-from replitree.tablet.bodies import encode_commands
-from replitree.tablet.commit import BEGIN, Draft, Ledger
-from replitree.tablet.effects import InDoubt, Overtaken, Stored
-from replitree.tablet.ids import STEP_MAX, BlobId, GenStep, Step
-from replitree.tablet.lease import Tenure
-from replitree.tablet.machine import Machine, machine_failed
+from replitree.tablet.core import commit, lease, pace
+from replitree.tablet.core.bodies import encode_commands
+from replitree.tablet.core.commit import BEGIN, Draft, Ledger
+from replitree.tablet.core.lease import Tenure
+from replitree.tablet.core.machine import Machine, machine_failed
+from replitree.tablet.core.snapshots import bytes_of
+from replitree.tablet.group.effects import InDoubt, Overtaken, Stored
+from replitree.tablet.group.ids import STEP_MAX, BlobId, GenStep, Step
 from replitree.tablet.runtime.answers import Answer, Answers, Telling, Waiting, tell
 from replitree.tablet.runtime.settings import Settings
-from replitree.tablet.snapshots import bytes_of
 
 State = TypeVar("State")
 

@@ -1,4 +1,4 @@
-"""When a leader has to mend (`replitree.tablet.mending`): who asked for it, which members have missed something, what was done.
+"""When a leader has to mend (`tablet.core.mending`): who asked for it, which members have missed something, what was done.
 
 A member that missed a write lacks a blob of a step that had been sent by the time that was noticed.  So what is confirmed up to
 there is mended, and not earlier than all of it is confirmed.  A member has what it missed, or what was asked for, when it has
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from replitree.tablet.ids import GroupId, Step
+from replitree.tablet.group.ids import GroupId, Step
 from replitree.tablet.runtime.performing import Groups
 
 LOOKS_MAX = 8

@@ -8,15 +8,15 @@ from concurrent.futures import Future
 from typing import TypeVar, overload
 
 from replitree.errors import BadInput, NotLeader, ReplitreeError, StoreError, TabletDamaged, Unavailable
-from replitree.tablet import lease, snapshots
-from replitree.tablet.bodies import decode_commands
-from replitree.tablet.channels import Channels, in_one_group
-from replitree.tablet.commit import open_ledger
-from replitree.tablet.effects import Blobs, Fence, Get, Overtaken, Procedure
-from replitree.tablet.election import Candidate, NotElected, open_generation, prepare
-from replitree.tablet.ids import NOTHING, TABLET_BITS, BlobId, Generation, GroupId, TabletId
-from replitree.tablet.machine import Machine, machine_failed
-from replitree.tablet.recovery import Accepted, MissingEntries, own_references
+from replitree.tablet.core import lease, snapshots
+from replitree.tablet.core.bodies import decode_commands
+from replitree.tablet.core.channels import Channels, in_one_group
+from replitree.tablet.core.commit import open_ledger
+from replitree.tablet.core.election import Candidate, NotElected, open_generation, prepare
+from replitree.tablet.core.machine import Machine, machine_failed
+from replitree.tablet.core.recovery import Accepted, MissingEntries, own_references
+from replitree.tablet.group.effects import Blobs, Fence, Get, Overtaken, Procedure
+from replitree.tablet.group.ids import NOTHING, TABLET_BITS, BlobId, Generation, GroupId, TabletId
 from replitree.tablet.runtime.collector import without_collector
 from replitree.tablet.runtime.commits import Commits
 from replitree.tablet.runtime.patience import wait_until
@@ -69,8 +69,8 @@ def open(  # noqa: A001 - said as `replitree.tablet.open`
     Parameters
     ----------
     groups
-        One blob group, such as `replitree.storage.blob_folders.open_group` returns; or, with `channels`, groups of any kind,
-        such as `replitree.storage.blob_group.BlobGroups`.
+        One blob group, such as `replitree.tablet.members.folders.open_group` returns; or, with `channels`, groups of any kind,
+        such as `replitree.tablet.members.group.BlobGroups`.
     machine
         The state machine.
     channels

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
-from replitree.tablet.channels import Channels
-from replitree.tablet.effects import Fence, InDoubt, Overtaken, Procedure, Put, Stored
-from replitree.tablet.ids import BlobId, GroupId, TabletId
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.group.effects import Fence, InDoubt, Overtaken, Procedure, Put, Stored
+from replitree.tablet.group.ids import BlobId, GroupId, TabletId
 
 T = TypeVar("T")
 

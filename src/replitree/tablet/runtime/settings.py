@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-from replitree.tablet.pace import Limits
+from replitree.tablet.core.pace import Limits
 
 Clock: TypeAlias = Callable[[], int]
 """Nanoseconds since some begin; never set, and goes on while the machine sleeps."""

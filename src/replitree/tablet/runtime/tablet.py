@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from replitree.errors import CommandUnknown, NotLeader, ReplitreeError, Unavailable
-from replitree.tablet import lease
-from replitree.tablet.channels import Channels
-from replitree.tablet.effects import InDoubt, Overtaken
-from replitree.tablet.ids import Generation
-from replitree.tablet.probing import Leads, Probed, probe
+from replitree.tablet.core import lease
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.probing import Leads, Probed, probe
+from replitree.tablet.group.effects import InDoubt, Overtaken
+from replitree.tablet.group.ids import Generation
 from replitree.tablet.runtime.commits import Commits, Flight, end_of
 from replitree.tablet.runtime.fresh import FreshReads
 from replitree.tablet.runtime.performing import Group, Groups, store_one

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from replitree.tablet import collecting, commit, snapshots
-from replitree.tablet.channels import Channels
-from replitree.tablet.effects import Fence, Overtaken, Stored
-from replitree.tablet.entries import LogEntry
-from replitree.tablet.ids import NOTHING, BlobId, GenStep, Step, log_entry
-from replitree.tablet.machine import Machine, machine_failed
-from replitree.tablet.mending import Mended, blobs_of, mend
-from replitree.tablet.probing import Probed
-from replitree.tablet.recovery import Accepted, own_references
+from replitree.tablet.core import collecting, commit, snapshots
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.entries import LogEntry
+from replitree.tablet.core.machine import Machine, machine_failed
+from replitree.tablet.core.mending import Mended, blobs_of, mend
+from replitree.tablet.core.probing import Probed
+from replitree.tablet.core.recovery import Accepted, own_references
+from replitree.tablet.group.effects import Fence, Overtaken, Stored
+from replitree.tablet.group.ids import NOTHING, BlobId, GenStep, Step, log_entry
 from replitree.tablet.runtime.commits import Commits, end_of
 from replitree.tablet.runtime.fresh import FreshReads
 from replitree.tablet.runtime.mends import Mends

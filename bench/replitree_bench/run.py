@@ -1,0 +1,330 @@
+"""The benchmarks as they are run: start what they need, measure round by round, stop everything, report.
+
+Replicas keep the bytecode of their modules, whatever the environment says: users have it from ``pip install``.
+Ours and the peer's servers use one embedded ZooKeeper; who begins changes from round to round; what counts is the median.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from replitree_bench import bulk, inserts, quorum
+from replitree_bench.clickhouse import ClickHouse, find_program
+from replitree_bench.report import Measured, Report, medians
+from replitree_bench.systems import REPLICAS, Ours, Peer, System
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from replitree.client import LocalCluster
+
+Say = Callable[[str], None]
+
+ROUNDS = 3
+
+
+@contextmanager
+def _cluster(
+    folder: Path | None, settings: Mapping[str, object] | None = None, replicas: int = REPLICAS
+) -> Iterator[tuple[LocalCluster, Path]]:
+    """Give a cluster and a folder, both gone afterwards."""
+    from replitree.client.cluster import LocalCluster
+
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    place = Path(tempfile.mkdtemp(prefix="replitree-bench-", dir=folder))
+    try:
+        with LocalCluster(place / "replitree", replicas, settings=settings) as cluster:
+            yield cluster, place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _spark(folder: Path) -> Iterator[SparkSession]:
+    from replitree.spark.session.quiet import quiet_children
+    from replitree.spark.session.session import spark_session
+
+    with quiet_children():
+        spark = spark_session(app_name="replitree bench", conf={"spark.sql.warehouse.dir": str(folder / "warehouse")})
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        yield spark
+    finally:
+        spark.stop()
+
+
+def run_inserts(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure small inserts: see `replitree_bench.inserts`."""
+    if peer:
+        find_program()
+    with _cluster(folder) as (cluster, place), ExitStack() as stack:
+        systems: list[System] = [Ours(cluster)]
+        name = _add_peer(systems, stack, cluster, place) if peer else ""
+        found = inserts.in_turn(
+            systems, rounds, lambda system, number: inserts.measure(system, number, many=isinstance(system, Ours)), say
+        )
+    return Report("inserts", medians(found[0]), medians(found[1]) if peer else {}, rounds, name, _NOTES["inserts"])
+
+
+def run_bulk(*, peer: bool, rounds: int, say: Say, folder: Path | None = None, spark: bool = True) -> Report:
+    """Measure bulk loads: see `replitree_bench.bulk`."""
+    if peer:
+        find_program()
+    if spark:
+        bulk.find_generator()
+    with _cluster(folder) as (cluster, place), ExitStack() as stack:
+        systems: list[System] = [Ours(cluster)]
+        name = _add_peer(systems, stack, cluster, place) if peer else ""
+        found = inserts.in_turn(systems, rounds, bulk.measure_arrow, say)
+        ours, theirs = medians(found[0]), medians(found[1]) if peer else {}
+        if spark:
+            loaded, plain = _spark_loads(cluster, place, rounds, say)
+            ours |= loaded
+            theirs |= plain
+    return Report("bulk", ours, theirs, rounds, name, _NOTES["bulk"])
+
+
+def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure reading: see `replitree_bench.read`."""
+    from replitree_bench.read import ReadBench
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say("filling the table")
+        bench = ReadBench(spark, cluster)
+        ours, plain = _both_sides(bench.measure, rounds, say)
+        version = spark.version
+    return Report("read", ours, plain, rounds, f"spark.read.parquet {version} on the same files", _NOTES["read"])
+
+
+def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: Path | None = None) -> Report:
+    """Measure reading in an object store, a folder by default: see `replitree_bench.read_store`."""
+    from replitree_bench.read_store import StoreReadBench
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say("filling two tables")
+        bench = StoreReadBench(spark, cluster, store or f"file://{place}/objects")
+        ours, local = _both_sides(bench.measure, rounds, say)
+        version, opened = spark.version, bench.opened()
+    notes = {"store": store or "a folder", "opened": opened, **_NOTES["read_store"]}
+    return Report("read_store", ours, local, rounds, f"the same rows on a local disk, Spark {version}", notes)
+
+
+def run_write_store(*, rounds: int, say: Say, store: str | None = None, folder: Path | None = None) -> Report:
+    """Measure writing into an object store, a folder by default: see `replitree_bench.write_store`."""
+    from replitree_bench.write_store import StoreWriteBench
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say("making the rows")
+        bench = StoreWriteBench(spark, cluster, store or f"file://{place}/objects")
+        ours, theirs = _both_sides(bench.measure, rounds, say)
+        version = spark.version
+    notes = {"store": store or "a folder", **_NOTES["write_store"]}
+    return Report("write_store", ours, theirs, rounds, f"through a replica, Spark {version}", notes)
+
+
+def run_levels(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure read levels: see `replitree_bench.levels`."""
+    from replitree_bench.levels import LevelBench
+
+    with _cluster(folder) as (cluster, _), closing(LevelBench(cluster)) as bench:
+        found = []
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            found.append(bench.measure(number))
+    return Report("levels", medians(found), {}, rounds, "", _NOTES["levels"])
+
+
+def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure inserts with a quorum: see `replitree_bench.quorum`."""
+    if peer:
+        find_program()
+    with _cluster(folder) as (cluster, place), ExitStack() as stack:
+        systems: list[Ours | Peer] = [Ours(cluster)]
+        name = ""
+        if peer:
+            theirs, name = _peer(stack, cluster, place)
+            systems.append(theirs)
+        found = inserts.in_turn(
+            systems,
+            rounds,
+            lambda system, number: quorum.measure(
+                system, number, many=quorum.INSERTS_MANY if isinstance(system, Ours) else quorum.INSERTS_MANY_PEER
+            ),
+            say,
+        )
+    return Report("quorum", medians(found[0]), medians(found[1]) if peer else {}, rounds, name, _NOTES["quorum"])
+
+
+def run_merges(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure merging: see `replitree_bench.merges`."""
+    from replitree_bench.merges import measure_kernel
+    from replitree_bench.selector import measure_amplification
+
+    kernel = measure_kernel(rounds, folder=folder, say=say)
+    say("simulating a year of inserts and merges")
+    simulated = measure_amplification()
+    ours = kernel | simulated["ours"]
+    return Report("merges", ours, simulated["peer"], rounds, "ClickHouse's selector, by its formula", _NOTES["merges"])
+
+
+def run_steady(*, seconds: float, rate: float, clients: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure a steady stream of inserts: see `replitree_bench.steady`."""
+    from replitree_bench import steady
+
+    with _cluster(folder) as (cluster, _):
+        measured = steady.measure(cluster, seconds=seconds, rate=rate, clients=clients, say=say)
+    return Report("steady", medians([measured]), {}, 1, "", _NOTES["steady"])
+
+
+def run_parts(*, partitions: int, with_all: bool, say: Say, folder: Path | None = None) -> Report:
+    """Measure a table of many parts: see `replitree_bench.parts`."""
+    from replitree_bench import parts
+
+    with _cluster(folder, replicas=parts.REPLICAS) as (cluster, _):
+        measured = parts.measure_parts(cluster, say, partitions, with_all=with_all)
+    return Report("parts", medians([measured]), {}, 1, "", _NOTES["parts"])
+
+
+def run_longlife(
+    *, peer: bool, rounds: int, say: Say, folder: Path | None = None, recovery_only: bool = False
+) -> Report:
+    """Measure long logs and recoveries: see `replitree_bench.longlife`."""
+    from replitree_bench.restarts import SETTINGS
+
+    if peer:
+        find_program()
+    with _cluster(folder, SETTINGS) as (cluster, place):
+        first = {} if recovery_only else _logs_and_copies(cluster, place, rounds, say)
+        ours, theirs, name = _recoveries(cluster, place, rounds, say, peer=peer)
+    return Report("longlife", first | ours, theirs, rounds, name, _NOTES["longlife"])
+
+
+def _both_sides(
+    measure: Callable[[int], tuple[Measured, Measured]], rounds: int, say: Say
+) -> tuple[Measured, Measured]:
+    """Measure round by round; return the medians of ours, and of what it is compared with."""
+    found = []
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}")
+        found.append(measure(number))
+    return medians([ours for ours, _ in found]), medians([other for _, other in found])
+
+
+def _logs_and_copies(cluster: LocalCluster, place: Path, rounds: int, say: Say) -> Measured:
+    """Measure what no peer has anything beside."""
+    from replitree.coordination.url import parse_url
+    from replitree.coordination.zookeeper import ZooKeeperCoordination
+    from replitree_bench.copying import measure_copy
+    from replitree_bench.longlife import measure_log
+
+    session = ZooKeeperCoordination(cluster.access.url)
+    try:
+        logs = [measure_log(session, parse_url(cluster.url).root, say) for _ in range(rounds)]
+    finally:
+        session.close()
+    copies: list[Measured] = []
+    for number in range(rounds):
+        say(f"fetching a gigabyte, round {number + 1} of {rounds}")
+        copies.append(measure_copy(cluster, place, number))
+    return medians(logs) | medians(copies)
+
+
+def _recoveries(
+    cluster: LocalCluster, place: Path, rounds: int, say: Say, *, peer: bool
+) -> tuple[Measured, Measured, str]:
+    """Measure recoveries, ours and the peer's in turn; return both, and the peer's name."""
+    from replitree_bench.longlife import Recovering, measure_recovery
+    from replitree_bench.restarts import OurRestarts, PeerRestarts
+
+    systems: list[Recovering] = [OurRestarts(cluster)]
+    name = ""
+    with ExitStack() as stack:
+        if peer:
+            address = inserts.zookeeper_address(cluster.url)
+            clickhouse = stack.enter_context(ClickHouse(place / "clickhouse", address, REPLICAS))
+            systems.append(PeerRestarts(clickhouse))
+            name = f"ClickHouse {clickhouse.version}"
+        found: list[list[Measured]] = [[] for _ in systems]
+        for number in range(rounds):
+            say(f"recovery, round {number + 1} of {rounds}")
+            pairs = list(zip(systems, found, strict=True))
+            for system, measured in pairs if number % 2 == 0 else pairs[::-1]:
+                measured.append(measure_recovery(system, number))
+                say(f"{type(system).__name__}: {measured[-1]}")
+    return medians(found[0]), medians(found[1]) if peer else {}, name
+
+
+def _add_peer(systems: list[System], stack: ExitStack, cluster: LocalCluster, place: Path) -> str:
+    """Start ClickHouse on our ZooKeeper; return its name."""
+    peer, name = _peer(stack, cluster, place)
+    systems.append(peer)
+    return name
+
+
+def _peer(stack: ExitStack, cluster: LocalCluster, place: Path) -> tuple[Peer, str]:
+    """Start ClickHouse on our ZooKeeper; return it and its name."""
+    address = inserts.zookeeper_address(cluster.url)
+    clickhouse = stack.enter_context(ClickHouse(place / "clickhouse", address, REPLICAS))
+    return Peer(clickhouse), f"ClickHouse {clickhouse.version}"
+
+
+def _spark_loads(cluster: LocalCluster, place: Path, rounds: int, say: Say) -> tuple[Measured, Measured]:
+    """Load lineitem into a table and into plain files, in turn."""
+    say("generating TPC-H lineitem")
+    lineitem = bulk.generate_lineitem(inserts.folder_for(place, "tpch"))
+    loaded: list[Measured] = []
+    plain: list[Measured] = []
+    with _spark(place) as spark:
+        load = bulk.SparkLoad(spark, cluster, lineitem, inserts.folder_for(place, "plain"))
+        load.into_parquet(rounds)  # warms Spark up
+        load.into_table(rounds)
+        for number in range(rounds):
+            say(f"Spark, round {number + 1} of {rounds}")
+            steps = [(loaded, load.into_table), (plain, load.into_parquet)]
+            for target, step in steps if number % 2 == 0 else steps[::-1]:
+                target.append(step(number))
+    return medians(loaded), medians(plain)
+
+
+_NOTES: Mapping[str, Mapping[str, str]] = {
+    "parts": {"client": "client and replicas share this machine; three replicas, one after the other is waited for"},
+    "inserts": {
+        "durability": "ours syncs parts to disk before it acknowledges, the peer does not",
+        "rows": "ours sends 100 rows as Arrow with each insert, the peer's server makes them from numbers()",
+    },
+    "bulk": {
+        "durability": "ours syncs parts to disk before it acknowledges; ClickHouse and plain Spark do not",
+        "spark": "plain Spark: sortWithinPartitions and zstd Parquet of the same rows",
+    },
+    "steady": {
+        "durability": "parts and merges are synced to disk",
+        "parts": "looked at twice a second on each replica; what was there for a shorter time may have been missed",
+    },
+    "read_store": {"kept": "nothing between two reads", "source": 'format("replitree"): tasks read with Arrow'},
+    "write_store": {
+        "peer": "tasks leave the files on a replica's disk, and the replica puts them",
+        "read": "replica_read_bytes are of files; of each file in the store a replica reads at most 64 KB besides",
+    },
+    "read": {"peer": "plain Spark on the table's own files"},
+    "quorum": {
+        "durability": "both replicas of ours have synced the part before it counts; the peer syncs nothing",
+        "in flight": "the peer lets one insert be open at a time and refuses the others; its clients say them again",
+        "rows": "ours sends 100 rows as Arrow with each insert, the peer's server makes them from numbers()",
+    },
+    "levels": {"reader": "one client at replica 2; inserts go to replica 1"},
+    "longlife": {
+        "copy": "what the lost replica fetches over loopback, beside a synced copy of the same files; see bench/copying.py",
+        "durability": "ours syncs fetched parts to disk, the peer does not",
+        "log": "pulling and cleaning are the protocol's procedures in one process, on the same ZooKeeper",
+    },
+    "merges": {
+        "durability": "every merge is synced to disk, and is a process of its own",
+        "simulation": "write_amplification and part counts are simulated, both selectors on one stream",
+    },
+}

@@ -1,0 +1,145 @@
+"""`replitree status`: the number line, how far each replica is, and what it waits for; judging is the doctor's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replitree.cli.options import Cluster, check_name, on_cluster
+from replitree.cli.output import Output, byte_size, counted, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from replitree.client.admin.status import ClusterStatus, ReplicaStatus, TableStatus
+
+EXIT_UNREADABLE = 1
+"""A table's definition can't be read; the others are shown."""
+
+LACKING_SHOWN_MAX = 3
+"""Parts that are named; the doctor names more."""
+
+_COLUMNS = ("replica", "address", "state", "pointer", "queue", "lag", "index", "parts", "rows", "bytes")
+
+
+@on_cluster
+def status(
+    at: Cluster, table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Only this table.")] = None
+) -> None:
+    """Show replicas, pointers, queues, parts and lag; the exit status is 1 when a table's definition can't be read."""
+    import msgspec
+
+    if table is not None:
+        check_name(table)
+    with at.connect() as connection:
+        found = connection.status(table)
+    out = at.out
+    if at.as_json:
+        out.json(msgspec.to_builtins(found))
+    else:
+        _print(found, out)
+    if found.unreadable:
+        raise typer.Exit(EXIT_UNREADABLE)
+
+
+def _print(found: ClusterStatus, out: Output) -> None:
+    say(f"cluster {found.url}")
+    if not found.tables and not found.unreadable:
+        say("no tables yet: `replitree table create` makes one")
+    for table in found.tables:
+        print()
+        out.table(_title(table), _COLUMNS, [_row(table, number) for number in range(len(table.replicas))])
+        for replica in table.replicas:
+            if replica.state != "active" and replica.reason:
+                say(f"  {replica.name} is {replica.state}: {replica.reason}")
+            for line in (*_place(table, replica), *_lacks(replica), *_work(replica), *_waits(replica)):
+                say(f"  {replica.name} {line}")
+
+    for unreadable in found.unreadable:
+        say(f"\ntable {unreadable.name} can't be read: {unreadable.problem}; `replitree doctor` says what to do")
+
+
+def _place(table: TableStatus, replica: ReplicaStatus) -> Iterator[str]:
+    """Say where a replica stands, when it is not simply somewhere in the log."""
+    from replitree.client.transport.standing import entries_between
+
+    behind = entries_between(replica.log_pointer or 0, table.log_first)
+    if replica.mark == "half-dropped":
+        yield f"is half-dropped: `replitree drop-replica {table.name} {replica.name}` finishes it"
+    elif replica.mark != "good" and replica.active:
+        yield f"is marked {replica.mark}: it takes over the state of another one"
+    elif replica.mark != "good":
+        yield f"is marked {replica.mark}: it will take over the state of another one when it starts"
+    if behind > 0:
+        yield f"has not pulled {behind:,} {'entry that is' if behind == 1 else 'entries that are'} gone from the log"
+
+
+def _lacks(replica: ReplicaStatus) -> Iterator[str]:
+    """Say which parts reads do not show, and of how many not every byte has a checksum."""
+    if replica.lacking:
+        more = ", …" if len(replica.lacking) > LACKING_SHOWN_MAX else ""
+        names = ", ".join(replica.lacking[:LACKING_SHOWN_MAX])
+        count = counted(len(replica.lacking), "part")
+        yield f"lacks {count}, broken or gone ({names}{more}): `replitree doctor` says what to do"
+    if replica.without_checksums:
+        left = counted(replica.without_checksums, "part")
+        yield f"has {left} of an earlier version, not yet fully checksummed: `replitree check` does it now"
+    if replica.without_digest:
+        left = counted(replica.without_digest, "part")
+        yield f"has {left} registered by an earlier version, by their rows alone, until they are merged or mutated"
+
+
+def _waits(replica: ReplicaStatus) -> Iterator[str]:
+    """Say what could not be executed yet, and why."""
+    for waiting in replica.postponed:
+        since = "" if waiting.since_s is None else f" for {waiting.since_s:,.0f} s"
+        yield f"waits{since} with entry {waiting.index} ({waiting.tries:,} tries): {waiting.reason}"
+
+
+def _work(replica: ReplicaStatus) -> Iterator[str]:
+    """Say what a replica does beside serving."""
+    for making in replica.running:
+        done = f"{making.rows_done:,} of {making.rows_total:,} rows"
+        yield f"makes {making.result} ({making.kind} at {making.index}): {done}"
+    yield from _moves(replica)
+    if replica.merges_paused:
+        yield "merges nothing by itself: `replitree table resume-merges` lets it go on"
+    if replica.old_parts:
+        size = byte_size(replica.old_bytes or 0)
+        left = f"{counted(replica.old_parts, 'part')} that left the table ({size})"
+        yield f"keeps {left}, under {counted(replica.leases, 'lease')}"
+
+
+def _moves(replica: ReplicaStatus) -> Iterator[str]:
+    """Say what has still to move between the disk and the object store, and why the first part of it waits."""
+    moves = replica.moving
+    if moves is not None and moves.problem:
+        yield f"can't use the table's object store: {moves.problem}"
+    if moves is not None and moves.parts_left:
+        waits = f"; {moves.waiting[0].part} waits: {moves.waiting[0].reason}" if moves.waiting else ""
+        left = f"{counted(moves.parts_left, 'part')} ({byte_size(moves.bytes_left)})"
+        yield f"has {left} to move to where {moves.storage} has them{waits}"
+
+
+def _title(table: TableStatus) -> str:
+    rows = "no replica says how many rows"
+    if table.rows is not None:
+        rows = f"{counted(table.rows, 'row')} in {counted(table.parts, 'part')}"
+    return f"table {table.name}: log from {table.log_first:,} up to {table.log_tail:,}, {rows}"
+
+
+def _row(table: TableStatus, number: int) -> tuple[object, ...]:
+    replica = table.replicas[number]
+    return (
+        replica.name,
+        replica.address,
+        replica.state if replica.mark == "good" else f"{replica.state}, {replica.mark}",
+        replica.log_pointer,
+        replica.queue,
+        replica.lag,
+        replica.index,
+        replica.parts,
+        replica.rows,
+        None if replica.bytes is None else byte_size(replica.bytes),
+    )

@@ -1,0 +1,275 @@
+"""`replitree table alter|storage|partitions|drop-partition|drop-blocks|truncate|mutations|kill-mutation|…`: what changes.
+
+A change is one entry of the log.  The exit status is 0 when it was finished, and 3 when it is in the log and was not finished
+in time: it goes on, and `replitree table mutations` shows how far it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replitree.cli.options import WAIT_S, Change, Cluster, Name, Wait, Yes, check_name, on_cluster
+from replitree.cli.output import Output, byte_size, confirm, counted
+from replitree.errors import BadInput
+
+if TYPE_CHECKING:
+    from replitree.client import CommandResult
+    from replitree.client.read.partitions import PartitionInfo
+    from replitree.storage.schema.definition import TableDefinition
+
+Partition = Annotated[
+    str, typer.Argument(metavar="PARTITION", help="Id of the partition, as `table partitions` shows it.")
+]
+Statement = Annotated[
+    str, typer.Argument(metavar="STATEMENT", help='As in "ADD COLUMN x int DEFAULT 0" or "RENAME COLUMN a TO b".')
+]
+Storage = Annotated[
+    str | None,
+    typer.Argument(metavar="STORAGE", help="local, the URL of an object store, or tiered(URL, older=7d, free=100GB)."),
+]
+Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Of the mutation, as `table mutations` shows it.")]
+First = Annotated[int, typer.Argument(metavar="FIRST", min=0, help="Log index of the first insert.")]
+Last = Annotated[int, typer.Argument(metavar="LAST", min=0, help="Log index of the last insert, itself included.")]
+OnlyPartition = Annotated[
+    str | None, typer.Option("--partition", metavar="PARTITION", help="Only there.", show_default="all")
+]
+
+
+@on_cluster
+def alter(table: Name, statement: Statement, how: Change) -> None:
+    """Change the columns: add, drop, rename, widen, defaults."""
+    check_name(table)
+    if not statement.strip():
+        raise BadInput('the statement is empty: replitree table alter events "ADD COLUMN x int DEFAULT 0"')
+    with how.connect() as connection:
+        result = connection.table(table).alter(statement, command_id=how.command_id, timeout_s=how.wait)
+    show(how.out, table, result, f"columns changed, now version {result.schema_version}")
+
+
+@on_cluster
+def storage(table: Name, how: Change, policy: Storage = None) -> None:
+    """Change where the rows lie, or show it, and what each replica has still to move."""
+    import msgspec
+
+    check_name(table)
+    with how.connect() as connection:
+        if policy is not None:
+            result = connection.table(table).set_storage(policy, command_id=how.command_id, timeout_s=how.wait)
+            show(how.out, table, result, "storage changed; its parts move there one by one")
+            return
+        replicas = connection.status(table).tables[0].replicas
+        now = connection.table(table).definition.storage
+    moves = [(replica.name, replica.moving) for replica in replicas]
+    value = {
+        "table": table,
+        "storage": now,
+        "replicas": {name: None if each is None else msgspec.to_builtins(each) for name, each in moves},
+    }
+    rows = [
+        (name, each.parts_left, byte_size(each.bytes_left), each.problem or next((w.reason for w in each.waiting), ""))
+        for name, each in moves
+        if each is not None
+    ]
+    how.out.listing(value, f"storage of {table}: {now}", ("replica", "to move", "bytes", "why it waits"), rows)
+
+
+@on_cluster
+def partitions(table: Name, at: Cluster) -> None:
+    """Show the partitions: parts, rows, bytes, merges behind them."""
+    import msgspec
+
+    check_name(table)
+    with at.connect() as connection:
+        target = connection.table(table)
+        found = target.partitions()
+    value = {"table": table, "partitions": [_jsonable(msgspec.structs.asdict(each)) for each in found]}
+    columns = ("partition", "values", "parts", "rows", "bytes", "level", "blocks")
+    rows = [
+        (
+            p.partition,
+            _named_values(target.definition, p),
+            p.parts,
+            p.rows,
+            byte_size(p.bytes),
+            p.level,
+            f"{p.block_min} to {p.block_max}",
+        )
+        for p in found
+    ]
+    at.out.listing(value, f"partitions of {table}", columns, rows)
+
+
+@on_cluster
+def drop_partition(table: Name, partition: Partition, how: Change, yes: Yes = False) -> None:
+    """Remove everything that is in a partition."""
+    check_name(table)
+    with how.connect() as connection:
+        confirm(f"Remove all rows of partition {partition} of {table}?", yes=yes, as_json=how.as_json)
+        result = connection.table(table).drop_partition(partition, command_id=how.command_id, timeout_s=how.wait)
+    done = f"partition {partition} dropped: {counted(result.removed, 'part')}"
+    show(how.out, table, result, done, no_partition(table, partition))
+
+
+@on_cluster
+def drop_blocks(
+    table: Name, first: First, last: Last, how: Change, partition: OnlyPartition = None, yes: Yes = False
+) -> None:
+    """Remove the rows of a range of inserts, by their log indexes; all of them, or none when a part has others' rows too.
+
+    `table partitions` shows the blocks of each partition; an insert says its index.
+    """
+    check_name(table)
+    if last < first:
+        raise BadInput(f"blocks {first} to {last} are no range: the lower index comes first")
+    where = "" if partition is None else f" in partition {partition}"
+    with how.connect() as connection:
+        confirm(f"Remove the rows of inserts {first} to {last} of {table}{where}?", yes=yes, as_json=how.as_json)
+        result = connection.table(table).drop_blocks(
+            first, last, partition, command_id=how.command_id, timeout_s=how.wait
+        )
+    nothing = (
+        f"nothing was dropped{where}: inserts {first} to {last} have no rows there, or a part has rows of other inserts too; "
+        f"`replitree table partitions {table}` shows the blocks"
+    )
+    show(how.out, table, result, f"blocks {first} to {last} dropped: {counted(result.removed, 'part')}", nothing)
+
+
+@on_cluster
+def truncate(table: Name, how: Change, yes: Yes = False) -> None:
+    """Remove everything that is in the table."""
+    check_name(table)
+    with how.connect() as connection:
+        confirm(f"Remove all rows of {table}?", yes=yes, as_json=how.as_json)
+        result = connection.table(table).truncate(command_id=how.command_id, timeout_s=how.wait)
+    show(how.out, table, result, f"emptied: {counted(result.removed, 'part')}")
+
+
+@on_cluster
+def mutations(table: Name, at: Cluster) -> None:
+    """Show the mutations that a replica has not finished, and the last ones that it has."""
+    import msgspec
+
+    from replitree.storage.sql.mutation import as_statement
+
+    check_name(table)
+    with at.connect() as connection:
+        found = connection.table(table).mutations()
+    value = {"table": table, "mutations": msgspec.to_builtins(found)}
+    columns = ("index", "partition", "command", "done", "left", "tries", "finished", "reason")
+    rows = [
+        (
+            f"{m.index}",
+            m.partition,
+            as_statement(m.command, table),
+            m.parts_done,
+            m.parts_left,
+            m.tries,
+            m.finished,
+            m.reason or "-",
+        )
+        for m in found
+    ]
+    at.out.listing(value, f"mutations of {table}", columns, rows)
+
+
+@on_cluster
+def kill_mutation(table: Name, index: Index, at: Cluster, wait: Wait = WAIT_S) -> None:
+    """Let the parts that a mutation has not reached stay as they are."""
+    check_name(table)
+    with at.connect() as connection:
+        killed = connection.table(table).kill_mutation(index, timeout_s=wait)
+    state = "" if killed.finished else "; not finished yet"
+    text = f"mutation {index} of {table} killed: {counted(killed.killed, 'part')} left as they were{state}"
+    value = {"table": table, "index": killed.index, "killed": killed.killed, "finished": killed.finished}
+    at.out.done(value, text, finished=killed.finished)
+
+
+@on_cluster
+def pause_merges(table: Name, at: Cluster) -> None:
+    """Stop merging by itself, on every replica, until `resume-merges` or a restart."""
+    check_name(table)
+    with at.connect() as connection:
+        names = connection.table(table).pause_merges()
+    at.out.result({"table": table, "paused": list(names)}, f"merges of {table} paused on {_listed(names)}")
+
+
+@on_cluster
+def resume_merges(table: Name, at: Cluster) -> None:
+    """Merge again."""
+    check_name(table)
+    with at.connect() as connection:
+        names = connection.table(table).resume_merges()
+    at.out.result({"table": table, "resumed": list(names)}, f"merges of {table} resumed on {_listed(names)}")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "alter": alter,
+    "storage": storage,
+    "partitions": partitions,
+    "drop-partition": drop_partition,
+    "drop-blocks": drop_blocks,
+    "truncate": truncate,
+    "mutations": mutations,
+    "kill-mutation": kill_mutation,
+    "pause-merges": pause_merges,
+    "resume-merges": resume_merges,
+}
+
+
+def show(out: Output, table: str, result: CommandResult, what: str, nothing: str = "nothing to change") -> None:
+    """Print what became of a command.
+
+    Parameters
+    ----------
+    what
+        What it did, if it is finished.
+    nothing
+        What to say when there was nothing to do.
+    """
+    from dataclasses import asdict
+
+    if not result.finished:
+        reason = f": {result.reason}" if result.reason else ""
+        text = f"{table}: in the log at {result.index}, not finished yet{reason}"
+    elif result.applied:
+        text = f"{table}: {what} (log index {result.index})"
+    else:
+        text = f"{table}: {nothing} (log index {result.index})"
+    value = {name: found for name, found in asdict(result).items() if found is not None or name == "applied"}
+    out.done({"table": table, **value}, text, finished=result.finished)
+
+
+def no_partition(table: str, partition: str) -> str:
+    """Return what to say when there was nothing in a partition."""
+    return f"nothing to change: partition {partition} has no parts; `replitree table partitions {table}` shows those that have"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "no replica"
+
+
+def _named_values(definition: TableDefinition, partition: PartitionInfo) -> str:
+    """Return the values that all rows of a partition have, with their columns: its id may be a hash of them.
+
+    A calendar unit stands in the id as text, and is left out here.
+    """
+    from replitree.storage.schema.definition import TransformKind
+
+    pairs = zip(definition.partition_by, partition.values, strict=True) if partition.values else ()
+    return ", ".join(
+        f"{transform.column}={'null' if value is None else value}"
+        for transform, value in pairs
+        if transform.kind is TransformKind.IDENTITY
+    )
+
+
+def _jsonable(value: Any) -> Any:
+    """Return values of partitions as JSON has them: what it has no form for becomes text."""
+    if isinstance(value, dict):
+        return {key: _jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(inner) for inner in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

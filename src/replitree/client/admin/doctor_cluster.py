@@ -1,0 +1,220 @@
+"""What can be wrong with a cluster as a whole: coordination, disks, clocks, versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from replitree.client.admin.doctor_finding import Finding, Severity, count, listed, span
+from replitree.client.admin.doctor_state import ClusterState, CoordinationState, KeptTable, ServerState
+
+LATENCY_NOTICE_S = 0.1
+LATENCY_WARNING_S = 1.0
+"""A read of coordination that takes longer than this: every insert waits for at least one commit."""
+
+NODES_NOTICE = 1_000_000
+NODES_WARNING = 5_000_000
+"""Nodes that ZooKeeper keeps in memory, about 1 KB each with everything around them."""
+
+CLOCKS_NOTICE_S = 2.0
+CLOCKS_WARNING_S = 60.0
+"""How far clocks may be apart.  The protocol asks no clock; people who compare logs do."""
+
+DISK_NOTICE = 0.10
+DISK_WARNING = 0.05
+"""Share of a disk that is free."""
+
+
+def examine_cluster(state: ClusterState) -> Iterator[Finding]:
+    """Judge what is not about one table."""
+    yield from _coordination(state)
+    yield from _kept_tables(state)
+    if not state.coordination.problem and not state.tables:
+        yield from _no_tables(state)
+    for server in state.servers:
+        yield from _disk(server)
+    yield from _clocks(state.servers)
+    yield from _versions(state)
+
+
+# --- coordination -------------------------------------------------------------------------------------------------------------
+
+
+def _coordination(state: ClusterState) -> Iterator[Finding]:
+    coordination = state.coordination
+    if coordination.problem:
+        yield Finding(
+            Severity.CRITICAL,
+            "coordination-unreachable",
+            f"coordination can't be asked: {coordination.problem}",
+            "start the ZooKeeper servers, and look at the network between them and here; without them replicas are "
+            "read-only, and nothing that was acknowledged is lost",
+        )
+    yield from _latency(coordination)
+    yield from _ensemble(coordination)
+    yield from _fullness(coordination)
+
+
+def _latency(coordination: CoordinationState) -> Iterator[Finding]:
+    latency = coordination.latency_s
+    if latency is not None and latency >= LATENCY_NOTICE_S:
+        severity = Severity.WARNING if latency >= LATENCY_WARNING_S else Severity.NOTICE
+        yield Finding(
+            severity,
+            "coordination-slow",
+            f"coordination takes {span(latency)} for a read; every insert waits for it at least once",
+            "look at the load of the ZooKeeper servers, at the disk with their log (it should be its own), and at the network",
+        )
+
+
+def _ensemble(coordination: CoordinationState) -> Iterator[Finding]:
+    """Say which servers are gone; when all are, that is told already."""
+    servers = coordination.servers
+    away = [server.address for server in servers if not server.reachable or server.mode == "not serving"]
+    if not away or coordination.problem:
+        return
+    spare = len(servers) - len(away) - (len(servers) // 2 + 1)
+    left = "one more that stops, and nothing can be written" if spare <= 0 else f"{spare} more may stop"
+    yield Finding(
+        Severity.WARNING,
+        "coordination-servers",
+        f"{len(away)} of {count(len(servers), 'ZooKeeper server')} can't be used: {listed(away)}; {left}",
+        "start them again",
+    )
+
+
+def _fullness(coordination: CoordinationState) -> Iterator[Finding]:
+    nodes = max((server.nodes or 0 for server in coordination.servers), default=0)
+    if nodes >= NODES_NOTICE:
+        severity = Severity.WARNING if nodes >= NODES_WARNING else Severity.NOTICE
+        yield Finding(
+            severity,
+            "coordination-full",
+            f"ZooKeeper keeps {nodes:,} nodes in memory, and all of them start and recover with it",
+            "see below which table has a long log or many parts; drop what is not needed, or give ZooKeeper a larger heap",
+        )
+
+
+# --- servers ------------------------------------------------------------------------------------------------------------------
+
+
+def _disk(server: ServerState) -> Iterator[Finding]:
+    free, size = server.disk_free, server.disk_size
+    if free is None or not size:
+        return
+    reserve = server.disk_reserve or 0
+    has = f"the disk of {server.name} has {_mib(free)} of {_mib(size)} free"
+    room = "make room: drop partitions, remove detached and frozen parts, or give it a larger disk"
+    if free < reserve:
+        text = f"{has}, less than the {_mib(reserve)} that it keeps in reserve: it is read-only"
+        yield Finding(Severity.CRITICAL, "disk-full", text, f"{room}; it goes on by itself", replica=server.name)
+    elif free < size * DISK_WARNING or free < 2 * reserve:
+        yield Finding(Severity.WARNING, "disk-nearly-full", has, room, replica=server.name)
+    elif free < size * DISK_NOTICE:
+        yield Finding(Severity.NOTICE, "disk-nearly-full", has, room, replica=server.name)
+
+
+def _no_tables(state: ClusterState) -> Iterator[Finding]:
+    """Say that there is nothing to look after, unless there was something, which is told already."""
+    if not state.servers:
+        text = "coordination knows neither a table nor a server"
+        advice = (
+            "start the servers, and see whether the path in the url is the one in their configuration; if there were tables, "
+            "the doctor says what to do once it can ask the servers for what is on their disks"
+        )
+        yield Finding(Severity.WARNING, "no-servers", text, advice)
+    elif not any(server.kept_tables for server in state.servers):
+        yield Finding(Severity.NOTICE, "no-tables", "there is no table", "replitree table create makes one")
+
+
+def _kept_tables(state: ClusterState) -> Iterator[Finding]:
+    """Judge tables that are on disks and not in coordination.
+
+    When several servers have the parts, or no table is left at all, coordination has lost it: a drop is not over before all
+    that take part have deleted theirs.  Parts on one server only may be of a drop that it was not there for.
+    """
+    keepers: dict[tuple[str, str], list[tuple[ServerState, KeptTable]]] = {}
+    for server in state.servers:
+        for kept in server.kept_tables:
+            keepers.setdefault((kept.table, Path(kept.folder).name), []).append((server, kept))
+    names = {table.name for table in state.tables}
+    for (table, _), where in sorted(keepers.items()):
+        if table not in names and (len(where) > 1 or not names):
+            yield _gone(table, [f"{server.name} ({kept.folder})" for server, kept in where], all_gone=not names)
+        else:
+            yield from (_kept(server, kept) for server, kept in where)
+
+
+def _gone(table: str, places: list[str], *, all_gone: bool) -> Finding:
+    lost = "coordination has lost all its tables" if all_gone else "coordination has lost a table"
+    which = "--all" if all_gone else table
+    return Finding(
+        Severity.CRITICAL,
+        "table-gone",
+        f"{lost}: it knows nothing of {table}, whose parts are on the disks of {listed(places)}; nobody can insert or read",
+        "check the path in the url; if there is a backup of ZooKeeper's data, stop all servers and put it back; otherwise stop "
+        f"the server whose disk has most, run there: replitree restore {which} --config FILE --yes, and start it again; if the "
+        "table was dropped, delete the folders",
+        table,
+    )
+
+
+def _kept(server: ServerState, kept: KeptTable) -> Finding:
+    return Finding(
+        Severity.WARNING,
+        "kept-table",
+        f"{server.name} keeps parts of a table {kept.table} that it does not host, in {kept.folder}",
+        f"if coordination has lost that table: replitree restore {kept.table}; if it was dropped while this server was away, "
+        "delete the folder",
+        replica=server.name,
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 30):,.1f} GiB" if size >= 10 << 30 else f"{size >> 20:,} MiB"
+
+
+def _clocks(servers: tuple[ServerState, ...]) -> Iterator[Finding]:
+    """Compare clocks with the one of this machine; when all are off, it is this one that is wrong."""
+    told = [server for server in servers if server.clock_apart_s is not None]
+    off = [server for server in told if _apart(server) >= CLOCKS_NOTICE_S]
+    advice = "let NTP set the clocks; replitree needs no clock for what it stores, but times in logs can't be compared"
+    if len(told) > 1 and len(off) == len(told) and _agree(told):
+        apart = min(_apart(server) for server in told)
+        text = f"the clock of this machine is at least {span(apart)} off those of all replicas"
+        yield Finding(Severity.NOTICE, "clock-here", text, advice)
+        return
+    for server in off:
+        side = "ahead of" if (server.clock_apart_s or 0.0) > 0 else "behind"
+        severity = Severity.WARNING if _apart(server) >= CLOCKS_WARNING_S else Severity.NOTICE
+        text = f"the clock of {server.name} is {span(_apart(server))} {side} the one here"
+        yield Finding(severity, "clock", text, advice, replica=server.name)
+
+
+def _apart(server: ServerState) -> float:
+    """Return how far a clock is certainly off, in seconds."""
+    return max(0.0, abs(server.clock_apart_s or 0.0) - server.clock_doubt_s)
+
+
+def _agree(servers: list[ServerState]) -> bool:
+    apart = [server.clock_apart_s or 0.0 for server in servers]
+    return max(apart) - min(apart) < CLOCKS_NOTICE_S + 2 * max(server.clock_doubt_s for server in servers)
+
+
+def _versions(state: ClusterState) -> Iterator[Finding]:
+    by_version: dict[str, list[str]] = {}
+    for server in state.servers:
+        if server.version is not None:
+            by_version.setdefault(server.version, []).append(server.name)
+    if len(by_version) > 1:
+        each = "; ".join(f"{version} on {listed(names)}" for version, names in sorted(by_version.items()))
+        yield Finding(
+            Severity.NOTICE,
+            "versions",
+            f"the replicas run different versions of replitree: {each}",
+            "fine during an upgrade; finish it: an older one stops at entries that it does not know",
+        )
+    elif by_version and state.version not in by_version:
+        version = next(iter(by_version))
+        text = f"the replicas run replitree {version}, and this is {state.version}"
+        yield Finding(Severity.NOTICE, "versions", text, "use the same version here")

@@ -1,0 +1,311 @@
+"""Gathers what the doctor judges: asks coordination, the ZooKeeper servers and every replica process, side by side.
+
+Guarantees: it changes nothing; whoever does not answer costs some seconds and is told as a `problem`; only what the caller
+must mend (credentials that are refused) is raised.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from replitree.client.admin.doctor_coordination import ask_servers, typical_s
+from replitree.client.admin.doctor_facts import Facts, fullest_partition, holders, read_broken, read_facts
+from replitree.client.admin.doctor_state import (
+    ClusterState,
+    CoordinationServer,
+    CoordinationState,
+    KeptTable,
+    Lacking,
+    MutationState,
+    ReplicaState,
+    ServerState,
+    TableState,
+)
+from replitree.client.change.change_results import Mutation
+from replitree.client.transport.answers import Postponed, check_token, moves_in, piece
+from replitree.client.transport.catalog import Catalog
+from replitree.client.transport.http import HttpClient
+from replitree.client.transport.standing import Standing
+from replitree.errors import CoordinationUnavailable, NotAuthorized, ReplitreeError, TableNotFound
+from replitree.protocol.core.effects import Exists, Procedure
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import parse_part
+from replitree.storage.schema.definition import DEFAULT_SETTINGS, TableDefinition
+from replitree.wire.version import installed_version
+
+ANSWER_S_MAX = 5.0
+"""How long a replica may take to say how it is, in seconds."""
+
+ASKED_AT_ONCE = 16
+BROKEN_LOOK_MAX = 20_000
+"""Up to so many registered parts of a replica that does not answer are looked at for broken ones."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a replica process said about itself, and by when: the middle of the exchange, and half its length, in seconds."""
+
+    said: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    refused: NotAuthorized | None = None
+    at_s: float = 0.0
+    doubt_s: float = 0.0
+
+    def table(self, name: str) -> dict[str, Any] | None:
+        """Return what it says about a table."""
+        rows = self.said.get("tables") or ()
+        return next((row for row in rows if isinstance(row, dict) and row.get("table") == name), None)
+
+
+def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: HttpClient) -> ClusterState:
+    """Find out how a cluster is.
+
+    Parameters
+    ----------
+    url
+        The cluster's, without its password.
+    hosts
+        The ZooKeeper servers.
+    catalog, http
+        How coordination and the replicas are asked.
+
+    Raises
+    ------
+    NotAuthorized
+        Coordination refuses the credentials, or all replicas that answer the token.
+    """
+    servers = ask_servers(hosts)
+    try:
+        latency = typical_s(lambda: catalog.run(_one_read()))
+        tables = {name: _facts(catalog, name) for name in catalog.all_names()}
+        answers = _ask_all(http, (facts for facts in tables.values() if isinstance(facts, Facts)), catalog.servers())
+        found = tuple(_table(catalog, http, name, facts, answers) for name, facts in sorted(tables.items()))
+    except CoordinationUnavailable as error:
+        return ClusterState(url=url, version=installed_version(), coordination=_unavailable(servers, error))
+    return ClusterState(
+        url=url,
+        version=installed_version(),
+        coordination=CoordinationState(latency_s=latency, servers=servers),
+        servers=tuple(_server(name, address, answer) for (name, address), answer in sorted(answers.items())),
+        tables=found,
+    )
+
+
+def _one_read() -> Procedure[bool]:
+    found: bool = yield Exists("/")
+    return found
+
+
+def _unavailable(servers: tuple[CoordinationServer, ...], error: ReplitreeError) -> CoordinationState:
+    return CoordinationState(problem=str(error), servers=servers)
+
+
+def _facts(catalog: Catalog, name: str) -> Facts | str:
+    """Return what coordination says about a table, or why that can't be known."""
+    try:
+        facts = catalog.run(read_facts(catalog.place(name)))
+    except CoordinationUnavailable:
+        raise
+    except ReplitreeError as error:
+        return str(error)
+    return facts if facts is not None else "it has just been dropped"
+
+
+# --- the replica processes ----------------------------------------------------------------------------------------------------
+
+
+def _ask_all(
+    http: HttpClient, tables: Iterable[Facts], servers: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], _Answer]:
+    """Ask every process that acts for a replica, or is there without one, each once; by its name and its address.
+
+    Raises
+    ------
+    NotAuthorized
+        All that answer refuse the token.
+    """
+    known = sorted({(each.name, each.address) for facts in tables for each in facts.log.replicas} | set(servers))
+    answers = _side_by_side(lambda who: _ask(http, who[1]), known)
+    check_token([each.refused or each.said for each in answers if each.refused or each.said])
+    return dict(zip(known, answers, strict=True))
+
+
+def _ask(http: HttpClient, address: str) -> _Answer:
+    if not address:
+        return _Answer(problem="it has never been active")
+    begin = time.time()
+    try:
+        answer = http.request(address, "GET", "/v1/status", timeout_s=ANSWER_S_MAX)
+        end = time.time()
+        return _Answer(answer.decode(dict[str, Any]), "", None, (begin + end) / 2, (end - begin) / 2)
+    except ReplitreeError as error:
+        return _Answer(problem=str(error), refused=error if isinstance(error, NotAuthorized) else None)
+
+
+def _side_by_side(call: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+    with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="replitree-doctor") as pool:
+        return list(pool.map(call, items))
+
+
+def _server(name: str, address: str, answer: _Answer) -> ServerState:
+    said, clock = answer.said, answer.said.get("clock_s")
+    return ServerState(
+        name=name,
+        address=address,
+        problem=answer.problem,
+        version=said.get("version"),
+        clock_apart_s=clock - answer.at_s if isinstance(clock, float) else None,
+        clock_doubt_s=answer.doubt_s,
+        disk_free=said.get("disk_free_bytes"),
+        disk_size=said.get("disk_bytes"),
+        disk_reserve=said.get("disk_reserve_bytes"),
+        kept_tables=piece(said.get("kept_tables"), tuple[KeptTable, ...], ()),
+    )
+
+
+# --- tables -------------------------------------------------------------------------------------------------------------------
+
+
+def _table(
+    catalog: Catalog, http: HttpClient, name: str, facts: Facts | str, answers: dict[tuple[str, str], _Answer]
+) -> TableState:
+    if isinstance(facts, str):
+        return TableState(name=name, problem=facts)
+    definition = _definition(catalog, name)
+    if isinstance(definition, str) and not facts.dropping:
+        return TableState(name=name, problem=definition)
+    settings = DEFAULT_SETTINGS if isinstance(definition, str) else definition.settings
+    said = {each.name: answers[each.name, each.address] for each in facts.log.replicas}
+    limits = next((answer.said for answer in said.values() if answer.said.get("log_keep_max") is not None), {})
+    partition, partition_parts = fullest_partition(facts)
+    return TableState(
+        name=name,
+        dropping=facts.dropping,
+        restoring=facts.restoring,
+        log_first=facts.log.first,
+        log_tail=facts.log.tail,
+        keep_min=limits.get("log_keep_min"),
+        keep_max=limits.get("log_keep_max"),
+        leaders=facts.leaders,
+        blocks=facts.blocks,
+        results=facts.results,
+        quorums=facts.quorums,
+        partition=partition,
+        partition_parts=partition_parts,
+        parts_delay=settings.parts_delay,
+        parts_max=settings.parts_max,
+        mutations=() if facts.dropping else _mutations(http, name, facts, said),
+        replicas=_replicas(catalog, name, facts, said),
+    )
+
+
+def _definition(catalog: Catalog, name: str) -> TableDefinition | str:
+    try:
+        return catalog.definition(name)
+    except CoordinationUnavailable:
+        raise
+    except TableNotFound:
+        return "it has just been dropped"
+    except ReplitreeError as error:
+        return str(error)
+
+
+def _replicas(catalog: Catalog, name: str, facts: Facts, said: dict[str, _Answer]) -> tuple[ReplicaState, ...]:
+    tables = {each.name: said[each.name].table(name) for each in facts.log.replicas}
+    broken = {
+        each.name: _broken(catalog, Replica(catalog.place(name), each.name), facts, tables[each.name])
+        for each in facts.log.replicas
+    }
+    return tuple(
+        _replica(each, facts, said[each.name], tables[each.name], _lacking(facts, broken, each.name))
+        for each in facts.log.replicas
+    )
+
+
+def _broken(catalog: Catalog, replica: Replica, facts: Facts, said: dict[str, Any] | None) -> frozenset[str]:
+    """Return the parts that are broken on a replica: it says so itself, or coordination does."""
+    if said is not None:
+        return frozenset(map(str, said.get("lacking") or ()))
+    held = facts.held[replica.name]
+    return frozenset(catalog.run(read_broken(replica, held)) if len(held) <= BROKEN_LOOK_MAX else ())
+
+
+def _lacking(facts: Facts, broken: dict[str, frozenset[str]], name: str) -> tuple[Lacking, ...]:
+    return tuple(
+        Lacking(part=part, holders=holders(facts, broken, name, parse_part(part))) for part in sorted(broken[name])
+    )
+
+
+def _replica(
+    standing: Standing, facts: Facts, answer: _Answer, said: dict[str, Any] | None, lacking: tuple[Lacking, ...]
+) -> ReplicaState:
+    problem = answer.problem or ("" if said is not None else "its server does not have this table")
+    found = said or {}
+    return ReplicaState(
+        name=standing.name,
+        mark=standing.mark,
+        active=standing.active,
+        problem=problem,
+        state=str(found.get("state", "down")),
+        reason=str(found.get("reason", "")),
+        pointer=standing.pointer,
+        queue=standing.queue,
+        parts=facts.registered[standing.name],
+        postponed=piece(found.get("postponed"), tuple[Postponed, ...], ()),
+        lacking=lacking,
+        unavailable=piece(found.get("lost_parts"), dict[str, str], {}),
+        declared_lost=piece(found.get("declared_lost"), dict[str, int], {}),
+        lost_insert_parts=piece(found.get("lost_insert_parts"), dict[str, int], {}),
+        unusable_copies=piece(found.get("unusable_copies"), dict[str, dict[str, str]], {}),
+        merges_paused=bool(found.get("merges_paused", False)),
+        old_parts=int(found.get("old_parts") or 0),
+        old_bytes=int(found.get("old_bytes") or 0),
+        old_since_s=found.get("old_since_s"),
+        moving=moves_in(found.get("moving")),
+        leases=int(found.get("leases") or 0),
+    )
+
+
+def _mutations(http: HttpClient, table: str, facts: Facts, said: dict[str, _Answer]) -> tuple[MutationState, ...]:
+    """Ask each replica for the mutations that it has not finished; tell each mutation once, as the worst replica sees it."""
+    asked = [each for each in facts.log.replicas if said[each.name].table(table) is not None]
+    path = f"/v1/tables/{quote(table)}/mutations"
+
+    def ask(standing: Standing) -> tuple[Mutation, ...]:
+        try:
+            answer = http.request(standing.address, "GET", path, timeout_s=ANSWER_S_MAX).decode(dict[str, Any])
+        except ReplitreeError:
+            return ()
+        return piece(answer.get("mutations"), tuple[Mutation, ...], ())
+
+    found: dict[int, MutationState] = {}
+    for standing, mutations in zip(asked, _side_by_side(ask, asked), strict=True):
+        for mutation in mutations:
+            if not mutation.finished:
+                found[mutation.index] = _add(found.get(mutation.index), mutation, standing.name)
+    return tuple(found[index] for index in sorted(found))
+
+
+def _add(known: MutationState | None, mutation: Mutation, replica: str) -> MutationState:
+    state = MutationState(
+        index=mutation.index,
+        command=mutation.command,
+        replicas=(replica,),
+        parts_left=mutation.parts_left,
+        tries=mutation.tries,
+        reason=mutation.reason,
+    )
+    if known is None or (known.tries < state.tries and not known.reason):
+        return state
+    if not mutation.reason:
+        return known
+    return msgspec.structs.replace(known, replicas=(*known.replicas, replica), tries=max(known.tries, state.tries))

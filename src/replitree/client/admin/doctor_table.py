@@ -1,0 +1,227 @@
+"""What can be wrong with a table: its log, who leads, its partitions, its mutations, and whether it can be used at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from replitree.client.admin.doctor_finding import Finding, Severity, count, listed
+from replitree.client.admin.doctor_state import MutationState, ReplicaState, TableState
+from replitree.client.transport.standing import Mark, entries_between
+from replitree.protocol.core.layout import PARENT_ENTRIES
+from replitree.protocol.propose.roll_over import NUMBERS_LEFT
+from replitree.storage.sql.mutation import as_statement
+
+LOG_SLACK = 2
+"""A log may be this many times as long as what it keeps for stragglers before somebody should have cleaned it."""
+
+BLOCKS_NOTICE = 100_000
+RESULTS_NOTICE = 100_000
+QUORUMS_NOTICE = 1_000
+"""Nodes under `blocks`, `results` and `quorum/status`: more than cleaning should leave."""
+
+MUTATION_TRIES = 12
+"""From so many tries on a mutation is called stuck; the pauses between them double, so that is about a minute."""
+
+NUMBERS_LEFT_MIN = NUMBERS_LEFT // 2
+"""Before so few of the 31-bit numbers of a parent are left, a leader should have let the log go on below a new one."""
+
+
+def examine_table(table: TableState) -> Iterator[Finding]:
+    """Judge what is about the table as a whole."""
+    if table.problem:
+        yield Finding(
+            Severity.CRITICAL,
+            "table-unreadable",
+            f"table {table.name} can't be judged: {table.problem}",
+            "upgrade this replitree when it is the older one",
+            table.name,
+        )
+    elif table.dropping:
+        names = listed([replica.name for replica in table.replicas])
+        yield Finding(
+            Severity.WARNING,
+            "half-dropped-table",
+            f"the drop of {table.name} was begun and is not finished; replicas that have not left it: {names}",
+            f"replitree table drop {table.name} --yes finishes it",
+            table.name,
+        )
+    else:
+        yield from _usable(table)
+        yield from _log(table)
+        yield from _leader(table)
+        yield from _parts(table)
+        yield from _remembered(table)
+        for mutation in table.mutations:
+            yield from _mutation(table, mutation)
+
+
+# --- can it be used -----------------------------------------------------------------------------------------------------------
+
+
+def _usable(table: TableState) -> Iterator[Finding]:
+    replicas = tuple(replica for replica in table.replicas if replica.mark is not Mark.DROPPED)
+    if not replicas:
+        text = f"{table.name} has no replica: nobody can insert or read"
+        yield Finding(Severity.CRITICAL, "no-replica", text, "start a server that hosts it", table.name)
+        return
+    if table.restoring:
+        yield Finding(
+            Severity.CRITICAL,
+            "restoring",
+            f"{table.name} is being restored from the disk of {table.restoring}, and that is not finished: nobody can insert "
+            "or read",
+            f"wait, or, if it was cut off, do it again there, with the server stopped: replitree restore {table.name} --config "
+            "FILE --yes",
+            table.name,
+        )
+    elif all(replica.mark is not Mark.GOOD for replica in replicas):
+        yield _all_lost(table, replicas)
+    if not any(replica.serves for replica in replicas):
+        yield Finding(
+            Severity.CRITICAL,
+            "no-replica-serves",
+            f"no replica of {table.name} takes inserts; what each of them says is below",
+            "mend one of them first",
+            table.name,
+        )
+    if len(replicas) == 1:
+        text = f"{table.name} has one replica only, {replicas[0].name}: its rows are on one disk"
+        yield Finding(Severity.NOTICE, "one-replica", text, "start a server with another name", table.name)
+
+
+def _all_lost(table: TableState, replicas: tuple[ReplicaState, ...]) -> Finding:
+    """Say from which replica the table could go on: the one with its own state that has seen most of the log."""
+    best = max(replicas, key=lambda replica: (replica.mark is Mark.LOST, replica.pointer, replica.parts))
+    half = " --half-built" if best.mark is Mark.HALF_BUILT else ""
+    missed = entries_between(best.pointer, table.log_first)
+    each = "; ".join(f"{r.name} ({r.mark.value}) up to {r.pointer:,} with {count(r.parts, 'part')}" for r in replicas)
+    return Finding(
+        Severity.CRITICAL,
+        "all-lost",
+        f"all replicas of {table.name} are lost, so none can recover from another one: {each}",
+        f"choose the one whose state is to be the table's: replitree recover {table.name} --from {best.name}{half} --yes; "
+        f"that one has missed {count(missed, 'entry', 'entries')} for good",
+        table.name,
+    )
+
+
+# --- the log ------------------------------------------------------------------------------------------------------------------
+
+
+def _log(table: TableState) -> Iterator[Finding]:
+    length = entries_between(table.log_first, table.log_tail)
+    least, most = table.keep_min, table.keep_max
+    left = PARENT_ENTRIES - table.log_tail % PARENT_ENTRIES
+    if left < NUMBERS_LEFT_MIN:
+        yield Finding(
+            Severity.WARNING,
+            "log-numbers",
+            f"the log of {table.name} has {left:,} of its 31-bit numbers left, and has not gone on below a new parent",
+            "a replica that leads does that; see whether one leads, and its log: when they are used up, nobody can insert",
+            table.name,
+        )
+    if least is None or most is None or length <= LOG_SLACK * max(least, 1):
+        return
+    holders = _holders(table)
+    if holders and entries_between(table.log_first, holders[0].pointer) <= least:
+        yield _held(table, holders[0], length)
+    elif length > LOG_SLACK * most:
+        yield Finding(
+            Severity.WARNING,
+            "log-not-cleaned",
+            f"the log of {table.name} has {count(length, 'entry', 'entries')}, nobody needs most of them, and they stay",
+            "a replica that leads cleans it: see whether one leads, and its log lines of cleaning",
+            table.name,
+        )
+
+
+def _holders(table: TableState) -> list[ReplicaState]:
+    """Return the replicas that the log is kept for, the one furthest behind first."""
+    kept = (r for r in table.replicas if r.mark is Mark.GOOD or (r.active and r.mark is not Mark.DROPPED))
+    return sorted(kept, key=lambda replica: (replica.pointer, replica.name))
+
+
+def _held(table: TableState, holder: ReplicaState, length: int) -> Finding:
+    behind = entries_between(holder.pointer, table.log_tail)
+    entries = count(length, "entry", "entries")
+    text = f"the log of {table.name} keeps {entries} for {holder.name}, which has {behind:,} of them still to pull"
+    if holder.active:
+        advice = f"nothing is removed that an active replica needs; see what {holder.name} waits for"
+        severity = Severity.WARNING if length > LOG_SLACK * (table.keep_max or length) else Severity.NOTICE
+        return Finding(severity, "log-held", text, advice, table.name, holder.name)
+    advice = f"it is marked lost when it is more than {table.keep_max:,} behind, and the entries go"
+    return Finding(Severity.NOTICE, "log-held", text, advice, table.name, holder.name)
+
+
+# --- merges, partitions, mutations --------------------------------------------------------------------------------------------
+
+
+def _leader(table: TableState) -> Iterator[Finding]:
+    serving = [replica for replica in table.replicas if replica.serves]
+    paused = [replica.name for replica in serving if replica.merges_paused]
+    if serving and len(paused) == len(serving):
+        yield Finding(
+            Severity.WARNING,
+            "merges-paused",
+            f"merges of {table.name} are paused on every replica that serves: parts pile up, and nobody leads",
+            f"replitree table resume-merges {table.name}",
+            table.name,
+        )
+    elif serving and not table.leaders:
+        yield Finding(
+            Severity.WARNING,
+            "no-leader",
+            f"nobody leads {table.name}: no merges are chosen and the log is not cleaned",
+            'a moment after a start this is normal; otherwise let one replica have merge = "self" in its configuration, and '
+            "look for lines of the leader in the replicas' logs",
+            table.name,
+        )
+    elif paused:
+        text = f"merges of {table.name} are paused on {listed(paused)}"
+        advice = f"replitree table resume-merges {table.name}"
+        yield Finding(Severity.NOTICE, "merges-paused", text, advice, table.name)
+
+
+def _parts(table: TableState) -> Iterator[Finding]:
+    parts = table.partition_parts
+    has = f"partition {table.partition} of {table.name} has {count(parts, 'part')}"
+    advice = (
+        "insert larger blocks, into fewer partitions; look whether merges are under way (replitree status) and with what "
+        f"reason they wait; replitree optimize {table.name} merges now"
+    )
+    if parts >= table.parts_max:
+        text = f"{has}: inserts into it are refused from {table.parts_max:,} on"
+        yield Finding(Severity.CRITICAL, "too-many-parts", text, advice, table.name)
+    elif parts >= table.parts_delay:
+        text = f"{has}: inserts into it are slowed down, and refused from {table.parts_max:,} on"
+        yield Finding(Severity.WARNING, "too-many-parts", text, advice, table.name)
+    elif parts >= max(2, table.parts_delay // 2):
+        text = f"{has}; from {table.parts_delay:,} on inserts into it are slowed down"
+        yield Finding(Severity.NOTICE, "many-parts", text, advice, table.name)
+
+
+def _remembered(table: TableState) -> Iterator[Finding]:
+    """Judge what coordination remembers besides the log."""
+    for code, number, most, what in (
+        ("many-blocks", table.blocks, BLOCKS_NOTICE, "ids of inserts"),
+        ("many-results", table.results, RESULTS_NOTICE, "results of merges"),
+        ("many-quorums", table.quorums, QUORUMS_NOTICE, "open quorum inserts"),
+    ):
+        if number >= most:
+            text = f"coordination remembers {number:,} {what} of {table.name}"
+            advice = "a replica that leads cleans them: see whether one leads, and its log"
+            yield Finding(Severity.NOTICE, code, text, advice, table.name)
+
+
+def _mutation(table: TableState, mutation: MutationState) -> Iterator[Finding]:
+    if not mutation.reason or mutation.tries < MUTATION_TRIES:
+        return
+    what, where = as_statement(mutation.command, table.name), listed(mutation.replicas)
+    yield Finding(
+        Severity.WARNING,
+        "mutation-stuck",
+        f"mutation {mutation.index} of {table.name} ({what}) does not progress on {where} after "
+        f"{count(mutation.tries, 'try', 'tries')}, {count(mutation.parts_left, 'part')} left: {mutation.reason}",
+        f"remove the cause, or give the mutation up: replitree table kill-mutation {table.name} {mutation.index}",
+        table.name,
+    )

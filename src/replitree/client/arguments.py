@@ -1,0 +1,180 @@
+"""Arguments of the public interface are checked in one place: a wrong type is `BadInput` that names the argument.
+
+`check_arguments` wraps a function, or the public methods of a class, and compares each argument with its annotation before the
+function begins.  Beyond the type it requires that
+
+* text can be written as UTF-8,
+* a whole number fits into 64 bits, and is not a boolean,
+* a number is finite.
+
+The values themselves (a level, a range, an unknown column) are checked where they are used.
+
+Absent on purpose: conversions.  The function receives the arguments as the caller passed them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+import os
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, wraps
+from numbers import Real
+from typing import Any, Literal, TypeVar
+
+from replitree.errors import BadInput
+
+SHOWN_CHARACTERS_MAX = 60
+"""So much of a wrong value is shown."""
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+
+_POSITION = "; it is an index of the table's log, such as Snapshot.index or InsertResult.index; a time can't be given"
+_HINTS = {
+    "as_of": _POSITION,
+    "min_index": _POSITION,
+    "where": "; a condition is text, as in 'k = 7', and 'true' means all rows",
+}
+"""What to give instead, where the type does not say it."""
+
+_T = TypeVar("_T", bound=Callable[..., Any])
+
+
+def check_arguments(target: _T) -> _T:
+    """Wrap a function, or the public methods of a class and its `__init__`, so that they check their arguments.
+
+    Examples
+    --------
+    >>> @check_arguments
+    ... def wait(timeout_s: float) -> float:
+    ...     return timeout_s
+    >>> wait(timeout_s="abc")
+    Traceback (most recent call last):
+    replitree.errors.BadInput: wait: timeout_s is a number, not 'abc'
+    """
+    if not isinstance(target, type):
+        return typing.cast(_T, _checked_function(target))
+    for name, found in list(vars(target).items()):
+        is_public = not name.startswith("_") or name == "__init__"
+        if is_public and inspect.isfunction(found):
+            setattr(target, name, _checked_function(found))
+    return target
+
+
+def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    positional = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kinds = _kinds(function)
+        for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
+            kind = kinds.get(name, Any)
+            if not _fits(value, kind):
+                hint = _HINTS.get(name, "")
+                raise BadInput(f"{function.__name__}: {name} is {_named(kind)}, not {_shown(value)}{hint}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+@cache
+def _kinds(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a function's arguments; `Any` for those that are only imported for type checkers."""
+    names = _Names({**vars(typing), **function.__globals__, **vars(__import__("builtins"))})
+    return typing.get_type_hints(function, localns=names)
+
+
+class _Names(dict[str, Any]):
+    """Names that annotations use.  One that is not imported at run time stands for every class of that name."""
+
+    def __missing__(self, name: str) -> type:
+        return type(name, (_ByName,), {})
+
+
+class _ByName:
+    """A class that is known by its name."""
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is Any:
+        return True
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, each) for each in typing.get_args(kind))
+    if origin is Literal:
+        return isinstance(value, str)  # which words there are, the function says
+    if origin is not None and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(_fits(each, str) for each in value)
+    if origin is not None and issubclass(origin, Sequence):
+        (element, *_) = typing.get_args(kind)
+        is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping | set | frozenset)
+        return is_list and all(_fits(each, element) for each in value)
+    if origin is not None and issubclass(origin, os.PathLike):
+        return isinstance(value, os.PathLike)
+    return origin is not None or _is_one(value, kind)
+
+
+def _is_one(value: Any, kind: type) -> bool:
+    """Tell whether a value is of a plain class."""
+    if kind is str:
+        return isinstance(value, str) and _is_writable(value)
+    if kind is bool:
+        return isinstance(value, bool)
+    if kind is int:
+        return not isinstance(value, bool) and _is_index(value)
+    if kind is float:
+        return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    if issubclass(kind, _ByName):
+        return any(each.__name__ == kind.__name__ for each in type(value).__mro__)
+    return isinstance(value, kind)
+
+
+def _is_index(value: Any) -> bool:
+    try:
+        return INT_MIN <= operator.index(value) <= INT_MAX
+    except TypeError:
+        return False
+
+
+def _is_writable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "True or False", type(None): "None"}
+
+
+def _named(kind: Any) -> str:
+    """Say what an argument may be.
+
+    >>> _named(str | Sequence[str] | None)
+    'text, a list of text or None'
+    """
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        each = list(dict.fromkeys(_named(one) for one in typing.get_args(kind)))
+        return f"{', '.join(each[:-1])} or {each[-1]}" if len(each) > 1 else each[0]
+    if origin is Literal:
+        return ", ".join(map(repr, typing.get_args(kind)))
+    if origin is not None and issubclass(origin, Mapping):
+        return "a dict"
+    if origin is not None and issubclass(origin, Sequence):
+        return f"a list of {_named(typing.get_args(kind)[0])}"
+    if origin is not None and issubclass(origin, os.PathLike):
+        return "a path"
+    return _WORDS.get(kind) or f"a {kind.__name__}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}…"

@@ -1,0 +1,359 @@
+"""Insert: rows get into a table once, whatever happens on the way.
+
+How, depends on how many they are:
+
+* up to `REQUEST_ROWS_MAX` rows and `REQUEST_BYTES_MAX` bytes: one request, which the replica commits together with
+  others;
+* more: an *upload* (see `replitree.client.insert.upload`) in slices, and one commit for all of them.
+
+Every insert has an identity by which replicas recognise it: the caller's token, else its content.  So it may be
+repeated after a lost answer, by us within the time limit, and by the caller after `OutcomeUnknown`.  With
+``deduplicate=False`` it gets a token of its own, and equal rows are inserted again.  So does one that overwrites: the
+same rows may have been in the table before, and are to be the only ones now.
+
+Absent on purpose: batching of small inserts on this side; replicas do it for all their clients.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from replitree.client.insert.quorum import Quorum
+from replitree.client.insert.slices import Slice, cut, is_stream
+from replitree.client.insert.staging import stage_slices
+from replitree.client.insert.upload import (
+    Inserted,
+    Overwrite,
+    Upload,
+    commit_upload,
+    discard_upload,
+    fresh_token,
+    insert_query,
+    open_upload,
+    renewed,
+    send_part,
+)
+from replitree.client.transport.catalog import Catalog, ReplicaInfo
+from replitree.client.transport.http import HttpClient
+from replitree.client.transport.routing import ATTEMPT_S_MAX, Router
+from replitree.errors import (
+    BadInput,
+    OutcomeUnknown,
+    QuorumNotReached,
+    ReplitreeError,
+    TooFewReplicas,
+    Unavailable,
+)
+from replitree.storage.parts.conform import UTC, check_sound
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.schema.definition import TableDefinition
+from replitree.wire.upload_life import Writer
+
+REQUEST_ROWS_MAX = 65_536
+REQUEST_BYTES_MAX = 8 << 20
+
+TIMEOUT_S = 60.0
+"""How long an insert may take to be answered, in seconds; the writing of files does not count."""
+
+ELSEWHERE_S = 15.0
+"""How long a commit is tried at one replica before everything is done again at another, in seconds, besides `stored_s`."""
+
+STORED_BYTES_PER_S = 5_000_000
+"""So slowly may an object store take what is committed before a replica is given up for it."""
+
+TOKEN_CHARACTERS_MAX = 1024
+
+
+def stored_s(manifests: Sequence[PartManifest]) -> float:
+    """Return how long a replica may take to store what it commits, in seconds.
+
+    A large part that goes into an object store takes longer than any answer otherwise: who gave it up would begin again, with
+    another upload of the same rows, and again.
+    """
+    return sum(manifest.bytes for manifest in manifests) / STORED_BYTES_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class InsertResult:
+    """What became of an insert.
+
+    Attributes
+    ----------
+    index
+        Its position on the table's number line.  None when there were no rows, or when it repeats an insert so old that
+        its position is forgotten.
+    rows
+        How many rows it has.
+    outcome
+        ``inserted``; ``duplicate`` when they were in the table already (after a lost answer: from the first try); or
+        ``empty``: then the index is that of the drop, if the table was to be emptied.
+    token
+        The token that identified it; None when its content did.
+    settled
+        Of an insert with a quorum: the position at which it was settled, which is above `index`.  A read that is to show it
+        waits for this one.
+    differs
+        Of a duplicate with a token: the earlier insert certainly had other rows, or the same in another order; those of this
+        one are not in the table.  False also when that is not known: the log entry of the earlier one is gone, or it has the
+        rows of several inserts.
+    """
+
+    index: int | None
+    rows: int
+    outcome: str
+    token: str | None
+    settled: int | None = None
+    differs: bool = False
+
+    @property
+    def counts_at(self) -> int | None:
+        """The position from which on strict reads show it: what `min_index` of a read asks for."""
+        return self.index if self.settled is None else self.settled
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How rows are inserted: see `Table.insert`.
+
+    Attributes
+    ----------
+    token
+        Names the insert; None: its content does.
+    timeout_s
+        How long replicas may take, in seconds.
+    overwrite, quorum
+        What it takes the place of, and how many replicas must have it.
+    zone
+        Time zone of timestamps that have none.
+    """
+
+    token: str | None
+    timeout_s: float = TIMEOUT_S
+    overwrite: Overwrite | None = None
+    quorum: Quorum | None = None
+    zone: str = UTC
+
+    def __post_init__(self) -> None:
+        if self.overwrite is not None and self.overwrite not in get_args(Overwrite):
+            raise BadInput(f'overwrite is "all" or "partitions", not {self.overwrite!r}')
+        if self.quorum is not None and self.overwrite is not None:
+            raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
+
+
+class Written:
+    """What was written through one connection into one table, and what was seen of it.
+
+    Attributes
+    ----------
+    index
+        The highest log index of an insert, a drop or an alter; -1 before the first.
+    settled
+        The highest log index at which an insert with a quorum was settled; -1 before the first.  Strict reads need it.
+    mutated
+        The highest log index of a mutation that was finished; -1 before the first.
+    seen
+        The highest position of a read: everything below it was included.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.index = -1
+        self.settled = -1
+        self.mutated = -1
+        self.seen = 0
+
+    def add(self, index: int | None, settled: int | None = None) -> None:
+        """Take note of an insert, a drop or an alter; of an insert with a quorum also where it was settled."""
+        if index is not None and index > self.index:
+            with self._lock:
+                self.index = max(self.index, index)
+        if settled is not None and settled > self.settled:
+            with self._lock:
+                self.settled = max(self.settled, settled)
+
+    def saw(self, position: int) -> None:
+        """Take note of a read."""
+        if position > self.seen:
+            with self._lock:
+                self.seen = max(self.seen, position)
+
+    def add_mutation(self, index: int) -> None:
+        """Take note of a mutation."""
+        with self._lock:
+            self.mutated = max(self.mutated, index)
+
+
+class Inserter:
+    """Inserts into one table.  Any thread may use it.
+
+    Parameters
+    ----------
+    definition
+        The table.
+    catalog, http, router
+        Who knows the replicas, who talks to them, and who chooses one.
+    written
+        Takes note of every insert.
+    """
+
+    def __init__(
+        self, definition: TableDefinition, catalog: Catalog, http: HttpClient, router: Router, written: Written
+    ) -> None:
+        self._definition = definition
+        self._schema = definition.arrow_schema
+        self._catalog = catalog
+        self._http = http
+        self._router = router
+        self._written = written
+        self._route = f"/v1/tables/{quote(definition.name)}/insert"
+
+    @property
+    def written(self) -> Written:
+        """What was written through this connection into this table."""
+        return self._written
+
+    def insert(self, data: Any, terms: Terms) -> InsertResult:
+        """Insert rows: see `Table.insert`."""
+        small = self._as_small(data)
+        if small is not None:
+            return self._send(small, terms)
+        slices = cut(data, self._definition, terms.zone)
+        first = next(slices, None)
+        if first is None:
+            return InsertResult(None, 0, "empty", terms.token)
+        if first.last and _is_small(first.rows):
+            return self._send(first.rows, terms)
+        return self._upload(data, chain((first,), slices), terms)
+
+    # --- one request --------------------------------------------------------------------------------------------------
+
+    def _as_small(self, data: Any) -> pa.Table | pa.RecordBatch | None:
+        """Return data that can be sent as it is: a few Arrow rows in the table's schema.  The replica checks them again."""
+        if isinstance(data, pa.Table | pa.RecordBatch) and data.schema.equals(self._schema):
+            check_sound(data)  # before its bytes are counted and written: a damaged array would end the user's process
+            return data if data.num_rows and _is_small(data) else None
+        return None
+
+    def _send(self, rows: pa.Table | pa.RecordBatch, terms: Terms) -> InsertResult:
+        body, token = _encode(rows), terms.token
+        path = self._route + insert_query(token, terms.overwrite, terms.quorum)
+        attempt_s = ATTEMPT_S_MAX if terms.quorum is None else max(ATTEMPT_S_MAX, terms.quorum.answered_s)
+        request = self._http.request
+
+        def call(replica: ReplicaInfo, seconds: float) -> Inserted:
+            return request(replica.address, "POST", path, body, timeout_s=seconds, purpose="insert").decode(Inserted)
+
+        answer = self._router.ask(call, timeout_s=terms.timeout_s, token=token or "", attempt_s=attempt_s)
+        return self._result(answer, token)
+
+    # --- an upload ----------------------------------------------------------------------------------------------------
+
+    def _upload(self, data: Any, slices: Iterator[Slice], terms: Terms) -> InsertResult:
+        """Upload and commit; at another replica again while there is time, if the rows can be read again."""
+        again = not is_stream(data)
+        deadline = time.monotonic() + terms.timeout_s
+        while True:
+            began = time.monotonic()
+            upload, manifests = self._fill(slices, terms.timeout_s)
+            stored = stored_s(manifests) if self._definition.is_shared else 0.0
+            deadline += time.monotonic() - began + stored  # writing files is work, not waiting
+            left = max(1.0, deadline - time.monotonic())
+            wait_s = min(left, ELSEWHERE_S + stored) if again and terms.quorum is None else left
+            try:
+                return self.commit(upload, manifests, replace(terms, timeout_s=wait_s))
+            except (TooFewReplicas, QuorumNotReached):
+                raise
+            except (Unavailable, OutcomeUnknown):
+                if not again or time.monotonic() >= deadline:
+                    raise
+            self._router.forget()
+            slices = cut(data, self._definition, terms.zone)
+
+    def _fill(self, slices: Iterator[Slice], timeout_s: float) -> tuple[Upload, tuple[PartManifest, ...]]:
+        upload = open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s)
+        try:
+            folder = upload.folder
+            if folder is None:
+                with renewed(upload, self._http):
+                    return upload, self._send_slices(slices, upload)
+            manifests = stage_slices(slices, self._definition, folder)
+        except BaseException:
+            discard_upload(upload, self._http)
+            raise
+        return upload, manifests
+
+    def _send_slices(self, slices: Iterator[Slice], upload: Upload) -> tuple[PartManifest, ...]:
+        with tempfile.TemporaryDirectory(prefix="replitree-upload-") as temporary:
+            folder = Path(temporary) / "parts"
+            manifests = stage_slices(slices, self._definition, folder)
+            for manifest in manifests:
+                send_part(self._http, upload, folder / manifest.partition, manifest)
+        return manifests
+
+    def commit(self, upload: Upload, manifests: tuple[PartManifest, ...], terms: Terms) -> InsertResult:
+        """Commit an upload of this table: see `commit_upload`.  One that was certainly not taken is discarded."""
+        try:
+            done = commit_upload(
+                upload,
+                manifests,
+                terms.token,
+                http=self._http,
+                catalog=self._catalog,
+                timeout_s=terms.timeout_s,
+                overwrite=terms.overwrite,
+                quorum=terms.quorum,
+            )
+            return self._result(done, terms.token)
+        except OutcomeUnknown:
+            raise  # the replica may be about to take it
+        except ReplitreeError:
+            discard_upload(upload, self._http)
+            raise
+
+    def open_upload(self, timeout_s: float, writer: Writer | None = None) -> Upload:
+        """Open an upload of this table at a replica that answers; `writer` as `replitree.client.insert.upload.open_upload`."""
+        return open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s, writer=writer)
+
+    def _result(self, inserted: Inserted, token: str | None) -> InsertResult:
+        self._written.add(inserted.index, inserted.settled)
+        return InsertResult(inserted.index, inserted.rows, inserted.outcome, token, inserted.settled, inserted.differs)
+
+    @staticmethod
+    def check_token(token: str | None, *, deduplicate: bool, overwrite: Overwrite | None = None) -> str | None:
+        """Return the token to use: the caller's, a fresh one when content makes no duplicate, or None.
+
+        Raises
+        ------
+        BadInput
+            It is too long or empty, or contradicts `deduplicate`.
+        """
+        if token is None:
+            return None if deduplicate and overwrite is None else fresh_token()
+        if not deduplicate:
+            raise BadInput("a token is there to find duplicates: give a token, or deduplicate=False, not both")
+        if not isinstance(token, str):
+            raise BadInput(f"a token is text, not {token!r}")
+        if not 1 <= len(token) <= TOKEN_CHARACTERS_MAX:
+            raise BadInput(f"the token has {len(token)} characters: use 1 to {TOKEN_CHARACTERS_MAX}")
+        return token
+
+
+def _is_small(rows: pa.Table | pa.RecordBatch) -> bool:
+    return bool(rows.num_rows <= REQUEST_ROWS_MAX and rows.nbytes <= REQUEST_BYTES_MAX)
+
+
+def _encode(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write(rows)
+    return sink.getvalue()

@@ -1,0 +1,180 @@
+"""Uploads into the object store: a client puts files there, without a replica in between.
+
+Order, for the rows of one task; whatever it leaves when it ends early, the replica or fsck removes:
+
+1. *reach*   the table's store, with the credentials of this process; that it is the table's its id proves
+2. *name*    the replica of the upload names a share for each partition, and files in it that no other task gets
+3. *put*     the files; what is there in part when that fails is deleted again, as far as that works
+
+The manifests travel to the process that commits (`replitree.client.insert.upload`); the replica looks at the objects then.
+
+Absent on purpose: manifests in the store, which the replica puts; and whether an attempt counts, which its commit decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from replitree.client.insert.upload import Upload
+from replitree.client.transport.http import AnswerLost, HttpClient
+from replitree.client.transport.stored import StoredParts
+from replitree.errors import ReplicaUnavailable, ReplitreeError, StoreError
+from replitree.storage.files.sums import is_summed, read_sums
+from replitree.storage.parts.manifest import FileEntry, PartManifest, data_file
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.shares.object_bytes import sums_key
+from replitree.storage.shares.shares import ShareObjects
+
+NAME_S_MAX = 30.0
+"""How long a replica may take to give names, in seconds: it notes a share of each new partition."""
+
+NAME_TRIES = 3
+PUTS_AT_ONCE = 4
+
+Tags = dict[str, dict[str, str]]
+"""What the store said of the data files when they were put, by partition and name."""
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Names for data files of one partition: in a share, numbered from `first` on."""
+
+    share: str
+    first: int
+
+
+class _Named(msgspec.Struct, frozen=True):
+    names: dict[str, Names]
+
+
+@dataclass(frozen=True, slots=True)
+class PutParts:
+    """What was put: a manifest for each partition, which names the share, and the tags of its files."""
+
+    manifests: tuple[PartManifest, ...]
+    tags: Tags
+
+
+def reach(definition: TableDefinition, store_id: str, environment: Mapping[str, str] | None = None) -> ShareObjects:
+    """Return the objects of a table as this process reaches them.
+
+    Parameters
+    ----------
+    definition
+        The table.
+    store_id
+        Of its store, as a replica says.
+    environment
+        Where credentials are looked for; the process's own by default.
+
+    Raises
+    ------
+    NotAuthorized
+        There are no credentials, or others.
+    StoreError
+        The store does not answer, or is another one than the table's; or the definition is older than the table's store.
+    """
+    if not definition.is_shared:
+        raise StoreError(
+            f"table {definition.name} had no object store when its definition was read: get the table anew"
+        )
+    stored = StoredParts(definition, environment)
+    if stored.is_folder and not Path(stored.location.place).is_dir():
+        raise StoreError(f"the folder {stored.location.place} is not there: is its disk mounted here?")
+    stored.objects.store_id = store_id
+    stored.objects.check_store()
+    return stored.objects
+
+
+def put_parts(
+    http: HttpClient, upload: Upload, objects: ShareObjects, folder: Path, manifests: Sequence[PartManifest]
+) -> PutParts:
+    """Put the files of parts into the store, for an upload.
+
+    Parameters
+    ----------
+    objects
+        From `reach`.
+    folder
+        Has the files, in a folder for each partition.
+
+    Raises
+    ------
+    ReplicaUnavailable, ReplitreeError
+        The replica gives no names.
+    NotAuthorized, StoreError
+        The store did not take a file.
+    """
+    named = name_files(http, upload, manifests)
+    files = [
+        (folder / before.partition / old.name, objects.key(str(after.share_id), new.name), new)
+        for before, after in zip(manifests, named, strict=True)
+        for old, new in zip(before.files, after.files, strict=True)
+    ]
+    keys = [key for _, key, _ in files]
+    with _deleted_on_failure(objects, [*keys, *map(sums_key, keys)]):
+        with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put") as pool:
+            found = list(pool.map(lambda each: _put(objects, *each), files))
+        tags = iter(found)
+        return PutParts(named, {each.partition: {file.name: next(tags) for file in each.files} for each in named})
+
+
+def name_files(http: HttpClient, upload: Upload, manifests: Sequence[PartManifest]) -> tuple[PartManifest, ...]:
+    """Have the replica of an upload name data files in the store; return the manifests with these names.
+
+    Raises
+    ------
+    ReplicaUnavailable, ReplitreeError
+        It does not answer, or gives none.
+    """
+    body = msgspec.json.encode({"files": {manifest.partition: len(manifest.files) for manifest in manifests}})
+    problem: ReplitreeError = ReplicaUnavailable(f"{upload.replica.address} does not answer")
+    for _ in range(NAME_TRIES):  # names that were given and not heard are not used
+        try:
+            answer = http.request(
+                upload.replica.address, "POST", f"{upload.route}/objects", body, timeout_s=NAME_S_MAX
+            ).decode(_Named)
+        except (AnswerLost, ReplicaUnavailable) as error:
+            problem = error
+        else:
+            return tuple(_renamed(manifest, answer.names[manifest.partition]) for manifest in manifests)
+    raise ReplicaUnavailable(
+        f"replica {upload.replica.name} did not name objects in the store ({problem}); nothing was inserted, try again"
+    )
+
+
+def _renamed(manifest: PartManifest, names: Names) -> PartManifest:
+    files = tuple(
+        FileEntry(data_file(names.first + number), file.rows, file.bytes, file.checksum)
+        for number, file in enumerate(manifest.files)
+    )
+    return msgspec.structs.replace(manifest, files=files).shared_as(names.share)
+
+
+def _put(objects: ShareObjects, path: Path, key: str, file: FileEntry) -> str:
+    """Put one file, and the sums object of a large one; return the tag that the file has in the store."""
+    objects.store.create(key, path)
+    if is_summed(file.bytes):
+        objects.put_sums(key, read_sums(path, file.bytes, file.checksum))
+    found = objects.store.head(key)
+    if found is None:
+        raise StoreError(f"{objects.store.name} does not show what was stored a moment ago; try again")
+    return found.tag
+
+
+@contextmanager
+def _deleted_on_failure(objects: ShareObjects, keys: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(ReplitreeError):
+            objects.store.delete(keys)
+        raise
+
+
+__all__ = ["Names", "PutParts", "Tags", "name_files", "put_parts", "reach"]

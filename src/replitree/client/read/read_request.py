@@ -1,0 +1,184 @@
+"""What a read asks a replica for: its level, what must be included, how long the parts are kept.
+
+One client never goes backwards: what it has seen and written is asked for at every level, whichever replica answers
+(`replitree.client.insert.insert.Written`).  The levels are those of `replitree.protocol.state.read`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+from replitree.client.insert.insert import Written
+from replitree.client.transport.catalog import ReplicaInfo
+from replitree.client.transport.http import AnswerLost
+from replitree.client.transport.lease import LEASE_S_MAX
+from replitree.errors import BadInput, ReplicaBehind, ReplicaUnavailable, ReplitreeError, Unavailable
+from replitree.protocol.state.read import READ_LEVELS, ReadLevel
+
+if TYPE_CHECKING:
+    from replitree.client.read.snapshot import SnapshotBody
+
+ANSWER_S = 10.0
+"""Of the time that one replica may be silent, how much is left for its answer to arrive; for the rest it may wait for
+the log."""
+
+WAIT_S_MIN = 0.1
+"""The shortest time that a replica is given to wait, in seconds."""
+
+WHERE_CHARACTERS_MAX = 2_000
+"""A longer condition does not go into the URL: the reader alone leaves parts out."""
+
+T = TypeVar("T")
+
+
+def check_condition(where: object) -> None:
+    """Check that a condition is text; whether it can be used, its reader tells.
+
+    Raises
+    ------
+    BadInput
+        It is something else.
+    """
+    if not isinstance(where, str):
+        raise BadInput(f"a condition is text, as in 'k = 7', and 'true' means all rows; {where!r} is none")
+
+
+class TimeIsUp(ReplitreeError):
+    """Ends the round of the replicas: what the last one said is `error`."""
+
+    def __init__(self, error: Unavailable) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What a read asks for.
+
+    Parameters
+    ----------
+    level
+        What it is promised; None is eventual.
+    min_index
+        The entry at this log index (`InsertResult.counts_at`) and all before it must be included; None: what the client has
+        written, -1: nothing.  At a strict level what it has written and seen always is.
+    as_of
+        Exactly what the log has below this index.
+    lease_s
+        How long the replica keeps the parts after each renewal, in seconds; None: no lease.
+    timeout_s
+        When to give up, in seconds.
+    where
+        A condition that the reader applies to the rows: a replica may leave out parts in which no row can match.
+
+    Raises
+    ------
+    BadInput
+        These contradict each other, or a number is out of range.
+    """
+
+    level: ReadLevel | None = None
+    min_index: int | None = None
+    as_of: int | None = None
+    lease_s: float | None = None
+    timeout_s: float = 30.0
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check it."""
+        if self.level is not None and self.level not in READ_LEVELS:
+            raise BadInput(f"level {self.level!r} is unknown: use {', '.join(READ_LEVELS)}")
+        for name, index in (("as_of", self.as_of), ("min_index", self.min_index)):
+            if index is not None and (isinstance(index, bool) or not hasattr(index, "__index__")):
+                raise BadInput(
+                    f"{name} is an index of the table's log, a whole number such as Snapshot.index or InsertResult.index,"
+                    f" not {index!r}; a time can't be given"
+                )
+        if self.where is not None:
+            check_condition(self.where)
+        if self.as_of is not None and (self.min_index is not None or self.level is not None):
+            other = "min_index" if self.min_index is not None else "level"
+            raise BadInput(f"as_of says exactly what is included: give it or {other}, not both")
+        if self.as_of is not None and self.as_of < 0:
+            raise BadInput(f"as_of is an index of the log, 0 or above, not {self.as_of}")
+        if self.lease_s is not None and not 0 < self.lease_s <= LEASE_S_MAX:
+            raise BadInput(f"a lease lasts up to {LEASE_S_MAX:.0f} s after each renewal, not {self.lease_s:g} s")
+        if not 0 <= self.timeout_s < float("inf"):
+            raise BadInput(f"a time limit is a number of seconds, not {self.timeout_s:g}")
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the read stands at one position of the log."""
+        return self.level in ("sequential", "linearizable")
+
+    def query(self, written: Written, columns: int = 0) -> str:
+        """Return the request as the query of a URL, but for the time that the replica may wait.
+
+        Parameters
+        ----------
+        written
+            What the client has written and seen.
+        columns
+            The schema version that the condition is read with.
+        """
+        if self.as_of is not None:
+            query = f"as_of={self.as_of}"
+        elif self.is_strict:
+            query = f"level={self.level}&min_index={self._included(written)}&seen={written.seen}"
+        elif self.min_index is not None:
+            query = f"min_index={max(0, self.min_index + 1)}&mutated={max(-1, self.min_index)}"
+        else:
+            query = f"min_index={written.index + 1}&mutated={written.mutated}"
+        query = query.removesuffix("&mutated=-1")
+        if self.lease_s is not None:
+            query += f"&lease_s={self.lease_s:g}"
+        where = quote(self.where or "", safe="")
+        return f"{query}&where={where}&columns={columns}" if 0 < len(where) <= WHERE_CHARACTERS_MAX else query
+
+    def _included(self, written: Written) -> int:
+        """Return the index below which everything must be included in a strict read: what was written always must."""
+        asked = -1 if self.min_index is None else self.min_index
+        return max(0, *(index + 1 for index in (asked, written.index, written.settled, written.mutated)))
+
+    def in_time(self, call: Callable[[ReplicaInfo, float, float], T]) -> Callable[[ReplicaInfo, float], T]:
+        """Return a call that ends the round of the replicas when the time is over and one has said that it is behind.
+
+        Parameters
+        ----------
+        call
+            Asks a replica, which may be silent for so many seconds and wait for so many of them.
+        """
+        deadline = time.monotonic() + self.timeout_s
+
+        def asked(replica: ReplicaInfo, seconds: float) -> T:
+            left = max(WAIT_S_MIN, deadline - time.monotonic())
+            try:
+                return call(replica, seconds, min(left, max(WAIT_S_MIN, min(seconds - ANSWER_S, self.timeout_s / 2))))
+            except (Unavailable, AnswerLost) as error:
+                if time.monotonic() < deadline:
+                    raise
+                raise TimeIsUp(self._last_word(error)) from error
+
+        return asked
+
+    def _last_word(self, error: ReplitreeError) -> Unavailable:
+        if isinstance(error, ReplicaBehind):
+            return ReplicaBehind(f"{error} ({self.timeout_s:g} s were given)")
+        return error if isinstance(error, Unavailable) else ReplicaUnavailable(f"{error}; try again later")
+
+    def check(self, body: SnapshotBody) -> None:
+        """Do nothing if a replica has understood the level.
+
+        Raises
+        ------
+        ReplicaUnavailable
+            It is older than this client.
+        """
+        if self.is_strict and body.level != self.level:
+            raise ReplicaUnavailable(
+                f"replica {body.replica} does not know {self.level} reads: upgrade it, or ask another replica"
+            )

@@ -1,0 +1,593 @@
+"""A snapshot: the parts that a table has at one position of its number line, and how their rows get here.
+
+Guarantees: a snapshot never changes.  Every insert below `index` is in it, whole inserts only.  Reading it twice gives
+the same rows, or `SnapshotExpired` when parts of it are gone; never fewer rows.  Parts of older schema versions show the
+columns of its definition.
+
+Part files are opened where they lie when the replica runs on this machine, and when they are objects of a folder that is
+here.  Otherwise they are brought into a folder that is removed when the process ends, checked against the checksums of
+their manifests, and kept for the next read: from the table's object store, if they are there and this process reaches it
+(`replitree.client.transport.stored`), else over HTTP from a replica.
+
+Every byte that is read of a part file is verified (`replitree.storage.parts.verified`).  A file that is missing or damaged is
+reported to the replica that has it, and the read goes on with a good copy from the store or from another replica
+(`replitree.client.read.part_cache`).
+
+A part that a merge, a mutation or a drop took out of the table stays on the replicas' disks for a while; with a *lease*
+(`replitree.client.transport.lease`) it stays for as long as the snapshot needs it::
+
+    with table.snapshot(lease_s=60) as snapshot:
+        ...                        # however long it takes
+    # the lease is let go
+
+A *final* read shows what a merge of everything would leave: the table's policy is applied to rows with equal keys.
+
+Absent on purpose: locks.  Nobody waits for a reader.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
+
+import msgspec
+import pyarrow as pa
+from typing_extensions import override
+
+from replitree import private
+from replitree.client.arguments import check_arguments
+from replitree.client.read.part_cache import NoGoodFile, place_name, process_folder
+from replitree.client.transport.catalog import this_machine
+from replitree.client.transport.frames import frames
+from replitree.client.transport.lease import Lease
+from replitree.client.transport.stored import StoredParts, Through
+from replitree.errors import CorruptPart, ReplitreeError, RowsUnavailable, SnapshotExpired
+from replitree.protocol.core.parts import parse_part
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, manifest_problem
+from replitree.storage.parts.part_folder import DamagedFile
+from replitree.storage.parts.partition_bounds import bounds_manifest
+from replitree.storage.parts.verified import CheckedFile, CheckedPart, Problem, is_whole_file, sound_path
+from replitree.storage.rewrite.read import read_batches, read_parts
+from replitree.storage.schema.bounds import Scalar
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.sql.predicate import Predicate
+from replitree.storage.sql.predicate_parser import parse_predicate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FETCHES_MAX = 4
+"""Files fetched at once."""
+
+_T = TypeVar("_T")
+
+
+class SnapshotPart(msgspec.Struct, frozen=True):
+    """One part of a snapshot.
+
+    Attributes
+    ----------
+    part
+        Its name.
+    path
+        Its folder on the replica's machine.
+    manifest
+        What is in it.
+    lacking
+        Whether the replica that answered has the manifest only: the files are brought from a replica or store that has them.
+    why
+        Of a part that is lacking: what is wrong with it there.
+    """
+
+    part: str
+    path: str
+    manifest: PartManifest
+    lacking: bool = False
+    why: str = ""
+
+
+class UnreadPart(msgspec.Struct, frozen=True):
+    """A part of a snapshot that can't be read, and of which not even the manifest is known.
+
+    Attributes
+    ----------
+    part
+        Its name.
+    partition_values
+        Values of its partition; None: these are not known either.
+    why
+        What is wrong with it.
+    content
+        The content hash with which it is registered; empty: not known.
+    """
+
+    part: str
+    partition_values: tuple[Scalar, ...] | None = None
+    why: str = ""
+    content: str = ""
+
+
+class SnapshotBody(msgspec.Struct, frozen=True):
+    """What a replica answers when it is asked for a snapshot."""
+
+    index: int
+    schema_version: int
+    replica: str
+    machine: str
+    parts: tuple[SnapshotPart, ...]
+    lease: str = ""
+    lease_s: float = 0.0
+    level: str = "eventual"
+    unread: tuple[UnreadPart, ...] = ()
+
+    @property
+    def newest_version(self) -> int:
+        """The schema version that a reader must know."""
+        return max((self.schema_version, *(part.manifest.schema_version for part in self.parts)))
+
+    def check(self) -> SnapshotBody:
+        """Return this answer if it makes sense: names in it become names of files here."""
+        for part in self.parts:
+            parse_part(part.part)
+            problem = manifest_problem(part.manifest)
+            if problem is not None:
+                raise CorruptPart(f"replica {self.replica} sent a damaged manifest of {part.part}: {problem}")
+        for unread in self.unread:
+            parse_part(unread.part)
+        return self
+
+
+class PartSource(Protocol):
+    """Where the files of parts that are not on this machine come from."""
+
+    def fetch(self, part: SnapshotPart) -> Path:
+        """Bring a part's files here; return their folder."""
+
+    def from_replicas(self) -> PartSource:
+        """Return what brings everything from replicas, and nothing from an object store."""
+
+    def good_copy(self, part: SnapshotPart, file: CheckedFile, problem: Problem) -> Path:
+        """Bring a good copy of a file that is missing or damaged, and report that; return its path."""
+
+    def good_part(self, part: SnapshotPart) -> CheckedPart:
+        """Bring a part with the same rows from a replica that has them in other files."""
+
+    def into(self, folder: Path) -> PartSource:
+        """Return what brings everything into this folder, a folder for each part (`place_name`)."""
+
+    def report(self, part: str) -> bool:
+        """Let the replica whose files are read check a part; it sets a damaged one aside and fetches another.
+
+        False: the replica does not have the part any more, and will not fetch it.  True also when it did not answer.
+        """
+
+
+class SoundFile(NamedTuple):
+    """A data file of a part, as Spark's JVM reads it: what it reads at `path` is verified."""
+
+    path: Path
+    part: str
+    file: CheckedFile
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The parts of a table at one position.  A context manager: it lets go of its lease, if it has one.
+
+    Attributes
+    ----------
+    definition
+        The table.
+    index
+        Every insert and drop below this log index is included, and every mutation that was asked for; of other mutations
+        some parts may be done and others not yet.
+    replica
+        Who answered.
+    parts
+        By name.
+    lease
+        Keeps the parts, when there is one.
+    stored
+        Reads those that are in the table's object store there; None: none are, or they are read through a replica.
+    unread
+        Parts that can't be read: a read that needs one fails (`require`).
+    others
+        Parts that are read from other files with the same rows, by name: their own are damaged.
+    """
+
+    definition: TableDefinition
+    index: int
+    replica: str
+    parts: tuple[SnapshotPart, ...]
+    machine: str
+    source: PartSource = field(repr=False, compare=False)
+    lease: Lease | None = field(default=None, repr=False, compare=False)
+    stored: StoredParts | None = field(default=None, repr=False, compare=False)
+    unread: tuple[UnreadPart, ...] = ()
+    others: dict[str, CheckedPart] = field(default_factory=dict, repr=False, compare=False)
+
+    @override
+    def __repr__(self) -> str:
+        what = f"{len(self.parts):,} parts, {self.rows:,} rows"
+        return f"<Snapshot of {self.definition.name} at {self.index:,} ({self.replica}): {what}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        lost = self.lease is not None and self.lease.is_lost
+        if lost and isinstance(error, Exception):
+            self.check()  # that is why it failed, whatever it looked like
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the lease, if there is one.  May be called again."""
+        if self.lease is not None:
+            self.lease.release()
+
+    def check(self) -> None:
+        """Do nothing, unless the snapshot had a lease and lost it.
+
+        Raises
+        ------
+        LeaseLost
+            The parts may go at any time.
+        """
+        if self.lease is not None:
+            self.lease.check()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(part.manifest.rows for part in self.parts)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all data files."""
+        return sum(part.manifest.bytes for part in self.parts)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the files lie on this machine and can be read."""
+        if not self.parts:
+            return self.machine == this_machine()
+        try:
+            return self.near(self.parts[:1]) is not None
+        except SnapshotExpired:
+            return False
+
+    def near(self, parts: Sequence[SnapshotPart]) -> list[Path] | None:
+        """Return the folder of each of these parts if all of them lie on this machine, else None.
+
+        Raises
+        ------
+        SnapshotExpired
+            One would lie here, but is gone.
+        """
+        found = [near_folder(part, self.machine, self.definition.name, self.stored) for part in parts]
+        here = [folder for folder in found if folder is not None]
+        return here if len(here) == len(parts) else None
+
+    def through(self, way: Through | None) -> Self:
+        """Return this snapshot with its objects read in one way.
+
+        Parameters
+        ----------
+        way
+            ``"store"``: in the store itself; ``"replica"``: through a replica; None: in whichever way works.
+
+        Raises
+        ------
+        ReplitreeError
+            They shall be read in the store, and that does not work from here: why.
+        """
+        if way == "replica":
+            return replace(self, stored=None, source=self.source.from_replicas())
+        if way == "store" and self.stored is not None:
+            shared = next((part.manifest for part in self.parts if part.manifest.share_id is not None), None)
+            problem = None if shared is None else self.stored.problem(shared)
+            if problem is not None:
+                raise problem
+        return self
+
+    @check_arguments
+    def select(self, where: str | None = None) -> tuple[SnapshotPart, ...]:
+        """Return the parts that can hold rows which `where` keeps, by the statistics in their manifests.
+
+        Raises
+        ------
+        BadInput
+            `where` is not a condition on this table's columns.
+        RowsUnavailable
+            A part that can hold such rows can't be read.
+        """
+        predicate = None if where is None else parse_predicate(where, self.definition)
+        self.require(predicate)
+        if predicate is None:
+            return self.parts
+        return tuple(part for part in self.parts if predicate.may_match(part.manifest))
+
+    def require(self, predicate: Predicate | None) -> None:
+        """Do nothing when no part that can't be read can hold rows which a condition keeps.
+
+        Raises
+        ------
+        RowsUnavailable
+            One can; says which, and what to do.
+        """
+        for unread in self.unread:
+            partition = parse_part(unread.part).partition
+            bounds = bounds_manifest(self.definition, partition, unread.partition_values)
+            if predicate is None or predicate.may_match(bounds):
+                raise rows_unavailable(unread.part, self.definition.name, unread.why)
+
+    def folders(self, parts: Sequence[SnapshotPart]) -> list[Path]:
+        """Return a readable folder for each of these parts, fetching what is not on this machine.
+
+        Raises
+        ------
+        SnapshotExpired
+            A part is gone; `LeaseLost` when the snapshot had a lease and lost it.
+        RowsUnavailable
+            A part is broken or gone on every replica that answers.
+        """
+        self.check()
+        here = [self._near(part) for part in parts]
+        wanted = [part for part, folder in zip(parts, here, strict=True) if folder is None]
+        if not wanted:
+            return [folder for folder in here if folder is not None]
+        with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="replitree-fetch") as pool:
+            fetched = pool.map(self._fetched, wanted)
+            return [next(fetched) if folder is None else folder for folder in here]
+
+    def _near(self, part: SnapshotPart) -> Path | None:
+        """Return a part's folder here; None also when it has gone: its replica may have found it broken and set it aside."""
+        with suppress(SnapshotExpired):
+            return near_folder(part, self.machine, self.definition.name, self.stored)
+        return None
+
+    def _fetched(self, part: SnapshotPart) -> Path:
+        try:
+            return self.source.fetch(part)
+        except ReplitreeError as error:
+            if not part.lacking:
+                raise
+            raise rows_unavailable(part.part, self.definition.name, part.why or str(error)) from error
+
+    def checked(self, parts: Sequence[SnapshotPart]) -> list[CheckedPart]:
+        """Return these parts on this machine, for readers that verify what they read.  Raises as `folders`."""
+        wanted = [part for part in parts if part.part not in self.others]
+        folders = dict(zip((part.part for part in wanted), self.folders(wanted), strict=True))
+        return [
+            self.others.get(part.part) or CheckedPart(folders[part.part], part.manifest, partial(self._good_copy, part))
+            for part in parts
+        ]
+
+    def _good_copy(self, part: SnapshotPart, file: CheckedFile, problem: Problem) -> Path:
+        """Bring a good copy of a file; from here on the whole part is read beside it, for its replica sets the other aside."""
+        path = self.source.good_copy(part, file, problem)
+        self.others[part.part] = CheckedPart(path.parent, part.manifest, partial(self.source.good_copy, part))
+        return path
+
+    def good(self, read: Callable[[], _T]) -> _T:
+        """Read; when a file is damaged at every replica that has it, read the rows of its part from another replica's files.
+
+        Parameters
+        ----------
+        read
+            Reads what `checked` returns; may be called several times.
+
+        Raises
+        ------
+        CorruptPart
+            No replica has good files with the rows of a part.
+        """
+        while True:
+            try:
+                return read()
+            except NoGoodFile as damage:
+                known = self.others.get(damage.part.part)
+                if known is not None and known.manifest != damage.part.manifest:
+                    raise
+                self.others[damage.part.part] = self.source.good_part(damage.part)
+
+    @check_arguments
+    def files(self, where: str | None = None) -> list[Path]:
+        """Return the data files of the parts that `where` may match, on this machine; every byte of them is verified now."""
+        return [file.path for part in self.whole(self.select(where)) for file in part.files]
+
+    def sound_files(self, parts: Sequence[SnapshotPart]) -> list[SoundFile]:
+        """Return the data files of parts, on this machine, for Spark's JVM, as `storage.parts.verified.sound_path` does.
+
+        Raises
+        ------
+        CorruptPart
+            A part is damaged, and no replica has good files with its rows.
+        SnapshotExpired
+            A part is gone; `LeaseLost` when the snapshot had a lease and lost it.
+        """
+
+        def sound() -> list[SoundFile]:
+            return [
+                SoundFile(sound_path(file, partial(_link_of, part)), part.part, file)
+                for part, checked in zip(parts, self.checked(parts), strict=True)
+                for file in checked.files
+            ]
+
+        return self.good(sound)
+
+    def whole(self, parts: Sequence[SnapshotPart]) -> list[CheckedPart]:
+        """Verify every byte of parts; return each with good files, on this machine.  Raises as `sound_files`."""
+
+        def whole() -> list[CheckedPart]:
+            checked = self.checked(parts)
+            for part, each in zip(parts, checked, strict=True):
+                broken = next((file.path for file in each.files if not is_whole_file(file)), None)
+                if broken is not None and part.part not in self.others:
+                    problem = DamagedFile(f"{broken} is missing or has changed", broken)
+                    copies = [self.source.good_copy(part, file, problem) for file in each.files]
+                    self.others[part.part] = CheckedPart(copies[0].parent, part.manifest)
+            return self.checked(parts)
+
+        return self.good(whole)
+
+    @check_arguments
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False
+    ) -> pa.Table:
+        """Read rows.
+
+        Parameters
+        ----------
+        columns
+            Names, in the order wanted; all by default.
+        where
+            Spark SQL condition; parts that can't match are not opened.
+        final
+            Apply the table's policy first: of rows with equal keys one is left.
+
+        Raises
+        ------
+        BadInput
+            A column is unknown, or `where` can't be read.
+        SnapshotExpired
+            Parts are gone; `LeaseLost` when the snapshot had a lease and lost it.
+        """
+        if final:
+            schema = self.schema_of(columns)
+            return self.good(lambda: pa.Table.from_batches(self._final_batches(columns, where), schema))
+        parts = self.select(where)
+        return self.good(lambda: read_parts(self.checked(parts), self.definition, columns, where))
+
+    @check_arguments
+    def batches(
+        self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Read rows batch by batch, in bounded memory; parameters and errors as `to_arrow`."""
+        parts = self.select(where)
+
+        def begin() -> tuple[pa.RecordBatch | None, Iterator[pa.RecordBatch]]:
+            if final:
+                found = self._final_batches(columns, where)
+            else:
+                found = iter(read_batches(self.checked(parts), self.definition, columns, where))
+            return next(found, None), found
+
+        batch, found = self.good(begin)
+        while batch is not None:
+            self.check()
+            yield batch
+            batch = next(found, None)
+
+    @check_arguments
+    def to_df(
+        self,
+        spark: SparkSession,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        final: bool = False,
+        through: Through | None = None,
+    ) -> DataFrame:
+        """Give the rows to Spark: see `Table.to_df`."""
+        frame: DataFrame = frames().read(self.through(through), spark, columns, where, final=final)
+        return frame
+
+    @check_arguments
+    def schema_of(self, columns: Sequence[str] | None = None) -> pa.Schema:
+        """Return the schema of a read of these columns.
+
+        Raises
+        ------
+        BadInput
+            A column is unknown.
+        """
+        selected = self.definition.selected(columns)
+        return pa.schema([self.definition.arrow_schema.field(column.name) for column in selected])
+
+    def _final_batches(self, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
+        from replitree.client.read.final import final_batches_of, final_groups
+
+        predicate = parse_predicate(where, self.definition) if where is not None else None
+        self.require(predicate)
+        for group in final_groups(self.parts, self.definition, predicate):
+            yield from final_batches_of(self.checked(group), self.definition, columns, predicate)
+
+
+def rows_unavailable(part: str, table: str, why: str) -> RowsUnavailable:
+    """Return the error of a read that needs a part which no replica can send."""
+    partition = parse_part(part).partition
+    told = f" ({why})" if why else ""
+    return RowsUnavailable(
+        f"part {part} of table {table} is broken or gone{told}, and no replica sent its rows; reads that need none of partition"
+        f" {partition} still work. Start the replicas that are not running, then run: replitree doctor"
+    )
+
+
+def local_folder(part: SnapshotPart, machine: str, table: str) -> Path | None:
+    """Return a part's folder if it lies on this machine and this user may read it, or None.
+
+    Raises
+    ------
+    SnapshotExpired
+        It would lie here, but is gone.
+    """
+    if machine != this_machine():
+        return None
+    folder = Path(part.path)
+    try:
+        is_there = folder.is_dir()
+    except PermissionError:  # the replica's folders are private to its user
+        return None
+    if not is_there:
+        raise SnapshotExpired(f"part {part.part} of table {table} is gone from this machine; take a new snapshot")
+    return folder if os.access(folder, os.R_OK | os.X_OK) else None
+
+
+def near_folder(part: SnapshotPart, machine: str, table: str, stored: StoredParts | None) -> Path | None:
+    """Return a part's folder if it lies on this machine, on a replica's disk or in the table's store, or None.
+
+    Raises
+    ------
+    SnapshotExpired
+        It would lie on a replica's disk here, but is gone.
+    """
+    if part.lacking:
+        return None
+    folder = stored.folder(part.manifest) if stored is not None else None
+    if folder is None or stored is None:
+        return local_folder(part, machine, table)
+    return _linked_folder(part, stored) if part.manifest.borrowed else folder
+
+
+def _linked_folder(part: SnapshotPart, stored: StoredParts) -> Path:
+    """Return a folder of this process with links to the objects of a part, which lie in the folders of several shares."""
+    folder = process_folder() / f"{place_name(part.part, part.manifest)}-linked"
+    private.make_folder(folder, exist_ok=True)
+    for file in part.manifest.files:
+        with suppress(FileExistsError):
+            (folder / file.name).symlink_to(stored.path(part.manifest, file))
+    draft = folder / f".{threading.get_ident()}"
+    private.write_file(draft, part.manifest.encode())
+    draft.replace(folder / MANIFEST_FILE)
+    return folder
+
+
+def _link_of(part: SnapshotPart, file: CheckedFile) -> Path:
+    """Return where a link to a data file is put: see `sound_path`."""
+    folder = process_folder() / f"{place_name(part.part, part.manifest)}-sound"
+    private.make_folder(folder, exist_ok=True)
+    return folder / file.entry.name
+
+
+__all__ = ["PartSource", "Snapshot", "SnapshotBody", "SnapshotPart", "SoundFile", "local_folder", "near_folder"]

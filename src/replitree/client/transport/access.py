@@ -1,0 +1,164 @@
+"""Access: from what a user names to an url and a token.
+
+A cluster is named by its coordination url (``zk://host:port,…/path``), or by the folder that `replitree up` made, which
+knows the url.
+
+The token, in this order: the argument; ``REPLITREE_TOKEN``; the file in ``REPLITREE_TOKEN_FILE``; the token file of the
+folder.  It is in no `repr` and no message.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from replitree.coordination.url import SCHEME, parse_url
+from replitree.decoding import json_decoder
+from replitree.errors import BadInput, NotAuthorized
+
+CLUSTER_FILE = "cluster.json"
+TOKEN_VARIABLE = "REPLITREE_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_FILE_VARIABLE = "REPLITREE_TOKEN_FILE"  # noqa: S105 - the name of a variable
+URL_VARIABLE = "REPLITREE_URL"
+
+
+class ReplicaEntry(msgspec.Struct, frozen=True):
+    """A replica of a local cluster: its process when the file was written, its data folder, its configuration file."""
+
+    name: str
+    pid: int
+    data: str
+    config: str
+
+
+class ClusterFile(msgspec.Struct, frozen=True):
+    """What ``cluster.json`` in a folder made by `up` says."""
+
+    url: str
+    token_file: str
+    replicas: tuple[ReplicaEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach a cluster.
+
+    Attributes
+    ----------
+    url
+        Coordination url.
+    token
+        The shared secret; empty when none was found: then only coordination can be asked.
+    replicas
+        Names of the replicas that a local cluster has; empty when they are not known beforehand.
+    """
+
+    url: str
+    token: str = field(repr=False)
+    replicas: tuple[str, ...] = ()
+
+
+def find_access(
+    url: str | os.PathLike[str], token: str | None = None, token_file: str | os.PathLike[str] | None = None
+) -> Access:
+    """Find out how to reach a cluster.
+
+    Parameters
+    ----------
+    url
+        ``zk://…``, or a folder made by `replitree up`.
+    token, token_file
+        The shared secret, or a file that holds it; by default found as the module says.
+
+    Raises
+    ------
+    BadInput
+        The url is wrong, or the folder has no cluster.
+    """
+    text = os.fspath(url)
+    if not text:
+        raise BadInput(f"the cluster's name is empty: say {SCHEME}host:port/path, or a folder made by `replitree up`")
+    if token is None and token_file is not None:
+        token = read_secret(Path(token_file))
+    if text.startswith(SCHEME):
+        parse_url(text)
+        return Access(text, _found_token(token))
+    if "://" in text:
+        raise BadInput(
+            f"a cluster is named by {SCHEME}host:port/path or by a folder made by `replitree up`, not by {text!r}"
+        )
+    folder = Path(text)
+    cluster = read_cluster_file(folder)
+    found = _found_token(token) or read_secret(folder / cluster.token_file)
+    return Access(cluster.url, found, tuple(replica.name for replica in cluster.replicas))
+
+
+def public_url(url: str) -> str:
+    """Return a coordination url without its credentials, for files that others may read.
+
+    Examples
+    --------
+    >>> public_url("zk://me:secret@h:1/lake")
+    'zk://h:1/lake'
+    """
+    parsed = parse_url(url)
+    return f"{SCHEME}{parsed.servers}{parsed.root}"
+
+
+def read_cluster_file(folder: Path) -> ClusterFile:
+    """Read ``cluster.json`` of a folder.
+
+    Raises
+    ------
+    BadInput
+        There is none, or it can't be read.
+    """
+    path = folder / CLUSTER_FILE
+    try:
+        return json_decoder(ClusterFile).decode(path.read_bytes())
+    except FileNotFoundError as error:
+        raise BadInput(f"there is no cluster in {folder}: start one with `replitree up --dir {folder}`") from error
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadInput(f"can't read {path}: {_reason(error)}; `replitree up --dir {folder}` writes it anew") from error
+
+
+def read_secret(path: Path, otherwise: str = f"set {TOKEN_VARIABLE} instead") -> str:
+    """Read a token file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    otherwise
+        What to do when it is not there.
+
+    Raises
+    ------
+    NotAuthorized
+        It can't be read, or is empty.
+    """
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotAuthorized(f"can't read the token file {path}: {_reason(error)}; {otherwise}") from error
+    if not token:
+        raise NotAuthorized(f"the token file {path} is empty; write the shared token into it")
+    return token
+
+
+def _reason(error: Exception) -> str:
+    """Say what is wrong with a file, without its name."""
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def _found_token(token: str | None) -> str:
+    if token is not None:
+        return token
+    environment = os.environ.get(TOKEN_VARIABLE)
+    if environment:
+        return environment
+    path = os.environ.get(TOKEN_FILE_VARIABLE)
+    return read_secret(Path(path)) if path else ""

@@ -1,0 +1,377 @@
+"""The catalog: which tables there are, what they look like, and who serves them.  All of it is read from coordination.
+
+Guarantees:
+
+* What is read is at least as new as the beginning of the call where that matters (`Sync` first): a table that was
+  created a moment ago by anybody is found.
+* The session is opened when it is first needed, and a new one when the old one ended: a laptop may sleep.
+* `create` and `drop` may be repeated by anybody after any failure; both say what they found.
+
+Absent on purpose: anything about rows, and any write but those two.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from replitree.client.transport.standing import LogState, read_log_state
+from replitree.coordination.port import Coordination, Event, SessionLost, make_root
+from replitree.errors import CoordinationUnavailable, TableExists, TableNotFound, Unavailable
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import decode_block
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.layout import Table as TablePlace
+from replitree.protocol.core.run import run
+from replitree.protocol.insert.insert import find_insert
+from replitree.protocol.membership.table import (
+    Outcome,
+    create_table,
+    find_table,
+    leave_table,
+    mark_dropped,
+    remove_table,
+)
+from replitree.protocol.shares.table_store import sharing_nodes
+from replitree.storage.schema.definition import TableDefinition, decode_definition
+from replitree.wire.identity import decode_identity, machine_id, new_incarnation
+
+if TYPE_CHECKING:
+    from replitree.client.transport.left_objects import LeftObjects
+
+T = TypeVar("T")
+
+LOOK_S = 0.05
+"""Pause between two looks while something is awaited, in seconds."""
+
+
+@cache
+def this_machine() -> str:
+    """Return the identity of this kernel and process namespace: who shares it shares files and process ids."""
+    return machine_id()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """One replica of a table, as coordination knows it.
+
+    Attributes
+    ----------
+    name
+        The replica's name.
+    address
+        ``host:port`` of its server; empty when it has never been active.
+    machine
+        Identity of the kernel and process namespace it runs under.
+    active
+        Whether it has a session.  A replica that was killed a moment ago still has.
+    pid
+        Process id on its machine; 0 when it has never been active.
+    """
+
+    name: str
+    address: str = ""
+    machine: str = ""
+    active: bool = False
+    pid: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it runs on this machine, so that its files may be opened directly."""
+        return self.machine == this_machine()
+
+
+class Session:
+    """A coordination session that is opened late and renewed when it ends.  Any thread may use it.
+
+    Parameters
+    ----------
+    open_session
+        Opens one.
+    """
+
+    def __init__(self, open_session: Callable[[], Coordination]) -> None:
+        self._open = open_session
+        self._lock = threading.Lock()
+        self._coordination: Coordination | None = None
+        self._lost = threading.Event()
+
+    def coordination(self) -> Coordination:
+        """Return the session, opened or renewed if need be.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            No server answers.
+        """
+        with self._lock:
+            if self._coordination is None:
+                self._coordination = self._open()
+                self._coordination.add_listener(self._heard)
+            elif self._lost.is_set():
+                self._coordination.reconnect()
+                self._lost.clear()
+            return self._coordination
+
+    def run(self, procedure: fx.Procedure[T]) -> T:
+        """Run a procedure that asks for nothing but coordination, and return its value."""
+        return run(procedure, self.perform)
+
+    def perform(self, effect: fx.Effect) -> Any:
+        """Perform one effect; a read is repeated once when the session turns out to have ended."""
+        coordination = self.coordination()
+        try:
+            return coordination.perform(cast("Any", effect))
+        except CoordinationUnavailable:
+            if not self._lost.is_set():
+                raise
+            return self.coordination().perform(cast("Any", effect))
+
+    def close(self) -> None:
+        """End the session, if there is one."""
+        with self._lock:
+            if self._coordination is not None:
+                self._coordination.close()
+                self._coordination = None
+
+    def _heard(self, event: Event) -> None:
+        if isinstance(event, SessionLost):
+            self._lost.set()
+
+
+class Catalog:
+    """The tables below one root.
+
+    Parameters
+    ----------
+    session
+        Where to read.
+    root
+        Path in coordination below which everything of this cluster lies.
+    """
+
+    def __init__(self, session: Session, root: str) -> None:
+        self._session = session
+        self._root = root
+
+    def run(self, procedure: fx.Procedure[T]) -> T:
+        """Run a procedure that asks for nothing but coordination, and return its value."""
+        return self._session.run(procedure)
+
+    def perform(self, effect: fx.Effect) -> Any:
+        """Perform one effect on coordination."""
+        return self._session.perform(effect)
+
+    def now_ms(self, parent: str) -> int:
+        """Ask for coordination's own time: that of a node which is made just now, below `parent`.
+
+        Raises
+        ------
+        Unavailable
+            The node could not be made, or was not there any more.
+        """
+        made = self._session.perform(fx.Commit(fx.Create(f"{parent}/now-", ephemeral=True, sequential=True)))
+        if not isinstance(made, fx.Applied):
+            raise Unavailable("coordination did not say what time it is; try again")
+        node = self._session.perform(fx.Get(made.created[0]))
+        self._session.perform(fx.Commit(fx.Delete(made.created[0], fx.ANY_VERSION)))
+        if node is None:
+            raise Unavailable("the session with coordination ended meanwhile; try again")
+        return int(node.changed_ms)
+
+    def place(self, name: str) -> TablePlace:
+        """Look where the nodes of a table, and those of its replicas, are; the name is checked."""
+        return self._session.run(find_table(layout.table_path(self._root, name)))
+
+    def _own_nodes(self, name: str) -> TablePlace:
+        """Return where a table's own nodes are, whether it exists or not; those of its replicas are not found by it."""
+        return TablePlace(layout.table_path(self._root, name))
+
+    def all_names(self) -> tuple[str, ...]:
+        """Return the names of all tables, those that are being dropped too."""
+        parent = layout.tables(self._root)
+        self._session.perform(fx.Sync(parent))
+        names: tuple[str, ...] = self._session.perform(fx.Children(parent)) or ()
+        return names
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all tables, those that are being dropped left out."""
+        names = self.all_names()
+        if not names:
+            return ()
+        marks = self._session.perform(fx.GetMany(tuple(layout.dropped(self._own_nodes(name)) for name in names)))
+        return tuple(name for name, mark in zip(names, marks.nodes, strict=True) if mark is None)
+
+    def definition(self, name: str) -> TableDefinition:
+        """Return a table's definition.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table, or it is being dropped.
+        """
+        place = self._own_nodes(name)
+        self._session.perform(fx.Sync(place.path))
+        many = self._session.perform(fx.GetMany((layout.metadata(place), layout.columns(place), layout.dropped(place))))
+        metadata, columns, dropped = many.nodes
+        if metadata is None or columns is None or dropped is not None:
+            state = "is being dropped" if dropped is not None else "does not exist"
+            raise TableNotFound(
+                f"table {name!r} {state}; create it, or see `replitree table list` for those that exist"
+            )
+        return decode_definition(metadata.value, columns.value)
+
+    def replicas(self, name: str) -> tuple[ReplicaInfo, ...]:
+        """Return the replicas that have joined a table, by name."""
+        place = self.place(name)
+        names: tuple[str, ...] = self._session.perform(fx.Children(layout.replicas(place))) or ()
+        found = [Replica(place, replica) for replica in names]
+        if not found:
+            return ()
+        paths = (*map(layout.host, found), *map(layout.is_active, found))
+        nodes = self._session.perform(fx.GetMany(paths)).nodes
+        pairs = zip(found, nodes[: len(found)], nodes[len(found) :], strict=True)
+        return tuple(
+            _info(replica.name, host, active is not None) for replica, host, active in pairs if host is not None
+        )
+
+    def log_state(self, name: str) -> LogState:
+        """Return where a table's log begins and ends, and where each replica stands, as coordination has it.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        """
+        found = self._session.run(read_log_state(self.place(name)))
+        if found is None:
+            raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
+        return found
+
+    def log_tail(self, name: str) -> int:
+        """Return the index that the table's next log entry will have."""
+        return self.log_state(name).tail
+
+    def find_block(self, name: str, block: fx.BlockId) -> tuple[bool, int | None]:
+        """Look up the deduplication id of an insert: whether the insert took place, and its index if it is still known.
+
+        "No" is certain only when nobody can still be inserting it.
+        """
+        place = self._own_nodes(name)
+        path = layout.block(place, block)
+        self._session.perform(fx.Sync(path))
+        node = self._session.perform(fx.Get(path))
+        if node is None:
+            return False, None
+        found = self._session.run(find_insert(place, decode_block(node.value, path)))
+        return True, None if found is None else found.index
+
+    def servers(self) -> tuple[tuple[str, str], ...]:
+        """Return the name and the address of every server process that has a session, also of one without a table."""
+        nodes: tuple[str, ...] = self._session.perform(fx.Children(layout.servers(self._root))) or ()
+        found = [
+            (node, self._session.perform(fx.Get(f"{layout.servers(self._root)}/{node}"))) for node in sorted(nodes)
+        ]
+        said = ((layout.server_name(node), decode_identity(value.value)) for node, value in found if value is not None)
+        return tuple((name, identity.address) for name, identity in said if identity is not None)
+
+    def stores(self) -> dict[str, str]:
+        """Return the URLs of the object stores that have a name, by name."""
+        names: tuple[str, ...] = self._session.perform(fx.Children(layout.stores(self._root))) or ()
+        nodes = ((name, self._session.perform(fx.Get(layout.store(self._root, name)))) for name in names)
+        return {name: node.value.decode() for name, node in nodes if node is not None}
+
+    # --- creating and dropping ----------------------------------------------------------------------------------------
+
+    def create(self, definition: TableDefinition) -> None:
+        """Create a table.
+
+        Raises
+        ------
+        TableExists
+            There is one of this name, or its drop has not been finished.
+        CoordinationUnavailable
+            Whether it was created is not known; create it again.
+        """
+        place = TablePlace(layout.table_path(self._root, definition.name), incarnation=new_incarnation())
+        coordination = self._session.coordination()
+        make_root(coordination, layout.tables(self._root))
+        more = sharing_nodes(place) if definition.is_shared else ()
+        outcome = self._session.run(
+            create_table(place, definition.encode_metadata(), definition.encode_columns(), more)
+        )
+        if outcome is Outcome.DONE:
+            return
+        if outcome is Outcome.UNSETTLED:
+            raise CoordinationUnavailable(
+                f"the answer to the creation of {definition.name!r} was lost; create it again"
+            )
+        if self._is_dropped(place):
+            raise TableExists(
+                f"table {definition.name!r} is being dropped: drop it again to finish, or choose another name"
+            )
+        raise TableExists(f"table {definition.name!r} exists already: choose another name, or drop that one first")
+
+    def drop(self, name: str, timeout_s: float) -> None:
+        """Drop a table and everything in it: mark it, let its replicas leave, remove its nodes.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table.
+        Unavailable
+            Replicas have not left in time; drop it again.
+        """
+        deadline = time.monotonic() + timeout_s
+        place = self.place(name)
+        marked = self._session.run(mark_dropped(place))
+        if marked is Outcome.MISSING:
+            raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
+        if marked is Outcome.UNSETTLED:
+            raise CoordinationUnavailable(f"whether the drop of {name!r} has begun is not known; drop it again")
+        while True:
+            present = self.replicas(name)
+            for replica in present:
+                if not replica.active:  # it can't leave by itself; when it comes back it finds the table gone
+                    self._session.run(leave_table(Replica(place, replica.name), shared=self.is_shared(place)))
+            if not present:
+                self._note_left(place)
+            self._session.run(remove_table(place))
+            if not self._is_dropped(place):  # it is gone; if there is a table of this name, then it is another one
+                return
+            if time.monotonic() > deadline:
+                names = ", ".join(replica.name for replica in present) or "none"
+                raise Unavailable(
+                    f"table {name!r} is being dropped, but replicas have not left it ({names}); drop it again"
+                )
+            time.sleep(LOOK_S)
+
+    def _note_left(self, place: TablePlace) -> None:
+        from replitree.client.transport.left_objects import note_left
+
+        note_left(self._session.coordination(), self._root, place)
+
+    def left_objects(self, *, with_repair: bool, grace_s: float) -> tuple[LeftObjects, ...]:
+        """Look what dropped tables have left in object stores, and delete it; see `replitree.client.transport.left_objects`."""
+        from replitree.client.transport.left_objects import delete_left
+
+        return delete_left(self, self._root, with_repair=with_repair, grace_s=grace_s)
+
+    def is_shared(self, place: TablePlace) -> bool:
+        """Whether the parts of a table, also of one that is being dropped, lie in an object store."""
+        return bool(self._session.perform(fx.Exists(layout.sharing(place))))
+
+    def _is_dropped(self, place: TablePlace) -> bool:
+        return bool(self._session.perform(fx.Exists(layout.dropped(place))))
+
+
+def _info(name: str, host: Any, active: bool) -> ReplicaInfo:
+    identity = decode_identity(host.value)
+    if identity is None:
+        return ReplicaInfo(name, active=active)
+    return ReplicaInfo(name, identity.address, identity.machine, active, identity.pid)

@@ -1,0 +1,62 @@
+"""Frames: how the client hands tables to Spark, and takes rows from it.
+
+Spark is a layer above the client and an extra of the distribution.  `replitree.spark` registers itself by an entry point of the
+group ``replitree.frames``; the client asks for it when a caller names a session or brings a DataFrame, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from replitree.errors import SparkMissing
+
+GROUP = "replitree.frames"
+"""The entry-point group."""
+
+
+class Frames(Protocol):
+    """What the client asks of Spark.
+
+    Tables, snapshots, sessions and DataFrames have no types here: those of the first two are above this room, and those of the
+    others are PySpark's.
+    """
+
+    def arrow_schema(self, frame: Any) -> pa.Schema:
+        """Return the schema of a DataFrame."""
+
+    def insert(self, table: Any, frame: Any, terms: Any) -> Any:
+        """Insert the rows of a DataFrame, all or none; return an `InsertResult`."""
+
+    def include_written(self, table: Any, spark: Any) -> None:
+        """Let later reads of the table include what jobs of this session's application have written."""
+
+    def read(self, snapshot: Any, spark: Any, columns: Sequence[str] | None, where: str | None, *, final: bool) -> Any:
+        """Return the rows of a snapshot as a DataFrame; after the table's policy if `final`."""
+
+    def optimize(self, table: Any, spark: Any, partition: str | None, *, final: bool, timeout_s: float) -> Any:
+        """Merge parts with executors of this session; return an `OptimizeResult`."""
+
+
+def is_frame(data: Any) -> bool:
+    """Tell whether these rows are a DataFrame of PySpark, without importing it."""
+    return type(data).__module__.startswith("pyspark.")
+
+
+@cache
+def frames() -> Frames:
+    """Return what hands tables to Spark.
+
+    Raises
+    ------
+    SparkMissing
+        PySpark is not installed.
+    """
+    for found in entry_points(group=GROUP):
+        registered: Frames = found.load()
+        return registered
+    raise SparkMissing("replitree has no Spark here: pip install 'replitree[spark]'")

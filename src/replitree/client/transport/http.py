@@ -1,0 +1,308 @@
+"""HTTP to replicas: keep-alive connections, one per thread and address, and two kinds of failure, never mixed up.
+
+Guarantees:
+
+* `ReplicaUnavailable`: the request was certainly not sent, so nothing was changed.
+* `AnswerLost`: the request was sent and no whole answer came.  Whatever it asked for may have happened, or may yet
+  happen.
+* Any other outcome is the replica's own answer, whole, with its status.
+
+Nothing is repeated here: who asks knows what a repetition would mean.
+
+Absent on purpose: redirects, proxies, cookies, TLS (the shared token is meant for one machine or a private network).
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import select
+import socket
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TypeAlias, TypeVar
+
+import msgspec
+import pyarrow as pa
+from typing_extensions import override
+
+from replitree.decoding import json_decoder
+from replitree.errors import NotAuthorized, ReplicaUnavailable, ReplitreeError, StoreError
+from replitree.wire.errors_http import error_from
+
+CONNECT_S_MAX = 3.0
+"""How long a replica may take to accept a connection, in seconds."""
+
+ANSWER_BYTES_MAX = 256 << 20
+"""Longest answer that is read into memory: the snapshot of a table with hundreds of thousands of parts."""
+
+PIECE_BYTES = 1 << 20
+"""Bytes read or sent at once where bodies are files."""
+
+_T = TypeVar("_T")
+Body: TypeAlias = "bytes | pa.Buffer | IO[bytes]"
+
+
+class AnswerLost(ReplitreeError):
+    """A request was sent and its answer did not come: it may have been served.
+
+    Attributes
+    ----------
+    stale
+        The connection had been kept from an earlier request, and the replica closed it without a word: most likely it
+        did so before the request came.
+    """
+
+    def __init__(self, message: str, *, stale: bool = False) -> None:
+        super().__init__(message)
+        self.stale = stale
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A replica's answer: HTTP status and body."""
+
+    status: int
+    body: bytes
+
+    def decode(self, kind: type[_T]) -> _T:
+        """Read the JSON of a good answer.
+
+        Raises
+        ------
+        ReplitreeError
+            The error that the replica sent instead, with its class; or the answer makes no sense.
+        """
+        data = self.content()
+        try:
+            return json_decoder(kind).decode(data)
+        except msgspec.DecodeError as error:
+            raise ReplitreeError(
+                f"the replica's answer can't be read ({error}); are both sides the same version?"
+            ) from error
+
+    def content(self) -> bytes:
+        """Return the bytes of a good answer.  Raises the error that the replica sent instead."""
+        if self.status != http.client.OK:
+            raise self.error()
+        return self.body
+
+    def error(self) -> ReplitreeError:
+        """Give the error that the replica sent."""
+        try:
+            body = json_decoder(dict[str, str]).decode(self.body)
+        except msgspec.DecodeError:
+            if self.status == http.client.UNAUTHORIZED:
+                return NotAuthorized("the replica refused the token; use the cluster's")
+            return ReplitreeError(f"the replica answered with status {self.status} and no explanation; see its log")
+        return error_from(body)
+
+
+class _Connections:
+    """The connections of one thread, by address and purpose; closed when the thread ends or its client is collected."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.open: dict[str, socket.socket] = {}
+        # Not __del__: the collector, where all of this is part of a cycle, may come to the sockets first.
+        weakref.finalize(self, _close_all, self.open)
+
+    def take(self, keep_as: str) -> socket.socket | None:
+        """Return a kept connection, or None."""
+        if self.process != os.getpid():  # forked: the parent goes on using its sockets, of which these are copies
+            self.close()
+            self.process = os.getpid()
+        return self.open.pop(keep_as, None)
+
+    def close(self) -> None:
+        _close_all(self.open)
+
+
+def _close_all(connections: dict[str, socket.socket]) -> None:
+    while connections:
+        connections.popitem()[1].close()
+
+
+class HttpClient:
+    """Talks to the replicas of one cluster.  Any thread may use it.
+
+    Parameters
+    ----------
+    token
+        The cluster's shared secret.
+    """
+
+    def __init__(self, token: str) -> None:
+        if not token.isascii() or not token.isprintable():
+            raise NotAuthorized("the token has characters that no token has; copy the cluster's token again")
+        self._token = token
+        self._headers = f"Authorization: Bearer {token}\r\n"
+        self._kept = threading.local()
+        self._all: weakref.WeakSet[_Connections] = weakref.WeakSet()
+
+    @override
+    def __reduce__(self) -> tuple[type[HttpClient], tuple[str]]:
+        """Travel to another process without connections."""
+        return HttpClient, (self._token,)
+
+    @override
+    def __repr__(self) -> str:
+        return "HttpClient()"
+
+    def request(
+        self,
+        address: str,
+        method: str,
+        path: str,
+        body: Body | None = None,
+        *,
+        timeout_s: float,
+        length: int | None = None,
+        purpose: str = "",
+    ) -> Answer:
+        """Send a request and read the whole answer.
+
+        Parameters
+        ----------
+        address
+            ``host:port``.
+        method, path
+            Path with its query, encoded.
+        body
+            Bytes, or an open file of `length` bytes.
+        timeout_s
+            Longest silence of the replica, in seconds.
+        purpose
+            Requests of one purpose share connections: a replica serves those faster that carry only small inserts.
+
+        Raises
+        ------
+        ReplicaUnavailable
+            It was not sent.
+        AnswerLost
+            It was sent; what became of it is not known.
+        """
+        with self._exchange(address, method, path, body, timeout_s, length, purpose) as response:
+            return _read(response)
+
+    def download(self, address: str, path: str, target: IO[bytes], *, timeout_s: float) -> None:
+        """Read a file of a replica, piece by piece, into an open file.
+
+        Raises
+        ------
+        StoreError
+            The file can't be written.
+        ReplitreeError
+            What the replica answered instead; otherwise as `request`.
+        """
+        with self._exchange(address, "GET", path, None, timeout_s, None) as response:
+            if response.status != http.client.OK:
+                raise _read(response).error()
+            while piece := response.read(PIECE_BYTES):
+                _write(target, piece)
+            if response.length:
+                raise http.client.IncompleteRead(b"", response.length)
+
+    def close(self) -> None:
+        """Close the connections of all threads that are not in use."""
+        for connections in list(self._all):
+            connections.close()
+
+    def _connections(self) -> _Connections:
+        try:
+            found: _Connections = self._kept.connections
+        except AttributeError:
+            found = self._kept.connections = _Connections()
+            self._all.add(found)
+        return found
+
+    @contextmanager
+    def _exchange(
+        self,
+        address: str,
+        method: str,
+        path: str,
+        body: Body | None,
+        timeout_s: float,
+        length: int | None,
+        purpose: str = "",
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request; give the response to be read to its end; keep the connection if all went well."""
+        connections = self._connections()
+        keep_as = f"{address} {purpose}"
+        kept = connections.take(keep_as)
+        if kept is not None and _has_ended(kept):
+            kept.close()
+            kept = None
+        connection = kept or _connect(address)
+        response = http.client.HTTPResponse(connection, method=method)
+        whole = False
+        try:
+            connection.settimeout(timeout_s)
+            _send(connection, f"{method} {path} HTTP/1.1\r\nHost: {address}\r\n{self._headers}", body, length)
+            response.begin()
+            yield response
+            whole = response.isclosed() and not response.will_close
+        except TimeoutError as error:
+            raise AnswerLost(f"{address} did not answer in {timeout_s:.0f} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            stale = kept is not None and isinstance(error, ConnectionError)
+            raise AnswerLost(f"{address} did not answer: {str(error) or type(error).__name__}", stale=stale) from error
+        finally:
+            if whole:
+                connections.open[keep_as] = connection
+            else:
+                response.close()
+                connection.close()
+
+
+def _send(connection: socket.socket, head: str, body: Body | None, length: int | None) -> None:
+    """Send a request; a body in memory goes with the head, for every packet wakes the replica once more."""
+    if body is None or isinstance(body, bytes | pa.Buffer):
+        content = memoryview(body or b"")
+        whole = f"{head}Content-Length: {content.nbytes}\r\n\r\n".encode("ascii")
+        if content.nbytes <= PIECE_BYTES:
+            connection.sendall(b"".join((whole, content)))
+        else:
+            connection.sendall(whole)
+            connection.sendall(content)
+        return
+    connection.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode("ascii"))
+    while piece := body.read(PIECE_BYTES):
+        connection.sendall(piece)
+
+
+def _read(response: http.client.HTTPResponse) -> Answer:
+    if (response.length or 0) > ANSWER_BYTES_MAX:
+        raise ReplitreeError(f"the replica's answer has {response.length} bytes, more than {ANSWER_BYTES_MAX}")
+    return Answer(response.status, response.read())
+
+
+def _write(target: IO[bytes], piece: bytes) -> None:
+    try:
+        target.write(piece)
+    except OSError as error:
+        raise StoreError(f"can't write {target.name}: {error.strerror or error}; make room on that disk") from error
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Tell whether the replica closed a kept connection: it has something to read though nothing was asked."""
+    look = select.poll()
+    look.register(connection, select.POLLIN)
+    return bool(look.poll(0))
+
+
+def _connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    try:
+        connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_S_MAX)
+    except OSError as error:
+        raise ReplicaUnavailable(
+            f"the replica at {address} can't be reached: {error.strerror or error}; is its server running?"
+        ) from error
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return connection

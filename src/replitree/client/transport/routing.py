@@ -1,0 +1,244 @@
+"""Routing: which replica is asked, and whom to ask next when it does not answer.
+
+Every request that a client sends to "the table" goes through `Router.ask`.  The decision, as a table:
+
+===========================================  =================================================================
+what came back                               what happens
+===========================================  =================================================================
+an answer                                    it is returned; this replica is asked first the next time
+not sent, or refused for now (`Unavailable`) the next replica; after a round of all, a pause and another round
+no answer, or "outcome unknown"              the same, and the request is *in doubt* from now on
+`TooManyParts`, `TooFewReplicas` (no doubt)  raised: the other replicas would say the same
+any other error (and not in doubt)           raised
+time is up                                   `OutcomeUnknown` when in doubt, otherwise the last error
+===========================================  =================================================================
+
+Going on after a doubt is right because a request carries the same token, or the same rows, every time: a replica that
+finds it in the table already answers "duplicate".  Requests that change nothing are never in doubt.
+
+Absent on purpose: load balancing beyond a random first choice.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from replitree.client.transport.catalog import Catalog, ReplicaInfo
+from replitree.client.transport.http import AnswerLost
+from replitree.errors import (
+    BadInput,
+    CoordinationUnavailable,
+    OutcomeUnknown,
+    QuorumNotReached,
+    ReplicaUnavailable,
+    ReplitreeError,
+    TableNotFound,
+    TooFewReplicas,
+    TooManyParts,
+    Unavailable,
+)
+
+T = TypeVar("T")
+
+ATTEMPT_S_MAX = 15.0
+"""How long one replica may be silent before another one is asked, in seconds."""
+
+FRESH_S = 10.0
+"""For how long the list of replicas is believed when nothing goes wrong, in seconds."""
+
+PAUSE_S_MIN, PAUSE_S_MAX = 0.02, 1.0
+"""Pause after a round in which no replica could serve; it doubles from round to round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The replicas in the order in which they are asked, and until when that is believed (monotonic seconds)."""
+
+    order: tuple[ReplicaInfo, ...]
+    until: float
+
+
+class Router:
+    """Finds a replica of one table for each request.  Any thread may use it.
+
+    Parameters
+    ----------
+    catalog
+        Knows the replicas.
+    table
+        The table's name.
+    pinned
+        Ask this replica only.
+    """
+
+    def __init__(self, catalog: Catalog, table: str, pinned: str | None = None) -> None:
+        self._catalog = catalog
+        self._table = table
+        self._pinned = pinned
+        self._lock = threading.Lock()
+        self._known = _Known((), 0.0)
+
+    def ask(
+        self,
+        call: Callable[[ReplicaInfo, float], T],
+        *,
+        timeout_s: float,
+        token: str | None = None,
+        attempt_s: float = ATTEMPT_S_MAX,
+    ) -> T:
+        """Call `call(replica, seconds)` with one replica after the other until one answers.
+
+        Parameters
+        ----------
+        call
+            Sends the request; must be safe to repeat.
+        timeout_s
+            When to give up, in seconds.
+        token
+            None: the request changes nothing, so its outcome is never in doubt.
+        attempt_s
+            How long one replica may be silent, in seconds.
+
+        Raises
+        ------
+        OutcomeUnknown
+            It may have happened.
+        Unavailable
+            It certainly did not happen.
+        """
+        deadline = time.monotonic() + timeout_s
+        story = _Story(token)
+        pause = PAUSE_S_MIN
+        while True:
+            for replica in self._replicas(story):
+                for _ in range(2):  # the second time only after a connection that had gone stale
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise story.end(timeout_s)
+                    try:
+                        answer = call(replica, min(left, attempt_s))
+                    except ReplitreeError as error:
+                        if not story.add(error):
+                            break
+                    else:
+                        self._prefer(replica)
+                        return answer
+            if story.is_final() or time.monotonic() + pause > deadline:
+                raise story.end(timeout_s)
+            time.sleep(pause)
+            pause = min(PAUSE_S_MAX, pause * 2)
+            self.forget()
+
+    def replicas(self) -> tuple[ReplicaInfo, ...]:
+        """Return the replicas in the order in which they would be asked.
+
+        Raises
+        ------
+        BadInput
+            The table has no replica of the pinned name.
+        ReplicaUnavailable
+            The table has no replica, or the pinned one has never been active.
+        """
+        known = self._known
+        if time.monotonic() < known.until:
+            return known.order
+        with self._lock:
+            if time.monotonic() < self._known.until:
+                return self._known.order
+            try:
+                found = self._catalog.replicas(self._table)
+            except CoordinationUnavailable:
+                if not known.order:
+                    raise
+                found = known.order  # the replicas may well be there
+            self._known = _Known(self._ordered(found, known.order), time.monotonic() + FRESH_S)
+            return self._known.order
+
+    def forget(self) -> None:
+        """Look the replicas up again before the next request."""
+        with self._lock:
+            self._known = _Known(self._known.order, 0.0)
+
+    def _replicas(self, story: _Story) -> tuple[ReplicaInfo, ...]:
+        try:
+            return self.replicas()
+        except Unavailable as error:
+            story.add(error)
+            return ()
+
+    def _ordered(self, found: tuple[ReplicaInfo, ...], before: tuple[ReplicaInfo, ...]) -> tuple[ReplicaInfo, ...]:
+        """Active ones first, among them the one that answered last, then those of this machine, then by chance."""
+        if self._pinned is not None:
+            if found and all(replica.name != self._pinned for replica in found):
+                names = ", ".join(replica.name for replica in found)
+                raise BadInput(f"table {self._table} has no replica {self._pinned!r}; it has {names}")
+            found = tuple(replica for replica in found if replica.name == self._pinned)
+        usable = [replica for replica in found if replica.address]
+        if not usable:
+            who = f"replica {self._pinned}" if self._pinned else "any replica"
+            raise ReplicaUnavailable(
+                f"table {self._table} is not served by {who} yet; start a server and wait a moment"
+            )
+        first = before[0].name if before else None
+        chance = {replica.name: random.random() for replica in usable}  # noqa: S311 - nobody's secret
+        return tuple(sorted(usable, key=lambda r: (not r.active, r.name != first, not r.is_local, chance[r.name])))
+
+    def _prefer(self, replica: ReplicaInfo) -> None:
+        """Ask this replica first from now on."""
+        order = self._known.order
+        if order and order[0] is not replica:
+            with self._lock:
+                rest = (other for other in self._known.order if other.name != replica.name)
+                self._known = _Known((replica, *rest), self._known.until)
+
+
+class _Story:
+    """What happened to a request so far, and what that means for its outcome."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self._doubt = False
+        self._last: ReplitreeError = ReplicaUnavailable("no replica could be asked in time; allow more time")
+        self._missing = False
+
+    def add(self, error: ReplitreeError) -> bool:
+        """Take note of a failed attempt; raise it when going on makes no sense.  True: try this replica once more."""
+        stale = False
+        match error:
+            case AnswerLost(stale=stale):
+                # A stale connection too: the replica may have died with the request in its hands.
+                self._doubt = self._doubt or self._token is not None
+            case OutcomeUnknown(token=token):
+                self._doubt = True
+                self._token = self._token or token
+            case TooManyParts() | TooFewReplicas() | QuorumNotReached() if not self._doubt:
+                raise error
+            case Unavailable() | TableNotFound():
+                pass
+            case _ if not self._doubt:
+                raise error
+        self._missing = isinstance(error, TableNotFound)
+        self._last = error
+        return stale
+
+    def is_final(self) -> bool:
+        """Whether another round can't help: the table is gone."""
+        return self._missing and not self._doubt
+
+    def end(self, timeout_s: float) -> ReplitreeError:
+        """Give the error to raise when there is no more time."""
+        if self._doubt:
+            hint = f"the same token ({self._token})" if self._token else "the same rows"
+            return OutcomeUnknown(
+                f"the insert may have happened: no replica could say so in {timeout_s:.0f} s ({self._last}). Repeat"
+                f" it with {hint}: it will not be inserted twice.",
+                self._token or "",
+            )
+        if isinstance(self._last, AnswerLost):
+            return ReplicaUnavailable(f"{self._last}; is the replica stopped? Try again later")
+        return self._last

@@ -1,0 +1,97 @@
+"""The configuration file of a replica of a local cluster: what `up` manages is rewritten, and all else stays as users wrote it.
+
+Guarantees: every line that is about nothing managed is kept, comments included; the file that is written is valid TOML, has the
+managed values, and every other value that the old one had.
+
+Absent on purpose: taking a setting out again.  Who wants that edits the file while the replica is down.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from replitree.errors import BadInput
+from replitree.replica.kit.config import ServerConfig
+
+FIRST = {"listen": "127.0.0.1:0", "tables": ["*"]}
+"""What a new file begins with; users may change it."""
+
+_KEY = re.compile(r'\s*(?:"([^"]+)"|([A-Za-z0-9_-]+))\s*=')
+
+
+def parse_setting(text: str) -> tuple[str, object]:
+    """Read ``key=value``, where the value is TOML; one that is none is text.
+
+    Raises
+    ------
+    BadInput
+        It has another form, or servers have no such setting.
+
+    >>> parse_setting("old_parts_lifetime_s=86400"), parse_setting("merge=fetch")
+    (('old_parts_lifetime_s', 86400), ('merge', 'fetch'))
+    """
+    key, equals, value = (word.strip() for word in text.partition("="))
+    if not equals or not value:
+        raise BadInput(f"--set {text}: expected a setting and its value, as in --set old_parts_lifetime_s=86400")
+    if key not in ServerConfig.__struct_fields__:
+        near = get_close_matches(key, ServerConfig.__struct_fields__, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(ServerConfig.__struct_fields__)}"
+        raise BadInput(f"--set {text}: servers have no setting {key!r}; {hint}")
+    try:
+        return key, tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def rewritten(text: str, managed: Mapping[str, object], where: str) -> str:
+    """Return a configuration with the managed values.
+
+    Parameters
+    ----------
+    text
+        The configuration so far; empty when there is none.
+    managed
+        Values by key.
+    where
+        What to call the file in a message.
+
+    Raises
+    ------
+    BadInput
+        The configuration so far can't be read.
+    """
+    try:
+        before = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{where} is no TOML ({error}): correct it, or remove it and start again") from error
+    wanted = {**{key: value for key, value in FIRST.items() if key not in before}, **managed}
+    head, body = _cut(text)
+    kept = [line for line in head if _key_of(line) not in managed]
+    lines = [f"{key} = {json.dumps(value)}" for key, value in wanted.items()]
+    found = "\n".join([*lines, *kept, *body]).rstrip("\n") + "\n"
+    if _read(found) != {**before, **wanted}:
+        raise BadInput(f"{where} has a managed setting ({', '.join(managed)}) over several lines: write it in one")
+    return found
+
+
+def _cut(text: str) -> tuple[list[str], list[str]]:
+    """Return the lines before the first table, and the others."""
+    lines = text.splitlines()
+    first = next((number for number, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+    return lines[:first], lines[first:]
+
+
+def _key_of(line: str) -> str | None:
+    found = _KEY.match(line)
+    return None if found is None else found[1] or found[2]
+
+
+def _read(text: str) -> dict[str, object] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None

@@ -1,0 +1,148 @@
+"""The log's first parent: which entries are still there.
+
+Entries are dense and are removed from the low end only, so the log is the indexes from `first` to the tail.  Whoever removes
+entries writes `first` in the same commit: nobody ever has to list the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from replitree.decoding import json_decoder
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import Entry, RollEntry, decode_entry
+from replitree.protocol.core.layout import Table
+from replitree.protocol.core.values import decode_value
+
+LOG_FORMATS = (1, 2)
+"""Known formats of the node `log`; 2 has a table with an incarnation: earlier versions would not find its replicas."""
+SEARCH_WINDOW = 64
+"""Log entries read at once in a search."""
+
+NOT_SENT = "coordination can't be reached, and nothing was sent; try again or ask another replica"
+ROLLED = "the log has just gone on below a new parent; try again"
+"""What a client hears whose entry was to be appended below the old one."""
+
+T = TypeVar("T")
+
+
+class LogValue(msgspec.Struct, frozen=True):
+    """Value of the node ``log``.
+
+    Attributes
+    ----------
+    first
+        The lowest index whose entry is there, or comes next.  Not 0: entries were removed, or the table was restored.
+    """
+
+    first: int = 0
+    format: int = LOG_FORMATS[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """Where the log begins.
+
+    Attributes
+    ----------
+    first
+        The lowest index that is still there, or comes next.
+    version
+        Of the node that says so.
+    """
+
+    first: fx.LogIndex
+    version: fx.Version
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the log has everything that ever happened to the table."""
+        return self.first == 0
+
+
+_decode = json_decoder(LogValue).decode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def encode_log(table: Table, first: int = 0) -> bytes:
+    """Return the bytes of a table's node ``log``; `first` is the lowest index whose entry is there, or comes next.
+
+    >>> encode_log(Table("/t"), 41), encode_log(Table("/t", incarnation="5f0c"))
+    (b'{"first":41,"format":1}', b'{"first":0,"format":2}')
+    """
+    return _encode(LogValue(first, LOG_FORMATS[bool(table.incarnation)]))
+
+
+def log_start(table: Table, node: fx.Node) -> LogStart:
+    """Read where the log begins from its parent node.
+
+    Raises
+    ------
+    UnsupportedFormat
+        It has a newer format or can't be read.
+    """
+    value = decode_value(_decode, node.value, layout.log(table), LOG_FORMATS[-1])
+    return LogStart(fx.LogIndex(value.first), node.version)
+
+
+def read_start(table: Table) -> fx.Procedure[LogStart | None]:
+    """Read where the log begins; None when the table is gone."""
+    node = yield fx.Get(layout.log(table))
+    return None if node is None else log_start(table, node)
+
+
+def begins_after(table: Table, log: fx.Node, index: fx.LogIndex) -> bool:
+    """Whether the entry at an index was removed: the node `log` was read when it was not found.
+
+    That nothing is found at an index is the tail only if the log does not begin after it.
+    """
+    return log_start(table, log).first > index
+
+
+def reaches_back(table: Table, index: fx.LogIndex) -> fx.Procedure[bool]:
+    """Whether no entry from `index` on was removed: what a search from there has not found was never in the log."""
+    begins = yield from read_start(table)
+    return begins is not None and begins.first <= index
+
+
+def next_index(index: fx.LogIndex, entry: Entry) -> fx.LogIndex:
+    """Return the index of the entry that follows one."""
+    if isinstance(entry, RollEntry):
+        return fx.LogIndex((layout.parent_of(index) + 1) * layout.PARENT_ENTRIES)
+    return fx.LogIndex(index + 1)
+
+
+def search_log(
+    table: Table, start: fx.LogIndex, find: Callable[[fx.LogIndex, Entry], T | None], window: int = SEARCH_WINDOW
+) -> fx.Procedure[T | None]:
+    """Search the log from `start` to the tail; return the first thing that `find` makes of an entry.
+
+    Entries that are gone by now are skipped: the search goes on with the first one that is there.
+    """
+    index = start
+    while True:
+        paths = tuple(layout.log_entry(table, i) for i in range(index, index + window))
+        many: fx.Many = yield fx.GetMany(paths)
+        for path, node in zip(paths, many.nodes, strict=True):
+            if node is None:
+                break
+            entry = decode_entry(node.value, path)
+            found = find(index, entry)
+            if found is not None:
+                return found
+            index = next_index(index, entry)
+            if isinstance(entry, RollEntry):
+                break
+        else:
+            continue
+        if node is not None:
+            continue  # the log goes on below another parent
+        begins = yield from read_start(table)
+        if begins is None or begins.first <= index:
+            return None
+        index = begins.first

@@ -1,0 +1,264 @@
+"""Execute: bring the queue's entries onto this replica.
+
+1. *files*     publish this replica's own staged parts, fetch the others, or make them: every file verified and synced
+2. *register*  create the nodes of the new parts, delete those of the parts that they replace, and delete the queue entries,
+               one commit for a batch of inserts or for one other entry; of inserts with a quorum it also says that this
+               replica has their parts (`protocol.insert.quorum`)
+3. *reveal*    local reads show the new parts and no longer the old ones
+4. *join*      where another replica was faster to say so: say it now
+
+Entries may be executed in any order and at the same time, but a drop only after everything before it that could bring back what
+it removes (`registration.blockers`).  What the table does not have any more at the pointer, because a drop has followed, is not
+brought at all.
+Every step is idempotent.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.entries import (
+    AlterEntry,
+    DropEntry,
+    FailEntry,
+    GetEntry,
+    LostEntry,
+    MergeEntry,
+    MutateEntry,
+    RollEntry,
+    SettleEntry,
+    StorageEntry,
+    dropped_partitions,
+)
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import Part, inserted_part, parse_part
+from replitree.protocol.execute.drop import execute_drop, execute_overwrite
+from replitree.protocol.execute.execute_lost import execute_lost
+from replitree.protocol.execute.merge import execute_merge
+from replitree.protocol.execute.mutate import execute_mutation
+from replitree.protocol.insert.quorum import count_first, join_all
+from replitree.protocol.state.fetch import fetch_anywhere, sources_of
+from replitree.protocol.state.pull import Queued
+from replitree.protocol.state.registration import (
+    Executed,
+    ExecuteOutcome,
+    Postponed,
+    View,
+    deregister,
+    finish,
+    register,
+)
+
+_Inserts: TypeAlias = tuple[tuple[fx.LogIndex, GetEntry], ...]
+
+EXECUTE_ENTRIES_MAX = 64
+"""Queue entries registered in one commit."""
+
+
+def goes_alone(item: Queued) -> bool:
+    """Whether an entry is executed by itself; plain inserts are executed in batches."""
+    return not isinstance(item.entry, GetEntry) or bool(dropped_partitions(item.entry))
+
+
+def execute(replica: Replica, epoch: fx.Epoch, view: View, batch: tuple[Queued, ...]) -> fx.Procedure[ExecuteOutcome]:
+    """Execute entries of the queue.
+
+    Parameters
+    ----------
+    replica, epoch
+        Whose queue, and the epoch under which it is active.
+    view
+        The replica's state.
+    batch
+        From 1 to `EXECUTE_ENTRIES_MAX` inserts in ascending order of index, or one entry that `goes_alone`.
+    """
+    assert 1 <= len(batch) <= EXECUTE_ENTRIES_MAX
+    if not goes_alone(batch[0]):
+        assert not any(map(goes_alone, batch))
+        return (yield from _execute_inserts(replica, epoch, view, batch))
+    (item,) = batch
+    match item.entry:
+        case GetEntry():
+            return (yield from execute_overwrite(replica, epoch, view, item))
+        case MergeEntry():
+            return (yield from execute_merge(replica, epoch, view, item))
+        case MutateEntry():
+            return (yield from execute_mutation(replica, epoch, view, item))
+        case DropEntry() | FailEntry():
+            return (yield from execute_drop(replica, epoch, view, item))
+        case AlterEntry() | StorageEntry() | RollEntry() | SettleEntry():
+            return (yield from finish(replica, epoch, (item.index,)))
+        case LostEntry():
+            return (yield from execute_lost(replica, epoch, view, item))
+
+
+# --- inserts ----------------------------------------------------------------------------------------------------------------
+
+
+def _execute_inserts(
+    replica: Replica, epoch: fx.Epoch, view: View, batch: tuple[Queued, ...]
+) -> fx.Procedure[ExecuteOutcome]:
+    wanted, lost, failed = yield from _publish_own(replica, view, batch)
+    missing = yield from _fetch(replica, wanted)
+    instead = yield from _fetch_later_forms(replica, view, tuple(fetch.part for _, fetch, _ in missing))
+    trouble = {
+        index: reason
+        for index, fetch, reason in missing
+        if not any(cover.covers(parse_part(fetch.part)) for cover in instead)
+    } | failed
+    done = tuple(item for item in batch if item.index not in trouble)
+    postponed = tuple(Postponed(index, reason) for index, reason in sorted(trouble.items()))
+    if not done:
+        return Executed((), postponed)
+    brought = tuple(part for item in done for part in _wanted(replica, view, item) if part[0].name not in lost)
+    first, later = _to_count(replica, view, done, brought, frozenset(index for index, _ in wanted))
+    outcome = yield from _register(replica, epoch, view, done, brought, instead, count_first(replica, first))
+    if not isinstance(outcome, Executed):
+        return outcome
+    yield from join_all(replica, epoch, (*first, *later) if outcome.left_out else later)
+    return Executed(outcome.done, postponed)
+
+
+def _to_count(
+    replica: Replica,
+    view: View,
+    done: tuple[Queued, ...],
+    brought: tuple[tuple[Part, str], ...],
+    fetched: frozenset[fx.LogIndex],
+) -> tuple[_Inserts, _Inserts]:
+    """Return the open inserts for which the replica counts itself as it registers them, and those for which it does so then.
+
+    For one that it has written and published itself it is counted from the beginning.
+    """
+    first: list[tuple[fx.LogIndex, GetEntry]] = []
+    later: list[tuple[fx.LogIndex, GetEntry]] = []
+    here = frozenset(part for part, _ in brought)
+    for item in done:
+        assert isinstance(item.entry, GetEntry)
+        if item.index not in view.opened:
+            continue
+        if item.entry.replica != replica.name:
+            first.append((item.index, item.entry))
+        elif item.index in fetched or not all(part in here for part, _ in _parts(item)):
+            later.append((item.index, item.entry))
+    return tuple(first), tuple(later)
+
+
+def _fetch_later_forms(replica: Replica, view: View, parts: tuple[str, ...]) -> fx.Procedure[dict[Part, str]]:
+    """Fetch what covers parts that nobody has any more; return what could be had, with its content hash."""
+    covers = dict.fromkeys(view.parts.covering(parse_part(name)) for name in parts)
+    fetched: dict[Part, str] = {}
+    for cover in covers:
+        if cover is not None and cover.name not in parts and not view.hides_kept(cover):
+            content_hash = yield from fetch_anywhere(replica, cover)
+            if content_hash is not None:
+                fetched[cover] = content_hash
+    return fetched
+
+
+def _register(
+    replica: Replica,
+    epoch: fx.Epoch,
+    view: View,
+    done: tuple[Queued, ...],
+    brought: tuple[tuple[Part, str], ...],
+    instead: dict[Part, str],
+    counting: tuple[fx.Operation, ...],
+) -> fx.Procedure[ExecuteOutcome]:
+    """Register the parts of inserts, or what was fetched in their place; and count the replica, if that holds."""
+    operations: list[fx.Operation] = []
+    shown: list[Part] = []
+    for part, content_hash in brought:
+        if not any(cover.covers(part) for cover in instead):
+            operations.append(register(replica, part, content_hash))
+            shown.append(part)
+    gone: list[Part] = []
+    for cover, content_hash in instead.items():
+        replaced = view.held.between(cover.partition, cover.block_min, cover.block_max)
+        operations += [register(replica, cover, content_hash), *(deregister(replica, part) for part in replaced)]
+        shown.append(cover)
+        gone += replaced
+    indexes = tuple(item.index for item in done)
+    return (yield from finish(replica, epoch, indexes, tuple(operations), tuple(shown), tuple(gone), counting))
+
+
+def _publish_own(
+    replica: Replica, view: View, batch: tuple[Queued, ...]
+) -> fx.Procedure[tuple[tuple[tuple[fx.LogIndex, fx.FetchPart], ...], tuple[str, ...], dict[fx.LogIndex, str]]]:
+    """Publish what this replica staged itself.
+
+    Returns
+    -------
+    The parts that have to be fetched, each with the index of its entry; the names of parts that only a detach needs and that
+    are not here, for which no entry waits; and the entries with such parts that the disk has failed to publish.
+    """
+    wanted: list[tuple[fx.LogIndex, fx.FetchPart]] = []
+    lost: list[str] = []
+    failed: dict[fx.LogIndex, str] = {}
+    for item in batch:
+        assert isinstance(item.entry, GetEntry)
+        parts = _wanted(replica, view, item)
+        missing = tuple(part.name for part, _ in parts)
+        if item.entry.replica == replica.name:
+            published: fx.Published | fx.StoreFailed = fx.Published()
+            if parts:
+                published = yield fx.Publish(item.entry.insert, tuple((part.partition, part.name) for part, _ in parts))
+            # After `StoreFailed` the staging may have the only copy of the rows: it stays.  Other replicas may send the parts
+            # of the table; they never fetch what only a detach needs, so the entry waits for the disk.
+            if isinstance(published, fx.Published):
+                missing = published.missing
+                if len(parts) < len(item.entry.parts):
+                    yield fx.RemoveStaging(item.entry.insert)
+            elif not all(view.wants(part) for part, _ in parts):
+                failed[item.index] = published.reason
+                continue
+        wanted += [
+            (item.index, fx.FetchPart(part.name, content_hash, (item.entry.replica,)))
+            for part, content_hash in parts
+            if part.name in missing and view.wants(part)
+        ]
+        lost += [part.name for part, _ in parts if part.name in missing and not view.wants(part)]
+    return tuple(wanted), tuple(lost), failed
+
+
+def _wanted(replica: Replica, view: View, item: Queued) -> tuple[tuple[Part, str], ...]:
+    """Return the parts of an insert that are to be brought, each with its content hash."""
+    assert isinstance(item.entry, GetEntry)
+    own = item.entry.replica == replica.name
+    return tuple(row for row in _parts(item) if view.wants(row[0]) or (own and view.must_keep(row[0])))
+
+
+def _parts(item: Queued) -> tuple[tuple[Part, str], ...]:
+    """Return the parts of an insert, each with its content hash."""
+    assert isinstance(item.entry, GetEntry)
+    return tuple((inserted_part(part.partition, item.index), part.content_hash) for part in item.entry.parts)
+
+
+def _fetch(
+    replica: Replica, wanted: tuple[tuple[fx.LogIndex, fx.FetchPart], ...]
+) -> fx.Procedure[tuple[tuple[fx.LogIndex, fx.FetchPart, str], ...]]:
+    """Fetch parts, from their writers and where that fails from anybody who registered them; return the trouble."""
+    if not wanted:
+        return ()
+    left = yield from _try_fetch(wanted)
+    if left:
+        elsewhere = yield from sources_of(replica, tuple(fetch for _, fetch, _ in left))
+        again = tuple((index, elsewhere[fetch.part]) for index, fetch, _ in left if fetch.part in elsewhere)
+        still = yield from _try_fetch(again)
+        left = tuple(row for row in left if row[1].part not in elsewhere) + still
+    return left
+
+
+def _try_fetch(
+    wanted: tuple[tuple[fx.LogIndex, fx.FetchPart], ...],
+) -> fx.Procedure[tuple[tuple[fx.LogIndex, fx.FetchPart, str], ...]]:
+    """Fetch all at once; return those that failed, with the reason."""
+    if not wanted:
+        return ()
+    outcomes = yield fx.FetchMany(tuple(fetch for _, fetch in wanted))
+    return tuple(
+        (index, fetch, outcome.reason)
+        for (index, fetch), outcome in zip(wanted, outcomes, strict=True)
+        if not isinstance(outcome, fx.Fetched)
+    )

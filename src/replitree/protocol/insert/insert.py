@@ -1,0 +1,399 @@
+"""Insert: a group of requests becomes part of the table in one commit, or leaves only garbage in staging.
+
+Order of publication.  A crash between any two steps leaves the table without the insert or with all of it:
+
+1. *stage*    the rows of the group as part files under a fresh id, synced    before: nothing; after: garbage for the sweep
+2. *commit*   the block ids and the log entry, one transaction                from here on the insert exists, for every replica
+3. *publish*  rename the staged parts to their names                          repeated, and synced, by `execute`
+4. *answer*   every client of the group hears the index; with a quorum, when it is reached or given up
+(`protocol.insert.quorum`)
+
+The log gives the number: the index of the entry is the block number of its parts.  Nothing is allocated before the commit, so
+there are no numbers in flight that anybody has to wait for.
+
+*Duplicates.*  The commit is refused as a whole when one block id exists.  The group is staged again without the requests
+whose block ids exist, and those are answered with the index of the insert that they repeat.  When all that the earlier insert
+wrote to was dropped since, its block id is free again: the next try takes it over.  Of an insert with a quorum they wait for
+that.
+
+*Failures.*  When a group can't be staged, nothing was sent: each of its requests is staged and committed alone, so that a
+failure is answered to the request that it belongs to.  `Failed.why` says what the failure proves; only `Why.EPOCH` concerns the
+replica.
+
+*Unknown.*  A look proves nothing while the lost request may still be on its way, so the epoch is renewed first: then the commit
+took place already or never will, and what the look shows is final.  That no block id is there proves nothing either, because
+ids are forgotten (`protocol.upkeep.clean_blocks`): then the log is searched.  It is for every insert with a quorum,
+which may have failed meanwhile and left its ids to another one.  When no new epoch can be had, or the log does not
+reach back, the clients hear "outcome unknown", never "failed".
+
+Absent on purpose: locks, clocks, and retries of anything that was not certainly refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeAlias
+
+from msgspec import UNSET
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import (
+    BLOCK_PARTITIONS_MAX,
+    EVERY_PARTITION,
+    BlockValue,
+    Entry,
+    GetEntry,
+    decode_block,
+    encode_block,
+    encode_entry,
+    part_names,
+    quorum_of,
+)
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, read_start, search_log
+from replitree.protocol.insert.quorum import Awaited, open_quorum
+from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
+
+SEARCH_WINDOW = 16
+"""Log entries read at once in the search for an insert's index."""
+
+EPOCHS_MAX = 8
+"""How many epochs one commit may be tried under before its clients are told to repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One client's insert within a group."""
+
+    id: fx.RequestId
+    block: fx.BlockId
+
+
+@dataclass(frozen=True, slots=True)
+class Inserter:
+    """Who inserts.
+
+    Attributes
+    ----------
+    replica, me
+        As in `activate`.
+    log_from
+        An index that the log had reached before this insert began; later searches for the entry start there.
+    schema_version
+        Version of the columns that the rows have.
+    drops
+        Partitions, or `EVERY_PARTITION`, that the insert replaces.
+    quorum
+        How many replicas must have the rows before the insert counts; 0: it counts at once.  Not together with `drops`.
+    """
+
+    replica: Replica
+    me: bytes
+    log_from: fx.LogIndex
+    schema_version: int = 1
+    drops: tuple[str, ...] = ()
+    quorum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InLog:
+    """The group is in the log at `index`."""
+
+    index: fx.LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class NotInLog:
+    """The group is certainly not in the log: `taken` are the block ids that exist already."""
+
+    taken: tuple[fx.BlockId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The group is certainly not in the log, and this process can't put it there: `reason` is for the client."""
+
+    reason: str
+    why: fx.Why = fx.Why.TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """Whether the group is in the log can't be found out now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The log entry of an insert."""
+
+    index: fx.LogIndex
+    entry: GetEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Block ids whose inserts were dropped, each with the version of its node: they may be used again, once."""
+
+    blocks: tuple[tuple[fx.BlockId, fx.Version], ...] = ()
+
+    def take(self, table: Table, block: fx.BlockId, value: bytes) -> fx.Create | fx.Set:
+        """Return the operation that makes a block id this insert's."""
+        path = layout.block(table, block)
+        version = dict(self.blocks).get(block)
+        return fx.Create(path, value) if version is None else fx.Set(path, value, version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What is left of a group after a try: the requests to be staged again, ids that are free again, and who waits."""
+
+    requests: tuple[Request, ...] = ()
+    freed: Freed = Freed()
+    awaited: tuple[Awaited, ...] = ()
+
+
+Logged: TypeAlias = InLog | NotInLog | Gone | InDoubt
+
+
+def insert(
+    inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, requests: Sequence[Request]
+) -> fx.Procedure[tuple[Awaited, ...]]:
+    """Insert a group of requests as one log entry and answer each of them, but for those that wait for a quorum.
+
+    Parameters
+    ----------
+    inserter, epoch
+        Who inserts, and the epoch under which it is active.
+    staging
+        Names the group; its n-th staging is ``<staging>.<n>``.
+    requests
+        At least one; their block ids are all different.
+
+    Returns
+    -------
+    Who is still to be answered (`quorum.answer_awaited`).
+    """
+    assert requests
+    assert not (inserter.quorum and inserter.drops)
+    assert len({request.block for request in requests}) == len(requests)
+    return (yield from _insert(inserter, epoch, staging, count(), _Left(tuple(requests))))
+
+
+def _insert(
+    inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, numbers: Iterator[int], left: _Left
+) -> fx.Procedure[tuple[Awaited, ...]]:
+    """Insert the requests that are left; the next staging has the next of `numbers`."""
+    awaited = list[Awaited]()
+    for _ in range(
+        2 * len(left.requests) + 1
+    ):  # every staging after the first has a request less or an id more that is free
+        if not left.requests:
+            return tuple(awaited)
+        staged_as = fx.StagingId(f"{staging}.{next(numbers)}")
+        staged = yield fx.Stage(staged_as, tuple(request.id for request in left.requests))
+        if isinstance(staged, fx.StoreFailed):
+            yield fx.RemoveStaging(staged_as)
+            if len(left.requests) == 1:
+                why = fx.Why.REQUEST if staged.by_request else fx.Why.STORE
+                yield from _answer_all(left.requests, fx.Failed(staged.reason, why))
+            else:  # nothing was sent yet: one request may have rows that can't be written, and the others go on without it
+                for request in left.requests:
+                    alone = _Left((request,), left.freed)
+                    awaited += yield from _insert(inserter, epoch, staging, numbers, alone)
+            return tuple(awaited)
+        logged = yield from _put_in_log(inserter, epoch, staged_as, staged.parts, left.requests, left.freed)
+        left = yield from _finish(inserter, staged_as, staged.parts, left.requests, logged)
+        awaited += left.awaited
+    yield from _answer_all(left.requests, fx.Failed("its block ids come and go; try again"))
+    return tuple(awaited)
+
+
+def _finish(
+    inserter: Inserter,
+    staging: fx.StagingId,
+    parts: tuple[fx.StagedPart, ...],
+    requests: tuple[Request, ...],
+    logged: Logged,
+) -> fx.Procedure[_Left]:
+    """Publish or clear away what was staged and answer; return the requests that must be staged again, or wait."""
+    match logged:
+        case InLog(index):
+            entry = _entry(inserter, staging, parts, tuple(request.block for request in requests))
+            return _Left(awaited=(yield from _publish(entry, requests, index)))
+        case NotInLog(taken):
+            yield fx.RemoveStaging(staging)
+            return (yield from _answer_duplicates(inserter.replica.table, requests, taken))
+        case Gone(reason, why):
+            yield fx.RemoveStaging(staging)
+            yield from _answer_all(requests, fx.Failed(reason, why))
+        case InDoubt():
+            yield from _answer_all(requests, fx.OutcomeUnknown())
+    return _Left()
+
+
+def _put_in_log(
+    inserter: Inserter,
+    epoch: fx.Epoch,
+    staging: fx.StagingId,
+    parts: tuple[fx.StagedPart, ...],
+    requests: tuple[Request, ...],
+    freed: Freed,
+) -> fx.Procedure[Logged]:
+    """Commit the block ids and the entry, under as many epochs as it takes."""
+    replica, table = inserter.replica, inserter.replica.table
+    blocks = tuple(request.block for request in requests)
+    partitions = tuple(part.partition for part in parts)
+    known = partitions if len(partitions) <= BLOCK_PARTITIONS_MAX else UNSET
+    value = encode_block(BlockValue(staging, inserter.log_from, partitions=known))
+    entry = _entry(inserter, staging, parts, blocks)
+    open_log = fx.Check(layout.open_log(table), fx.ANY_VERSION)
+    operations = (
+        *(freed.take(table, block, value) for block in blocks),
+        open_log,  # after the ids: who repeats an insert must hear that it is there, not that the log has gone on
+        *open_quorum(replica, entry),
+        fx.Create(layout.log_create(table), encode_entry(entry), sequential=True),
+    )
+    for _ in range(EPOCHS_MAX):
+        fenced: Activated | InLog | Gone | InDoubt
+        outcome: fx.Committed = yield fx.Commit(fx.Check(layout.host(replica), epoch), *operations)
+        match outcome:
+            case fx.Applied(created=created):
+                return InLog(layout.index_of(table, created[-1]))
+            case fx.Refused(operation=fx.Create(path=path) | fx.Set(path=path)) if path.startswith(
+                layout.blocks(table)
+            ):
+                return (yield from _taken_blocks(table, blocks))
+            case fx.Refused(operation=fx.Create()):
+                return Gone("the table is being dropped")
+            case fx.Refused(operation=fx.Check(path=path)) if path == layout.open_log(table):
+                return Gone(ROLLED)
+            case fx.Refused():
+                newer = yield from newer_epoch(inserter.replica, inserter.me, epoch)
+                fenced = Gone(newer.reason, fx.Why.EPOCH) if isinstance(newer, NoEpoch) else newer
+            case fx.Unknown(is_sent=False):
+                return Gone(NOT_SENT)
+            case fx.Unknown():
+                fenced = yield from _settle(inserter, epoch, staging, blocks)
+        if not isinstance(fenced, Activated):
+            return fenced
+        epoch = fenced.epoch
+    return Gone("the replica's epoch changes all the time; try again", fx.Why.EPOCH)
+
+
+def _entry(
+    inserter: Inserter, staging: fx.StagingId, parts: tuple[fx.StagedPart, ...], blocks: tuple[fx.BlockId, ...]
+) -> GetEntry:
+    name, version = inserter.replica.name, inserter.schema_version
+    if inserter.drops:
+        return GetEntry(name, staging, parts, blocks, version, format=2, drops=inserter.drops)
+    if inserter.quorum:
+        return GetEntry(name, staging, parts, blocks, version, format=3, quorum=inserter.quorum)
+    return GetEntry(name, staging, parts, blocks, version)
+
+
+def _settle(
+    inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, blocks: tuple[fx.BlockId, ...]
+) -> fx.Procedure[Activated | InLog | Gone | InDoubt]:
+    """Find out what became of a commit whose outcome is unknown: fence it, then look.  `Activated`: it never took place."""
+    table = inserter.replica.table
+    renewed = yield from renew_epoch(inserter.replica, inserter.me, epoch)
+    if not isinstance(renewed, Activated | Replaced):
+        return InDoubt()
+    yield fx.Sync(layout.block(table, blocks[0]))
+    many = yield fx.GetMany((layout.block(table, blocks[0]),))
+    found = many.nodes[0]
+    own = BlockValue(staging, inserter.log_from)  # without an id it never came, or the id was forgotten since
+    value = own if found is None else decode_block(found.value, layout.block(table, blocks[0]))
+    if value.insert != staging and inserter.quorum:
+        found, value = None, own
+    if value.insert == staging:
+        entry = yield from find_insert(table, value)
+        if entry is not None:
+            return InLog(entry.index)
+        if found is not None or not (yield from reaches_back(table, inserter.log_from)):
+            return InDoubt()
+    if isinstance(renewed, Replaced):
+        return Gone("another process took over this replica; ask that one", fx.Why.EPOCH)
+    return renewed
+
+
+def find_insert(table: Table, block: BlockValue) -> fx.Procedure[Found | None]:
+    """Search the log for the entry of the insert that `block` names.  None: the entry is gone."""
+
+    def is_it(index: fx.LogIndex, entry: Entry) -> Found | None:
+        return Found(index, entry) if isinstance(entry, GetEntry) and entry.insert == block.insert else None
+
+    return (yield from search_log(table, fx.LogIndex(block.log_from), is_it, SEARCH_WINDOW))
+
+
+def _taken_blocks(table: Table, blocks: tuple[fx.BlockId, ...]) -> fx.Procedure[NotInLog]:
+    """Find all the block ids of a refused group that exist, not only the first."""
+    many = yield fx.GetMany(tuple(layout.block(table, block) for block in blocks))
+    return NotInLog(tuple(block for block, node in zip(blocks, many.nodes, strict=True) if node is not None))
+
+
+def _answer_duplicates(
+    table: Table, requests: tuple[Request, ...], taken: tuple[fx.BlockId, ...]
+) -> fx.Procedure[_Left]:
+    """Answer the requests whose block ids are taken; return the others, the ids that are free again, and those that wait."""
+    free: list[tuple[fx.BlockId, fx.Version]] = []
+    awaited: list[Awaited] = []
+    answered: list[Request] = []
+    for request in requests:
+        if request.block in taken:
+            path = layout.block(table, request.block)
+            many = yield fx.GetMany((path,))
+            node = many.nodes[0]
+            value = None if node is None else decode_block(node.value, path)
+            found = None if value is None else (yield from find_insert(table, value))
+            if node is not None and value is not None and (yield from _was_dropped(table, value, found)):
+                free.append((request.block, node.version))
+            elif node is not None:
+                answered.append(request)
+                if found is not None and quorum_of(found.entry):
+                    awaited.append(Awaited(found.index, found.entry, (request.id,), is_duplicate=True))
+                else:
+                    yield fx.Answer(request.id, fx.Duplicate(None if found is None else found.index))
+    again = tuple(request for request in requests if request not in answered)
+    return _Left(again, Freed(tuple(free)), tuple(awaited))
+
+
+def _was_dropped(table: Table, block: BlockValue, found: Found | None) -> fx.Procedure[bool]:
+    """Whether every partition that an insert wrote to was dropped after it: its rows may be inserted again.
+
+    When its entry is gone it was below the first that is there.  Before who cleans the log removes the drop's entry too, the
+    block says that it was dropped (`clean_blocks`).
+    """
+    if block.dropped is True:
+        return True
+    if found is not None:
+        last, written = found.index, tuple(part.partition for part in found.entry.parts)
+    else:
+        begins = yield from read_start(table)
+        if begins is None or block.partitions is UNSET:
+            return False
+        last, written = fx.LogIndex(begins.first - 1), block.partitions
+    many: fx.Many = yield fx.GetMany(tuple(layout.drop(table, partition) for partition in (EVERY_PARTITION, *written)))
+    below = tuple(0 if node is None else int(node.value) for node in many.nodes)
+    return all(max(below[0], own) > last for own in below[1:])
+
+
+def _publish(entry: GetEntry, requests: tuple[Request, ...], index: fx.LogIndex) -> fx.Procedure[tuple[Awaited, ...]]:
+    """Give the parts their names and answer, unless there is a quorum to wait for.
+
+    A failure here is `execute`'s to repeat: the staged files are synced.
+    """
+    published = yield fx.Publish(entry.insert, part_names(entry, index), synced=False)
+    lost = isinstance(published, fx.Published) and published.missing
+    if quorum_of(entry) and not lost:
+        return (Awaited(index, entry, tuple(request.id for request in requests)),)
+    yield from _answer_all(requests, fx.OutcomeUnknown() if lost else fx.Inserted(index))
+    return ()
+
+
+def _answer_all(requests: tuple[Request, ...], answer: fx.ClientAnswer) -> fx.Procedure[None]:
+    for request in requests:
+        yield fx.Answer(request.id, answer)

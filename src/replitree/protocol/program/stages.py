@@ -1,0 +1,322 @@
+"""Stages, and the effects on the memory of a process that they use besides the protocol's.
+
+A *stage* is a procedure of one thread that ends in `Then`: the next stage with its arguments.  A checker's state holds where a
+stage stands, so it forgets what earlier stages have read.
+
+The effects of this module change or read the memory that the threads of one process share.  Those whose name begins with
+``Await`` end when there is something to do.
+
+The threads of a process keep four rules, besides calling the procedures:
+
+1. An entry is *running* from the moment that an executor takes it until it gives it back.  It stays in the queue as long, and
+   keeps what it changes, whatever is loaded meanwhile: so a drop waits for it (`registration.blockers`).  When what was loaded
+   does not have it any more, it leaves the queue as soon as it is given back, in whatever way.
+2. A loaded state counts only if no part was shown or hidden since the loading began; otherwise it is loaded again.  So what
+   reads see never goes back.
+3. A place is never exchanged for an older one.  With an older one an entry of the queue seems to be dropped already.
+4. Merges and mutations have a lane of their own.  In each lane one batch runs at a time, and an entry that is postponed again
+   and again does not keep the others of its lane from their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from replitree.protocol.core.effects import Epoch, LogIndex
+from replitree.protocol.core.parts import Part
+from replitree.protocol.execute.execute_lost import later_forms
+from replitree.protocol.state.pull import Loaded, Place, Queued
+from replitree.protocol.state.registration import Postponed, View
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """The end of a stage.
+
+    Attributes
+    ----------
+    stage, arguments
+        What the thread does next.
+    outcome
+        What the stage found out, for the process's log and status: the outcome of a procedure, or a sentence.  No stage
+        depends on it.
+    """
+
+    stage: Callable[..., Generator[Any, Any, Any]]
+    arguments: tuple[Any, ...]
+    outcome: object = None
+
+
+Stage: TypeAlias = Generator[Any, Any, Then | None]
+"""A running stage; None at its end: the thread ends."""
+
+
+# --- activation -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Quieten:
+    """Forget the trouble: an activation begins, which deals with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitReplica:
+    """Wait until no process holds the replica: the ephemeral node at `is_active` is gone."""
+
+    is_active: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitSource:
+    """Wait until another replica is good, or this one was declared good."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitIdle:
+    """Wait until no entry is being executed: what ran under an earlier epoch has been given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Begin anew, with an empty memory: the replica does not belong to the table any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The object store is the table's, and this is the replica's incarnation."""
+
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentSharer:
+    """Outcome: the `Sharer` that this process is."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginLoad:
+    """The loading of the replica's state begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """Take the state as coordination has it, unless parts were shown or hidden since `BeginLoad`.
+
+    Outcome: the names of the registered parts that must be fetched again; None: the state was not taken.
+    """
+
+    loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """These parts, (name, content hash) of each, must be fetched again, besides those that lack already."""
+
+    parts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Be active, unless there was trouble meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTrouble:
+    """Wait until the process must activate again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The process ends.
+
+    Attributes
+    ----------
+    outcome
+        Why: another process has the replica (`Replaced`), or it can't join its table (an `Outcome`).
+    """
+
+    outcome: object
+
+
+# --- every thread -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """The entry at `index` seems to be gone: the process must activate again, and find out where it stands."""
+
+    index: LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class AskReload:
+    """Let the puller load pointer and queue before its next pull."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTrouble:
+    """Be read-only until the process has activated again."""
+
+
+# --- the puller -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitPull:
+    """Wait, while active, for the next log entry, or for a request to reload.  Outcome: `PullTurn`.
+
+    Attributes
+    ----------
+    removed
+        Also if the entry was there and is gone; a mutant does not look.
+    """
+
+    removed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PullTurn:
+    """What the puller works with; without a place it must load the replica's state first."""
+
+    epoch: Epoch
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class TakeIn:
+    """Take what a pull read: the place after it, and the entries, also those that do not apply."""
+
+    place: Place
+    entries: tuple[Queued, ...]
+
+
+# --- the executors ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitWork:
+    """Wait, while active, for entries of one lane that can be executed; they are running then.  Outcome: `WorkTurn`.
+
+    Attributes
+    ----------
+    makes
+        The lane of merges and mutations; otherwise that of everything else.
+    later_forms
+        Returns what the executor takes for a part that is to be made anew; a mutant takes something else.
+    """
+
+    makes: bool
+    later_forms: Callable[[View, Queued, Part], tuple[Part, ...]] = later_forms
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTurn:
+    """What an executor works with."""
+
+    epoch: Epoch
+    view: View
+    batch: tuple[Queued, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """A batch does not run any more: executed entries leave the queue, postponed ones wait."""
+
+    batch: tuple[LogIndex, ...]
+    done: tuple[LogIndex, ...]
+    postponed: tuple[Postponed, ...]
+
+
+# --- the keeper and the candidate -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitStrays:
+    """Wait, while active, for a registered part that another one covers.  Outcome: the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitElection:
+    """Wait until there is something to do about the election: to stand, to look again, or (not active) to resign `path`.
+
+    Outcome: `ElectionTurn`.
+    """
+
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionTurn:
+    """What a candidate works with: the last epoch of its process, and whether it must leave the election."""
+
+    epoch: Epoch
+    resigns: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """From now on the process believes that it leads, or that it does not."""
+
+    leads: bool
+
+
+MemoryEffect: TypeAlias = (
+    Quieten
+    | AwaitReplica
+    | AwaitSource
+    | AwaitIdle
+    | Forget
+    | Opened
+    | CurrentSharer
+    | BeginLoad
+    | TakeOver
+    | Lack
+    | Serve
+    | AwaitTrouble
+    | Stop
+    | Missed
+    | AskReload
+    | ReportTrouble
+    | AwaitPull
+    | TakeIn
+    | AwaitWork
+    | GiveBack
+    | AwaitStrays
+    | AwaitElection
+    | Elected
+)
+"""What a stage asks of the memory of its process."""
+
+__all__ = [
+    "AskReload",
+    "AwaitElection",
+    "AwaitIdle",
+    "AwaitPull",
+    "AwaitReplica",
+    "AwaitSource",
+    "AwaitStrays",
+    "AwaitTrouble",
+    "AwaitWork",
+    "BeginLoad",
+    "CurrentSharer",
+    "Elected",
+    "ElectionTurn",
+    "Forget",
+    "GiveBack",
+    "Lack",
+    "MemoryEffect",
+    "Missed",
+    "Opened",
+    "PullTurn",
+    "Quieten",
+    "ReportTrouble",
+    "Serve",
+    "Stage",
+    "Stop",
+    "TakeIn",
+    "TakeOver",
+    "Then",
+    "WorkTurn",
+]

@@ -1,0 +1,212 @@
+"""Propose: append an entry to the log.
+
+*Merges* are proposed without looking back: a proposal that was lost is made again, one that was applied unnoticed is seen at
+the next pull, and one that comes too late changes nothing.
+
+*Commands* of users (mutate, drop, alter, storage) must have a certain end, and be done once, also when a client that heard
+"outcome unknown" asks another replica.  Each has an id, and the commit creates ``blocks/command-<id>``, as an insert does for
+its block ids: so of any number of proposals of one id exactly one takes place, and the others answer with its index.  After an
+unknown outcome the replica takes a new epoch, which fences the old request, and then looks for that node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import (
+    AlterEntry,
+    BlockValue,
+    Command,
+    DropEntry,
+    Entry,
+    MergeEntry,
+    MutateEntry,
+    StorageEntry,
+    decode_block,
+    encode_block,
+    encode_entry,
+)
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, search_log
+from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
+
+EPOCHS_MAX = 8
+
+STORAGE_CHANGED = "the table's storage was changed meanwhile; look at it and try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposer:
+    """Who proposes.
+
+    Attributes
+    ----------
+    replica, me
+        As in `activate`.
+    log_from
+        An index that the log had reached before; searches for the entry start there.
+    """
+
+    replica: Replica
+    me: bytes
+    log_from: fx.LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The command is in the log at `index`.  Whether it applies, its pull tells."""
+
+    index: fx.LogIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A command with this id was in the log, and its entry is gone by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotProposed:
+    """The command is certainly not in the log: `reason` is for the client, `why` says what it proves."""
+
+    reason: str
+    why: fx.Why = fx.Why.TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """Whether the command is in the log can't be found out now; its id tells later."""
+
+
+ProposeOutcome: TypeAlias = Proposed | Forgotten | NotProposed | InDoubt
+
+
+def command_block(command: fx.EntryId) -> fx.BlockId:
+    """Return the name under ``blocks`` of a command's id; no insert has a block id that begins like this.
+
+    >>> command_block(fx.EntryId("nightly/2026-11-21"))
+    'command-nightly%00002f2026-11-21'
+    """
+    safe = (each if each.isascii() and (each.isalnum() or each in "-_") else f"%{ord(each):06x}" for each in command)
+    return fx.BlockId(f"command-{''.join(safe)}")
+
+
+def propose_merges(replica: Replica, epoch: fx.Epoch, merges: Sequence[MergeEntry]) -> fx.Procedure[fx.Committed]:
+    """Append merges, all in one commit.  The outcome is for the caller to know whether to go on, not whether to repeat."""
+    path = layout.log_create(replica.table)
+    creates = (fx.Create(path, encode_entry(merge), sequential=True) for merge in merges)
+    open_log = fx.Check(layout.open_log(replica.table), fx.ANY_VERSION)
+    committed: fx.Committed = yield fx.Commit(fx.Check(layout.host(replica), epoch), open_log, *creates)
+    return committed
+
+
+def propose(
+    proposer: Proposer,
+    epoch: fx.Epoch,
+    command: Command,
+    columns: tuple[bytes, int] | None = None,
+    storage: tuple[fx.Operation, ...] = (),
+) -> fx.Procedure[ProposeOutcome]:
+    """Append a user's command.
+
+    Parameters
+    ----------
+    proposer, epoch
+        Who proposes, and the epoch under which it is active.
+    command
+        The entry.  When a command with its id is in the log already, that one is the answer.
+    columns
+        Of an alter: the new value of the `columns` node, and the version of the one that it was made from.
+    storage
+        Of a change of storage: what changes the `metadata` node, and makes or deletes the nodes of the store.
+    """
+    table = proposer.replica.table
+    operations = _operations(proposer, command, columns, storage)
+    for _ in range(EPOCHS_MAX):
+        committed: fx.Committed = yield fx.Commit(fx.Check(layout.host(proposer.replica), epoch), *operations)
+        fenced: Activated | ProposeOutcome
+        match committed:
+            case fx.Applied(created=created):
+                return Proposed(layout.index_of(table, created[-1]))
+            case fx.Refused(operation=fx.Create(path=path)) if path == operations[0].path:
+                known = yield from find_command(table, command.id)
+                return Forgotten() if known is None else known  # None: the node was cleaned since
+            case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(proposer.replica):
+                newer = yield from newer_epoch(proposer.replica, proposer.me, epoch)
+                fenced = NotProposed(newer.reason, fx.Why.EPOCH) if isinstance(newer, NoEpoch) else newer
+            case fx.Refused(operation=fx.Check(path=path)) if path == layout.open_log(table):
+                return NotProposed(ROLLED)
+            case fx.Refused(operation=operation) if operation in storage:
+                return NotProposed(STORAGE_CHANGED)
+            case fx.Refused(operation=fx.Set() | fx.Check()):
+                return NotProposed("the columns were changed meanwhile; look at them and try again")
+            case fx.Refused():
+                return NotProposed("the table is being dropped")
+            case fx.Unknown(is_sent=False):
+                return NotProposed(NOT_SENT)
+            case fx.Unknown():
+                fenced = yield from _settle(proposer, epoch, command)
+        if not isinstance(fenced, Activated):
+            return fenced
+        epoch = fenced.epoch
+    return NotProposed("the replica's epoch changes all the time; try again", fx.Why.EPOCH)
+
+
+def _operations(
+    proposer: Proposer, command: Command, columns: tuple[bytes, int] | None, storage: tuple[fx.Operation, ...]
+) -> tuple[fx.Operation, ...]:
+    """Return what a command's commit does after the check of the epoch: first of all it takes the id."""
+    table = proposer.replica.table
+    block = encode_block(BlockValue(fx.StagingId(command.id), proposer.log_from))
+    take = fx.Create(layout.block(table, command_block(command.id)), block)
+    append = fx.Create(layout.log_create(table), encode_entry(command), sequential=True)
+    open_log = fx.Check(layout.open_log(table), fx.ANY_VERSION)
+    if columns is not None:
+        return take, open_log, fx.Set(layout.columns(table), *columns), append
+    if isinstance(command, MutateEntry):  # no earlier part may have later columns than the mutation knows
+        return take, open_log, fx.Check(layout.columns(table), command.schema_version - 1), append
+    return take, open_log, *storage, append
+
+
+def _settle(proposer: Proposer, epoch: fx.Epoch, command: Command) -> fx.Procedure[Activated | ProposeOutcome]:
+    """Find out what became of a commit whose outcome is unknown: fence it, then look.  `Activated`: it never took place."""
+    renewed = yield from renew_epoch(proposer.replica, proposer.me, epoch)
+    if not isinstance(renewed, Activated | Replaced):
+        return InDoubt()
+    yield fx.Sync(layout.blocks(proposer.replica.table))
+    table = proposer.replica.table
+    known: Proposed | Forgotten | None = yield from find_command(table, command.id)
+    if known is None:  # it never came, or its node was cleaned since; then the log has the entry, or it had it
+        known = yield from _search(table, command.id, proposer.log_from)
+        if known is None and not (yield from reaches_back(table, proposer.log_from)):
+            return InDoubt()
+    if known is not None:
+        return known
+    if isinstance(renewed, Replaced):
+        return NotProposed("another process took over this replica; ask that one", fx.Why.EPOCH)
+    return renewed
+
+
+def find_command(table: Table, command: fx.EntryId) -> fx.Procedure[Proposed | Forgotten | None]:
+    """Find a command by its id; None when there is none, or when it was so long ago that its id was cleaned."""
+    path = layout.block(table, command_block(command))
+    many: fx.Many = yield fx.GetMany((path,))
+    (node,) = many.nodes
+    if node is None:
+        return None
+
+    proposed = yield from _search(table, command, fx.LogIndex(decode_block(node.value, path).log_from))
+    return Forgotten() if proposed is None else proposed
+
+
+def _search(table: Table, command: fx.EntryId, log_from: fx.LogIndex) -> fx.Procedure[Proposed | None]:
+    """Search the log for a command, from `log_from` on."""
+
+    def is_it(index: fx.LogIndex, entry: Entry) -> Proposed | None:
+        named = isinstance(entry, MutateEntry | DropEntry | AlterEntry | StorageEntry) and entry.id == command
+        return Proposed(index) if named else None
+
+    return (yield from search_log(table, log_from, is_it))

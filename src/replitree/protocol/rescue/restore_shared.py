@@ -1,0 +1,124 @@
+"""Restore, of a table on an object store: the shares of its parts get their nodes and marks back, with the registrations.
+
+Coordination alone knew who owns what.  The disks know what their parts have, and the store has the objects; so a part that is
+whole is registered, and marked, in one commit, as when it was written: a registered part is never without its mark.
+
+Who else had a mark gets it back when it recovers: its parts are taken over anew, from what the table has by then.
+
+*Nothing is garbage here.*  Objects without a node may be those of parts that only other disks have; these set them aside, with
+rows of their own, when they recover.  So the table keeps a node that says that it was restored, and as long as it is there,
+`fsck` tells of such objects and deletes none.
+
+Source: ``spec/zero_copy.md`` 3.2, scenario 35.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.shares.share import Owner, ShareId
+from replitree.protocol.shares.table_store import sharing_nodes
+
+LOOK_BATCH = 500
+"""Nodes looked at in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredShares:
+    """What a restore of a table on an object store knows more.
+
+    Attributes
+    ----------
+    store
+        The store's id.
+    incarnation
+        An id for the replica, in whose name the marks are made; the one of the first run stays.
+    shares
+        What each part has, by the part's name.
+    """
+
+    store: str
+    incarnation: str
+    shares: Mapping[str, tuple[ShareId, ...]] = field(default_factory=dict)
+
+    def nodes(self, table: Table) -> Iterator[fx.Create]:
+        """Yield what creates the table's nodes of shares."""
+        place = layout.sharing(table)
+        for each in sharing_nodes(table):
+            yield fx.Create(place, self.store.encode()) if each.path == place else each
+        yield fx.Create(layout.restored(table))
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What has to be created with each part, and deleted with each that is taken back."""
+
+    create: Mapping[str, tuple[fx.Operation, ...]]
+    delete: Mapping[str, tuple[fx.Operation, ...]]
+
+
+def marks(
+    replica: Replica, incarnation: str, shares: Mapping[str, tuple[ShareId, ...]], taken_back: Iterable[str]
+) -> fx.Procedure[Marks]:
+    """Look which nodes of shares and which marks are there, and return what is to be changed.
+
+    Parameters
+    ----------
+    replica, incarnation
+        Whose marks they are.
+    shares
+        What each part has that is to be registered.
+    taken_back
+        Parts that are registered and must not be.
+    """
+    wanted = [
+        (part, layout.share(replica.table, share), _mark(replica, incarnation, part, share))
+        for part, some in sorted(shares.items())
+        for share in some
+    ]
+    there = set((yield from _there([path for _, node, mark in wanted for path in (node, mark)])))
+    create: dict[str, tuple[fx.Operation, ...]] = {}
+    for part, node, mark in wanted:
+        new = tuple(fx.Create(path) for path in (node, mark) if path not in there)
+        there.update((node, mark))
+        create[part] = (*create.get(part, ()), *new)
+    return Marks(create, (yield from _unmarks(replica, incarnation, frozenset(taken_back))))
+
+
+def _mark(replica: Replica, incarnation: str, part: str, share: ShareId) -> str:
+    return Owner(replica, fx.Epoch(0), incarnation, part).mark(share)
+
+
+def _there(paths: list[str]) -> fx.Procedure[tuple[str, ...]]:
+    """Return those of some nodes that are there."""
+    found: list[str] = []
+    for first in range(0, len(paths), LOOK_BATCH):
+        batch = tuple(paths[first : first + LOOK_BATCH])
+        many: fx.Many = yield fx.GetMany(batch)
+        found += (path for path, node in zip(batch, many.nodes, strict=True) if node is not None)
+    return tuple(found)
+
+
+def _unmarks(
+    replica: Replica, incarnation: str, parts: frozenset[str]
+) -> fx.Procedure[dict[str, tuple[fx.Operation, ...]]]:
+    """Return what deletes the marks of parts that are taken back, and the nodes of shares that nobody else owns."""
+    found: dict[str, tuple[fx.Operation, ...]] = {}
+    names: tuple[str, ...] = ((yield fx.Children(layout.shares(replica.table))) or ()) if parts else ()
+    for name in names:
+        node = layout.share(replica.table, name)
+        left = set((yield fx.Children(node)) or ())
+        for part in sorted(parts):
+            mark = _mark(replica, incarnation, part, ShareId(name))
+            if mark.rpartition("/")[2] in left:
+                left.remove(mark.rpartition("/")[2])
+                last = () if left else (fx.Delete(node, fx.ANY_VERSION),)
+                found[part] = (*found.get(part, ()), fx.Delete(mark, fx.ANY_VERSION), *last)
+    return found
+
+
+__all__ = ["Marks", "RestoredShares", "marks"]

@@ -1,0 +1,136 @@
+"""Sharing: what a replica of a table on an object store does more than one of a local table.
+
+Every procedure of such a replica runs through `with_shares`.  It lets procedures be what they are, and adds to their effects:
+
+=====================  ====================================================================================================
+a part is staged       note the attempt (`writing/<share>`), then put the objects; a part that can't be put was not staged.
+                       A result that each replica makes for itself is not put: that would be a copy of each replica
+a commit registers     in the same commit: what it wrote becomes a share (the attempt's node goes, the share's node and the
+                       mark come); of what it took over it creates the mark
+=====================  ====================================================================================================
+
+And three duties are its own:
+
+* `letting_go.let_go_of`: what has left the disk is let go of.  So a mark lives as long as the part is on its replica's disk:
+  also while it is old, and kept for readers.
+* `letting_go.give_up_attempts`: attempts of which nothing is on the disk, because a crash came in between, become garbage.
+* `share.work_off`: the garbage is worked off, by whoever likes.
+
+So a share whose objects may be in the store is in exactly one place, at every moment: being written, owned, or in the garbage;
+and each way from one to the next is one commit that deletes the place where it was.
+
+*Too late.*  Who takes a part over when the last owner has let go is refused, since there is no node to mark.  The part was
+never registered; its folder is put out of the way (`ForgetParts`), and the procedure hears that its commit was refused.
+
+Where to look: what is asked of process, disk and store in `protocol.shares.share_effects`; marks in
+`protocol.shares.owning`; what leaves in `protocol.shares.letting_go`; which store it is in `protocol.shares.table_store`.
+
+Source: design 6; ``spec/zero_copy.md`` 1.5, 1.8, 3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.run import translate
+from replitree.protocol.shares.letting_go import give_up
+from replitree.protocol.shares.owning import own, own_registered
+from replitree.protocol.shares.share import ObjectsThere, ShareId
+from replitree.protocol.shares.share_effects import (
+    LocalSharing,
+    NameShares,
+    PutShares,
+    SharedPart,
+    Sharer,
+    SharesOf,
+    SharesSettled,
+)
+
+_T = TypeVar("_T")
+
+
+def with_shares(sharer: Sharer, procedure: fx.Procedure[_T]) -> fx.Procedure[_T]:
+    """Return a procedure that does the same, and keeps the shares of the parts that it stages and registers.
+
+    Parameters
+    ----------
+    sharer
+        Who runs it.
+    procedure
+        Any procedure of a replica.
+    """
+
+    def each(effect: fx.Effect) -> LocalSharing[object]:
+        match effect:
+            case fx.Stage() | fx.Merge() | fx.Mutate() | fx.Link():
+                return (yield from _staged(sharer, effect))
+            case fx.Commit():
+                return (yield from _committed(sharer, effect))
+        return (yield effect)
+
+    return translate(procedure, each)  # its effects are more: who runs it performs them, too
+
+
+def _staged(sharer: Sharer, effect: fx.Stage | fx.Merge | fx.Mutate | fx.Link) -> LocalSharing[object]:
+    """Stage, and put what was staged into the store."""
+    outcome = yield effect
+    if not isinstance(outcome, fx.Staged | fx.Made) or not (isinstance(effect, fx.Stage) or effect.for_all):
+        return outcome
+    return (yield from _put(sharer, effect.staging)) or outcome
+
+
+def _put(sharer: Sharer, staging: fx.StagingId) -> LocalSharing[fx.StoreFailed | None]:
+    named: tuple[ShareId, ...] = yield NameShares(staging)
+    if not named:
+        return None
+    table, epoch = sharer.replica.table, (yield fx.CurrentEpoch())
+    if epoch is None:
+        yield SharesSettled(named)
+        return fx.StoreFailed("the replica is not active any more; try again")
+    proof = fx.Check(layout.host(sharer.replica), epoch)
+    noted = yield fx.Commit(proof, *(fx.Create(layout.writing(table, each), sharer.signature) for each in named))
+    if not isinstance(noted, fx.Applied):
+        yield SharesSettled(named)
+        return fx.StoreFailed("coordination did not take note of what is to be put into the object store; try again")
+    put = yield PutShares(staging)
+    if isinstance(put, ObjectsThere):
+        return None
+    for each in named:
+        yield from give_up(proof, sharer, each)
+    return fx.StoreFailed(f"the object store did not take the part: {put.problem}")
+
+
+def _committed(sharer: Sharer, effect: fx.Commit) -> LocalSharing[fx.Committed]:
+    """Commit, and in the same commit own the shares of the parts that it registers."""
+    registered = _registered(sharer.replica, effect)
+    shared: tuple[SharedPart, ...] = (yield SharesOf(registered)) if registered else ()
+    if not shared:
+        plain: fx.Committed = yield effect
+        return plain
+    outcome = yield from own(sharer, effect.operations, shared)
+    if _is_late(sharer.replica, outcome):  # an earlier try has registered it: perhaps with other objects
+        assert isinstance(outcome, fx.Refused)
+        late = tuple(part for part in shared if outcome.operation.path == layout.part(sharer.replica, part.part))
+        yield from own_registered(sharer, late)
+    return outcome
+
+
+def _registered(replica: Replica, effect: fx.Commit) -> tuple[str, ...]:
+    prefix = f"{layout.parts(replica)}/"
+    again = frozenset(each.path for each in effect.operations if isinstance(each, fx.Delete))  # see `not_registered`
+    paths = (each.path for each in effect.operations if isinstance(each, fx.Create) and each.path not in again)
+    return tuple(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
+
+
+def _is_late(replica: Replica, outcome: fx.Committed) -> bool:
+    return (
+        isinstance(outcome, fx.Refused)
+        and outcome.reason is fx.Reason.NODE_EXISTS
+        and outcome.operation.path.startswith(f"{layout.parts(replica)}/")
+    )
+
+
+__all__ = ["with_shares"]

@@ -1,0 +1,270 @@
+"""What the executions of all kinds of entries share: their outcomes, and the commits that register parts.
+
+File first, node second, visible third; a removal goes the opposite way.  So a registered part is always on disk, and a read
+never shows a part that the replica could lose by a crash.
+
+A commit with an unknown outcome needs no new epoch: a queue entry can be deleted only once and never comes back, and so can
+a part's node, so a late commit and a repeated one exclude each other.  The caller loads its state again and does what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import DropEntry, Entry, GetEntry, LostEntry
+from replitree.protocol.core.fold import maximal
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.core.values import text_of
+from replitree.protocol.shares.share_effects import Sharer
+from replitree.protocol.state.pull import Fenced, Queued
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an execution goes by: a recent state of the replica.  An older one only makes it be refused, or do too much.
+
+    Attributes
+    ----------
+    parts
+        The fold at the pointer: an entry whose result it does not cover is not worth executing.
+    held
+        What the replica has registered.
+    blockers
+        See `blockers`; only needed for an entry that removes.
+    makes
+        Whether this replica merges and mutates by itself now; otherwise it waits until it can fetch the result.
+    kept, detached
+        See `to_be_kept`, `to_be_detached`.
+    broken
+        What is held and not whole on disk: nothing can be made of it.
+    opened
+        The inserts whose quorum is open at the pointer, ascending.
+    sharer
+        Who the replica is to the others where one makes a result for all (`protocol.execute.make_once`); None: each
+        makes its own.
+    is_overdue
+        It has waited for the others long enough, and makes by itself what it can't have from them.
+    """
+
+    parts: PartSet
+    held: PartSet
+    blockers: tuple[Queued, ...] = ()
+    makes: bool = True
+    kept: PartSet = PartSet()  # noqa: RUF009 - immutable
+    broken: frozenset[Part] = frozenset()
+    opened: tuple[fx.LogIndex, ...] = ()
+    sharer: Sharer | None = None
+    is_overdue: bool = False
+    detached: PartSet = PartSet()  # noqa: RUF009 - immutable
+
+    def wants(self, part: Part) -> bool:
+        """Whether the table still has a part's rows, and the replica has them neither as this part nor as a later one.
+
+        What a detach takes out is gone from the table, also where a part reaches over it that was merged of its neighbours
+        since.  Others may have it no more, and that part is not fetched in its place while a detach waits for it.
+        """
+        is_there = self.parts.covering(part) is not None and self.detached.covering(part) is None
+        return is_there and self.held.covering(part) is None
+
+    def can_make_of(self, sources: Iterable[Part]) -> bool:
+        """Whether this replica makes results now, and has all these parts, whole."""
+        return self.makes and all(source in self.held and source not in self.broken for source in sources)
+
+    def must_keep(self, part: Part) -> bool:
+        """Whether a detach in the queue is to keep a part's rows aside, and the replica does not have them yet."""
+        return self.kept.covering(part) is not None and self.held.covering(part) is None
+
+    def hides_kept(self, result: Part) -> bool:
+        """Whether a part reaches over another one that a detach in the queue is still to keep aside."""
+        return bool(self.kept) and bool(self.kept.between(result.partition, result.block_min, result.block_max))
+
+
+def to_be_kept(queue: Iterable[Queued]) -> PartSet:
+    """Return the parts that the detaches of a queue take out of the table, to be kept aside; and those that are lost.
+
+    The writer of an insert brings it before a detach removes it, although the table has no use for it any more: otherwise
+    its rows would be kept nowhere.  And nothing takes the place of such a part before it is kept.
+
+    The same goes for a part that is lost: nothing is made of rows of it that have turned up here all the same.
+    """
+    parts: list[Part] = []
+    for item in queue:
+        if isinstance(item.entry, LostEntry):
+            parts.append(parse_part(item.entry.part))
+        else:
+            parts += _detached(item)
+    return PartSet.of(maximal(parts))
+
+
+def to_be_detached(queue: Iterable[Queued]) -> PartSet:
+    """Return the parts that the detaches of a queue take out of the table."""
+    return PartSet.of(maximal(part for item in queue for part in _detached(item)))
+
+
+def _detached(item: Queued) -> tuple[Part, ...]:
+    return item.change.removed if isinstance(item.entry, DropEntry) and item.entry.detach else ()
+
+
+def blockers(queue: Iterable[Queued], running: Container[fx.LogIndex], index: fx.LogIndex) -> tuple[Queued, ...]:
+    """Return the entries before `index` that may still bring something which the entry at `index` removes.
+
+    Parameters
+    ----------
+    queue
+        The replica's queue in ascending order of index.
+    running
+        The entries that are being executed by this process: they may have begun before the removal was known.  Of those that
+        are not, merges and mutations need parts that are there, and only inserts bring what was not there before.  A detach
+        brings nothing, but has to keep aside what is there.
+    """
+    return tuple(item for item in queue if item.index < index and (item.index in running or _is_waited_for(item.entry)))
+
+
+def _is_waited_for(entry: Entry) -> bool:
+    return isinstance(entry, GetEntry) or (isinstance(entry, DropEntry) and entry.detach)
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """An entry that could not be executed now, and why; `is_told`: the replica will be told when to try again."""
+
+    index: fx.LogIndex
+    reason: str
+    is_told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """`done` left the queue, what they brought is registered and visible; `postponed` stay in it.
+
+    `left_out`: so did all of it, but for the operations that were not certain to hold (`finish`).
+    """
+
+    done: tuple[fx.LogIndex, ...]
+    postponed: tuple[Postponed, ...] = ()
+    left_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMoved:
+    """The replica's state is not what the caller believed; load it again."""
+
+
+ExecuteOutcome: TypeAlias = Executed | QueueMoved | Fenced
+
+
+BROKEN = b"broken "
+"""Begins the value of a registered part whose files are broken on its replica, and that no other replica could send."""
+
+SEARCHED = b"searched "
+"""Begins the value of a broken part of which the replica has searched all folders of its disk, too, and found no copy."""
+
+
+def broken_value(content_hash: str, *, is_searched: bool = False) -> bytes:
+    """Return the value of a registered part that is broken.
+
+    Parameters
+    ----------
+    content_hash
+        The content that the part should have.
+    is_searched
+        Whether the replica has searched its own disk for copies of the part, and found none.
+
+    >>> broken_value("ab12"), broken_value("ab12", is_searched=True)
+    (b'broken ab12', b'searched ab12')
+    """
+    return (SEARCHED if is_searched else BROKEN) + content_hash.encode()
+
+
+def is_broken(value: bytes) -> bool:
+    """Whether the value of a registered part says that its files are broken."""
+    return value.startswith((BROKEN, SEARCHED))
+
+
+def has_searched(value: bytes) -> bool:
+    """Whether the value of a registered part says that it is broken and that its replica has no copy of it.
+
+    >>> has_searched(b"broken ab12"), has_searched(b"searched ab12")
+    (False, True)
+    """
+    return value.startswith(SEARCHED)
+
+
+def content_of(value: bytes) -> str:
+    """Return the content hash that a registered part should have, broken or not.
+
+    >>> content_of(b"broken ab12"), content_of(b"searched ab12"), content_of(b"ab12")
+    ('ab12', 'ab12', 'ab12')
+    """
+    return text_of(value.removeprefix(BROKEN).removeprefix(SEARCHED), "the value of a registered part")
+
+
+def register(replica: Replica, part: Part, content_hash: str) -> fx.Create:
+    """Return the operation by which a replica claims to have a part."""
+    return fx.Create(layout.part(replica, part.name), content_hash.encode())
+
+
+def registered_by(replica: Replica, commit: fx.Commit) -> dict[str, str]:
+    """Return the parts that a commit registers on a replica, each with the content hash that it should have."""
+    folder = f"{layout.parts(replica)}/"
+    found: dict[str, str] = {}
+    for operation in commit.operations:
+        if operation.path.startswith(folder):
+            name = operation.path.removeprefix(folder)
+            if isinstance(operation, fx.Create | fx.Set):
+                found[name] = content_of(operation.value)
+            elif isinstance(operation, fx.Delete):  # also of a node that was created only to prove that there was none
+                found.pop(name, None)
+    return found
+
+
+def deregister(replica: Replica, part: Part) -> fx.Delete:
+    """Return the operation by which a replica takes back that it has a part."""
+    return fx.Delete(layout.part(replica, part.name), fx.ANY_VERSION)
+
+
+def leave_queue(replica: Replica, index: fx.LogIndex) -> fx.Delete:
+    """Return the operation that takes an entry out of the queue."""
+    return fx.Delete(layout.queue_entry(replica, index), fx.ANY_VERSION)
+
+
+def finish(
+    replica: Replica,
+    epoch: fx.Epoch,
+    done: tuple[fx.LogIndex, ...],
+    operations: tuple[fx.Operation, ...] = (),
+    shown: tuple[Part, ...] = (),
+    gone: tuple[Part, ...] = (),
+    uncertain: tuple[fx.Operation, ...] = (),
+) -> fx.Procedure[ExecuteOutcome]:
+    """Commit what an execution has brought, take its entries out of the queue, and let reads see it.
+
+    `uncertain` go along if all of them hold; otherwise the commit is made without them.
+    """
+    certain = (fx.Check(layout.host(replica), epoch), *operations, *(leave_queue(replica, index) for index in done))
+    committed = yield fx.Commit(*certain, *uncertain)
+    left_out = isinstance(committed, fx.Refused) and committed.operation in uncertain
+    if left_out:
+        committed = yield fx.Commit(*certain)
+    if isinstance(committed, fx.Applied) and (shown or gone):
+        yield fx.Reveal(tuple(part.name for part in shown), tuple(part.name for part in gone))
+    return Executed(done, left_out=left_out) if isinstance(committed, fx.Applied) else failure(committed)
+
+
+def failure(committed: fx.Committed) -> QueueMoved | Fenced:
+    """Return what a commit that was not applied means for the caller."""
+    match committed:
+        case fx.Refused(operation=fx.Check()):
+            return Fenced()
+    return QueueMoved()
+
+
+def postpone(index: fx.LogIndex, reason: str, *, is_told: bool = False) -> Executed:
+    """Return the outcome of an execution that has to wait."""
+    return Executed((), (Postponed(index, reason, is_told),))

@@ -1,0 +1,143 @@
+"""Work marks: of the replicas that could all make a result, one does it, and the others own what it has made.
+
+A result that goes into an object store need be written once.  Who begins takes its *work mark*, an ephemeral node with the name
+of the result; who finds it taken waits, watches it, and looks again when it is gone:
+
+===========================  ==================================================================================================
+the result is registered     take it over: the commit that registered it has ended the mark
+it is not                    whoever made it has failed, or its session has ended: take the mark, and make it
+===========================  ==================================================================================================
+
+A mark saves work, and does nothing else: no commit that registers something proves that there is one, and nobody deletes
+anything because there is none.  So two replicas may make the same result, such as when one is paused for longer than its
+session lasts.  Then ``results/<part>`` decides as ever (`protocol.execute.making`), and who comes later discards what
+it has made.
+
+A mark that nobody works under would be waited for until its session ends.  So it ends with the commit that registers the
+result; in every other case who took it gives it up; and what was left all the same, because coordination did not answer or
+because a request was late, `give_up_left` finds.
+
+Source: design 3.1 and 6 (``zero_copy_s3/merged``); ``spec/zero_copy.md`` 1.9, scenarios 16 to 18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.values import text_of
+from replitree.protocol.shares.share_effects import Sharer
+from replitree.protocol.state.pull import Fenced
+
+ATTEMPTS_MAX = 8
+"""How often a mark is asked for again because what was found has just changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The mark is this replica's: it makes the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Somebody has registered the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBy:
+    """Another replica makes it; the mark is watched."""
+
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """It could not be found out who makes it: try again later."""
+
+
+Took: TypeAlias = Taken | Registered | HeldBy | Unsettled | Fenced
+
+
+def take(sharer: Sharer, epoch: fx.Epoch, result: str, *, anew: bool = False) -> fx.Procedure[Took]:
+    """Take the work mark of a result, if nobody makes it and nobody has made it.
+
+    Parameters
+    ----------
+    sharer, epoch
+        Who would make it.
+    result
+        Name of the part.
+    anew
+        Also when somebody has registered it: nobody can send it.
+    """
+    table = sharer.replica.table
+    path, made = layout.merged(table, result), layout.result(table, result)
+    proof, create = fx.Check(layout.host(sharer.replica), epoch), fx.Create(path, sharer.signature, ephemeral=True)
+    unmade: tuple[fx.Operation, ...] = () if anew else (fx.Create(made), fx.Delete(made, fx.ANY_VERSION))
+    earlier: tuple[fx.Operation, ...] = ()
+    for _ in range(ATTEMPTS_MAX):
+        outcome = yield fx.Commit(proof, *unmade, *earlier, create)
+        match outcome:
+            case fx.Applied():
+                return Taken()
+            case fx.Unknown():
+                return Unsettled()
+            case fx.Refused(operation=fx.Check()):
+                return Fenced()
+            case fx.Refused(operation=fx.Create(path=which)) if which == made:
+                return Registered()
+            case fx.Refused(reason=fx.Reason.NO_NODE, operation=fx.Create()):  # the table is older than work marks
+                yield fx.Commit(fx.Create(layout.all_merged(table)))
+                continue
+        holder = yield from _holder(path)
+        if holder is not None and holder != sharer.signature:
+            return HeldBy(text_of(holder.partition(b"~")[0], path))
+        earlier = () if holder is None else (fx.Delete(path, fx.ANY_VERSION),)  # mine, of a session that may be ending
+    return Unsettled()
+
+
+def other_maker(sharer: Sharer, result: str) -> fx.Procedure[str | None]:
+    """Return the other replica that makes a result now, and watch its mark; None when there is none."""
+    path = layout.merged(sharer.replica.table, result)
+    holder = yield from _holder(path)
+    return None if holder is None or holder == sharer.signature else text_of(holder.partition(b"~")[0], path)
+
+
+def _holder(path: str) -> fx.Procedure[bytes | None]:
+    """Return the value of a mark and watch it; None when it has just gone."""
+    many: fx.Many = yield fx.GetMany((path,), watch=path)
+    node = many.nodes[0] if many.watched else None
+    return None if node is None else node.value
+
+
+def give_up(sharer: Sharer, epoch: fx.Epoch, result: str) -> fx.Procedure[bool]:
+    """Give up the work mark of a result if it is this replica's; False: it may still be there."""
+    path = layout.merged(sharer.replica.table, result)
+    node = yield fx.Get(path)
+    if node is None or node.value != sharer.signature:
+        return True
+    outcome = yield fx.Commit(fx.Check(layout.host(sharer.replica), epoch), fx.Delete(path, node.version))
+    return not isinstance(outcome, fx.Unknown)
+
+
+def give_up_left(sharer: Sharer, epoch: fx.Epoch) -> fx.Procedure[int]:
+    """Give up the work marks of this replica under which it makes nothing now; return how many.
+
+    Which results it makes is asked after the marks were read: what was begun since is not among them.
+    """
+    table = sharer.replica.table
+    names: tuple[str, ...] = (yield fx.Children(layout.all_merged(table))) or ()
+    many: fx.Many = (yield fx.GetMany(tuple(layout.merged(table, name) for name in names))) if names else fx.Many(())
+    marks = zip(names, many.nodes, strict=True)
+    mine = tuple(name for name, node in marks if node is not None and node.value == sharer.signature)
+    working: tuple[str, ...] = (yield fx.ResultsInWork()) if mine else ()
+    given_up = 0
+    for name in mine:
+        if name not in working:
+            given_up += yield from give_up(sharer, epoch, name)
+    return given_up
+
+
+__all__ = ["HeldBy", "Registered", "Taken", "Took", "Unsettled", "give_up", "give_up_left", "other_maker", "take"]

@@ -1,0 +1,339 @@
+"""Lost parts: what to do when no replica has a part that the table needs.
+
+A part whose files are broken, and that no other replica can send, stays registered with a *broken* value: the table has the
+part, and this replica does not have its bytes.  It is no source for others then, and all can see it, also while the replica is
+down.  Before a replica writes that value it searches its own disk for copies: parts that were detached, frozen or are on their
+way out, and copies of objects.  A copy that it finds it puts back.  The value says that the search found none (*searched*).
+Earlier versions wrote a value that says nothing of a search; so does a replica that recovers from a source without the part.
+
+A part is *lost* when no replica can have it, active or not.  Then a `lost` entry is appended.  It does not change which parts
+the table has; it says that this one is empty from here on.  Every replica makes the empty part for itself, so merges and
+mutations that wait for it go on, and no name in the table's history loses its meaning.
+
+Who declares a part lost proves in the commit, for every replica:
+
+* it has registered nothing that holds rows of the part's blocks: what it has registered there is broken, its own disk was
+  searched for copies, and the version of each such node is checked.  A replica that did not say so blocks the declaration,
+  active or not, until it has searched or is dropped;
+* it is not taking over another one's state, in which nodes are made anew with the version that they had: the version of its
+  `is_lost` is checked;
+* it is not about to: the insert is still in its queue (checked), or not yet pulled (the pointer is checked), and it is not the
+  writer whose staged files may still be there;
+* whatever it has under way is fenced: the commit bumps its epoch, so it activates again, and knows the entry before it executes
+  anything.  That goes for who declares it, too: it may be merging the part, from a time when it was whole.
+
+What was made of the part is broken everywhere, too.  So the commit deletes what ``results`` say of everything that reaches over
+it: that content nobody has, and whoever makes it of what is left would throw it away, for ever.  They are read after the
+registrations: who would add one has registered something, and so is noticed, or kills a mutation of a part that is whole.
+
+What becomes of the entry: `protocol.execute.execute_lost`.
+
+A part whose loss is still to be executed is not declared lost once more: that would be harmless, and said twice.  Who
+declares it has pulled every earlier loss, for each has bumped its epoch.
+
+An insert whose quorum is open is not declared lost: it would be acknowledged as soon as enough replicas have the empty part.
+It is given up in time, or settles.
+
+The block ids of an insert go with its only part, so that a client that repeats the insert inserts it again.  That is counted in
+the node `blocks`, as every removal of ids is (`protocol.upkeep.clean_blocks`): an id that was removed and taken anew
+looks like the old one.
+
+(Spec 6.9, 9.6: ClickHouse's "lost forever" replaces the part by an empty one, decided by each replica for itself.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import GetEntry, LostEntry, decode_entry, encode_entry, quorum_of
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.insert.quorum import free_blocks
+from replitree.protocol.membership.table import HALF_BUILT
+from replitree.protocol.state.registration import broken_value, content_of, has_searched, is_broken
+
+READ_BATCH = 1000
+"""Registrations, or queue entries, read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The part is empty from the entry at `index` on.
+
+    Attributes
+    ----------
+    searched
+        The replicas that have searched their disks for copies of the part; the others never had it.
+    insert_parts
+        How many parts the insert had that the part comes from; 0: it was merged, or the insert's entry is gone.
+    """
+
+    index: fx.LogIndex
+    searched: tuple[str, ...] = ()
+    insert_parts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NotLost:
+    """Somebody has the part, or may have it: `reason` names who, for an operator."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Something has changed meanwhile, or the outcome is unknown.  Look again later: the log tells."""
+
+
+LostOutcome: TypeAlias = Declared | NotLost | Undecided
+
+
+def declare_lost(
+    replica: Replica, epoch: fx.Epoch, part: Part, empty: str, schema_version: int
+) -> fx.Procedure[LostOutcome]:
+    """Declare a part lost, if no replica can have it.
+
+    Parameters
+    ----------
+    replica, epoch
+        Who declares it: active under `epoch`, and sure that neither its disk nor its staging has the part's rows.
+    part
+        A part that the table has at the replica's pointer.
+    empty
+        The content hash of the empty part.
+    schema_version
+        The columns that the empty part is made with.
+    """
+    table = replica.table
+    yield fx.Sync(layout.replicas(table))
+    added = yield fx.Get(layout.replicas(table))
+    names: tuple[str, ...] = (yield fx.Children(layout.replicas(table))) or ()
+    if added is None:
+        return Undecided()
+    if part in (yield from _losses_to_execute(replica, part)):
+        return NotLost("it is lost already, and its loss is still to be executed here")
+    insert = yield from _insert_of(replica, part)
+    if insert is not None and quorum_of(insert):
+        opened: fx.Node | None = yield fx.Get(layout.quorum_status(table, insert.insert))
+        if opened is not None:
+            return NotLost("its quorum is open: it is reached or given up first")
+    proof: list[fx.Operation] = [fx.Check(layout.replicas(table), added.version)]
+    for name in names:
+        proven = yield from _prove_without(Replica(table, name), epoch, part, insert, is_self=name == replica.name)
+        if not isinstance(proven, tuple):
+            return proven
+        proof += proven
+    entry = LostEntry(replica.name, part.name, empty, schema_version)
+    blocks = yield from _freed_blocks(replica, insert)
+    results = yield from _forgotten_results(replica, part)
+    proof.append(fx.Check(layout.open_log(table), fx.ANY_VERSION))
+    create = fx.Create(layout.log_create(table), encode_entry(entry), sequential=True)
+    committed = yield fx.Commit(*proof, *blocks, *results, create)
+    if not isinstance(committed, fx.Applied):
+        return Undecided()
+    places = {name: f"{layout.parts(Replica(table, name))}/" for name in names}
+    searched = tuple(name for name in names if any(each.path.startswith(places[name]) for each in proof))
+    return Declared(layout.index_of(table, committed.created[-1]), searched, 0 if insert is None else len(insert.parts))
+
+
+def _insert_of(replica: Replica, part: Part) -> fx.Procedure[GetEntry | None]:
+    """Return the entry of the insert that a part comes from; None for a merged part, or when the entry is gone."""
+    if part.block_min != part.block_max:
+        return None
+    paths = (layout.log_entry(replica.table, part.block_min), layout.queue_entry(replica, part.block_min))
+    many: fx.Many = yield fx.GetMany(paths)
+    for path, node in zip(paths, many.nodes, strict=True):
+        if node is not None:
+            entry = decode_entry(node.value, path)
+            return entry if isinstance(entry, GetEntry) else None
+    return None
+
+
+def _prove_without(
+    replica: Replica, epoch: fx.Epoch, part: Part, insert: GetEntry | None, *, is_self: bool
+) -> fx.Procedure[tuple[fx.Operation, ...] | NotLost | Undecided]:
+    """Return the operations that prove that a replica can't have a part's rows, and that fence it."""
+    many: fx.Many = yield fx.GetMany((layout.host(replica), layout.is_lost(replica), layout.is_active(replica)))
+    host, lost, active = many.nodes
+    registered: tuple[str, ...] | None = yield fx.Children(layout.parts(replica))
+    if host is None or lost is None or registered is None or _is_taking_over(lost, active):
+        return Undecided()
+    near = tuple(name for name in registered if _shares_blocks(parse_part(name), part))
+    proven: tuple[fx.Operation, ...] | NotLost | Undecided
+    if near:
+        proven = yield from _prove_broken(replica, near)
+    else:
+        proven = yield from _prove_not_brought(replica, part, insert, is_self=is_self)
+    if not isinstance(proven, tuple):
+        return proven
+    if near and not _covers(near, part):  # the rest of it may be on its way
+        more = yield from _prove_not_brought(replica, part, insert, is_self=is_self, is_partly_here=True)
+        if not isinstance(more, tuple):
+            return more
+        proven += more
+    if is_self and int(host.version) != int(epoch):
+        return Undecided()
+    return (
+        *proven,
+        fx.Check(layout.is_lost(replica), lost.version),
+        fx.Set(layout.host(replica), host.value, host.version),
+    )
+
+
+def _is_taking_over(lost: fx.Node, active: fx.Node | None) -> bool:
+    """Whether a replica is in the middle of a recovery: what it has registered is a mixture, and changes."""
+    return lost.value == HALF_BUILT and active is not None
+
+
+def _covers(names: tuple[str, ...], part: Part) -> bool:
+    return any(parse_part(name).covers(part) for name in names)
+
+
+def _prove_broken(
+    replica: Replica, parts: tuple[str, ...]
+) -> fx.Procedure[tuple[fx.Operation, ...] | NotLost | Undecided]:
+    """Prove that registered parts are all broken."""
+    values: fx.Many = yield fx.GetMany(tuple(layout.part(replica, name) for name in parts))
+    proof: list[fx.Operation] = []
+    for name, node in zip(parts, values.nodes, strict=True):
+        if node is None:
+            return Undecided()
+        if not is_broken(node.value):
+            return NotLost(f"replica {replica.name} has {name}")
+        if not has_searched(node.value):
+            return NotLost(
+                f"replica {replica.name} has not searched its own disk for copies of {name} yet: start it, upgrade it if it is"
+                " of an earlier version, or drop it"
+            )
+        proof.append(fx.Check(layout.part(replica, name), node.version))
+    return tuple(proof)
+
+
+def _prove_not_brought(
+    replica: Replica, part: Part, insert: GetEntry | None, *, is_self: bool, is_partly_here: bool = False
+) -> fx.Procedure[tuple[fx.Operation, ...] | NotLost | Undecided]:
+    """Prove that a replica has not brought a part yet, and can't from what it has itself."""
+    pointer: fx.Node | None = yield fx.Get(layout.log_pointer(replica))
+    queue: tuple[str, ...] | None = yield fx.Children(layout.queue(replica))
+    if pointer is None or queue is None:
+        return Undecided()
+    waiting = tuple(index for index in map(layout.queue_index, queue) if part.block_min <= index <= part.block_max)
+    if layout.pointer_index(pointer.value) <= part.block_max:
+        if insert is None or (insert.replica == replica.name and not is_self):
+            return NotLost(
+                f"replica {replica.name} has not read the log up to there, and may have the rows: start it or drop it"
+            )
+        return (fx.Check(layout.log_pointer(replica), pointer.version),)
+    paths = tuple(layout.queue_entry(replica, index) for index in waiting)
+    entries: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
+    proof: list[fx.Operation] = []
+    for path, node in zip(paths, entries.nodes, strict=True):
+        if node is None:
+            return Undecided()
+        entry = decode_entry(node.value, path)
+        if isinstance(entry, GetEntry) and entry.replica == replica.name and not is_self:
+            return NotLost(f"replica {replica.name} wrote it, and may have its rows: start it or drop it")
+        proof.append(fx.Check(path, node.version))
+    return tuple(proof) if proof or is_partly_here else Undecided()
+
+
+def _shares_blocks(one: Part, other: Part) -> bool:
+    return one.partition == other.partition and one.block_min <= other.block_max and other.block_min <= one.block_max
+
+
+def _freed_blocks(replica: Replica, insert: GetEntry | None) -> fx.Procedure[tuple[fx.Operation, ...]]:
+    """Return what deletes the block ids of an insert whose only part is lost."""
+    if insert is None or len(insert.parts) > 1:
+        return ()
+    return (yield from free_blocks(replica.table, insert))
+
+
+def _forgotten_results(replica: Replica, part: Part) -> fx.Procedure[tuple[fx.Operation, ...]]:
+    """Return what deletes the content that the results had which reach over a lost part."""
+    names: tuple[str, ...] = (yield fx.Children(layout.results(replica.table))) or ()
+    return tuple(
+        fx.Delete(layout.result(replica.table, name), fx.ANY_VERSION) for name in names if parse_part(name).covers(part)
+    )
+
+
+# --- a part that is broken here ----------------------------------------------------------------------------------------------
+
+
+def note_broken(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[bool]:
+    """Say that this replica's files of a registered part are broken, and that its disk has no copy; False: not certain.
+
+    The caller has searched the disk since the part was found broken.
+    """
+    node = yield fx.Get(layout.part(replica, part.name))
+    if node is None:
+        return False
+    if has_searched(node.value):
+        return True
+    value = broken_value(content_of(node.value), is_searched=True)
+    return (yield from _set_part(replica, epoch, part, value, node))
+
+
+def note_whole(replica: Replica, epoch: fx.Epoch, part: Part) -> fx.Procedure[bool]:
+    """Say that they are whole again, unless nothing says otherwise; False when that is not certain.
+
+    What was made of a part that is lost by now is never whole again: its files have rows that were given up.
+    """
+    node = yield fx.Get(layout.part(replica, part.name))
+    if node is None or not is_broken(node.value):
+        return True
+    if (yield from _is_to_be_made_anew(replica, part)):
+        return False
+    return (yield from _set_part(replica, epoch, part, content_of(node.value).encode(), node))
+
+
+def _is_to_be_made_anew(replica: Replica, part: Part) -> fx.Procedure[bool]:
+    """Whether the queue says that something is lost of which a part was made.
+
+    Who has not pulled that yet is under an epoch that is over, so nothing comes of what it says.
+    """
+    lost = yield from _losses_to_execute(replica, part)
+    return any(each != part and part.covers(each) for each in lost)
+
+
+def _losses_to_execute(replica: Replica, part: Part) -> fx.Procedure[tuple[Part, ...]]:
+    """Return what entries of the queue that come after a part declare lost."""
+    names: tuple[str, ...] = (yield fx.Children(layout.queue(replica))) or ()
+    later = tuple(layout.queue_entry(replica, i) for i in map(layout.queue_index, names) if i > part.block_max)
+    found: list[Part] = []
+    for first in range(0, len(later), READ_BATCH):
+        batch = later[first : first + READ_BATCH]
+        many: fx.Many = yield fx.GetMany(batch)
+        entries = [
+            decode_entry(node.value, path) for path, node in zip(batch, many.nodes, strict=True) if node is not None
+        ]
+        found += [parse_part(entry.part) for entry in entries if isinstance(entry, LostEntry)]
+    return tuple(found)
+
+
+def noted_broken(replica: Replica) -> fx.Procedure[tuple[str, ...]]:
+    """Return the registered parts whose registration says that they are broken here."""
+    names: tuple[str, ...] = (yield fx.Children(layout.parts(replica))) or ()
+    found: list[str] = []
+    for first in range(0, len(names), READ_BATCH):
+        batch = names[first : first + READ_BATCH]
+        values: fx.Many = yield fx.GetMany(tuple(layout.part(replica, name) for name in batch))
+        found += [
+            name for name, node in zip(batch, values.nodes, strict=True) if node is not None and is_broken(node.value)
+        ]
+    return tuple(found)
+
+
+def registered_contents(replica: Replica, names: tuple[str, ...]) -> fx.Procedure[dict[str, str]]:
+    """Return the content that parts are registered with, broken or not; those that are not registered are left out."""
+    values: fx.Many = (yield fx.GetMany(tuple(layout.part(replica, name) for name in names))) if names else fx.Many(())
+    return {name: content_of(node.value) for name, node in zip(names, values.nodes, strict=True) if node is not None}
+
+
+def _set_part(replica: Replica, epoch: fx.Epoch, part: Part, value: bytes, node: fx.Node) -> fx.Procedure[bool]:
+    committed = yield fx.Commit(
+        fx.Check(layout.host(replica), epoch), fx.Set(layout.part(replica, part.name), value, node.version)
+    )
+    return isinstance(committed, fx.Applied)

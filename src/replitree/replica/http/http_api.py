@@ -1,0 +1,109 @@
+"""The replica's general HTTP server: what is around every request, and where each goes.
+
+Everything but `/health` and `/metrics` wants the cluster's token.  Errors are JSON (`errors_http`).  The handlers check, hand
+over to the table replica, and wait without blocking the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from replitree.replica.http.gate import Gate, Tables
+from replitree.replica.http.heads import HEALTH, METRICS
+from replitree.replica.http.http_base import Handlers, json_response, response
+from replitree.replica.http.http_commands import CommandHandlers
+from replitree.replica.http.http_exchange import ExchangeHandlers
+from replitree.replica.http.http_insert import InsertHandlers
+from replitree.replica.http.http_merges import MergeHandlers
+from replitree.replica.http.http_reads import ReadHandlers
+from replitree.replica.http.http_stores import StoreHandlers
+from replitree.replica.http.insert_requests import InsertRequests
+from replitree.replica.http.received import RECEIVED, Received
+
+
+class HttpApi(Handlers):
+    """The application.
+
+    Parameters
+    ----------
+    tables
+        The server.
+    gate
+        Stands before every request.
+    inserts
+        Takes inserts.
+    """
+
+    def __init__(self, tables: Tables, gate: Gate, inserts: InsertRequests) -> None:
+        super().__init__(tables)
+        self._gate = gate
+        self._received = Received(inserts.bodies.held)
+        self._groups = (
+            InsertHandlers(tables, inserts),
+            ReadHandlers(tables),
+            CommandHandlers(tables),
+            MergeHandlers(tables),
+            ExchangeHandlers(tables),
+            StoreHandlers(tables),
+        )
+
+    def application(self) -> web.Application:
+        """Return the application with all routes."""
+        app = web.Application()
+        app[RECEIVED] = self._received
+        routes = [
+            web.get("/health", self._health),
+            web.get("/metrics", self._metrics),
+            web.get("/v1/status", self._status),
+            web.get("/v1/tables/{table}/status", self._table_status),
+            *(route for group in self._groups for route in group.routes()),
+        ]
+        app.add_routes([web.RouteDef(route.method, route.path, self._guarded(route.handler), {}) for route in routes])
+        return app
+
+    # --- around every request ---
+
+    def _guarded(self, handler: Callable[..., Any]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Return the handler with the token asked for and errors turned into answers (cheaper than a middleware)."""
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            return await self._errors(request, handler)
+
+        return guarded
+
+    async def _errors(self, request: web.Request, handler: Callable[..., Any]) -> web.StreamResponse:
+        """Ask for the token, run the handler, and turn errors into answers."""
+        try:
+            if request.path not in ("/health", "/metrics"):
+                self._gate.authorize(request.headers.get("Authorization", ""))
+            answer: web.StreamResponse = await handler(request)
+        except (web.HTTPException, asyncio.CancelledError):
+            raise
+        except ConnectionError:
+            if request.transport is not None and not request.transport.is_closing():
+                raise
+            return web.Response(status=400)  # who asked has gone; nobody hears this
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
+            return response(self._gate.answer_to(error, request.path))
+        finally:
+            self._received.give_back(request)
+        return answer
+
+    # --- looking ---
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return response(self._gate.public(HEALTH)[0])
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        answer, _kind = self._gate.public(METRICS)
+        return web.Response(body=answer.body, content_type="text/plain", charset="utf-8")
+
+    async def _status(self, _: web.Request) -> web.Response:
+        return json_response(await asyncio.to_thread(self._tables.status))
+
+    async def _table_status(self, request: web.Request) -> web.Response:
+        return json_response(await asyncio.to_thread(self._table(request).status))

@@ -1,0 +1,301 @@
+"""Commands over HTTP: mutate, drop, alter, set storage, optimize, detach, freeze.
+
+A command is answered when this replica has executed it, or when `wait_s` is over: then the answer says that it is in the log
+and not finished yet.  What went into the log is never called failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import msgspec
+from aiohttp import web
+
+from replitree.errors import BadInput, ReplicaBehind, ReplicaUnavailable
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.parts import Part
+from replitree.replica.http.gate import DIGITS_MAX, WAIT_S_DEFAULT, number, seconds, shortened, wait_until, whole_number
+from replitree.replica.http.http_base import Handlers, json_response, read_body
+from replitree.replica.parts.commands import DropWish, MutationWish, merge_outcome, mutations, outcome_of
+from replitree.replica.parts.merges import OptimizeWish
+from replitree.replica.table.snapshots import take_snapshot
+from replitree.replica.table.table_replica import TableReplica
+
+LOOK_AGAIN_S = 0.1
+"""How long an optimize waits for parts that are busy before it looks again."""
+
+FREEZE_LEASE_S = 600.0
+
+
+_Block = Annotated[int, msgspec.Meta(gt=-(10**DIGITS_MAX), lt=10**DIGITS_MAX)]
+
+
+class MutationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a mutation: a statement, or its pieces."""
+
+    sql: str | None = None
+    kind: str | None = None
+    where: str | None = None
+    assignments: tuple[tuple[str, str], ...] = ()
+    partition: str | None = None
+    id: str | None = None
+
+
+class DropBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a drop."""
+
+    partition: str | None = None
+    blocks: tuple[_Block, _Block] | None = None
+    all: bool = False
+    detach: bool = False
+    id: str | None = None
+
+
+class AlterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of an alter."""
+
+    sql: str
+    id: str | None = None
+
+
+class StorageBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a change of storage."""
+
+    storage: str
+    id: str | None = None
+
+
+class OptimizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of an optimize."""
+
+    partition: str | None = None
+    final: bool = False
+
+
+class FreezeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a freeze."""
+
+    name: str
+    note: str = ""
+
+
+class CommandHandlers(Handlers):
+    """The handlers."""
+
+    def routes(self) -> tuple[web.RouteDef, ...]:
+        """Return the routes."""
+        table = "/v1/tables/{table}"
+        return (
+            web.post(f"{table}/mutations", self._mutate),
+            web.get(f"{table}/mutations", self._mutations),
+            web.delete(f"{table}/mutations/{{index}}", self._kill),
+            web.post(f"{table}/drop", self._drop),
+            web.post(f"{table}/alter", self._alter),
+            web.post(f"{table}/storage", self._set_storage),
+            web.post(f"{table}/optimize", self._optimize),
+            web.post(f"{table}/merges/pause", self._pause),
+            web.post(f"{table}/merges/resume", self._resume),
+            web.get(f"{table}/detached", self._detached),
+            web.delete(f"{table}/detached/{{name}}", self._remove_detached),
+            web.post(f"{table}/freeze", self._freeze),
+            web.get(f"{table}/frozen", self._frozen),
+            web.delete(f"{table}/frozen/{{name}}", self._remove_frozen),
+        )
+
+    # --- entries of the log ---
+
+    async def _mutate(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, MutationBody)
+        wish = MutationWish(body.sql, body.kind, body.where, body.assignments, body.partition)
+        command, index = await asyncio.to_thread(table.commands.mutate, wish, body.id)
+        return json_response({"id": command, **await _outcome(table, index, wait_s)})
+
+    async def _drop(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, DropBody)
+        wish = DropWish(body.partition, body.blocks, body.all, body.detach)
+        if body.detach:  # what is to be kept must be here: a drop keeps what the replica has
+            tail = await asyncio.to_thread(table.commands.tail)
+            if not await wait_until(table, lambda: table.progress.index >= tail, wait_s):
+                raise ReplicaUnavailable(
+                    f"nothing was dropped: replica {table.replica.name} has executed the log up to {table.progress.index}, not "
+                    f"yet to {tail}, and it keeps aside only what it has; wait longer or ask another replica"
+                )
+        command, index = await asyncio.to_thread(table.commands.drop, wish, body.id)
+        return json_response({"id": command, **await _outcome(table, index, wait_s)})
+
+    async def _alter(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, AlterBody)
+        command, index, version = await asyncio.to_thread(table.commands.alter, body.sql, body.id)
+        outcome = await _outcome(table, index, wait_s)
+        return json_response({"id": command, **outcome, "schema_version": version})
+
+    async def _set_storage(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, StorageBody)
+        command, index, storage = await asyncio.to_thread(table.commands.set_storage, body.storage, body.id)
+        outcome = await _outcome(table, index, wait_s)
+        return json_response({"id": command, **outcome, "storage": storage})
+
+    async def _kill(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        found = whole_number(request.match_info["index"])
+        if found is None:
+            shown = shortened(request.match_info["index"])
+            raise BadInput(f"{shown!r} is not the index of a mutation: `replitree table mutations` lists them")
+        index = LogIndex(found)
+        killed = await asyncio.to_thread(table.commands.kill, index)
+        finished = await wait_until(table, lambda: table.progress.is_executed(index), wait_s)
+        return json_response({"index": index, "killed": killed, "finished": finished})
+
+    async def _mutations(self, request: web.Request) -> web.Response:
+        progress = self._table(request).progress
+
+        def is_held(part: Part) -> bool:
+            return progress.held.covering(part) is not None
+
+        return json_response({"mutations": await asyncio.to_thread(mutations, progress, is_held)})
+
+    # --- merges ---
+
+    async def _optimize(self, request: web.Request) -> web.Response:
+        """Propose merges, wait for them, and look again while parts are busy with something else."""
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, OptimizeBody)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        tail = await asyncio.to_thread(table.commands.tail)
+        await wait_until(table, lambda: table.progress.index >= tail, wait_s)
+        wish = OptimizeWish(body.partition, body.final, tail)
+        indexes: tuple[LogIndex, ...] = ()
+        while True:
+            indexes += await asyncio.to_thread(table.commands.optimize, wish)
+            finished = await _all_executed(table, indexes, max(0.0, deadline - loop.time()))
+            merges = [merge_outcome(table.progress, index) for index in indexes]
+            made, late = _made_and_late(merges)
+            indexes = tuple(
+                index for index, merge in zip(indexes, merges, strict=True) if merge["applied"] is not False
+            )
+            wish = replace(wish, done=_partitions(merge for merge in made if merge["applied"]))
+            busy = await asyncio.to_thread(table.merges.busy, wish)
+            if not (busy or late) or loop.time() >= deadline:
+                break
+            await asyncio.sleep(LOOK_AGAIN_S)
+        reason = _why_unfinished(made, busy, late) or ("" if made else _why_nothing(table, body.partition))
+        if not finished and table.maker.is_paused:
+            reason = (
+                f"merges are paused on {table.replica.name}: `replitree table resume-merges {table.replica.table.name}`"
+            )
+        return json_response({"merges": made, "finished": finished and not (busy or late), "reason": reason})
+
+    async def _pause(self, request: web.Request) -> web.Response:
+        self._table(request).pause_merges(paused=True)
+        return json_response({"merges_paused": True})
+
+    async def _resume(self, request: web.Request) -> web.Response:
+        self._table(request).pause_merges(paused=False)
+        return json_response({"merges_paused": False})
+
+    # --- on this disk ---
+
+    async def _detached(self, request: web.Request) -> web.Response:
+        found = await asyncio.to_thread(self._table(request).store.attachable)
+        rows = [
+            {
+                "name": each.name,
+                "part": each.part,
+                "partition": each.manifest.partition,
+                "rows": each.rows,
+                "bytes": each.bytes,
+            }
+            for each in found
+        ]
+        return json_response({"detached": rows})
+
+    async def _remove_detached(self, request: web.Request) -> web.Response:
+        await asyncio.to_thread(self._table(request).store.remove_detached, request.match_info["name"])
+        return json_response({})
+
+    async def _freeze(self, request: web.Request) -> web.Response:
+        table, wanted = self._table(request), number(request.query, "min_index", 0)
+        body = await read_body(request, FreezeBody)
+        wait_s = seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        if not await wait_until(table, lambda: table.progress.index >= wanted, wait_s):
+            raise ReplicaBehind(
+                f"replica {table.replica.name} has executed the log up to {table.progress.index}, and what is to be frozen goes"
+                f" up to {wanted}: nothing was frozen; allow more time, or freeze at another replica"
+            )
+        return json_response(await asyncio.to_thread(_freeze, table, body))
+
+    async def _frozen(self, request: web.Request) -> web.Response:
+        table = self._table(request)
+        rows = await asyncio.to_thread(lambda: [_frozen_row(table, name) for name in table.store.frozen()])
+        return json_response({"frozen": rows})
+
+    async def _remove_frozen(self, request: web.Request) -> web.Response:
+        await asyncio.to_thread(self._table(request).store.remove_frozen, request.match_info["name"])
+        return json_response({})
+
+
+async def _outcome(table: TableReplica, index: LogIndex, wait_s: float) -> dict[str, object]:
+    """Wait until a command is executed here, and say what became of it."""
+    await wait_until(table, lambda: table.progress.is_executed(index), wait_s)
+    return outcome_of(table.progress, index)
+
+
+async def _all_executed(table: TableReplica, indexes: Sequence[LogIndex], wait_s: float) -> bool:
+    return await wait_until(table, lambda: all(map(table.progress.is_executed, indexes)), wait_s)
+
+
+def _made_and_late(merges: Sequence[dict[str, object]]) -> tuple[list[dict[str, object]], list[str]]:
+    """Tell merges that the table has, or will have, from the partitions of those that came too late for their parts."""
+    made = [merge for merge in merges if merge["applied"] is not False]
+    return made, sorted(_partitions(merge for merge in merges if merge["applied"] is False))
+
+
+def _partitions(merges: Iterable[dict[str, object]]) -> frozenset[str]:
+    """Return the partitions of merges, as far as it is remembered which they are of: of thousands, only of the last."""
+    return frozenset(str(merge["partition"]) for merge in merges if "partition" in merge)
+
+
+def _why_unfinished(made: Sequence[dict[str, object]], busy: Iterable[str], late: Iterable[str]) -> str:
+    reasons = [str(merge["reason"]) for merge in made if merge["reason"]]
+    reasons += [f"parts of partition {name} are busy" for name in sorted(busy)]
+    reasons += [f"others changed the parts of partition {name} before they were merged" for name in late]
+    return reasons[0] if reasons else ""
+
+
+def _why_nothing(table: TableReplica, partition: str | None) -> str:
+    place = table.progress.place
+    if partition is None or place is None or place.parts.in_partition(partition):
+        return ""
+    return f"it has no partition {partition!r}; `replitree table partitions` lists them"
+
+
+def _freeze(table: TableReplica, body: FreezeBody) -> dict[str, object]:
+    """Link the parts of a snapshot; a lease keeps them meanwhile."""
+    taken = take_snapshot(table, None, FREEZE_LEASE_S)
+    assert taken.lease is not None
+    try:
+        table.store.freeze(taken.parts, body.name, table.definition, taken.index, body.note)
+    finally:
+        table.old_parts.release(taken.lease)
+    return _frozen_row(table, body.name)
+
+
+def _frozen_row(table: TableReplica, name: str) -> dict[str, object]:
+    snapshot = table.store.frozen_snapshot(name)
+    return {
+        "name": name,
+        "index": snapshot.index,
+        "note": snapshot.note,
+        "parts": len(snapshot.parts),
+        "rows": sum(part.rows for part in snapshot.parts),
+        "bytes": sum(part.bytes for part in snapshot.parts),
+        "path": str(table.store.frozen_path(name)),
+    }

@@ -1,0 +1,213 @@
+"""Part exchange over HTTP, the sending side: bundles of small parts, ranges of large ones, and a word about broken ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+
+import msgspec
+from aiohttp import web
+
+from replitree.errors import (
+    BadInput,
+    CorruptPart,
+    ReplicaUnavailable,
+    ReplitreeError,
+    RowsUnavailable,
+    SnapshotExpired,
+    Unavailable,
+)
+from replitree.protocol.core.parts import parse_part
+from replitree.replica.http.gate import whole_number
+from replitree.replica.http.http_base import CHUNK_BYTES, Handlers, json_response
+from replitree.replica.http.http_stored_ranges import RANGE, answer_range, find_stored
+from replitree.replica.perform.exchange import (
+    BUNDLE_INLINE_BYTES,
+    BUNDLE_PARTS_MAX,
+    FRAME,
+    SHARES,
+    SHARES_VERSION,
+    SHARES_VERSION_BORROWING,
+    BundleHeader,
+)
+from replitree.replica.table.table_replica import TableReplica
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest
+
+BUNDLE_AT_ONCE = 4
+"""Parts of a bundle that are read together; of a larger bundle the rest follows part by part, so that memory is bounded."""
+
+REGISTERED_S_MAX = 0.05
+"""How long a part of a share is waited for that this replica is about to register, in seconds; two replicas may wait for each
+other."""
+
+PUBLISHED_S_MAX = 0.02
+"""How long a part is waited for that an insert may be about to publish, in seconds."""
+
+
+class ExchangeHandlers(Handlers):
+    """The handlers."""
+
+    def routes(self) -> tuple[web.RouteDef, ...]:
+        """Return the routes."""
+        part = "/v1/tables/{table}/parts/{part}"
+        return (
+            web.get("/v1/tables/{table}/bundle", self._bundle),
+            web.get(f"{part}/manifest", self._manifest),
+            web.get(f"{part}/files/{{file}}", self._file),
+            web.post(f"{part}/check", self._check),
+            web.post("/v1/tables/{table}/check", self._check_all),
+            web.get("/v1/tables/{table}/check", self._last_check),
+            web.get("/v1/tables/{table}/shares", self._shares),
+        )
+
+    async def _bundle(self, request: web.Request) -> web.StreamResponse:
+        table = self._table(request)
+        parts = request.query.getall("part", [])
+        if not 1 <= len(parts) <= BUNDLE_PARTS_MAX:
+            raise BadInput(f"ask for 1 to {BUNDLE_PARTS_MAX} parts")
+        for part in parts:
+            parse_part(part)
+        shares = _shares_version(table, request)
+        pieces = await asyncio.to_thread(_bundle_pieces, table, parts[:BUNDLE_AT_ONCE], shares=shares)
+        if len(parts) <= BUNDLE_AT_ONCE:
+            whole = web.Response(body=b"".join(pieces), content_type="application/octet-stream")
+            _say_shares(whole, shares=shares)
+            return whole
+        response = web.StreamResponse()
+        response.content_type = "application/octet-stream"
+        _say_shares(response, shares=shares)
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        await response.write(b"".join(pieces))
+        for part in parts[BUNDLE_AT_ONCE:]:
+            await response.write(await asyncio.to_thread(_bundle_piece, table, part, shares=shares))
+        await response.write_eof()
+        return response
+
+    async def _manifest(self, request: web.Request) -> web.StreamResponse:
+        table, part = self._table(request), request.match_info["part"]
+        if part in table.lacking:
+            manifest = await asyncio.to_thread(table.mending.manifest_of, part)
+            if manifest is not None:
+                return web.Response(body=manifest.encode(), content_type="application/octet-stream")
+        return self._part_file(request, MANIFEST_FILE)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
+        if table.sharing is not None and table.store.has_part(part):
+            stored = await asyncio.to_thread(find_stored, table, part, file) if RANGE in request.headers else None
+            if stored is not None:
+                with suppress(SnapshotExpired):  # the object is missing
+                    return await answer_range(request, stored)
+            await asyncio.to_thread(_bring, table, part, file)
+        copy = await asyncio.to_thread(table.mending.copy_of, part, file) if part in table.lacking else None
+        return web.FileResponse(copy, chunk_size=CHUNK_BYTES) if copy is not None else self._part_file(request, file)
+
+    async def _shares(self, request: web.Request) -> web.Response:
+        """Say what this replica has of shares: `replitree fsck` asks."""
+        sharing = self._table(request).sharing
+        if sharing is None:
+            raise BadInput("the table is on local disks: it has no shares")
+        return json_response(await asyncio.to_thread(sharing.references))
+
+    def _part_file(self, request: web.Request, file: str) -> web.FileResponse:
+        table, part = self._table(request), request.match_info["part"]
+        path = table.store.file_path(part, file)
+        if not path.is_file() and part in table.lacking:
+            why = table.mending.why_lacking(part) or "its files are gone"
+            told = f"replica {table.replica.name} lacks part {part}: {why}"
+            is_searched = table.mending.salvage.why_undecided(part) is None
+            raise RowsUnavailable(told) if is_searched else ReplicaUnavailable(told)
+        if not path.is_file():
+            raise SnapshotExpired(f"part {part} is not here (any more); take a new snapshot")
+        return web.FileResponse(path, chunk_size=CHUNK_BYTES)
+
+    async def _check(self, request: web.Request) -> web.Response:
+        part = request.match_info["part"]
+        parse_part(part)
+        whole = await asyncio.to_thread(self._table(request).suspect, part)
+        return json_response({"part": part, "whole": whole})
+
+    async def _check_all(self, request: web.Request) -> web.Response:
+        """Check every part, or join the check that is running, and say what it has found."""
+        report = await asyncio.shield(asyncio.wrap_future(self._table(request).checker.begin()))
+        return json_response(report.as_json())
+
+    async def _last_check(self, request: web.Request) -> web.Response:
+        return json_response(self._table(request).checker.last.as_json())
+
+
+def _bring(table: TableReplica, part: str, file: str) -> None:
+    """Bring a data file here; an object that is missing is created again from a copy on this disk, if there is one."""
+    try:
+        table.store.bring((part,), (file,))
+    except CorruptPart:
+        if table.suspect(part):
+            table.store.bring((part,), (file,))
+
+
+def _shares_version(table: TableReplica, request: web.Request) -> int:
+    """Return the newest form of shares that who asks can take over; 0: none, or this replica gives none."""
+    version = whole_number(request.query.get(SHARES_VERSION, "")) or 0
+    gives = table.sharing is not None and table.config.zero_copy
+    return version if gives and request.query.get(SHARES) == "1" else 0
+
+
+def _goes_as_shares(manifest: PartManifest, version: int) -> bool:
+    """Whether a part is sent by its shares to who knows them in this form; else its data is sent."""
+    return manifest.share_id is not None and version >= (SHARES_VERSION_BORROWING if manifest.borrowed else 1)
+
+
+def _say_shares(response: web.StreamResponse, *, shares: int) -> None:
+    if shares:
+        response.set_cookie(SHARES, "1")
+
+
+def _bundle_pieces(table: TableReplica, parts: list[str], *, shares: int = 0) -> list[bytes]:
+    """Return the first parts of a bundle; a single one is often asked for in the moment in which it is published."""
+    if len(parts) == 1:
+        table.store_performer.await_published(parts[0], PUBLISHED_S_MAX)
+    return [_bundle_piece(table, part, shares=shares) for part in parts]
+
+
+def _bundle_piece(table: TableReplica, part: str, *, shares: int = 0) -> bytes:
+    """Return one part of a bundle: header, manifest, and the files of a small part; or the manifest of a share alone."""
+    try:
+        manifest = table.store.manifest(part)
+        if _goes_as_shares(manifest, shares):
+            _await_registered(table, part)
+            return _framed(BundleHeader(part, len(manifest.encode()), inline=False, shared=True), manifest.encode())
+        raw = manifest.as_local().encode()
+        inline = manifest.bytes <= BUNDLE_INLINE_BYTES
+        files = _files_of(table, part, manifest) if inline else []
+    except (ReplitreeError, OSError):
+        raw, inline, files = b"", False, []
+    return _framed(BundleHeader(part, len(raw), inline), raw, *files)
+
+
+def _framed(header: BundleHeader, *content: bytes) -> bytes:
+    head = json.dumps(msgspec.to_builtins(header)).encode()
+    return b"".join((FRAME.pack(len(head)), head, *content))
+
+
+def _files_of(table: TableReplica, part: str, manifest: PartManifest) -> list[bytes]:
+    folder = table.store.part_path(part)
+    with table.store.pinning((part,)):
+        table.store.bring_files(folder, manifest)
+        return [(folder / file.name).read_bytes() for file in manifest.files]
+
+
+def _await_registered(table: TableReplica, part: str) -> None:
+    """Wait until this replica owns a part's share: before, nobody can own it too.
+
+    Raises
+    ------
+    Unavailable
+        It does not yet; who asks tries again.
+    """
+    named, progress = parse_part(part), table.progress
+    with progress.changed:
+        if progress.changed.wait_for(lambda: named in progress.held or table.old_parts.is_old(part), REGISTERED_S_MAX):
+            return
+    raise Unavailable(f"{part} is not registered yet; try again")

@@ -1,0 +1,241 @@
+"""Inserts and uploads over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import xxhash
+from aiohttp import web
+
+from replitree import private
+from replitree.errors import BadInput
+from replitree.protocol.core.effects import Duplicate
+from replitree.replica.http.gate import Tables
+from replitree.replica.http.http_base import CHUNK_BYTES, Handlers, json_response, read_body
+from replitree.replica.http.insert_requests import InsertRequests, overwrite_of
+from replitree.replica.http.received import read_pieces, read_whole
+from replitree.replica.insert.inserts import result_of
+from replitree.replica.insert.quorums import Wish, wish_of
+from replitree.replica.kit.payloads import Overwrite, Upload
+from replitree.replica.table.table_replica import TableReplica
+from replitree.replica.uploads.upload_commits import Commits
+from replitree.replica.uploads.uploads import NoSuchUpload
+from replitree.storage.parts.manifest import PartManifest
+from replitree.wire.identity import machine_id
+from replitree.wire.upload_life import Writer
+
+
+class CommitBody(msgspec.Struct, frozen=True):
+    """Body of an upload's commit: one manifest for each part; of what is in the object store, the tags of data files."""
+
+    manifests: tuple[PartManifest, ...]
+    tags: dict[str, dict[str, str]] = {}
+
+
+class NamesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a request for names of data files in the object store: how many, by partition."""
+
+    files: dict[str, int]
+
+
+class AttachBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of an attach: a name of `detached`."""
+
+    name: str
+
+
+class _ReceivedFile:
+    """A data file that arrives in pieces.  Its methods wait for the disk, so they run in threads, one after the other.
+
+    After a cancellation `remove` may run beside another one: that one fails, and its error reaches no caller.
+
+    Parameters
+    ----------
+    partial
+        Where the file is until all of it is there.
+    """
+
+    def __init__(self, partial: Path) -> None:
+        self._partial = partial
+        self._hasher = xxhash.xxh3_128()
+        self._out: BinaryIO | None = None
+
+    def open(self) -> None:
+        """Make the file."""
+        self._out = private.open_file(self._partial, "wb")
+
+    def write(self, piece: bytes) -> None:
+        """Add a piece."""
+        assert self._out is not None
+        self._hasher.update(piece)
+        self._out.write(piece)
+
+    def publish(self, path: Path, checksum: str | None) -> int:
+        """Give the file its name and return its size in bytes.
+
+        Raises
+        ------
+        BadInput
+            Its bytes do not have the checksum.
+        """
+        assert self._out is not None
+        self._out.close()
+        if self._hasher.hexdigest() != checksum:
+            raise BadInput("the file arrived with another checksum than announced; send it again")
+        self._partial.replace(path)
+        return path.stat().st_size
+
+    def remove(self) -> None:
+        """Remove the file unless it has its name."""
+        if self._out is not None:
+            self._out.close()
+        self._partial.unlink(missing_ok=True)
+
+
+class InsertHandlers(Handlers):
+    """The handlers.
+
+    Parameters
+    ----------
+    tables
+        The server.
+    inserts
+        Takes them.
+    """
+
+    def __init__(self, tables: Tables, inserts: InsertRequests) -> None:
+        super().__init__(tables)
+        self._inserts = inserts
+        self._commits = Commits()
+
+    def routes(self) -> tuple[web.RouteDef, ...]:
+        """Return the routes."""
+        table = "/v1/tables/{table}"
+        return (
+            web.post(f"{table}/insert", self._insert),
+            web.post(f"{table}/attach", self._attach),
+            web.post(f"{table}/uploads", self._open_upload),
+            web.put(f"{table}/uploads/{{upload}}/{{partition}}/{{file}}", self._put_file),
+            web.post(f"{table}/uploads/{{upload}}", self._renew_upload),
+            web.delete(f"{table}/uploads/{{upload}}", self._discard_upload),
+            web.post(f"{table}/uploads/{{upload}}/objects", self._name_objects),
+            web.post(f"{table}/uploads/{{upload}}/commit", self._commit_upload),
+        )
+
+    async def _insert(self, request: web.Request) -> web.Response:
+        table = self._table(request)
+        body, query = await read_whole(request), request.query
+        overwrite, wish = query.get("overwrite", ""), wish_of(query)
+        return json_response(await self._inserts.insert(table, body, query.get("token"), overwrite, wish))
+
+    # --- what is in files already ---
+
+    async def _open_upload(self, request: web.Request) -> web.Response:
+        table = self._table(request)
+        await self._inserts.back_pressure(table)
+        upload, folder = await asyncio.to_thread(table.uploads.open, await read_body(request, Writer))
+        opened = {"upload": upload, "path": str(folder), "machine": machine_id()}
+        store = None if table.sharing is None else table.sharing.store_for_uploads
+        return json_response(opened if store is None else {**opened, "store": store})
+
+    async def _name_objects(self, request: web.Request) -> web.Response:
+        """Give names to data files that somebody puts into the object store."""
+        table, body = self._table(request), await read_body(request, NamesBody)
+        if table.sharing is None or table.sharing.store_for_uploads is None:
+            raise BadInput("new parts of the table do not go into an object store now; send the files")
+        names = await asyncio.to_thread(table.sharing.uploads.begin, request.match_info["upload"], body.files)
+        return json_response({"names": names})
+
+    async def _renew_upload(self, request: web.Request) -> web.Response:
+        await asyncio.to_thread(self._table(request).uploads.renew, request.match_info["upload"])
+        return json_response({})
+
+    async def _put_file(self, request: web.Request) -> web.Response:
+        """Receive one data file; it counts only when its checksum is right."""
+        info = request.match_info
+        uploads = self._table(request).uploads
+        path = await asyncio.to_thread(uploads.file_path, info["upload"], info["partition"], info["file"])
+        partial = path.with_name(f"incoming-{secrets.token_hex(4)}-{path.name}")  # two tries may overlap
+        received = _ReceivedFile(partial)
+        try:
+            await asyncio.to_thread(received.open)
+            async for chunk in read_pieces(request, CHUNK_BYTES):
+                await asyncio.to_thread(received.write, chunk)
+            size = await asyncio.to_thread(received.publish, path, request.query.get("checksum"))
+        finally:
+            await asyncio.shield(asyncio.to_thread(received.remove))
+        return json_response({"bytes": size})
+
+    async def _discard_upload(self, request: web.Request) -> web.Response:
+        table = self._table(request)
+        await asyncio.to_thread(table.uploads.discard, request.match_info["upload"])
+        return json_response({})
+
+    async def _commit_upload(self, request: web.Request) -> web.Response:
+        """Commit an upload once, however often it is asked for: who asks again hears what became of the first try."""
+        table, upload = self._table(request), request.match_info["upload"]
+        token, overwrite = request.query.get("token"), overwrite_of(request.query.get("overwrite", ""))
+        body, wish = await read_body(request, CommitBody), wish_of(request.query)
+
+        async def commit() -> dict[str, object]:
+            with table.uploads.committing(upload):
+                return await self._commit(table, upload, body, token, overwrite, wish)
+
+        async with self._inserts.in_time(token or "", 0.0 if wish is None else wish.patience_s):
+            return json_response(await self._commits.once((table.definition.table_id, upload), commit))
+
+    async def _commit(
+        self,
+        table: TableReplica,
+        upload: str,
+        body: CommitBody,
+        token: str | None,
+        overwrite: Overwrite,
+        wish: Wish | None,
+    ) -> dict[str, object]:
+        """Commit an upload; one that is gone may have been committed before this process, or without an answer."""
+        began, manifests = asyncio.get_running_loop().time(), body.manifests
+        try:
+            folder = await asyncio.to_thread(_sealed, table, upload, body)
+        except NoSuchUpload:
+            earlier = await asyncio.to_thread(table.inserts.earlier, manifests, token, overwrite)
+            if earlier is None:
+                raise
+            return result_of(earlier, sum(manifest.rows for manifest in manifests), token or "")
+        waiter = self._inserts.mailbox.expect()
+        pending = await asyncio.to_thread(
+            table.inserts.upload, Upload(folder, manifests), token, waiter.deliver, overwrite, wish
+        )
+        answer = await waiter.answer
+        if isinstance(answer, Duplicate):
+            await asyncio.to_thread(table.uploads.remove, upload)
+        table.meter.answered(answer, pending.rows, asyncio.get_running_loop().time() - began)
+        known_as = token or pending.block
+        return result_of(answer, pending.rows, known_as, waited=pending.waits, differs=pending.differs)
+
+    async def _attach(self, request: web.Request) -> web.Response:
+        """Insert a detached part; the folder goes when its rows are in the table."""
+        table = self._table(request)
+        body = await read_body(request, AttachBody)
+        detached = await asyncio.to_thread(table.commands.detached_part, body.name)
+        attached = await self._inserts.submit(table, lambda deliver: table.inserts.attach(detached, deliver), None)
+        await asyncio.to_thread(table.store.remove_detached, body.name)
+        return json_response(attached)
+
+
+def _sealed(table: TableReplica, upload: str, body: CommitBody) -> Path:
+    """Seal an upload, wherever its data files are, and verify what can be verified of its rows; return its folder."""
+    if all(manifest.share_id is None for manifest in body.manifests):
+        from replitree.storage.parts.upload_check import UploadCheck
+
+        folder, check = table.uploads.seal(upload, body.manifests, table.store), UploadCheck()
+        for manifest in body.manifests:
+            check.part(folder / manifest.partition, manifest, table.definitions.at(manifest.schema_version))
+        return folder
+    if table.sharing is None:
+        raise BadInput("the table has no object store: send the files")
+    return table.sharing.uploads.seal(upload, body.manifests, body.tags)

@@ -1,0 +1,90 @@
+"""Merges that somebody else makes, over HTTP: what to merge, and the taking of the results."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from aiohttp import web
+
+from replitree.errors import BadInput
+from replitree.replica.http.gate import WAIT_S_DEFAULT, encode_json, seconds, wait_until
+from replitree.replica.http.http_base import Handlers, json_response, read_body
+from replitree.replica.http.snapshot_requests import readers_machine
+from replitree.replica.kit.old_parts import LEASE_S_MAX
+from replitree.replica.parts.commands import merge_outcome
+from replitree.replica.parts.merges import OptimizeWish
+from replitree.replica.parts.prepared import Planned, ResultWish
+from replitree.replica.table.table_replica import TableReplica
+from replitree.storage.parts.manifest import FileEntry, PartManifest
+
+
+class PlanBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a plan: what to merge, and for how many seconds its parts are kept after each renewal of the lease."""
+
+    partition: str | None = None
+    final: bool = False
+    lease_s: float = 60.0
+
+
+class ResultBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a result, see `replitree.replica.parts.prepared.ResultWish`."""
+
+    upload: str
+    sources: tuple[str, ...]
+    schema_version: int
+    files: tuple[FileEntry, ...]
+    manifest: PartManifest | None = None
+    tags: dict[str, str] = {}
+
+
+class MergeHandlers(Handlers):
+    """The handlers."""
+
+    def routes(self) -> tuple[web.RouteDef, ...]:
+        """Return the routes."""
+        table = "/v1/tables/{table}"
+        return (web.post(f"{table}/merges/plan", self._plan), web.post(f"{table}/merges/result", self._result))
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        """Choose among what is in the table now."""
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, PlanBody)
+        if not 0.0 < body.lease_s <= LEASE_S_MAX:
+            raise BadInput(f"lease_s={body.lease_s:g}: a lease lasts up to {LEASE_S_MAX:g} s after each renewal")
+        tail = await asyncio.to_thread(table.commands.tail)
+        await wait_until(table, lambda: table.progress.index >= tail, wait_s)
+        wish = OptimizeWish(body.partition, body.final, tail)
+        planned = await asyncio.to_thread(table.prepared.plan, wish, body.lease_s)
+        found = await asyncio.to_thread(_plan_body, table, planned, body.lease_s, wish)
+        return web.Response(body=found, content_type="application/json")
+
+    async def _result(self, request: web.Request) -> web.Response:
+        """Take a result over, and answer when its merge is executed here, or when `wait_s` is over."""
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, ResultBody)
+        wish = ResultWish(body.upload, body.sources, body.schema_version, body.files, body.manifest, body.tags)
+        index = await asyncio.to_thread(table.prepared.publish, wish)
+        await wait_until(table, lambda: table.progress.is_executed(index), wait_s)
+        return json_response(merge_outcome(table.progress, index))
+
+
+def _plan_body(table: TableReplica, planned: Planned, lease_s: float, wish: OptimizeWish) -> bytes:
+    """Return a plan as JSON; the manifests go in as they are on disk."""
+    chosen = frozenset(sources[0].partition for sources, _ in planned.merges)
+    merges = [
+        {"schema_version": version, "sources": [_source(table, part.name) for part in sources]}
+        for sources, version in planned.merges
+    ]
+    head = {
+        "replica": table.replica.name,
+        "machine": readers_machine(table),
+        "schema_version": table.definition.schema_version,
+    }
+    lease = {} if planned.lease is None else {"lease": planned.lease, "lease_s": lease_s}
+    return encode_json({**head, "merges": merges, "busy": sorted(table.merges.busy(wish) - chosen), **lease})
+
+
+def _source(table: TableReplica, part: str) -> dict[str, object]:
+    manifest = msgspec.Raw(table.store.manifest_bytes(part))
+    return {"part": part, "path": str(table.store.part_path(part)), "manifest": manifest}

@@ -1,0 +1,39 @@
+"""Snapshots and their leases over HTTP."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from replitree.errors import BadInput
+from replitree.replica.http.gate import Answer, seconds
+from replitree.replica.http.http_base import Handlers, json_response, response
+from replitree.replica.http.snapshot_requests import snapshot
+from replitree.replica.kit.old_parts import LEASE_S_MAX
+
+
+class ReadHandlers(Handlers):
+    """The handlers."""
+
+    def routes(self) -> tuple[web.RouteDef, ...]:
+        """Return the routes."""
+        table = "/v1/tables/{table}"
+        return (
+            web.get(f"{table}/snapshot", self._snapshot),
+            web.post(f"{table}/leases/{{lease}}", self._renew),
+            web.delete(f"{table}/leases/{{lease}}", self._release),
+        )
+
+    async def _snapshot(self, request: web.Request) -> web.Response:
+        return response(Answer(200, await snapshot(self._table(request), request.query)))
+
+    async def _renew(self, request: web.Request) -> web.Response:
+        table, lease = self._table(request), request.match_info["lease"]
+        lease_s = seconds(request.query, "lease_s", 60.0, LEASE_S_MAX)
+        if not lease_s:
+            raise BadInput("lease_s=0 keeps nothing; DELETE releases a lease")
+        table.old_parts.renew(lease, lease_s)
+        return json_response({"lease": lease, "lease_s": lease_s})
+
+    async def _release(self, request: web.Request) -> web.Response:
+        self._table(request).old_parts.release(request.match_info["lease"])
+        return json_response({})

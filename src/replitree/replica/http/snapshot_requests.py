@@ -1,0 +1,280 @@
+"""Requests for a snapshot: wait for what the reader must see, then say which parts that is.
+
+A replica waits as long as the reader lets it, and then says that it is behind; it never shows less than was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from replitree.errors import BadInput, CorruptPart, ReplicaBehind, ReplicaUnavailable, SnapshotExpired
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.state.read import READ_LEVELS, ReadLevel, position_of
+from replitree.replica.http.gate import WAIT_S_DEFAULT, encode_json, number, seconds, wait_until
+from replitree.replica.kit.old_parts import LEASE_S_MAX
+from replitree.replica.table.snapshots import Taken, take_snapshot
+from replitree.replica.table.table_replica import TableReplica
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.schema.bounds import Scalar
+from replitree.storage.schema.definition import TableDefinition
+from replitree.wire.identity import machine_id
+
+_NOUNS = {"get": "insert", "mutate": "mutation", "fail": "end of an insert", "lost": "loss of a part"}
+"""What messages call kinds of entries, where the kind itself is no noun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a snapshot must show.
+
+    Attributes
+    ----------
+    level
+        What it is promised.
+    at_least, mutated
+        Everything below this index is included, and every mutation up to that one.
+    included
+        The entry at this index counts at a strict level: if it is an insert, it is not open.
+    as_of
+        Exactly what is below this index; None: whatever the level gives.
+    lease_s
+        For how long its parts are kept, in seconds; None: no lease.
+    until
+        When to give up (monotonic seconds).
+    names_lacking
+        Whether the reader can do with parts that are not whole here: they are named.
+    where, columns
+        The reader's condition, and the schema version that the reader reads it with: parts in which no row can match are left
+        out.  "" for all parts.
+    """
+
+    level: ReadLevel
+    at_least: LogIndex
+    mutated: LogIndex
+    included: LogIndex
+    as_of: LogIndex | None
+    lease_s: float | None
+    until: float
+    names_lacking: bool = False
+    where: str = ""
+    columns: int = 0
+
+    @property
+    def left_s(self) -> float:
+        """How many seconds are left."""
+        return max(0.0, self.until - time.monotonic())
+
+
+async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
+    """Return a snapshot as JSON.
+
+    Parameters
+    ----------
+    query
+        ``level``: what it is promised (`replitree.protocol.state.read`); ``min_index`` and ``mutated``: what must be in it;
+        ``seen``: the lowest position of a strict read;
+        ``as_of``: exactly what the log has below; ``wait_s``: how long to wait for that; ``lease_s``: how long its parts are
+        kept; ``lacking``: 1 when the reader can do with parts that are not whole here; ``where`` and ``columns``: a condition,
+        and the schema version for it: parts that can't match are left out.
+
+    Raises
+    ------
+    ReplicaBehind
+        This replica does not have that much in time.
+    CoordinationUnavailable
+        A linearizable read could not be had: coordination does not say where the log ends.
+    SnapshotExpired
+        Parts of `as_of` are gone.
+    """
+    if table.recovery.unreadable is not None:  # nobody waits for that: another replica has the rows
+        raise ReplicaUnavailable(f"{table.why_unreadable()}; ask another replica")
+    asked = _asked(query)
+    if asked.level == "eventual":
+        await _wait(table, asked)
+        return await asyncio.to_thread(_snapshot_body, table, asked, asked.as_of)
+    position = await _readable_position(table, asked, await _position(table, asked))
+    return await asyncio.to_thread(_strict_body, table, asked, position)
+
+
+def _asked(query: Mapping[str, str]) -> Asked:
+    """Read what a snapshot must show.
+
+    Raises
+    ------
+    BadInput
+        The level is unknown, a number is none, or `as_of` comes with a level.
+    """
+    level = query.get("level", "eventual")
+    if level not in READ_LEVELS:
+        raise BadInput(f"level={level!r} is unknown: use {', '.join(READ_LEVELS)}")
+    as_of = LogIndex(number(query, "as_of", 0)) if "as_of" in query else None
+    if as_of is not None and level != "eventual":
+        raise BadInput("as_of says exactly what is included: give it or a level, not both")
+    below = number(query, "min_index", 0)
+    at_least = LogIndex(max(below, number(query, "seen", 0), as_of or 0))
+    mutated = LogIndex(number(query, "mutated", -1) if as_of is None else as_of - 1)
+    lease_s = seconds(query, "lease_s", 0.0, LEASE_S_MAX) or None
+    until = time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
+    names_lacking = query.get("lacking") == "1"
+    where, columns = query.get("where", ""), number(query, "columns", 0)
+    return Asked(level, at_least, mutated, LogIndex(below - 1), as_of, lease_s, until, names_lacking, where, columns)
+
+
+async def _wait(table: TableReplica, asked: Asked) -> None:
+    """Wait until every insert and drop below `at_least`, and every mutation up to `mutated`, is executed here.
+
+    And, if what is here now is to be shown, until no insert is here in part.
+    """
+    progress = table.progress
+
+    def is_there() -> bool:
+        if progress.index < asked.at_least or (asked.mutated >= 0 and not progress.is_mutated(asked.mutated)):
+            return False
+        return asked.as_of is not None or not progress.is_partly_shown()
+
+    if not await wait_until(table, is_there, asked.left_s):
+        raise _behind(table, max(asked.at_least, asked.mutated + 1))
+
+
+async def _position(table: TableReplica, asked: Asked) -> LogIndex:
+    """Find out where a strict read stands."""
+    progress = table.progress
+    await wait_until(table, lambda: progress.place is not None, asked.left_s)
+    place = progress.place
+    if place is None:
+        raise ReplicaUnavailable(f"{table.why_not_active()}; ask another replica")
+    end = await table.end_of_log.ask(asked.left_s) if asked.level == "linearizable" else None
+    return position_of(asked.level, asked.at_least, place.pointer.index, end)
+
+
+async def _readable_position(table: TableReplica, asked: Asked, position: LogIndex) -> LogIndex:
+    """Wait until a strict read can be done at a position; return that, or a later one if what was asked for is open there.
+
+    A client that asks for an insert with a quorum may have heard that it is settled, by an entry that is later than its own.
+    """
+    progress = table.progress
+    while True:
+        here = position
+        if not await wait_until(table, lambda: progress.is_readable(here), asked.left_s):  # noqa: B023 - called at once
+            raise _behind(table, position)
+        if asked.included not in progress.open_at(position):
+            return position
+        if not await wait_until(table, lambda: progress.pointer > here, asked.left_s):  # noqa: B023 - called at once
+            raise _behind(table, LogIndex(position + 1))
+        position = progress.pointer
+
+
+def _behind(table: TableReplica, wanted: int) -> ReplicaBehind:
+    """Return the error of a read that waited in vain: what it has waited for."""
+    progress, name = table.progress, table.replica.name
+    awaited = progress.awaited(LogIndex(wanted))
+    if awaited is None:
+        state = f"replica {name} has pulled the log up to {progress.pointer}, and the read needs it up to {wanted}"
+    else:
+        index, kind, reason = awaited
+        kind = _NOUNS.get(kind, kind)
+        state = f"replica {name} has not executed the {kind} at {index} of the log yet, and the read needs it up to {wanted}"
+        state += f" ({reason})" if reason else ""
+    return ReplicaBehind(f"{state}: allow more time, or ask another replica")
+
+
+def _strict_body(table: TableReplica, asked: Asked, position: LogIndex) -> bytes:
+    """Take a snapshot of exactly what is below a position; when it can't be had here any more, a later try can."""
+    try:
+        return _snapshot_body(table, asked, position)
+    except SnapshotExpired as error:
+        raise ReplicaBehind(
+            f"replica {table.replica.name} has gone on beyond {position} ({error}): try again"
+        ) from error
+
+
+def _snapshot_body(table: TableReplica, asked: Asked, as_of: LogIndex | None) -> bytes:
+    """Take a snapshot and return it as JSON."""
+    taken = take_snapshot(table, as_of, asked.lease_s, names_lacking=asked.names_lacking)
+    definition = table.definition
+    try:
+        manifests = [(part, _manifest(table, part)) for part in sorted(taken.parts)]
+        rows = [_row(table, part, manifest) for part, manifest in _wanted(manifests, asked, definition)]
+    except (CorruptPart, ReplicaUnavailable) as error:
+        if taken.lease is not None:
+            table.old_parts.release(taken.lease)
+        if isinstance(error, ReplicaUnavailable):
+            raise
+        raise SnapshotExpired(f"{error}; take a new snapshot") from error
+    head = {"index": taken.index, "schema_version": definition.schema_version, "replica": table.replica.name}
+    head |= {"level": asked.level, "machine": readers_machine(table)}
+    if taken.lacking:
+        values = {manifest.partition: manifest.partition_values for _, manifest in manifests}
+        told = [_lacking_row(table, part, values) for part in sorted(taken.lacking)]
+        rows += [row for row in told if "manifest" in row]
+        rows.sort(key=lambda row: str(row["part"]))
+        head["unread"] = [row for row in told if "manifest" not in row]
+    return encode_json({**head, "parts": rows, **_lease(taken, asked.lease_s)})
+
+
+def readers_machine(table: TableReplica) -> str:
+    """Return the machine whose processes can open the files of parts themselves; "" when none can.
+
+    The files of shares are brought from the object store when the replica is asked for them.
+    """
+    return machine_id() if table.sharing is None else ""
+
+
+def _manifest(table: TableReplica, part: str) -> PartManifest:
+    try:
+        return table.store.manifest(part)
+    except CorruptPart as error:
+        if table.suspect(part):
+            raise  # it was replaced or removed meanwhile
+        raise ReplicaUnavailable(
+            f"part {part} is damaged on replica {table.replica.name} and is being fetched again ({error}); "
+            "ask another replica"
+        ) from error
+
+
+def _wanted(
+    manifests: list[tuple[str, PartManifest]], asked: Asked, definition: TableDefinition
+) -> list[tuple[str, PartManifest]]:
+    """Leave out the parts in which no row can match the reader's condition.
+
+    The reader applies the condition itself to what it gets.  So all parts are sent when this replica does not understand the
+    condition, or reads it with other columns than the reader: a name may mean another column there.
+    """
+    newest = max((manifest.schema_version for _, manifest in manifests), default=0)
+    if not asked.where or not newest <= definition.schema_version == asked.columns:
+        return manifests
+    from replitree.storage.sql.predicate_parser import parse_predicate
+
+    try:
+        predicate = parse_predicate(asked.where, definition)
+        return [(part, manifest) for part, manifest in manifests if predicate.may_match(manifest)]
+    except BadInput:
+        return manifests  # the reader finds the same, and says what is wrong
+
+
+def _row(table: TableReplica, part: str, manifest: PartManifest) -> dict[str, object]:
+    return {"part": part, "path": str(table.store.part_path(part)), "manifest": msgspec.Raw(manifest.encode())}
+
+
+def _lacking_row(table: TableReplica, part: str, values: Mapping[str, tuple[Scalar, ...]]) -> dict[str, object]:
+    """Say what is known of a part that is not whole here: its manifest, or the values of its partition, or neither."""
+    row: dict[str, object] = {"part": part, "why": table.mending.why_lacking(part)}
+    manifest = table.mending.manifest_of(part)
+    if manifest is not None:
+        return {**row, "path": "", "manifest": msgspec.Raw(manifest.encode()), "lacking": True}
+    content = table.lacking.get(part, "")
+    if not content:  # it was made whole a moment ago
+        with suppress(CorruptPart):
+            return _row(table, part, table.store.manifest(part))
+    return {**row, "partition_values": values.get(parse_part(part).partition), "content": content}
+
+
+def _lease(taken: Taken, lease_s: float | None) -> dict[str, object]:
+    return {} if taken.lease is None else {"lease": taken.lease, "lease_s": lease_s}

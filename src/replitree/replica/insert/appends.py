@@ -1,0 +1,73 @@
+"""Which of the log's next entries this replica has appended itself, as far as somebody waits for what follows them.
+
+Of an insert with a quorum the writer waits for the end, not for its own entry; and who settles one knows what it has written.
+So the puller need not pull such an entry at once: it watches the entry behind it, and pulls both together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Applied, Commit, Create, Effect, LogIndex
+from replitree.protocol.core.layout import Table
+
+Perform: TypeAlias = Callable[[Effect], Any]
+"""What performs effects and returns their outcomes."""
+
+COMMIT_S_MAX = 0.01
+"""How long the puller waits for a commit of ours whose entry it has perhaps seen already, in seconds."""
+
+
+class Appends:
+    """The entries of one table replica.  Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._committing = 0
+        self._indexes: set[LogIndex] = set()
+
+    def noting(self, table: Table, perform: Perform) -> Perform:
+        """Return what performs effects as `perform` does, and takes note of the entries that they append."""
+
+        def perform_and_note(effect: Effect) -> Any:
+            if not isinstance(effect, Commit) or not any(map(_appends, effect.operations)):
+                return perform(effect)
+            found: tuple[str, ...] = ()
+            with self._changed:
+                self._committing += 1
+            try:
+                outcome = perform(effect)
+                found = outcome.created if isinstance(outcome, Applied) else ()
+            finally:
+                self._note(layout.index_of(table, path) for path in found if path.startswith(layout.log(table)))
+            return outcome
+
+        return perform_and_note
+
+    def _note(self, indexes: Iterable[LogIndex]) -> None:
+        with self._changed:
+            self._committing -= 1
+            self._indexes.update(indexes)
+            self._changed.notify_all()
+
+    def from_on(self, pointer: LogIndex) -> tuple[int, bool]:
+        """Look at the entries from a pointer on, once no commit is on its way.
+
+        Returns
+        -------
+        How many of the next ones are ours without a gap, and whether any is at all.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not self._committing, COMMIT_S_MAX)
+            self._indexes = {index for index in self._indexes if index >= pointer}
+            count = 0
+            while pointer + count in self._indexes:
+                count += 1
+            return count, bool(self._indexes)
+
+
+def _appends(operation: object) -> bool:
+    return isinstance(operation, Create) and operation.sequential

@@ -1,0 +1,558 @@
+"""Taking inserts: checks before anything is written, groups, and the answer to each client.
+
+Every insert has one block id (`replitree.wire.block_ids`).  An insert that overwrites goes alone.  A detached part that is
+attached has the block id of its name and content, so it is attached once, whichever replica is asked.
+
+Rows keep the schema version that they were checked against; when the columns change meanwhile they become a part of the older
+version, which is read as any other.
+
+An insert with a quorum is committed with its group, and answered when it is known what became of it (`replica.insert.quorums`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+from replitree.errors import (
+    BadInput,
+    CorruptPart,
+    OutcomeUnknown,
+    QuorumNotReached,
+    ReadOnly,
+    ReplitreeError,
+    SchemaMismatch,
+    StoreError,
+    TooManyParts,
+)
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import EVERY_PARTITION, FailEntry, decode_block, quorum_of
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.log import ROLLED
+from replitree.protocol.insert.insert import Found, Inserter, Request, find_insert, insert
+from replitree.protocol.insert.quorum import Awaited, find_end
+from replitree.replica.insert.appends import Appends, Perform
+from replitree.replica.insert.group_commit import GroupCommitter, Pending
+from replitree.replica.insert.insert_fate import Fate, Fates
+from replitree.replica.insert.quorums import PATIENCE_S, Quorums, Wish
+from replitree.replica.insert.reused_token import has_other_rows
+from replitree.replica.kit.definitions import Definitions
+from replitree.replica.kit.evidence import Evidence
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.metrics import Metrics
+from replitree.replica.kit.payloads import Detached, Overwrite, Payload, Rows, Upload
+from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
+from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.runner import Performer
+from replitree.replica.perform.store_performer import StorePerformer
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.schema.definition import TableDefinition
+from replitree.wire.block_ids import block_of, content_block, token_block
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COUNT_CACHE_S = 0.1
+DELAY_S_MAX = 1.0
+
+UNWRITABLE = (ValueError, TypeError, NotImplementedError, ArithmeticError, LookupError)
+"""How Arrow says that it can't write values; its errors are subclasses of these."""
+
+Deliver = Callable[[Pending], None]
+"""Tells the one who asked that a request has its answer."""
+
+
+class Host(Protocol):
+    """What inserts need of the replica that takes them."""
+
+    replica: Replica
+    definitions: Definitions
+    performer: Performer
+    store: PartStore
+    store_performer: StorePerformer
+    progress: Progress
+    quorums: Quorums
+    appends: Appends
+    metrics: Metrics
+    log: Log
+    me: bytes
+    incarnation: str
+    sharing: Sharing | None
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition."""
+
+    def active_epoch(self) -> fx.Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def why_not_active(self) -> str:
+        """Return why the replica takes no inserts."""
+
+    def fenced(self, epoch: fx.Epoch) -> None:
+        """Report that coordination refused a commit under an epoch."""
+
+    def trouble(self, evidence: Evidence, reason: str) -> None:
+        """Report that the replica must activate again."""
+
+    def disk_failed(self, reason: str) -> None:
+        """Report that the disk took no more."""
+
+    def pull_now(self) -> None:
+        """Look at the log at once."""
+
+
+class Inserts:
+    """Takes the inserts of one table replica.
+
+    Parameters
+    ----------
+    host
+        The replica.
+    rows_max, bytes_max
+        Limits of one group.
+    """
+
+    def __init__(self, host: Host, rows_max: int, bytes_max: int) -> None:
+        self._host = host
+        self._numbers = itertools.count()
+        self._groups = itertools.count()
+        self._answers: dict[fx.RequestId, Pending] = {}
+        self._lock = threading.Lock()
+        self._parts_count, self._parts_counted_at = 0, 0.0
+        name = host.definition.name
+        self._uploaded: dict[fx.StagingId, Upload] = {}
+        self._committer = GroupCommitter(name, self._commit, self._unanswered, rows_max, bytes_max)
+        self._uploads = GroupCommitter(f"{name}-uploads", self._commit, self._unanswered, rows_max, bytes_max)
+
+    def delay_s(self) -> float:
+        """Return how many seconds an insert has to wait because a partition has many parts.
+
+        Raises
+        ------
+        TooManyParts
+            A partition has so many parts that inserts are refused.
+        """
+        settings = self._host.definition.settings
+        now = time.monotonic()
+        if now - self._parts_counted_at > COUNT_CACHE_S or 2 * self._parts_count >= settings.parts_delay:
+            self._parts_count, self._parts_counted_at = self._host.progress.partition_parts_max(), now
+        count = self._parts_count
+        if count >= settings.parts_max:
+            raise TooManyParts(
+                f"table {self._host.definition.name}: a partition has {count} parts, the limit parts_max is "
+                f"{settings.parts_max}; insert larger blocks, use fewer partitions, or raise the limit"
+            )
+        if count < settings.parts_delay:
+            return 0.0
+        return DELAY_S_MAX * (count - settings.parts_delay + 1) / (settings.parts_max - settings.parts_delay)
+
+    def forget_count(self) -> None:
+        """Count the parts anew at the next insert."""
+        self._parts_counted_at = 0.0
+
+    def rows(
+        self,
+        data: pa.Table,
+        token: str | None,
+        deliver: Deliver,
+        overwrite: Overwrite = Overwrite.NOTHING,
+        wish: Wish | None = None,
+        *,
+        bytes_max: int | None = None,
+    ) -> Pending:
+        """Queue rows for the next group.
+
+        Parameters
+        ----------
+        bytes_max
+            Bytes that may be allocated to give the rows the table's types; None: any number.
+
+        Raises
+        ------
+        TooFewReplicas
+            They can't reach the quorum that is wished for.
+        SchemaMismatch, BadInput
+            The rows or the token can't be taken.
+        ReadOnly
+            The replica takes no inserts now.
+        """
+        from replitree.storage.parts.conform import conform
+        from replitree.storage.parts.content_hash import content_hash
+        from replitree.storage.parts.plain_arrays import Budget
+        from replitree.storage.schema.partition import count_partitions, split_by_partition
+
+        definition = self._host.definition
+        table = conform(data, definition, Budget(bytes_max))
+        if table.num_rows == 0:
+            raise BadInput("the insert has no rows")
+        parts = count_partitions(table, definition)
+        drops: tuple[str, ...] = ()
+        if parts > PARTS_MAX or overwrite is not Overwrite.NOTHING:
+            partitions = sorted(piece.partition for piece in split_by_partition(table, definition))
+            drops = self._drops(overwrite, partitions)
+        block = block_of(token, drops, lambda: (content_hash(table, definition.arrow_schema),))
+        pending = Pending(
+            fx.RequestId(next(self._numbers)),
+            block,
+            Rows(table, definition),
+            table.num_rows,
+            table.get_total_buffer_size(),
+            bool(drops),
+            deliver,
+            definition.schema_version,
+            drops,
+            parts=parts,
+        )
+        self._ask_quorum(pending, wish)
+        return self._submit(self._committer, pending)
+
+    def _drops(self, overwrite: Overwrite, partitions: Sequence[str]) -> tuple[str, ...]:
+        """Return what an insert into these partitions replaces.
+
+        Raises
+        ------
+        BadInput
+            Its commits would be too large.
+        """
+        drops: tuple[str, ...] = ()
+        if overwrite is Overwrite.ALL:
+            drops = (EVERY_PARTITION,)
+        elif overwrite is Overwrite.PARTITIONS:
+            drops = tuple(sorted(partitions))
+        place = self._host.progress.place
+        check_insert(self._host.replica, partitions, drops, place.parts if place is not None and drops else ())
+        return drops
+
+    def _ask_quorum(self, pending: Pending, wish: Wish | None) -> None:
+        """Find out what a wish means now, before anything is written."""
+        if wish is None:
+            return
+        if pending.drops:
+            raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
+        if self._host.active_epoch() is None:
+            raise ReadOnly(self._host.why_not_active())
+        pending.quorum, pending.patience_s = self._host.quorums.needed(wish), wish.patience_s
+
+    def upload(
+        self,
+        upload: Upload,
+        token: str | None,
+        deliver: Deliver,
+        overwrite: Overwrite = Overwrite.NOTHING,
+        wish: Wish | None = None,
+    ) -> Pending:
+        """Queue an upload; it becomes an insert of its own.
+
+        Raises
+        ------
+        SchemaMismatch
+            The parts were written for columns of which one was dropped since, or for several versions.
+        BadInput
+            The parts were written for columns that the table never had, or are too many; or the token can't be taken.
+        ReadOnly
+            The replica takes no inserts now.
+        """
+        version = self._version_of(upload.manifests)
+        drops = self._drops(overwrite, [manifest.partition for manifest in upload.manifests])
+        block = block_of(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
+        rows = sum(manifest.rows for manifest in upload.manifests)
+        return self._submit_alone(upload, block, rows, version, deliver, drops, wish)
+
+    def earlier(
+        self, manifests: Sequence[PartManifest], token: str | None, overwrite: Overwrite
+    ) -> fx.Duplicate | None:
+        """Look whether an upload that is gone was inserted; None: it certainly was not, and can't be any more.
+
+        Raises
+        ------
+        ReadOnly
+            That is not certain, because the replica is not active.
+        """
+        host = self._host
+        if host.active_epoch() is None:  # an earlier commit of this replica may still be on its way
+            raise ReadOnly(host.why_not_active())
+        if token is None and overwrite is not Overwrite.NOTHING:
+            return None
+        hashes = tuple(manifest.content_hash for manifest in manifests)
+        block = token_block(token) if token is not None else content_block(hashes or ("",))
+        path = layout.block(host.replica.table, block)
+        host.performer.perform(fx.Sync(path))
+        node = host.performer.perform(fx.Get(path))
+        if node is None:
+            return None
+        found = host.performer.run(find_insert(host.replica.table, decode_block(node.value, path)))
+        if found is not None and quorum_of(found.entry):
+            return self._earlier_with_quorum(found, token or block)
+        return fx.Duplicate(None if found is None else found.index)
+
+    def _earlier_with_quorum(self, found: Found, token: str) -> fx.Duplicate | None:
+        """Return what is known of an earlier insert with a quorum."""
+        table = self._host.replica.table
+        is_open = self._host.performer.perform(fx.Get(layout.quorum_status(table, found.entry.insert))) is not None
+        end = self._host.performer.run(find_end(table, found.index))
+        if is_open and end is None:
+            raise OutcomeUnknown("its quorum is still open; ask again with the same token", token)
+        if end is not None and isinstance(end.verdict, FailEntry):
+            return None
+        return fx.Duplicate(found.index, None if end is None else end.index)
+
+    def attach(self, detached: Detached, deliver: Deliver) -> Pending:
+        """Queue a detached part; it becomes an insert of its own.  Raises as `upload`."""
+        manifest = detached.manifest
+        version = self._version_of((manifest,))
+        block = token_block(f"attach {detached.part} {manifest.content_hash}")
+        return self._submit_alone(detached, block, manifest.rows, version, deliver, ())
+
+    def _version_of(self, manifests: Sequence[PartManifest]) -> int:
+        """Return the schema version of parts that somebody else wrote; all their columns must still be there."""
+        versions = {manifest.schema_version for manifest in manifests}
+        if len(versions) != 1:
+            raise SchemaMismatch("the parts were written for several schema versions: write them for one")
+        (version,) = versions
+        written = self._host.definitions.at(version)
+        now = self._host.definition
+        known = {column.id for column in now.columns}
+        gone = [column.name for column in written.columns if column.id not in known]
+        if gone:
+            raise SchemaMismatch(
+                f"the parts were written for schema version {version}, and column {gone[0]!r} was dropped since: "
+                f"write them for version {now.schema_version}"
+            )
+        return version
+
+    def close(self, timeout_s: float) -> bool:
+        """Take no more inserts and finish those that wait; False when that took longer than `timeout_s` seconds."""
+        deadline = time.monotonic() + timeout_s
+        return all(
+            committer.close(max(0.0, deadline - time.monotonic())) for committer in (self._committer, self._uploads)
+        )
+
+    def _submit_alone(
+        self,
+        payload: Payload,
+        block: fx.BlockId,
+        rows: int,
+        version: int,
+        deliver: Deliver,
+        drops: tuple[str, ...],
+        wish: Wish | None = None,
+    ) -> Pending:
+        number = fx.RequestId(next(self._numbers))
+        pending = Pending(number, block, payload, rows, 0, True, deliver, version, drops)
+        self._ask_quorum(pending, wish)
+        return self._submit(self._uploads, pending)
+
+    def _submit(self, committer: GroupCommitter, pending: Pending) -> Pending:
+        if self._host.active_epoch() is None:
+            raise ReadOnly(self._host.why_not_active())
+        if not committer.submit(pending):
+            raise ReadOnly("the replica is shutting down or has too many inserts waiting; try another replica")
+        return pending
+
+    def _commit(self, group: Sequence[Pending]) -> None:
+        """Insert one group by the protocol's procedure."""
+        host, first = self._host, group[0]
+        epoch = host.active_epoch()
+        if epoch is None:
+            raise ReadOnly(host.why_not_active())
+        place = host.progress.place
+        log_from = place.pointer.index if place is not None else fx.LogIndex(0)
+        inserter = Inserter(host.replica, host.me, log_from, first.schema_version, first.drops, first.quorum)
+        staging = fx.StagingId(f"{host.incarnation}-{next(self._groups)}")
+        with self._lock:
+            self._answers.update({pending.id: pending for pending in group})
+        perform: Perform = host.performer.perform
+        if first.quorum:
+            perform = host.appends.noting(host.replica.table, perform)
+        fates, awaited = Fates(host.replica.table, perform), tuple[Awaited, ...]()
+        try:
+            with host.store_performer.holding(staging, {pending.id: pending.payload for pending in group}):
+                requests = tuple(Request(pending.id, pending.block) for pending in group)
+                awaited = host.performer.run(insert(inserter, epoch, staging, requests), fates.perform)
+            waits = {request for each in awaited for request in each.requests}
+            for pending in group:
+                pending.waits = pending.id in waits
+        except Exception as error:  # noqa: BLE001 - whatever it was, each client hears what is certain of its request
+            self._broken_off(group, staging, fates, error)
+        finally:
+            for staged in [each for each in self._uploaded if each.rpartition(".")[0] == staging]:
+                self._uploaded.pop(staged, None)
+            with self._lock:
+                for pending in group:
+                    if not pending.waits:
+                        self._answers.pop(pending.id, None)
+        host.quorums.wait(awaited, first.patience_s or PATIENCE_S)
+        self._learn(group, epoch, fates)  # only now: what is left in staging is idle, and will be swept
+        host.metrics.groups.labels(host.definition.name).inc()
+
+    def _broken_off(self, group: Sequence[Pending], staging: fx.StagingId, fates: Fates, error: Exception) -> None:
+        """Answer the requests of a group whose procedure has ended with an error, each by what is certain of it."""
+        host, left = self._host, [pending for pending in group if pending.answer is None]
+        if not isinstance(error, ReplitreeError | OSError):
+            host.log.defect("an insert failed")
+        host.log.error("insert ended without an answer", problem=repr(error), requests=len(left))
+        unsent = [pending for pending in left if fates.of(pending.id) is Fate.UNSENT]
+        if not any(fates.of(pending.id) is Fate.SENT for pending in group):  # what is staged is garbage for certain
+            with suppress(StoreError, OSError):  # a disk that fails keeps it until the next activation sweeps it
+                for name in host.store.stagings():
+                    if name.rpartition(".")[0] == staging:
+                        host.store_performer.perform(fx.RemoveStaging(fx.StagingId(name)))
+        if isinstance(error, BadInput) and len(group) > 1:
+            for pending in unsent:  # the commit of one of them may fit where that of all does not
+                self._commit((pending,))
+        why = fx.Why.REQUEST if isinstance(error, BadInput) else fx.Why.TABLE
+        for pending in left:
+            if pending.waits:  # it went alone, and is in the log
+                continue
+            pending.give(fx.Failed(str(error), why) if pending in unsent else fx.OutcomeUnknown())
+
+    def _learn(self, group: Sequence[Pending], epoch: fx.Epoch, fates: Fates) -> None:
+        """Activate again if the answers of a group are evidence that the epoch is over, or that a commit must be fenced."""
+        host, answers = self._host, [pending.answer for pending in group]
+        if any(isinstance(answer, fx.Failed) and answer.why is fx.Why.EPOCH for answer in answers):
+            host.fenced(epoch)
+        elif any(isinstance(each.answer, fx.OutcomeUnknown) and fates.of(each.id) is Fate.SENT for each in group):
+            host.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
+        elif any(isinstance(answer, fx.Failed) and answer.reason == ROLLED for answer in answers):
+            host.pull_now()
+
+    def answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> None:
+        """Give a client its answer; the first one counts."""
+        pending = self._answers.get(request)
+        if pending is not None:
+            if isinstance(answer, fx.Duplicate):
+                pending.differs = has_other_rows(self._host.performer, self._host.replica.table, pending, answer)
+            pending.give(answer)
+            if pending.waits:
+                with self._lock:
+                    self._answers.pop(request, None)
+
+    def _unanswered(self, left: Sequence[Pending], problem: BaseException | None) -> None:
+        """Answer what a commit left open: after a refusal to begin "failed", after a defect beside the procedure "unknown"."""
+        if isinstance(problem, ReadOnly):
+            answer: fx.ClientAnswer = fx.Failed(str(problem))
+        else:
+            answer = fx.OutcomeUnknown()
+            self._host.log.error("insert ended without an answer", problem=repr(problem), requests=len(left))
+            self._host.trouble(Evidence.UNKNOWN, "an insert's outcome is unknown")
+        for pending in left:
+            pending.give(answer)
+
+    def stage(self, staging: fx.StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
+        """Write a group's payloads as the parts of a staging id."""
+        try:
+            return self._stage(staging, payloads)
+        except CorruptPart:
+            raise
+        except StoreError as error:
+            self._host.disk_failed(str(error))
+            raise
+        except UNWRITABLE as error:  # of Arrow's kernels and encoders; nothing was sent, and the rows are to blame
+            self._host.log.defect("rows can't be written")
+            raise BadInput(f"the rows can't be written: {type(error).__name__}: {error}") from error
+
+    def _stage(self, staging: fx.StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
+        store, first = self._host.store, payloads[0]
+        match first:
+            case Upload(folder, manifests):
+                if self._host.sharing is not None:
+                    self._host.sharing.uploads.take(manifests)
+                self._uploaded[staging] = first
+                store.adopt_staging(folder, staging)
+                return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
+            case Detached(name):
+                return (store.stage_detached(name, staging),)
+            case Rows(definition=definition):
+                return self._write(staging, [each.table for each in payloads if isinstance(each, Rows)], definition)
+        assert_never(first)
+
+    def give_back(self, staging: fx.StagingId) -> bool:
+        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work.
+
+        Its block id may be that of an insert whose rows were dropped: then it is free, and the rows are staged once more.
+        """
+        upload = self._uploaded.pop(staging, None)
+        if upload is None:
+            return False
+        shares = {manifest.share_id for manifest in upload.manifests if manifest.share_id is not None}
+        self._host.store.give_back(staging, upload.folder, shares)
+        if self._host.sharing is not None:
+            self._host.sharing.uploads.put_back(upload.folder.name, upload.manifests)
+        return True
+
+    @staticmethod
+    def _parts_max(definition: TableDefinition) -> int:
+        """Return how many parts a group may have: what one insert may have was asked of each of its requests."""
+        return max(PARTS_MAX, definition.settings.partitions_per_insert_max)
+
+    def _write(
+        self, staging: fx.StagingId, tables: Sequence[pa.Table], definition: TableDefinition
+    ) -> tuple[PartManifest, ...]:
+        """Write rows as the parts of a staging id."""
+        import pyarrow as pa
+
+        from replitree.storage.parts.encode import stage_table
+
+        store = self._host.store
+        prefix = store.staging_prefix(staging)
+        manifests = stage_table(
+            pa.concat_tables(tables),
+            definition,
+            store.staging,
+            prefix=prefix,
+            partitions_max=self._parts_max(definition),
+        )
+        store.note_staged(staging, manifests)
+        return manifests
+
+
+def result_of(
+    answer: fx.ClientAnswer, rows: int, token: str, *, waited: bool = False, differs: bool = False
+) -> dict[str, object]:
+    """Return what a client is told of its insert, or raise it.
+
+    Parameters
+    ----------
+    waited
+        Whether it waited for a quorum.
+    differs
+        Whether a duplicate has certainly other rows than the insert that had its token before.
+
+    Raises
+    ------
+    QuorumNotReached
+        It was in the table and not visible to strict reads, and was taken back for good.
+    ReadOnly
+        Certainly nothing was inserted.
+    BadInput
+        Nothing was inserted, and the same rows are refused everywhere.
+    OutcomeUnknown
+        The rows may be in the table.
+    """
+    match answer:
+        case fx.Inserted(index, settled):
+            return _told("inserted", index, settled, rows)
+        case fx.Duplicate(index, settled):
+            told = _told("duplicate", index, settled, rows)
+            return {**told, "differs": True} if differs else told
+        case fx.Failed(reason, fx.Why.REQUEST):
+            raise BadInput(reason)
+        case fx.Failed(reason) if waited:
+            raise QuorumNotReached(f"the insert has failed: {reason}")
+        case fx.Failed(reason):
+            raise ReadOnly(f"nothing was inserted: {reason}")
+        case fx.OutcomeUnknown():
+            raise OutcomeUnknown("the rows may be in the table; repeat the insert with the same token", token)
+
+
+def _told(outcome: str, index: fx.LogIndex | None, settled: fx.LogIndex | None, rows: int) -> dict[str, object]:
+    told: dict[str, object] = {"outcome": outcome, "index": index, "rows": rows}
+    return told if settled is None else {**told, "settled": settled}

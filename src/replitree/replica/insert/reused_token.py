@@ -1,0 +1,58 @@
+"""Tokens that are used again for other rows: the insert is a duplicate all the same, and the client is warned.
+
+The log entry of the first insert has the content of each of its parts.  They are compared with those of the rows that came
+now, when the entry is still there, has no rows of another request, and was written with the same columns.  Otherwise nothing is
+known, and nothing is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from replitree.errors import ReplitreeError
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Duplicate, Get
+from replitree.protocol.core.entries import GetEntry, decode_entry
+from replitree.replica.kit.payloads import Payload, Rows, Upload
+from replitree.storage.parts.manifest import FORMAT
+from replitree.wire.block_ids import is_of_token
+
+if TYPE_CHECKING:
+    from replitree.protocol.core.effects import StagedPart
+    from replitree.protocol.core.layout import Table
+    from replitree.replica.insert.group_commit import Pending
+    from replitree.replica.perform.runner import Performer
+    from replitree.storage.parts.manifest import PartManifest
+
+
+def has_other_rows(performer: Performer, table: Table, pending: Pending, found: Duplicate) -> bool:
+    """Return whether a duplicate with a token is one of an insert that certainly had other rows, or in another order."""
+    if found.index is None or not is_of_token(pending.block):
+        return False
+    path = layout.log_entry(table, found.index)
+    with suppress(ReplitreeError):  # what became of the insert is known, and this is beside it
+        node = performer.perform(Get(path))
+        entry = None if node is None else decode_entry(node.value, path)
+        if isinstance(entry, GetEntry) and entry.blocks == (pending.block,):
+            is_comparable = entry.schema_version == pending.schema_version
+            return is_comparable and not _are_of(entry.parts, _manifests(pending.payload))
+    return False
+
+
+def _are_of(parts: Sequence[StagedPart], manifests: Sequence[PartManifest]) -> bool:
+    """Return whether parts in the log, written by this version or an earlier one, have the rows of some manifests."""
+    earlier = {part.partition: part.content_hash for part in parts}
+    now = {each.partition: (each.content_hash, replace(each, format=FORMAT).content) for each in manifests}
+    return earlier.keys() == now.keys() and all(earlier[partition] in contents for partition, contents in now.items())
+
+
+def _manifests(payload: Payload) -> Sequence[PartManifest]:
+    if isinstance(payload, Rows):
+        from replitree.storage.parts.encode import unwritten_manifests
+
+        return unwritten_manifests(payload.table, payload.definition)
+    return payload.manifests if isinstance(payload, Upload) else (payload.manifest,)

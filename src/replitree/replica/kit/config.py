@@ -1,0 +1,235 @@
+"""The configuration of a server: a TOML file, checked as a whole, with one message per mistake."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from typing_extensions import override
+
+from replitree.decoding import converted
+from replitree.errors import BadInput
+from replitree.protocol.core.layout import check_replica_name
+from replitree.replica.kit.named_stores import check_stores
+from replitree.storage.files.limits import MERGE_MEMORY_BYTES
+
+TOKEN_LENGTH_MIN = 16
+BODY_BYTES_MAX = 32 << 20
+"""Bytes of a request's body; what is larger is uploaded as files."""
+
+IDLE_S_MAX = 75.0
+"""Seconds between two requests of a connection."""
+
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a server needs to know.
+
+    Attributes
+    ----------
+    name
+        The replica's name, the same for every table it hosts.
+    zookeeper
+        ``zk://host:port[,…]/path``.
+    data
+        Folder for the parts.
+    token_file
+        File with the shared secret of the cluster, readable by its owner only.
+    listen
+        ``host:port``; port 0 takes a free one.
+    advertise
+        ``host:port`` under which the others reach this server; by default what it listens on.
+    tables
+        Names of the tables to host; ``*`` hosts all.
+    session_timeout_s
+        Coordination session timeout in seconds.
+    insert_timeout_s
+        Seconds after which a client hears "outcome unknown".
+    fetch_threads
+        Parts or ranges fetched at once.
+    group_rows_max, group_bytes_max
+        Limits of one group commit: rows, bytes of Arrow data.
+    insert_rows_max, insert_decoded_bytes_max
+        Limits of the rows in the body of one insert: rows, bytes once they are decoded.  Uploads have neither.
+    decode_threads
+        Bodies decoded at once; each takes up to three times `insert_decoded_bytes_max`.
+    bodies_bytes_max
+        Bytes of request bodies in memory at once, of all connections; a request beyond that is answered with 503.
+    connections_max
+        Connections at once, at most half of the files that the process may open; one beyond that is answered with 503.
+    connections_without_token_max
+        Connections that have not sent the token yet; for a new one the oldest of them is closed.
+    disk_reserve_bytes
+        Free space below which the replica is read-only.
+    merge
+        ``self``: this replica merges and mutates by itself; ``fetch``: it waits for the results of others, and never leads.
+    merge_threads, merge_memory_bytes
+        Parts made at once, and the memory that each may take.
+    merges_max
+        Merges that this replica, when it leads, has under way at once.
+    part_bytes_max
+        Largest result that it chooses by itself, in bytes.
+    fetch_above_bytes, fetch_wait_s
+        Results of sources with more bytes than this are made by who proposed them and fetched by the others, which make them
+        themselves when nobody has sent them for so many seconds.  What goes into an object store is made by one replica,
+        however small (`replitree.protocol.execute.make_once`).
+    old_parts_lifetime_s
+        Seconds for which the files of parts stay that the table has no more.
+    min_replicated_logs_to_keep
+        Newest log entries that always stay.
+    max_replicated_logs_to_keep
+        Entries by which an inactive replica may be behind; one that is further behind is given up: it is marked lost, and
+        takes over the state of another one when it comes back.
+    clean_log_delay_s, clean_log_delay_random_s
+        Seconds from one cleaning of the log to the next: the former, and up to the latter more.
+    deduplication_window, deduplication_window_s
+        Block ids that stay, and the seconds for which they do: a repeated insert is recognised within both.
+    check_interval_s
+        Seconds from one part to the next when all parts are verified in the background; 0: none is.
+    lost_part_after_s
+        Seconds for which a part that nobody could send is tried, before it is asked whether any replica can have it.
+    zero_copy
+        Whether parts of tables on an object store are taken over by their metadata, where the store is the same, and put there
+        when this replica writes them; if not this replica has them on its disk, and makes results for itself.
+    move_threads
+        Parts that are moved at once between the disk and an object store.
+    shared_cache_bytes
+        How many bytes of copies of such a table's objects stay on the disk for readers, for each table.
+    stores
+        Object stores by name: ``[stores]``, each line a name and a URL.  Who creates a table may say the name.
+    files_group_readable
+        Whether the users of the data folder's group may read the files below it, such as Spark's executors.  False: only the
+        user of this process may.
+    log_bytes_max, log_files
+        Size from which on the log file of a replica that `replitree up` starts is rotated, and how many are kept, with the one
+        that is being written.  A server that is started otherwise logs to standard error, and rotates nothing.
+    trace
+        Folder for a trace of all commits of this process (`replitree.coordination.trace`); "" writes none.
+    """
+
+    name: str
+    zookeeper: str
+    data: str
+    token_file: str
+    listen: str = "127.0.0.1:0"
+    advertise: str = ""
+    tables: tuple[str, ...] = ("*",)
+    session_timeout_s: float = 10.0
+    insert_timeout_s: float = 60.0
+    fetch_threads: int = 4
+    group_rows_max: int = 1_000_000
+    group_bytes_max: int = 64 << 20
+    insert_rows_max: _Positive = 5_000_000
+    insert_decoded_bytes_max: _Positive = 128 << 20
+    decode_threads: _Positive = 2
+    bodies_bytes_max: Annotated[int, msgspec.Meta(ge=2 * BODY_BYTES_MAX)] = 256 << 20
+    connections_max: _Positive = 4096
+    connections_without_token_max: _Positive = 256
+    disk_reserve_bytes: int = 64 << 20
+    merge: Literal["self", "fetch"] = "self"
+    merge_threads: _Positive = 1
+    merge_memory_bytes: _Positive = MERGE_MEMORY_BYTES
+    merges_max: _Positive = 8
+    part_bytes_max: _Positive = 150 << 30
+    fetch_above_bytes: int = 10 << 30
+    fetch_wait_s: float = 300.0
+    old_parts_lifetime_s: float = 480.0
+    min_replicated_logs_to_keep: Annotated[int, msgspec.Meta(ge=0)] = 100
+    max_replicated_logs_to_keep: _Positive = 1000
+    clean_log_delay_s: _PositiveSeconds = 30.0
+    clean_log_delay_random_s: _Seconds = 10.0
+    deduplication_window: _Positive = 10_000
+    deduplication_window_s: _PositiveSeconds = 7 * 24 * 3600.0
+    check_interval_s: _Seconds = 60.0
+    lost_part_after_s: float = 300.0
+    zero_copy: bool = True
+    move_threads: _Positive = 2
+    shared_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
+    trace: str = ""
+    files_group_readable: bool = False
+    log_bytes_max: _Positive = 64 << 20
+    log_files: _Positive = 5
+    stores: dict[str, str] = {}
+
+    def hosts(self, table: str) -> bool:
+        """Whether this server hosts the table."""
+        return "*" in self.tables or table in self.tables
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, field: str) -> Address:
+    """Take ``host:port`` apart.
+
+    Raises
+    ------
+    BadInput
+        It is not of that form.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise BadInput(f"{field} = {text!r}: expected host:port, for example 127.0.0.1:9000")
+    return Address(host, int(port))
+
+
+def load_config(path: Path) -> ServerConfig:
+    """Read and check a server's configuration.
+
+    Raises
+    ------
+    BadInput
+        The file can't be read, is not TOML, or has a wrong field; the message names it.
+    """
+    try:
+        config = converted(tomllib.loads(path.read_text()), ServerConfig)
+    except OSError as error:
+        raise BadInput(f"can't read the configuration {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{path}: {error}") from error
+    check_replica_name(config.name)
+    parse_address(config.listen, "listen")
+    if config.advertise:
+        parse_address(config.advertise, "advertise")
+    if config.stores:
+        check_stores(config.stores, str(path))
+    if config.max_replicated_logs_to_keep < config.min_replicated_logs_to_keep:
+        raise BadInput(f"{path}: max_replicated_logs_to_keep is less than min_replicated_logs_to_keep")
+    return config
+
+
+def read_token(path: Path) -> str:
+    """Read the cluster's shared secret.
+
+    Raises
+    ------
+    BadInput
+        The file can't be read, holds too little, or is open to others.
+    """
+    try:
+        token = path.read_text().strip()
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise BadInput(f"can't read the token file {path}: {error.strerror}") from error
+    if mode & 0o077:
+        raise BadInput(f"the token file {path} can be read by others: chmod 600 it")
+    if len(token) < TOKEN_LENGTH_MIN:
+        raise BadInput(f"the token in {path} has {len(token)} characters: use at least {TOKEN_LENGTH_MIN}")
+    return token

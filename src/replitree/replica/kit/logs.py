@@ -1,0 +1,103 @@
+"""Structured logs: one JSON object per line on standard error; never a secret, never a row.
+
+The libraries below us log what they were given: a line of a request's head, the value in an exception's message.  So of their
+records only the fixed text is kept, the kind of the exception, and the places in the code; and the cluster's token is masked in
+every line, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from typing import Any
+
+import msgspec
+from typing_extensions import override
+
+MASK = "***"
+
+_QUOTED = frozenset({"replitree", "kazoo"})
+"""Loggers whose messages are written whole: they never have a part of a request."""
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+_secrets: set[str] = set()
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of JSON per record: time, level, event, then the fields."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        is_ours = record.name.partition(".")[0] in _QUOTED
+        line: dict[str, Any] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "level": record.levelname.lower(),
+            "event": record.getMessage() if is_ours else _first_line(record),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info) if is_ours else _places(record.exc_info)
+        text = _encode(line).decode()
+        for secret in _secrets:
+            text = text.replace(secret, MASK)
+        return text
+
+
+def hide(secret: str) -> None:
+    """Mask a secret in every line that this process logs from now on."""
+    _secrets.add(_encode(secret).decode()[1:-1])
+
+
+def _first_line(record: logging.LogRecord) -> str:
+    """Return the fixed text of a message: without its arguments, and without the lines that describe objects."""
+    first, *_ = str(record.msg).splitlines() or [""]
+    return f"{record.name}: {first}"
+
+
+def _places(raised: Any) -> list[str]:
+    """Return the kind of an exception, and where in the code it came from."""
+    kind, _, trace = raised
+    return [getattr(kind, "__name__", ""), *(f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace))]
+
+
+class Log:
+    """A logger that takes an event and its fields."""
+
+    def __init__(self, **always: object) -> None:
+        self._logger = logging.getLogger("replitree.replica")
+        self._always = always
+
+    def bind(self, **fields: object) -> Log:
+        """Return a log that adds these fields to every line."""
+        return Log(**{**self._always, **fields})
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log something that an operator may want to know."""
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log something that mends itself but should not happen often."""
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Log something that somebody has to look at."""
+        self._write(logging.ERROR, event, fields)
+
+    def defect(self, event: str, **fields: object) -> None:
+        """Log a defect of ours, with the traceback of the exception that is being handled."""
+        self._write(logging.ERROR, event, fields, traceback=True)
+
+    def _write(self, level: int, event: str, fields: dict[str, object], traceback: bool = False) -> None:
+        self._logger.log(level, event, extra={"fields": {**self._always, **fields}}, exc_info=traceback)
+
+
+def set_up_logging(level: str = "INFO") -> None:
+    """Send this process's logs as JSON lines to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("replitree").setLevel(level)
+    logging.getLogger("kazoo").setLevel(logging.ERROR)

@@ -1,0 +1,120 @@
+"""The replica's metrics, in Prometheus' text format."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from replitree.protocol.core.effects import ClientAnswer, Duplicate, Failed, Inserted, OutcomeUnknown
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """Counters and gauges of one server; the label `table` tells its tables apart."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        one = ("table",)
+        self.inserts = Counter(
+            "replitree_inserts_total", "Answers to inserts, by outcome", ("table", "outcome"), registry=self.registry
+        )
+        self.rows = Counter(
+            "replitree_inserted_rows_total", "Rows of acknowledged inserts", one, registry=self.registry
+        )
+        self.groups = Counter("replitree_groups_total", "Group commits", one, registry=self.registry)
+        self.insert_s = Histogram(
+            "replitree_insert_seconds", "Time to answer an insert", one, buckets=_SECONDS, registry=self.registry
+        )
+        self.pulled = Counter("replitree_pulled_entries_total", "Log entries pulled", one, registry=self.registry)
+        self.executed = Counter(
+            "replitree_executed_entries_total", "Queue entries executed", one, registry=self.registry
+        )
+        self.postponed = Counter(
+            "replitree_postponed_entries_total", "Executions that must be tried again", one, registry=self.registry
+        )
+        self.broken = Counter("replitree_broken_parts_total", "Parts found broken on disk", one, registry=self.registry)
+        self.lost = Counter(
+            "replitree_lost_parts_total", "Parts declared lost: no replica has their rows", one, registry=self.registry
+        )
+        self.checked = Counter("replitree_checked_parts_total", "Parts verified on disk", one, registry=self.registry)
+        self.refetched = Counter("replitree_refetched_parts_total", "Parts fetched again", one, registry=self.registry)
+        self.quorums = Gauge("replitree_waiting_quorums", "Inserts that wait for a quorum", one, registry=self.registry)
+        self.queue = Gauge("replitree_queue_entries", "Entries pulled and not executed", one, registry=self.registry)
+        self.pointer = Gauge("replitree_log_pointer", "Index of the next entry to pull", one, registry=self.registry)
+        self.parts = Gauge("replitree_parts", "Visible parts", one, registry=self.registry)
+        self.lacking = Gauge(
+            "replitree_lacking_parts",
+            "Parts of the table that are broken or gone on this replica now",
+            one,
+            registry=self.registry,
+        )
+        self.merges = Counter(
+            "replitree_proposed_merges_total", "Merges proposed as leader", one, registry=self.registry
+        )
+        self.leading = Gauge("replitree_leading", "1 while the replica leads", one, registry=self.registry)
+        self.making = Gauge("replitree_making_parts", "Parts being merged or mutated", one, registry=self.registry)
+        self.old_parts = Gauge(
+            "replitree_old_parts", "Parts that left and are still on disk", one, registry=self.registry
+        )
+        self.old_bytes = Gauge("replitree_old_bytes", "Bytes of these parts", one, registry=self.registry)
+        self.leases = Gauge("replitree_leases", "Leases held on snapshots", one, registry=self.registry)
+        self.epoch = Gauge("replitree_epoch", "Epoch of this activation", one, registry=self.registry)
+        self.active = Gauge("replitree_active", "1 while the replica takes inserts", one, registry=self.registry)
+        self._add_lives()
+
+    def _add_lives(self) -> None:
+        """Add what tells how often a replica activates and recovers, and how its log is cleaned."""
+        one = ("table",)
+        self.activations = Counter(
+            "replitree_activations_total",
+            "Activations, by the evidence that asked for them",
+            ("table", "evidence"),
+            registry=self.registry,
+        )
+        self.recovering = Gauge(
+            "replitree_recovering", "1 while the replica takes over another one's state", one, registry=self.registry
+        )
+        self.recoveries = Counter("replitree_recoveries_total", "Recoveries finished", one, registry=self.registry)
+        self.recovery_s = Gauge(
+            "replitree_recovery_seconds", "How long the last recovery took", one, registry=self.registry
+        )
+        self.log_entries = Gauge(
+            "replitree_log_entries",
+            "Entries in the log, as the replica that cleans it saw last",
+            one,
+            registry=self.registry,
+        )
+        self.cleaned = Counter(
+            "replitree_cleaned_entries_total", "Log entries removed by this replica", one, registry=self.registry
+        )
+        self.cleaned_blocks = Counter(
+            "replitree_cleaned_blocks_total", "Deduplication ids removed by this replica", one, registry=self.registry
+        )
+        self.marked_lost = Counter(
+            "replitree_marked_lost_total", "Replicas that this one has marked lost", one, registry=self.registry
+        )
+
+    def meter(self, table: str) -> TableMeter:
+        """Return the counters of one table's inserts, looked up once."""
+        return TableMeter(self, table)
+
+    def render(self) -> bytes:
+        """Return all metrics as text."""
+        return generate_latest(self.registry)
+
+
+class TableMeter:
+    """Counts the answers to one table's inserts."""
+
+    def __init__(self, metrics: Metrics, table: str) -> None:
+        self._seconds = metrics.insert_s.labels(table)
+        self._rows = metrics.rows.labels(table)
+        kinds = (Inserted, Duplicate, Failed, OutcomeUnknown)
+        self._answers = {kind: metrics.inserts.labels(table, kind.__name__.lower()) for kind in kinds}
+
+    def answered(self, answer: ClientAnswer, rows: int, seconds: float) -> None:
+        """Count one answer: its kind, the rows of a fresh insert, and how long it took."""
+        self._seconds.observe(seconds)
+        self._answers[type(answer)].inc()
+        if isinstance(answer, Inserted):
+            self._rows.inc(rows)

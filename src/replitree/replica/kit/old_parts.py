@@ -1,0 +1,205 @@
+"""Old parts: what the table has no more, and readers may still need.
+
+A part that left the table stays on disk for its lifetime, and for as long as somebody has a *lease* on a snapshot with it.  An
+empty file ``retired/<part>`` marks it, so that a process that starts again knows it, and since when it is old: the mark's time.
+
+A lease is memory only: after a restart every lease is lost, and its holder hears so at the next renewal.  Until then the
+lifetime protects it.  What is about to be removed is chosen under the same lock under which leases are given, so no lease is
+given on a part that goes.
+
+Absent on purpose: which parts are old (the fold knows; `replitree.replica.perform.progress` hears it).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from replitree import private
+from replitree.errors import CorruptPart, LeaseLost, Unavailable
+from replitree.storage.disk.store import PartStore
+
+LEASES_MAX = 1000
+LEASE_S_MAX = 3600.0
+REMOVE_AT_ONCE = 256
+"""Parts removed in one go."""
+
+SIZES_AT_ONCE = 1_000
+"""Parts whose sizes are read in one round of maintenance."""
+
+RETIRED = "retired"
+"""Folder of the marks, one empty file for each old part, below the table's."""
+
+
+@dataclass(slots=True)
+class _Lease:
+    """Parts that somebody reads, and until when (monotonic seconds)."""
+
+    parts: frozenset[str]
+    until: float
+
+
+@dataclass(slots=True)
+class _Old:
+    """Since when a part is old (seconds since the epoch), and its bytes; None until its manifest is read."""
+
+    since: float
+    bytes: int | None = None
+
+
+class OldParts:
+    """The old parts of one table on one disk, and the leases on its snapshots.
+
+    Parameters
+    ----------
+    store
+        Where the parts are.
+    lifetime_s
+        Seconds for which an old part stays.
+    clock
+        Seconds since the epoch.
+    """
+
+    def __init__(self, store: PartStore, lifetime_s: float, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._lifetime_s = lifetime_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._leases: dict[str, _Lease] = {}
+        self._marks = store.root / RETIRED
+        private.make_folder(self._marks, exist_ok=True)
+        with os.scandir(self._marks) as marks:
+            self._old = {mark.name: _Old(mark.stat().st_mtime) for mark in marks}
+        self._unread = list(self._old)
+        """Parts whose bytes are not known yet: after a start there may be as many as the table has parts."""
+
+    def retire(self, parts: Iterable[str]) -> None:
+        """Mark parts that left the table; those that are not on disk, and those that are marked, are left out."""
+        with self._lock:
+            for part in parts:
+                if part not in self._old and self._store.part_path(part).is_dir():
+                    private.touch(self._marks / part)
+                    self._old[part] = _Old(self._clock(), self._bytes(part))
+
+    def revive(self, parts: Iterable[str]) -> None:
+        """Take marks away: the table has these parts."""
+        with self._lock:
+            for part in parts:
+                if self._old.pop(part, None) is not None:
+                    (self._marks / part).unlink(missing_ok=True)
+
+    def read_sizes(self) -> None:
+        """Read the sizes of some parts that are old since before this process began."""
+        with self._lock:
+            some, self._unread = self._unread[-SIZES_AT_ONCE:], self._unread[:-SIZES_AT_ONCE]
+        for part in some:
+            size = self._bytes(part)
+            with self._lock:
+                if part in self._old:
+                    self._old[part].bytes = size
+
+    def is_old(self, part: str) -> bool:
+        """Whether a part is marked, and so still on disk."""
+        return part in self._old
+
+    def remove_due(self) -> int:
+        """Delete the old parts whose time is over and on which nobody has a lease; return how many."""
+        with self._lock:
+            self._expire()
+            before = self._clock() - self._lifetime_s
+            leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
+            due = [part for part, old in self._old.items() if old.since <= before and part not in leased]
+            due = due[:REMOVE_AT_ONCE]
+            for part in due:
+                del self._old[part]
+        if due:
+            self._store.remove_parts(due)
+            for part in due:
+                (self._marks / part).unlink(missing_ok=True)
+        return len(due)
+
+    def _bytes(self, part: str) -> int:
+        try:
+            return self._store.manifest(part).bytes
+        except CorruptPart:
+            return 0
+
+    # --- leases ---
+
+    def lease(self, parts: Iterable[str], lease_s: float) -> str:
+        """Keep parts for some seconds; return the lease's id.
+
+        The caller looks *afterwards* whether they are still there (visible, or old).
+
+        Raises
+        ------
+        Unavailable
+            There are too many leases.
+        """
+        with self._lock:
+            self._expire()
+            if len(self._leases) >= LEASES_MAX:
+                raise Unavailable(f"{LEASES_MAX} leases are held on this replica; release some, or ask another replica")
+            lease = secrets.token_hex(16)
+            self._leases[lease] = _Lease(frozenset(parts), time.monotonic() + min(lease_s, LEASE_S_MAX))
+            return lease
+
+    def renew(self, lease: str, lease_s: float) -> None:
+        """Keep a lease's parts for some more seconds, counted from now.
+
+        Raises
+        ------
+        LeaseLost
+            It was released, has expired, or was given by an earlier process.
+        """
+        with self._lock:
+            self._expire()
+            if lease not in self._leases:
+                raise LeaseLost("the lease has expired, or the replica was started anew; take a new snapshot")
+            self._leases[lease].until = time.monotonic() + min(lease_s, LEASE_S_MAX)
+
+    def release(self, lease: str) -> None:
+        """Let go of a lease.  Idempotent."""
+        with self._lock:
+            self._leases.pop(lease, None)
+
+    def is_leased(self, lease: str) -> bool:
+        """Whether a lease is held."""
+        with self._lock:
+            self._expire()
+            return lease in self._leases
+
+    def leases_on(self, part: str) -> frozenset[str]:
+        """Return the leases that keep a part."""
+        with self._lock:
+            self._expire()
+            return frozenset(lease for lease, held in self._leases.items() if part in held.parts)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for lease in [lease for lease, held in self._leases.items() if held.until < now]:
+            del self._leases[lease]
+
+    # --- looking ---
+
+    def names(self) -> frozenset[str]:
+        """Return the names of the old parts."""
+        with self._lock:
+            return frozenset(self._old)
+
+    def oldest_s(self) -> float | None:
+        """Return for how many seconds the oldest of them has been old; None when there is none."""
+        with self._lock:
+            since = min((old.since for old in self._old.values()), default=None)
+        return None if since is None else max(0.0, self._clock() - since)
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many old parts there are, how many bytes they have, and how many leases are held."""
+        with self._lock:
+            self._expire()
+            size = sum(old.bytes or 0 for old in self._old.values())
+            return {"old_parts": len(self._old), "old_bytes": size, "leases": len(self._leases)}

@@ -1,0 +1,50 @@
+"""What an insert brings: rows, files that a client staged, or a part that lies aside; and what it replaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.schema.definition import TableDefinition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Upload:
+    """Part files that a client staged: their folder, checked and synced, and their manifests."""
+
+    folder: Path
+    manifests: tuple[PartManifest, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows in the schema of a version of the table."""
+
+    table: pa.Table
+    definition: TableDefinition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detached:
+    """A detached part that is to be attached: its name, and what it was as a part."""
+
+    name: str
+    part: str
+    manifest: PartManifest
+
+
+Payload: TypeAlias = Rows | Upload | Detached
+
+
+class Overwrite(Enum):
+    """What an insert replaces."""
+
+    NOTHING = ""
+    ALL = "all"
+    PARTITIONS = "partitions"

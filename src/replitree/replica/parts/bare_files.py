@@ -1,0 +1,203 @@
+"""Data files without a manifest: of parts that no disk and no store describes any more, and whose rows are there.
+
+When no replica can send a part, and no copy of it has a manifest, its data files are looked for: in folders of this disk that
+are called after the part, and in shares with this replica's marks.  What is written of them is published only if it is
+what the part is registered with (`replitree.storage.disk.bare_files`).  Until that was tried the part is not called broken.
+
+A part is looked for again after `LOOK_AGAIN_S`.  What was tried is remembered until it changes, because all rows are read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from replitree import private
+from replitree.errors import NotAuthorized, ReplitreeError, StoreError
+from replitree.protocol.core.effects import StagingId
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.shares.own_marks import marked_shares
+from replitree.protocol.shares.share import ShareId
+from replitree.replica.kit.logs import Log
+from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.runner import Performer
+from replitree.storage.disk.copies import FoundCopies, search
+from replitree.storage.disk.store import PartStore
+from replitree.storage.files.durable import store_errors
+from replitree.storage.schema.definition import TableDefinition
+
+LOOK_AGAIN_S = 30.0
+"""How long a part that was not found is not looked for again, in seconds."""
+
+NEVER = float("-inf")
+NOT_TRIED = "its data files were not looked for yet"
+BRINGING = "bare-"
+"""How the staging ids of what is brought from the store begin."""
+
+_Files = tuple[tuple[str, int, int], ...]
+"""Path, size and time of change of the data files of one place."""
+
+
+class Host(Protocol):
+    """What this needs of the replica."""
+
+    performer: Performer
+    store: PartStore
+    log: Log
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition, as new as this replica knows it."""
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The table's shares; None for a table that has no store."""
+
+
+class BareFiles:
+    """Writes parts of one table replica anew whose manifests are gone.
+
+    Parameters
+    ----------
+    host
+        The replica.
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(self, host: Host, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._clock = clock
+        self._looked_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._tried: dict[str, set[tuple[str, _Files]]] = {}
+        self._undecided: dict[str, str] = {}
+
+    def write_anew(self, lacking: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+        """Publish the parts of which data files are here or in the store; return their names.
+
+        Parameters
+        ----------
+        lacking
+            Name and content of all parts that no replica and no store could send.
+        """
+        now, names = self._clock(), {name for name, _ in lacking}
+        with self._lock:
+            self._looked_at = {name: at for name, at in self._looked_at.items() if name in names}
+            self._tried = {name: found for name, found in self._tried.items() if name in names}
+            self._undecided = {name: why for name, why in self._undecided.items() if name in names}
+            lacking = [each for each in lacking if now - self._looked_at.get(each[0], NEVER) >= LOOK_AGAIN_S]
+            names = {name for name, _ in lacking}
+            self._looked_at |= dict.fromkeys(names, now)
+        if not lacking:
+            return ()
+        done: list[str] = []
+        try:
+            copies, marked = search(self._host.store), self._marked(names)
+        except (StoreError, NotAuthorized) as error:
+            self._decide(names, f"its data files can't be looked for: {error}")
+            return ()
+        for name, content in lacking:
+            try:
+                if self._is_written(copies, name, content) or any(
+                    self._is_written_of(share, name, content) for share in marked.get(name, ())
+                ):
+                    done.append(name)
+                self._decide({name}, "")
+            except (ReplitreeError, OSError) as error:
+                self._decide({name}, f"its data files could not be read: {error}")
+        return tuple(done)
+
+    def forget(self) -> None:
+        """Forget what was tried: nothing is lacking any more."""
+        with self._lock:
+            for known in (self._looked_at, self._tried, self._undecided):
+                known.clear()
+
+    def look_again(self, part: str) -> None:
+        """Let the next `write_anew` look for a part: an operator has asked."""
+        with self._lock:
+            self._looked_at.pop(part, None)
+
+    def why_undecided(self, part: str) -> str | None:
+        """Say why data files may still have the rows of a part that is lacking; None: that was tried, and they do not."""
+        with self._lock:
+            return self._undecided.get(part, NOT_TRIED) or None
+
+    def _decide(self, names: set[str], why: str) -> None:
+        with self._lock:
+            self._undecided |= dict.fromkeys(names, why)
+
+    def _marked(self, parts: set[str]) -> dict[str, tuple[ShareId, ...]]:
+        sharing = self._host.sharing
+        return {} if sharing is None else self._host.performer.run_plain(marked_shares(sharing.sharer, parts))
+
+    # --- on this disk ---------------------------------------------------------------------------------------------------
+
+    def _is_written(self, copies: FoundCopies, part: str, content: str) -> bool:
+        return any(self._is_made_of(part, content, folder, files) for folder, files in copies.bare(part))
+
+    def _is_made_of(self, part: str, content: str, folder: Path, files: Sequence[Path]) -> bool:
+        """Publish a part that is written of a folder's files; False: they are not those of the part, or were tried before."""
+        from replitree.storage.disk.bare_files import write_anew  # which loads Arrow
+
+        host, seen = self._host, _seen(files)
+        with self._lock:
+            if (str(folder), seen) in self._tried.get(part, ()):
+                return False
+        host.store.abandon_fetch(part)
+        target = host.store.begin_fetch(part)
+        target.rmdir()
+        made = write_anew(files, parse_part(part).partition, content, host.definition, target)
+        if made is None:
+            with self._lock:
+                self._tried.setdefault(part, set()).add((str(folder), seen))
+            host.log.warning("data files without a manifest do not have the registered rows", part=part, at=str(folder))
+            return False
+        host.store.finish_fetch(part, content)
+        host.log.warning("part written anew of data files whose manifest is gone", part=part, files=str(folder))
+        return True
+
+    # --- in the store ---------------------------------------------------------------------------------------------------
+
+    def _is_written_of(self, share: ShareId, part: str, content: str) -> bool:
+        """Publish a part that is written of a share's data objects."""
+        sharing = self._host.sharing
+        assert sharing is not None
+        sizes = sharing.objects.data_in(share)
+        objects: _Files = tuple(sorted((name, size, 0) for name, size in sizes.items()))
+        with self._lock:
+            if not objects or (share, objects) in self._tried.get(part, ()):
+                return False
+        with self._room(part) as folder:
+            files = [sharing.objects.bring_unverified(share, name, size, folder / name) for name, size in sizes.items()]
+            if self._is_made_of(part, content, folder, files):
+                return True
+        with self._lock:
+            self._tried.setdefault(part, set()).add((share, objects))
+        return False
+
+    @contextmanager
+    def _room(self, part: str) -> Iterator[Path]:
+        """Give a folder for objects that are brought; what a crash leaves of it is swept as other staged folders are."""
+        store, staging = self._host.store, StagingId(f"{BRINGING}{part}")
+        store.remove_staging(staging)
+        folder = store.staged_path(staging, parse_part(part).partition)
+        try:
+            with store_errors(f"make {folder}"):
+                private.make_folder(folder)
+            yield folder
+        finally:
+            store.remove_staging(staging)
+
+
+def _seen(files: Sequence[Path]) -> _Files:
+    found = ((str(path), path.stat()) for path in files)
+    return tuple(sorted((path, said.st_size, said.st_mtime_ns) for path, said in found))
+
+
+__all__ = ["BareFiles"]

@@ -1,0 +1,224 @@
+"""The check of parts: every byte of what is registered is read and compared with what it should be.
+
+On request all parts are checked, one after the other; whoever asks while a check is running joins it.  Besides, a slow thread
+checks one part every `check_interval_s`, and rests nine times as long as that took, so that rot is found before the last other
+copy is gone.
+
+Parts of earlier versions, whose manifest has no checksum, come first and without the pause of `check_interval_s`: once they are
+verified they get one (`PartStore.seal`).
+
+A part is whole when its manifest has the content hash with which the part is registered, and every file has the checksum that
+the manifest says.  What is not is set aside and fetched again (`TableReplica`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from replitree.errors import CorruptPart, ReplitreeError, Unavailable
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import GetMany, Many
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.state.registration import content_of
+from replitree.replica.kit.config import ServerConfig
+from replitree.replica.kit.definitions import Definitions
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.metrics import Metrics
+from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.runner import Performer
+from replitree.storage.disk.aside_check import damage_aside
+from replitree.storage.disk.store import PartStore
+
+READ_BATCH = 500
+"""Registrations read at once."""
+
+REST = 9
+"""The slow thread rests so many times as long as it has read."""
+
+
+class Host(Protocol):
+    """What the check needs of the replica."""
+
+    replica: Replica
+    config: ServerConfig
+    performer: Performer
+    progress: Progress
+    metrics: Metrics
+    log: Log
+    lacking: dict[str, str]
+    store: PartStore
+    definitions: Definitions
+
+    def check_part(self, part: str, content: str) -> str | None:
+        """Verify a registered part; set it aside and say why when it is not what it should be."""
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """A check that is running or done: how many parts, how many of them are read, and what is wrong with which.
+
+    `aside`: places of detached parts, frozen snapshots and the kept definition that are damaged, and how.
+    """
+
+    parts: int = 0
+    done: int = 0
+    running: bool = True
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    aside: list[tuple[str, str]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as JSON's types."""
+        broken = [{"part": part, "problem": problem} for part, problem in list(self.broken)]
+        aside = [{"part": place, "problem": problem} for place, problem in list(self.aside)]
+        said = {"parts": self.parts, "done": self.done, "running": self.running, "broken": broken}
+        return {**said, "aside": aside} if aside else said
+
+
+class Checker:
+    """Checks the parts of one table replica."""
+
+    def __init__(self, host: Host, stopping: Callable[[], bool]) -> None:
+        self._host = host
+        self._stopping = stopping
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"check-{host.replica.table.name}")
+        self._running: Future[CheckReport] | None = None
+        self._last = CheckReport(running=False)
+        self._wake = threading.Event()
+        self._after = ""
+        self._has_more = False
+        """Whether a part of an earlier version was verified last, and more of them may be left."""
+        self._tried: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name=f"rot-{host.replica.table.name}", daemon=True)
+
+    # --- on request ---
+
+    def begin(self) -> Future[CheckReport]:
+        """Check all parts, unless that is being done; the result comes when it is.
+
+        Raises
+        ------
+        Unavailable
+            The replica shuts down.
+        """
+        with self._lock:
+            if self._running is None or self._running.done():
+                if self._stopping():
+                    raise Unavailable("the replica shuts down")
+                self._last = CheckReport()
+                self._running = self._pool.submit(self._check_all, self._last)
+            return self._running
+
+    @property
+    def last(self) -> CheckReport:
+        """The check that is running, or the last one."""
+        return self._last
+
+    def _check_all(self, report: CheckReport) -> CheckReport:
+        begun = time.monotonic()
+        try:
+            names = tuple(part.name for part in self._host.progress.held)
+            report.parts = len(names)
+            for first in range(0, len(names), READ_BATCH):
+                batch = names[first : first + READ_BATCH]
+                for name, content in self._registered(batch).items():
+                    if self._stopping():
+                        raise Unavailable("the replica shuts down; the check was not finished")
+                    self._check(name, content, report)
+                report.done = first + len(batch)  # also what has left meanwhile
+            report.aside += self._host.definitions.repair()
+            report.aside += damage_aside(self._host.store)
+        finally:
+            report.running = False
+        seconds = round(time.monotonic() - begun, 3)
+        self._host.log.info("parts checked", parts=report.parts, broken=len(report.broken), seconds=seconds)
+        for place, problem in report.aside:
+            self._host.log.error("damaged aside", place=place, problem=problem)
+        return report
+
+    def _check(self, name: str, content: str, report: CheckReport) -> None:
+        problem = self._host.lacking.get(name) and "its files are broken or gone; it is being fetched again"
+        problem = problem or self._host.check_part(name, content)
+        report.done += 1
+        self._host.metrics.checked.labels(self._host.replica.table.name).inc()
+        if problem:
+            report.broken.append((name, problem))
+
+    def _registered(self, names: tuple[str, ...]) -> dict[str, str]:
+        """Return the content hashes with which parts are registered here; those that have left are left out."""
+        host = self._host
+        many: Many = host.performer.perform(GetMany(tuple(layout.part(host.replica, name) for name in names)))
+        return {name: content_of(node.value) for name, node in zip(names, many.nodes, strict=True) if node is not None}
+
+    # --- slowly, all the time ---
+
+    def start(self) -> None:
+        """Begin to look for rot."""
+        if self._host.config.check_interval_s > 0:
+            self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """Stop; a check that is running ends with an error."""
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _run(self) -> None:
+        pause = self._host.config.check_interval_s
+        while not self._stopping():
+            self._wake.wait(pause)
+            begun = time.monotonic()
+            try:
+                self.check_next()
+            except ReplitreeError as error:
+                self._host.log.warning("check", problem=str(error))
+            except Exception:  # noqa: BLE001 - a defect of ours: say so, and let the replica live
+                self._host.log.defect("check failed")
+            pause = REST * (time.monotonic() - begun)
+            if not self._has_more:
+                pause += self._host.config.check_interval_s
+
+    def _without_checksum(self, names: list[str]) -> str | None:
+        """Return a part whose manifest is of an earlier version and was not verified yet; each is tried once."""
+        self._tried.intersection_update(names)
+        found = next((name for name in names if name not in self._tried and self._is_unsealed(name)), None)
+        self._has_more = found is not None
+        if found is not None:
+            self._tried.add(found)
+        return found
+
+    def _is_unsealed(self, name: str) -> bool:
+        try:
+            is_sealed = self._host.store.manifest(name).is_sealed
+        except CorruptPart:
+            return False  # whoever reads it next sets it aside
+        if is_sealed:
+            self._tried.add(name)
+        return not is_sealed
+
+    def check_next(self) -> str | None:
+        """Check the part that comes next by name, and return its name; None when there is none.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            Coordination does not answer.
+        """
+        names = sorted(part.name for part in self._host.progress.held)
+        first = self._without_checksum(names)
+        name = first or next((each for each in names if each > self._after), names[0] if names else None)
+        if name is None or self._stopping():
+            return None
+        if first is None:
+            self._after = name
+        for each, content in self._registered((name,)).items():
+            if each not in self._host.lacking:
+                self._host.check_part(each, content)
+                self._host.metrics.checked.labels(self._host.replica.table.name).inc()
+        return name

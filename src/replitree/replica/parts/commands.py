@@ -1,0 +1,522 @@
+"""Commands of users: mutate, drop, alter, set storage, kill, optimize, attach and freeze.
+
+Any replica takes any command: it appends an entry to the log, and what becomes of it is the fold's to decide, for every replica
+alike.  A command has an id.  When it can't be found out whether it got into the log, the client hears "outcome unknown" with
+the id, and the same command with that id is not appended a second time, by whatever replica, as long as ids are remembered
+(``blocks/command-<id>``, kept as long as the tokens of inserts).
+
+The methods here block; they are called in threads of their own.  Waiting for the execution is the HTTP server's part.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from replitree.errors import (
+    BadInput,
+    NotAuthorized,
+    OutcomeUnknown,
+    ReadOnly,
+    ReplitreeError,
+    SchemaMismatch,
+    StoreError,
+    Unavailable,
+)
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import (
+    EVERY_PARTITION,
+    AlterEntry,
+    Command,
+    DropEntry,
+    MergeEntry,
+    MutateEntry,
+    StorageEntry,
+)
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import Part, merged_part, parse_part
+from replitree.protocol.execute.mutate import kill_mutation
+from replitree.protocol.propose.propose import (
+    STORAGE_CHANGED,
+    Forgotten,
+    NotProposed,
+    Proposed,
+    Proposer,
+    find_command,
+    propose,
+)
+from replitree.protocol.shares.table_store import sharing_nodes
+from replitree.protocol.state.mutation_scope import scoped
+from replitree.protocol.state.pull import Queued
+from replitree.replica.kit.definitions import Definitions
+from replitree.replica.kit.evidence import Evidence
+from replitree.replica.kit.payloads import Detached
+from replitree.replica.kit.usable_store import check_usable
+from replitree.replica.parts.making import Maker
+from replitree.replica.parts.merges import Merges, OptimizeWish
+from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.runner import Performer
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import is_partition_id
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.storage_policy import LOCAL, Kind, parse_storage, switched
+
+if TYPE_CHECKING:
+    from replitree.storage.sql.mutation import Mutation
+
+ALTERS_MAX = 10
+"""Tries of an alter while others change the columns at the same time."""
+
+ID_CHARACTERS_MAX = 100
+TAIL_WINDOW = 16
+"""Log entries read at once in the search for the log's end."""
+
+
+class Host(Protocol):
+    """What commands need of the replica that takes them."""
+
+    replica: Replica
+    definitions: Definitions
+    performer: Performer
+    progress: Progress
+    store: PartStore
+    maker: Maker
+    merges: Merges
+    me: bytes
+
+    def active_epoch(self) -> fx.Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def why_not_active(self) -> str:
+        """Return why the replica takes nothing now."""
+
+    def fenced(self, epoch: fx.Epoch) -> None:
+        """Report that coordination refused a commit under an epoch."""
+
+    def trouble(self, evidence: Evidence, reason: str) -> None:
+        """Report that the replica must activate again."""
+
+    def pull_now(self) -> None:
+        """Look at the log at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class MutationWish:
+    """What somebody asks of a mutation: a statement, or its pieces."""
+
+    sql: str | None = None
+    kind: str | None = None
+    where: str | None = None
+    assignments: tuple[tuple[str, str], ...] = ()
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropWish:
+    """What somebody wants to drop: a partition, a range of blocks (both included), or all."""
+
+    partition: str | None = None
+    blocks: tuple[int, int] | None = None
+    all: bool = False
+    detach: bool = False
+
+
+class Commands:
+    """Takes the commands of one table replica."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def mutate(self, wish: MutationWish, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
+        """Append a mutation; return its id and index.
+
+        Raises
+        ------
+        BadInput
+            It can't be read, or can't be done to this table.
+        ReadOnly, Unavailable
+            It is certainly not in the log.
+        OutcomeUnknown
+            It may be in the log.
+        """
+        definition = self._host.definitions.current
+        try:
+            mutation = _mutation(wish, definition)
+        except BadInput:
+            newer = self._host.definitions.refresh()
+            if newer is definition:
+                raise
+            definition, mutation = newer, _mutation(wish, newer)
+        entry = MutateEntry(
+            self._host.replica.name,
+            _id(command_id),
+            wish.partition or EVERY_PARTITION,
+            mutation.text,
+            definition.schema_version,
+        )
+        return entry.id, self._append(self._scoped(entry, mutation, definition))
+
+    def _scoped(self, entry: MutateEntry, mutation: Mutation, definition: TableDefinition) -> MutateEntry:
+        """Return a mutation with the partitions whose parts it may change, as far as the manifests here prove that."""
+        from replitree.storage.sql.mutation import can_judge_before_merges, cannot_touch
+
+        progress, store = self._host.progress, self._host.store
+        with progress.changed:
+            place, held, is_torn = progress.place, progress.held, progress.is_torn
+            hidden = frozenset(progress.hidden())
+        if place is None or is_torn or not can_judge_before_merges(mutation, definition):
+            return entry
+
+        def is_left(part: Part) -> bool:
+            if part not in held or part.name in hidden:
+                return False
+            try:
+                return cannot_touch(store.manifest(part.name), mutation, definition)
+            except (ReplitreeError, OSError):
+                return False  # the making of the part's mutated form says why
+
+        return scoped(entry, place, is_left)
+
+    def drop(self, wish: DropWish, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
+        """Append a drop; return its id and index.  Raises as `mutate`."""
+        if wish.all and (wish.partition is not None or wish.blocks is not None):
+            raise BadInput("say all, or a partition, or blocks")
+        if not wish.all and wish.partition is None and wish.blocks is None:
+            raise BadInput('say what to drop: {"partition": "…"}, {"blocks": [first, last]} or {"all": true}')
+        if wish.partition is not None and not is_partition_id(wish.partition):
+            raise BadInput(f"{wish.partition!r} can't be a partition's id; `replitree table partitions` shows them")
+        if wish.blocks is not None and not 0 <= wish.blocks[0] <= wish.blocks[1]:
+            raise BadInput(f"blocks {list(wish.blocks)} are no range: say the first and the last one")
+        first, last = wish.blocks if wish.blocks is not None else (None, None)
+        entry = DropEntry(
+            self._host.replica.name,
+            _id(command_id),
+            wish.partition or EVERY_PARTITION,
+            first,
+            last,
+            wish.detach,
+        )
+        return entry.id, self._append(entry)
+
+    def alter(self, sql: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, int]:
+        """Append a change of the columns; return its id, index, and the schema version from there on.  Raises as `mutate`."""
+        from replitree.storage.sql.alter_parser import parse_alter
+        from replitree.storage.sql.evolve import apply_alter
+
+        wanted = _id(command_id)
+        known = self._find(wanted) if command_id is not None else None
+        for _ in range(ALTERS_MAX):
+            definition, node_version = self._host.definitions.read()
+            if known is not None:
+                return wanted, known, definition.schema_version
+            alter = parse_alter(sql, definition)
+            changed = apply_alter(definition, alter)
+            entry = AlterEntry(self._host.replica.name, wanted, alter.encode().decode(), changed.schema_version)
+            try:
+                index = self._append(entry, columns=(changed.encode_columns(), node_version))
+            except SchemaMismatch:
+                continue
+            self._host.definitions.expect(changed.schema_version)
+            self._host.definitions.catch_up()
+            return wanted, index, changed.schema_version
+        raise Unavailable("others change the columns all the time; nothing was changed, try again")
+
+    def set_storage(self, storage: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, str]:
+        """Append a change of the storage policy; return its id, index, and the policy from there on.
+
+        Raises
+        ------
+        BadInput
+            It is no policy, or one that this table can't have now.
+        StoreError, NotAuthorized
+            This replica can't use the store.
+        ReadOnly, Unavailable, OutcomeUnknown
+            As `mutate`.
+        """
+        asked, wanted = parse_storage(storage), _id(command_id)
+        known = self._find(wanted) if command_id is not None else None
+        if known is None and asked.kind is not Kind.LOCAL:
+            try:
+                check_usable(asked.url)
+            except (StoreError, NotAuthorized) as error:
+                raise type(error)(f"replica {self._host.replica.name} can't use the object store: {error}") from error
+        for _ in range(ALTERS_MAX):
+            definition, version, _ = self._host.definitions.read_nodes()
+            if known is not None:
+                return wanted, known, definition.storage
+            text = switched(definition.placement, asked).text
+            try:
+                return wanted, self._append_storage(wanted, definition, text, version), text
+            except SchemaMismatch:
+                continue
+        raise Unavailable("others change the table's storage all the time; nothing was changed, try again")
+
+    def forget_store(self) -> None:
+        """Append the entry by which the table is on local disks alone: nothing is left in its store.
+
+        Raises
+        ------
+        ReadOnly, Unavailable, OutcomeUnknown
+            As `mutate`; also when something has come to be there.
+        """
+        definition, version, _ = self._host.definitions.read_nodes()
+        if definition.placement.kind is Kind.LOCAL and definition.is_shared:
+            try:
+                self._append_storage(_id(None), definition, LOCAL, version)
+            except SchemaMismatch as error:
+                raise Unavailable(str(error)) from error
+
+    def _append_storage(
+        self, command: fx.EntryId, before: TableDefinition, storage: str, version: fx.Version
+    ) -> fx.LogIndex:
+        """Append a change of the storage policy; the nodes of a store are made with its first, and go with its last one."""
+        table, after = self._host.replica.table, replace(before, storage=storage)
+        operations: tuple[fx.Operation, ...] = (fx.Set(layout.metadata(table), after.encode_metadata(), version),)
+        if after.is_shared and not before.is_shared:
+            operations += sharing_nodes(table)
+        if before.is_shared and not after.is_shared:
+            operations += tuple(fx.Delete(node.path, fx.ANY_VERSION) for node in reversed(sharing_nodes(table)))
+        index = self._append(StorageEntry(self._host.replica.name, command, storage), storage=operations)
+        self._host.definitions.expect_storage()
+        return index
+
+    def kill(self, index: fx.LogIndex) -> int:
+        """Let be every part of a mutation that nobody has mutated yet; return how many this replica has let be.
+
+        Raises
+        ------
+        BadInput
+            There is no such mutation, as far as this replica remembers.
+        """
+        host = self._host
+        item = host.progress.queued(index)
+        if item is None and host.progress.history.command(index) is None:
+            raise BadInput(
+                f"there is no mutation at {index} that this replica knows; `replitree table mutations` lists them"
+            )
+        known = item or host.progress.history.command(index)
+        if known is None or not isinstance(known.entry, MutateEntry):
+            raise BadInput(f"the entry at {index} is not a mutation")
+        if item is None:
+            return 0
+        killed = host.performer.run(kill_mutation(host.replica, self._epoch(), item))
+        host.maker.kill(index)
+        host.progress.retry_now()
+        return killed
+
+    def detached_part(self, name: str) -> Detached:
+        """Return a detached part that fits the table.
+
+        Raises
+        ------
+        BadInput
+            There is none of this name that is whole, or its columns are not those of its schema version.
+        """
+        from pyarrow.parquet import read_schema
+
+        host = self._host
+        found = {each.name: each for each in host.store.attachable()}
+        if name not in found:
+            known = (
+                f"it has {', '.join(found)}"
+                if found
+                else "it has none; `replitree table detached --replica` looks elsewhere"
+            )
+            raise BadInput(f"no part {name!r} that can be attached lies aside on replica {host.replica.name}: {known}")
+        detached = found[name]
+        written = host.definitions.at(detached.manifest.schema_version).stored
+        for file in detached.manifest.files:
+            schema = read_schema(host.store.root / "detached" / name / file.name)
+            if [(field.name, field.type) for field in schema] != [(f.name, f.type) for f in written.arrow_schema]:
+                raise BadInput(f"{name} has other columns than version {written.schema_version} of the table")
+        if len(detached.manifest.partition_values) != len(written.partition_by):
+            raise BadInput(f"{name} is partitioned in another way than the table")
+        return Detached(name, detached.part, detached.manifest)
+
+    def tail(self) -> fx.LogIndex:
+        """Return the index that the log's next entry will have, not older than now."""
+        host = self._host
+        table, place = host.replica.table, host.progress.place
+        host.performer.perform(fx.Sync(layout.log(table)))
+        index = place.pointer.index if place is not None else 0
+        while True:
+            many = host.performer.perform(
+                fx.GetMany(tuple(layout.log_entry(table, index + i) for i in range(TAIL_WINDOW)))
+            )
+            found = next((i for i, node in enumerate(many.nodes) if node is None), TAIL_WINDOW)
+            index += found
+            if found < TAIL_WINDOW:
+                return fx.LogIndex(index)
+
+    def optimize(self, wish: OptimizeWish) -> tuple[fx.LogIndex, ...]:
+        """Append merges of as much as can be merged; return their indexes."""
+        epoch = self._epoch()
+        indexes = self._host.merges.propose(epoch, self._host.merges.optimize(wish))
+        self._host.pull_now()
+        return indexes
+
+    # --- appending ---
+
+    def _epoch(self) -> fx.Epoch:
+        epoch = self._host.active_epoch()
+        if epoch is None:
+            raise ReadOnly(self._host.why_not_active())
+        return epoch
+
+    def _append(
+        self, entry: Command, *, columns: tuple[bytes, int] | None = None, storage: tuple[fx.Operation, ...] = ()
+    ) -> fx.LogIndex:
+        """Append a command, unless one with its id is in the log: then return the index of that."""
+        host, epoch = self._host, self._epoch()
+        outcome = host.performer.run(propose(self._proposer(), epoch, entry, columns, storage))
+        host.pull_now()
+        match outcome:
+            case Proposed(index):
+                return index
+            case Forgotten():
+                raise _forgotten(entry.id)
+            case NotProposed(reason, why):
+                if reason == STORAGE_CHANGED or (columns is not None and "columns were changed" in reason):
+                    raise SchemaMismatch(reason)
+                if why is fx.Why.EPOCH:
+                    host.fenced(epoch)
+                raise ReadOnly(f"nothing was changed: {reason}")
+        host.trouble(Evidence.UNKNOWN, "a command's outcome is unknown")
+        raise OutcomeUnknown("the command may be in the log; repeat it with the same id", entry.id)
+
+    def _find(self, command: fx.EntryId) -> fx.LogIndex | None:
+        """Look whether a command with this id is in the log."""
+        known = self._host.progress.history.index_of(command)
+        if known is not None:
+            return known
+        table = self._host.replica.table
+        self._host.performer.perform(fx.Sync(layout.blocks(table)))
+        found = self._host.performer.run(find_command(table, command))
+        if isinstance(found, Forgotten):
+            raise _forgotten(command)
+        return None if found is None else found.index
+
+    def _proposer(self) -> Proposer:
+        host, place = self._host, self._host.progress.place
+        log_from = place.pointer.index if place is not None else fx.LogIndex(0)
+        return Proposer(host.replica, host.me, log_from)
+
+
+def _forgotten(command: fx.EntryId) -> BadInput:
+    return BadInput(
+        f"a command with the id {command} was done before, so long ago that its log entry is gone; nothing was done again. "
+        "Use another id for another command"
+    )
+
+
+# --- what became of it ------------------------------------------------------------------------------------------------------
+
+
+def outcome_of(progress: Progress, index: fx.LogIndex) -> dict[str, object]:
+    """Return what this replica knows of the command at `index`: whether it applies, whether it is executed, what it changes."""
+    with progress.changed:
+        change = progress.history.change(index)
+        known = progress.history.command(index)
+        pulled = progress.place is not None and index < progress.place.pointer.index
+        finished = progress.is_executed(index)
+        reason, _ = progress.why_waiting(index)
+    if not pulled:
+        reason = "this replica has not pulled it yet"
+    is_alter = known is not None and isinstance(known.entry, AlterEntry | StorageEntry)
+    applied = None if change is None else is_alter or not change.is_empty
+    return {
+        "index": index,
+        "applied": applied,
+        "finished": finished,
+        "removed": len(change.removed) if change is not None else None,
+        "added": len(change.added) if change is not None else None,
+        "reason": reason,
+    }
+
+
+def merge_outcome(progress: Progress, index: fx.LogIndex) -> dict[str, object]:
+    """Return what this replica knows of the merge at `index`."""
+    known = progress.history.command(index)
+    answer = outcome_of(progress, index)
+    row: dict[str, object] = {key: answer[key] for key in ("index", "applied", "finished", "reason")}
+    if known is not None and isinstance(known.entry, MergeEntry):
+        sources = tuple(parse_part(name) for name in known.entry.sources)
+        row |= {
+            "partition": sources[0].partition,
+            "sources": known.entry.sources,
+            "result": merged_part(sources).name,
+        }
+    return row
+
+
+def mutations(progress: Progress, held: Callable[[Part], bool]) -> list[dict[str, object]]:
+    """Return the mutations of the queue, then the last ones that are executed.
+
+    Parameters
+    ----------
+    held
+        Whether a part, or a later form of it, is here.
+    """
+    with progress.changed:
+        queued = [item for item in progress.queue() if isinstance(item.entry, MutateEntry)]
+        waiting = {item.index for item in queued}
+        done = [
+            item
+            for item in progress.history.commands()
+            if isinstance(item.entry, MutateEntry) and item.index not in waiting and not item.change.is_empty
+        ]
+        return [_mutation_row(progress, item, held) for item in (*queued, *done[-100:][::-1])]
+
+
+def _mutation_row(progress: Progress, item: Queued, held: Callable[[Part], bool]) -> dict[str, object]:
+    entry = item.entry
+    assert isinstance(entry, MutateEntry)
+    finished = progress.is_executed(item.index)
+    parts = item.change.added
+    left = 0 if finished else sum(not held(part) for part in parts)
+    reason, tries = progress.why_waiting(item.index)
+    return {
+        "index": item.index,
+        "id": entry.id,
+        "replica": entry.replica,
+        "partition": entry.partition,
+        "command": entry.command,
+        "parts_done": len(parts) - left,
+        "parts_left": left,
+        "reason": reason,
+        "tries": tries,
+        "finished": finished,
+    }
+
+
+def _id(given: str | None) -> fx.EntryId:
+    if given is None:
+        return fx.EntryId(secrets.token_hex(16))
+    if not 1 <= len(given) <= ID_CHARACTERS_MAX or not given.isprintable():
+        raise BadInput(f"a command's id has 1 to {ID_CHARACTERS_MAX} printable characters")
+    return fx.EntryId(given)
+
+
+def _mutation(wish: MutationWish, definition: TableDefinition) -> Mutation:
+    from replitree.storage.sql.mutation import delete_where, parse_mutation, update_where
+
+    if wish.sql is not None:
+        return parse_mutation(wish.sql, definition, partition=wish.partition)
+    if wish.where is None or wish.kind not in ("delete", "update"):
+        raise BadInput('say {"sql": "DELETE FROM …"} or {"kind": "delete" or "update", "where": "…"}')
+    if wish.kind == "delete":
+        if wish.assignments:
+            raise BadInput("a delete sets no columns")
+        return delete_where(wish.where, definition, partition=wish.partition)
+    names = [name for name, _ in wish.assignments]
+    _refuse_twice(names)
+    return update_where(dict(wish.assignments), wish.where, definition, partition=wish.partition)
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInput(f"column {twice[0]!r} is set twice")

@@ -1,0 +1,185 @@
+"""Choosing merges: what the selector sees of this replica's parts, and putting its choices into the log.
+
+A part is *free* when it is registered here and whole, and no entry of the queue takes it or makes it.  Rows, bytes and age are
+those of this disk.
+
+Absent on purpose: the choice itself (`replitree.protocol.propose.select_merges`), and who may choose
+(`replitree.replica.table.leader`, or the user of ``OPTIMIZE``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from replitree.errors import CorruptPart
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Applied, Check, Epoch, LogIndex, Refused
+from replitree.protocol.core.entries import MergeEntry
+from replitree.protocol.core.fold import is_open
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import Part
+from replitree.protocol.propose.propose import propose_merges
+from replitree.protocol.propose.select_merges import Candidate, Choice, SelectorSettings, optimize, select_merges
+from replitree.replica.kit.config import ServerConfig
+from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.runner import Performer
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import MANIFEST_FILE
+from replitree.storage.schema.definition import TableDefinition
+
+MERGES_AT_ONCE = 64
+"""Merges appended in one commit."""
+
+
+class Host(Protocol):
+    """What choosing needs of the replica."""
+
+    replica: Replica
+    config: ServerConfig
+    performer: Performer
+    progress: Progress
+    store: PartStore
+
+    def reserved(self) -> frozenset[Part]:
+        """Return the parts that somebody else merges."""
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """What a part's manifest says, and since when it is on this disk (seconds since the epoch)."""
+
+    rows: int
+    bytes: int
+    schema_version: int
+    born: float
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeWish:
+    """What somebody wants to have merged.
+
+    Attributes
+    ----------
+    partition, final
+        Only this one; down to one part, and also the only one.
+    below
+        Parts with blocks below this index: what comes later is not waited for.
+    done
+        Partitions whose merge is proposed already.
+    """
+
+    partition: str | None
+    final: bool
+    below: LogIndex
+    done: frozenset[str] = frozenset()
+
+
+class Merges:
+    """Chooses merges among the parts of one table replica, and proposes them."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._sizes: dict[Part, _Size] = {}
+        self._settings = SelectorSettings(merges_max=host.config.merges_max, part_bytes_max=host.config.part_bytes_max)
+
+    def choose(self) -> tuple[Choice, ...]:
+        """Return the merges that are worth their cost now."""
+        candidates = self.candidates()
+        merging = [item for item in self._host.progress.queue() if isinstance(item.entry, MergeEntry)]
+        running = [self._merge_size(item.change.removed) for item in merging]
+        return select_merges(candidates, self._settings, running=running, bytes_max=self._room())
+
+    def _merge_size(self, sources: Iterable[Part]) -> int:
+        sizes = [size for source in sources if (size := self._size(source)) is not None]
+        return self._settings.size(sum(size.rows for size in sizes), sum(size.bytes for size in sizes))
+
+    def optimize(self, wish: OptimizeWish) -> tuple[Choice, ...]:
+        """Return one merge for each partition, of as much as can be merged."""
+        found = optimize(self._meant(wish), wish.partition, self._settings, final=wish.final, bytes_max=self._room())
+        return tuple(choice for choice in found if choice.sources[0].partition not in wish.done)
+
+    def busy(self, wish: OptimizeWish) -> frozenset[str]:
+        """Return the partitions in which a part that is meant is not free to be merged."""
+        return frozenset(each.part.partition for each in self._meant(wish) if not each.free) - wish.done
+
+    def _meant(self, wish: OptimizeWish) -> tuple[Candidate, ...]:
+        return tuple(
+            each
+            for each in self.candidates()
+            if each.part.block_max < wish.below and wish.partition in (None, each.part.partition)
+        )
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return the table's parts at the pointer as the selector sees them."""
+        progress, now = self._host.progress, time.time()
+        with progress.changed:
+            place, held, queue = progress.place, frozenset(progress.held), progress.queue()
+            hidden = frozenset(progress.hidden())
+        elsewhere = self._host.reserved()
+        if place is None:
+            return ()
+        barred = {part for part in place.parts if part.name in hidden or is_open(part, place.open)}
+        busy = {part for item in queue for part in (*item.change.removed, *item.change.added)}
+        known = {part: size for part in place.parts if part in held and (size := self._size(part)) is not None}
+        self._sizes = known
+        return tuple(
+            Candidate(
+                part,
+                known[part].rows if part in known else 0,
+                known[part].bytes if part in known else 0,
+                int(max(0.0, now - known[part].born)) if part in known else 0,
+                part in known and part not in busy and part not in elsewhere and part not in barred,
+            )
+            for part in place.parts
+        )
+
+    def _size(self, part: Part) -> _Size | None:
+        known = self._sizes.get(part)
+        if known is not None:
+            return known
+        store = self._host.store
+        try:
+            manifest = store.manifest(part.name)
+            born = (store.part_path(part.name) / MANIFEST_FILE).stat().st_mtime
+        except (CorruptPart, OSError):
+            return None
+        return _Size(manifest.rows, manifest.bytes, manifest.schema_version, born)
+
+    def _room(self) -> int:
+        return max(0, self._host.store.free_bytes() - self._host.config.disk_reserve_bytes)
+
+    def propose(self, epoch: Epoch, choices: Sequence[Choice]) -> tuple[LogIndex, ...]:
+        """Append merges to the log; return their indexes, as far as they are known to be there."""
+        return self.propose_entries(epoch, [self._entry(choice) for choice in choices])
+
+    def propose_entries(self, epoch: Epoch, entries: Sequence[MergeEntry]) -> tuple[LogIndex, ...]:
+        """Append entries of merges to the log; return their indexes, as far as they are known to be there."""
+        host, indexes = self._host, list[LogIndex]()
+        for first in range(0, len(entries), MERGES_AT_ONCE):
+            some = entries[first : first + MERGES_AT_ONCE]
+            committed = host.performer.run(propose_merges(host.replica, epoch, some))
+            if isinstance(committed, Applied):
+                indexes += _indexes(host.replica, committed.created)
+            elif isinstance(committed, Refused) and isinstance(committed.operation, Check):
+                break  # the epoch is over or the log is closed: the others would be refused, too
+        return tuple(indexes)
+
+    def _entry(self, choice: Choice) -> MergeEntry:
+        names = tuple(part.name for part in choice.sources)
+        return MergeEntry(self._host.replica.name, names, self.schema_version(choice.sources))
+
+    def schema_version(self, sources: Sequence[Part]) -> int:
+        """Return the version of the columns that a merge of these parts is written with."""
+        versions = [self._host.store.manifest(part.name).schema_version for part in sources]
+        return max(self._host.definition.schema_version, *versions)
+
+
+def _indexes(replica: Replica, created: Iterable[str]) -> list[LogIndex]:
+    return [layout.index_of(replica.table, path) for path in created]

@@ -1,0 +1,253 @@
+"""Rows that move between this disk and the object store: what a replica does for `replitree.protocol.shares.moving`.
+
+What readers began to read before a move stays as it was: a snapshot that was taken earlier names files on this disk, or
+objects of the store.  So copies of a part that has moved into the store stay, and the share of one that has moved out of it is
+not let go of, until the leases that were held then have ended, and the lifetime of old parts is over.
+
+A part is put into the store only when no active replica has its files there already.  A replica, or the store, that does not
+say so is asked again for `fetch_wait_s`.  Then the part is put all the same: a replica that can't be reached from here may stay
+so, and this disk may need the room.  The second copy costs space until its owners let go of it, and nothing else.
+
+Absent on purpose: which part moves when (`replitree.replica.table.mover`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplicaUnavailable, StoreError
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, GetMany
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.shares.moving import (
+    BringRows,
+    FindShare,
+    FoundShare,
+    LocalMoveEffect,
+    NameMove,
+    NoteMove,
+    PutPart,
+    ShareInDoubt,
+    ToDisk,
+    ToShare,
+)
+from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
+from replitree.replica.kit.config import ServerConfig
+from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.perform.exchange import Exchange
+from replitree.replica.perform.runner import Performer
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import PartManifest
+
+PEERS_S = 2.0
+"""How long it is taken for granted who is active, in seconds."""
+
+
+class Host(Protocol):
+    """What moving needs of the replica."""
+
+    replica: Replica
+    config: ServerConfig
+    performer: Performer
+    exchange: Exchange
+    store: PartStore
+    old_parts: OldParts
+
+    def suspect(self, part: str) -> bool:
+        """Verify a part; a broken one is set aside and fetched again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Readers:
+    """Who may still read a part where it was: these leases, and whoever has none, until then (monotonic seconds)."""
+
+    leases: frozenset[str]
+    until: float
+
+
+class Moves:
+    """The moves of one table replica.  Any thread may use it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._moving: dict[ShareId, str] = {}
+        self._doubtful: set[ShareId] = set()
+        self._manifests: dict[ShareId, PartManifest] = {}
+        self._readers: dict[str, _Readers] = {}
+        self._unanswered: dict[str, float] = {}
+        self._peers: tuple[str, ...] = ()
+        self._peers_until = float("-inf")
+
+    # --- notes ----------------------------------------------------------------------------------------------------------
+
+    def is_busy(self, share: ShareId) -> bool:
+        """Whether nobody may work off what is noted of a share: a move is under way with it, or has ended in doubt."""
+        with self._lock:
+            return share in self._moving or share in self._doubtful
+
+    def shares(self) -> set[ShareId]:
+        """Return the shares of such moves."""
+        with self._lock:
+            return self._moving.keys() | self._doubtful
+
+    def settled(self, shares: tuple[ShareId, ...]) -> None:
+        """Take note that moves with these shares have ended."""
+        with self._lock:
+            for share in shares:
+                self._moving.pop(share, None)
+                self._manifests.pop(share, None)
+
+    def broken_off(self, part: str) -> None:
+        """Take note that the move of a part has ended nobody knows where: what it had begun is in doubt."""
+        with self._lock:
+            shares = {share for share, moved in self._moving.items() if moved == part}
+            self._doubtful |= shares
+            self._moving = {share: moved for share, moved in self._moving.items() if share not in shares}
+
+    def doubt(self, shares: tuple[ShareId, ...]) -> None:
+        """Take note that an answer about these shares was lost."""
+        with self._lock:
+            self._doubtful.update(shares)
+        self.settled(shares)
+
+    def has_new_epoch(self) -> None:
+        """Take note that what earlier epochs had on its way is refused from now on."""
+        with self._lock:
+            self._doubtful.clear()
+
+    # --- readers --------------------------------------------------------------------------------------------------------
+
+    def is_read(self, part: str) -> bool:
+        """Whether somebody may still read a part where it was before its last move."""
+        with self._lock:
+            readers = self._readers.get(part)
+        if readers is None:
+            return False
+        if time.monotonic() < readers.until or any(map(self._host.old_parts.is_leased, readers.leases)):
+            return True
+        with self._lock:
+            self._readers.pop(part, None)
+        return False
+
+    def _note_readers(self, part: str) -> None:
+        host = self._host
+        until = time.monotonic() + host.config.old_parts_lifetime_s
+        with self._lock:
+            self._readers[part] = _Readers(host.old_parts.leases_on(part), until)
+
+    # --- effects --------------------------------------------------------------------------------------------------------
+
+    def perform(self, effect: LocalMoveEffect) -> object:
+        """Perform one effect of a move."""
+        store = self._host.store
+        match effect:
+            case FindShare(part):
+                return self._find(part)
+            case NameMove(part):
+                share = ShareId(uuid.uuid4().hex)
+                self._begin(part, share)
+                return share
+            case NoteMove(part, share):
+                self._begin(part, share)
+                return _is_done(lambda: store.note_move(part, share))
+            case PutPart(part, share):
+                return self._whether_there(part, lambda: self._put(part, share))
+            case BringRows(part, share):
+                return self._whether_there(part, lambda: store.bring_rows(part, share))
+            case ToShare(part, share):
+                manifest = self._manifests.pop(share, None)
+                return manifest is not None and self._say(part, lambda: store.to_share(part, manifest))
+            case ToDisk(part, share):
+                return self._say(part, lambda: store.to_disk(part, share))
+
+    def _put(self, part: str, share: ShareId) -> None:
+        self._manifests[share] = self._host.store.put_part(part, share)
+
+    def _begin(self, part: str, share: ShareId) -> None:
+        with self._lock:
+            self._moving[share] = part
+
+    def _say(self, part: str, say: Callable[[], bool]) -> bool:
+        """Let a manifest say something else; whoever reads now may still be where it was."""
+        self._note_readers(part)
+        return _is_done(say)
+
+    def _whether_there(self, part: str, do: Callable[[], None]) -> ObjectsThere | ObjectsInDoubt:
+        try:
+            do()
+        except CorruptPart as error:
+            if self._host.store.has_part(part):
+                self._host.suspect(part)
+            return ObjectsInDoubt(str(error))
+        except (StoreError, NotAuthorized, BadInput, OSError) as error:
+            return ObjectsInDoubt(str(error))
+        return ObjectsThere()
+
+    # --- what others have -----------------------------------------------------------------------------------------------
+
+    def still_to_move(self, parts: Collection[str]) -> None:
+        """Forget since when there is no answer for all other parts: they have moved, or left."""
+        with self._lock:
+            self._unanswered = {part: since for part, since in self._unanswered.items() if part in parts}
+
+    def _find(self, part: str) -> FoundShare | ShareInDoubt | None:
+        """Ask the active replicas for a share with just the files that are here; what is in doubt for too long is none."""
+        found = self._look_for(part)
+        with self._lock:
+            if not isinstance(found, ShareInDoubt):
+                self._unanswered.pop(part, None)
+                return found
+            since = self._unanswered.setdefault(part, time.monotonic())
+        return found if time.monotonic() - since < self._host.config.fetch_wait_s else None
+
+    def _look_for(self, part: str) -> FoundShare | ShareInDoubt | None:
+        host, store = self._host, self._host.store
+        try:
+            here = store.manifest(part)
+        except CorruptPart:
+            return None
+        noted = {share for each in store.leaving() if each.part == part for share in each.shares}
+        doubt: ShareInDoubt | None = None
+        for peer in self._active_peers():
+            try:
+                found = host.exchange.find_manifest(peer, part)
+                if found is None or len(found.shares) != 1 or found.as_local() != here:
+                    continue  # of a part that borrows the files are put anew, into one share
+                if store.has_shares(found):
+                    share = ShareId(found.shares[0])
+                    self._manifests[share] = found
+                    return FoundShare(share, share in noted)
+            except (ReplicaUnavailable, StoreError, NotAuthorized) as error:
+                doubt = ShareInDoubt(str(error))
+        return doubt
+
+    def _active_peers(self) -> tuple[str, ...]:
+        with self._lock:
+            if time.monotonic() < self._peers_until:
+                return self._peers
+        host, table = self._host, self._host.replica.table
+        names: tuple[str, ...] = host.performer.perform(Children(layout.replicas(table))) or ()
+        others = tuple(name for name in names if name != host.replica.name)
+        paths = tuple(layout.is_active(Replica(table, name)) for name in others)
+        nodes = host.performer.perform(GetMany(paths)).nodes if paths else ()
+        with self._lock:
+            self._peers = tuple(name for name, node in zip(others, nodes, strict=True) if node is not None)
+            self._peers_until = time.monotonic() + PEERS_S
+            return self._peers
+
+
+def _is_done(do: Callable[[], bool | None]) -> bool:
+    """Do something to a part on the disk; whether the part was there and the disk took it."""
+    try:
+        return do() is not False
+    except (CorruptPart, StoreError):
+        return False
+
+
+__all__ = ["Moves"]

@@ -1,0 +1,121 @@
+"""Parts that this disk has lost and the object store still has: found again by this replica's own marks.
+
+A registered part of which nobody can send the rows is not lost as long as its objects are there, and they are: this replica's
+mark keeps them, whatever became of its disk.  So before such a part is called broken, the shares with its marks are looked for,
+the manifest in one of them is read, and what has the content that is registered, with all its files, is the part.
+
+What the store does not tell is not decided, and the part is not called broken meanwhile: a store that gives no answer, or a
+manifest of a newer format, is no proof that the rows are gone.  Nor is one wrong answer: objects that were found broken from
+here are read once more, every byte.  Data files that the share lacks are created again from copies on this disk, if it has any.
+
+Absent on purpose: owning the share again, which follows as after every fetch (`replitree.replica.table.mending`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError, UnsupportedFormat
+from replitree.protocol.shares.own_marks import marked_shares
+from replitree.protocol.shares.share import ShareId
+from replitree.replica.parts.salvage import Host, Salvage
+from replitree.replica.parts.sharing import Sharing
+from replitree.storage.disk.fetch import ReceivedPart
+from replitree.storage.parts.manifest import decode_manifest
+
+LOOK_AGAIN_S = 30.0
+"""How long a part that was not found is not looked for again, in seconds."""
+
+NEVER = float("-inf")
+NOT_LOOKED = "it was not looked for in the object store yet"
+
+
+class OwnShares:
+    """Finds what the store has of one table replica's parts.
+
+    Parameters
+    ----------
+    host
+        The replica.
+    salvage
+        Creates missing objects from copies on this disk.
+    clock
+        Monotonic seconds.
+    """
+
+    def __init__(self, host: Host, salvage: Salvage, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._salvage = salvage
+        self._clock = clock
+        self._looked_at: dict[str, float] = {}
+        self._undecided: dict[str, str] = {}
+
+    def find_again(self, lacking: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+        """Look for registered parts, and publish those that the store has; return their names.
+
+        Parameters
+        ----------
+        lacking
+            Name and content hash of all parts that nobody could send.
+        """
+        host, now = self._host, self._clock()
+        names = {name for name, _ in lacking}
+        self._looked_at = {name: at for name, at in self._looked_at.items() if name in names}
+        self._undecided = {name: why for name, why in self._undecided.items() if name in names}
+        due = {name: content for name, content in lacking if now - self._looked_at.get(name, NEVER) >= LOOK_AGAIN_S}
+        sharing = host.sharing
+        if sharing is None or not due:
+            return ()
+        marked = host.performer.run_plain(marked_shares(sharing.sharer, due.keys()))
+        found = tuple(name for name, content in due.items() if self._take(sharing, name, content, marked.get(name, ())))
+        self._looked_at |= {name: now for name in due if name not in found}
+        if found:
+            host.log.warning("parts that this disk had lost found in the object store", parts=len(found))
+        return found
+
+    def forget(self) -> None:
+        """Forget what was looked for: nothing is lacking any more."""
+        self._looked_at.clear()
+        self._undecided.clear()
+
+    def why_undecided(self, part: str) -> str | None:
+        """Say why the store may still have a part that is lacking; None: it was looked for, and is not there."""
+        if self._host.sharing is None:
+            return None
+        return self._undecided.get(part, None if part in self._looked_at else NOT_LOOKED)
+
+    def _take(self, sharing: Sharing, part: str, content: str, shares: Sequence[ShareId]) -> bool:
+        """Publish a part by the first of these shares that has it."""
+        self._undecided.pop(part, None)
+        for share in shares:
+            try:
+                received = self._received(sharing, part, content, share)
+                if received is not None:
+                    self._host.store.publish_received((received,))
+                    return True
+            except CorruptPart:
+                continue  # it is of another part, or damaged
+            except (StoreError, NotAuthorized, BadInput, UnsupportedFormat, OSError) as error:
+                self._undecided[part] = f"it may be in share {share} of the object store: {error}"
+        return False
+
+    def _received(self, sharing: Sharing, part: str, content: str, share: ShareId) -> ReceivedPart | None:
+        """Write what a share says of a part; None when it has nothing, or not all of it."""
+        store, objects = self._host.store, sharing.objects
+        raw = objects.manifest_in(share)
+        if raw is None:
+            return None
+        manifest = decode_manifest(raw, f"the manifest in share {share}")
+        if manifest.content != content:
+            return None
+        if store.distrusts(manifest):
+            store.verify_objects(manifest)
+        if not objects.has_files(manifest) and not self._salvage.heal(part, manifest):
+            objects.check_store()
+            self._salvage.know(part, manifest)
+            return None
+        return store.receive_shared(part, raw, content)
+
+
+__all__ = ["OwnShares"]

@@ -1,0 +1,369 @@
+"""Prepared merges: results that somebody else makes, with Spark, for a merge that this replica then proposes.
+
+Order; whoever prepares may die at any step, and what it leaves is removed in time:
+
+1. *plan*      what `optimize` would merge is chosen, its parts get a lease and are *reserved*: as long as the lease lasts, this
+               replica proposes no merge of them
+2. *make*      somewhere else, by the code that merges here, into the data files of an upload, or into the object store
+3. *prepare*   every byte of the upload's files is read: order, partition, row count and checksums must be right; the content
+               hash comes from the same pass.  Of objects, what is looked at of any upload
+               (`replitree.replica.uploads.stored_uploads`)
+4. *propose*   the merge, like any other
+5. *execute*   whoever executes the entry here finds the prepared part and publishes it, in place of merging
+
+A prepared part is memory and a folder among the uploads; of one in the object store the folder has the manifest, and the upload
+keeps the share as long as the folder is there.  When it is lost, or nobody proposes its merge, the replica merges by itself,
+with the same result.  When the merge does not apply any more, or another replica was faster, the part is removed.
+
+Absent on purpose: proof that the rows are those of the sources.  Who has the cluster's token may insert and delete as well.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+from replitree import private
+from replitree.errors import BadInput, ReadOnly, SnapshotExpired, Unavailable
+from replitree.protocol.core.effects import Epoch, LogIndex, Merge
+from replitree.protocol.core.entries import MergeEntry
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import Part, merged_part, parse_part
+from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.parts.merges import Merges, OptimizeWish
+from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.progress import Progress
+from replitree.replica.uploads.uploads import MADE_SUFFIX, Uploads
+from replitree.storage.disk.store import PartStore
+from replitree.storage.files.durable import rename
+from replitree.storage.parts.manifest import FileEntry, PartManifest, is_data_file
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.merge_policy import PLAIN
+
+KEPT_S = 600.0
+"""How long a prepared part waits for a merge of which it is not known that it is in the log."""
+
+
+class Host(Protocol):
+    """What prepared merges need of the replica."""
+
+    replica: Replica
+    store: PartStore
+    progress: Progress
+    old_parts: OldParts
+    uploads: Uploads
+    merges: Merges
+    sharing: Sharing | None
+
+    def active_epoch(self) -> Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def why_not_active(self) -> str:
+        """Return why the replica takes nothing now."""
+
+    def definition_at(self, version: int) -> TableDefinition:
+        """Return the table with the columns of a schema version."""
+
+    def pull_now(self) -> None:
+        """Look at the log at once."""
+
+    def make_for_all(self, epoch: Epoch, result: str) -> None:
+        """Let no other replica make a result that all will own, since it is here already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Merges that are worth making, each with the schema version of its result; `lease` keeps and reserves their parts."""
+
+    merges: tuple[tuple[tuple[Part, ...], int], ...]
+    lease: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultWish:
+    """The result of a merge, as somebody made it.
+
+    Attributes
+    ----------
+    upload
+        Where its data files are.
+    sources, schema_version
+        Of what it was made, and with which columns.
+    files
+        The data files, in the order of the rows.
+    manifest, tags
+        Of a result that is in the object store: the part, and what the store said of each file when it was put.
+    """
+
+    upload: str
+    sources: tuple[str, ...]
+    schema_version: int
+    files: tuple[FileEntry, ...]
+    manifest: PartManifest | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A prepared part: where it is, what its sources contained, since when (seconds of the clock), and its merge's index."""
+
+    folder: Path
+    manifest: PartManifest
+    contents: tuple[str, ...]
+    since: float
+    index: LogIndex | None = None
+
+
+_Key = tuple[tuple[str, ...], int]
+
+
+class Prepared:
+    """The prepared merges of one table replica.
+
+    Parameters
+    ----------
+    host
+        The replica.
+    clock
+        Seconds that never go back.
+    """
+
+    def __init__(self, host: Host, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._publishing = threading.Lock()
+        self._reserved: dict[str, frozenset[Part]] = {}
+        self._kept: dict[_Key, _Kept] = {}
+        self._taking: set[Path] = set()
+
+    # --- the parts that are being merged elsewhere ---
+
+    def plan(self, wish: OptimizeWish, lease_s: float) -> Planned:
+        """Choose what to merge, and reserve it for so many seconds, and again after each renewal of the lease.
+
+        Raises
+        ------
+        Unavailable
+            Too many leases are held.
+        """
+        choices = self._host.merges.optimize(wish)
+        if not choices:
+            return Planned((), None)
+        parts = [part for choice in choices for part in choice.sources]
+        lease = self._host.old_parts.lease((part.name for part in parts), lease_s)
+        with self._lock:
+            self._reserved[lease] = frozenset(parts)
+        return Planned(tuple((each.sources, self._host.merges.schema_version(each.sources)) for each in choices), lease)
+
+    def reserved(self) -> frozenset[Part]:
+        """Return the parts that are being merged elsewhere."""
+        with self._lock:
+            if not self._reserved:
+                return frozenset()
+            for lease in [each for each in self._reserved if not self._host.old_parts.is_leased(each)]:
+                del self._reserved[lease]
+            return frozenset[Part]().union(*self._reserved.values())
+
+    # --- results ---
+
+    def publish(self, wish: ResultWish) -> LogIndex:
+        """Take a result over and propose its merge; return the index.  The same again proposes nothing twice.
+
+        Raises
+        ------
+        BadInput
+            The files are not a possible result of such a merge.
+        SnapshotExpired
+            A source has left the table.
+        ReadOnly, Unavailable
+            The merge was not proposed, or it is not known whether it was: send it again.
+        """
+        sources = _sources(wish)
+        host, key = self._host, (wish.sources, wish.schema_version)
+        epoch = host.active_epoch()
+        if epoch is None:
+            raise ReadOnly(host.why_not_active())
+        with self._publishing:
+            known = self._proposed(key)
+            if known is not None:
+                return known
+            if key not in self._kept:
+                self._prepare(wish, sources, key)
+            host.make_for_all(epoch, merged_part(sources).name)
+            entry = MergeEntry(host.replica.name, wish.sources, wish.schema_version)
+            indexes = host.merges.propose_entries(epoch, [entry])
+            host.pull_now()
+            if not indexes:
+                raise Unavailable("it is not known whether the merge is in the log; send it again")
+            with self._lock:
+                kept = self._kept.get(key)
+                if kept is not None:
+                    kept.index = indexes[0]
+            return indexes[0]
+
+    def has(self, entry: MergeEntry) -> bool:
+        """Whether the result of a merge is here."""
+        return (entry.sources, entry.schema_version) in self._kept
+
+    def results(self) -> frozenset[str]:
+        """Return the names of the results that are here."""
+        with self._lock:
+            return frozenset(merged_part(tuple(map(parse_part, sources))).name for sources, _ in self._kept)
+
+    def take(self, effect: Merge) -> PartManifest | None:
+        """Make a prepared part the staged result of a merge.
+
+        None when there is none, or when a source has been declared lost since: its rows must not come back.
+
+        Raises
+        ------
+        StoreError
+            The disk refuses; the part is no longer prepared.
+        """
+        with self._lock:
+            kept = self._kept.pop((effect.sources, effect.schema_version), None)
+            if kept is None:
+                return None
+            self._taking.add(kept.folder.parent)
+        store = self._host.store
+        try:
+            if kept.contents != self._contents(effect.sources):
+                shutil.rmtree(kept.folder, ignore_errors=True)
+                return None
+            with self._handing_over(kept):
+                store.adopt_staging(kept.folder, effect.staging)
+            store.note_staged(effect.staging, (kept.manifest,))
+            with suppress(OSError):
+                kept.folder.parent.rmdir()  # it is empty; if not, the sweep removes it
+        finally:
+            with self._lock:
+                self._taking.discard(kept.folder.parent)
+        return kept.manifest
+
+    @contextmanager
+    def _handing_over(self, kept: _Kept) -> Iterator[None]:
+        """Let what is staged have the share of a part that is in the object store; its upload has it again if that fails."""
+        sharing, manifests = self._host.sharing, (kept.manifest,)
+        if sharing is None:
+            yield
+            return
+        sharing.uploads.take(manifests)
+        try:
+            yield
+        except BaseException:
+            sharing.uploads.put_back(kept.folder.parent.name.removesuffix(MADE_SUFFIX), manifests)
+            raise
+
+    def _contents(self, sources: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self._host.store.manifest(source).content for source in sources)
+
+    def sweep(self) -> int:
+        """Remove the parts whose merges did not apply, or never got into the log; return how many."""
+        with self._lock:
+            over = [key for key, kept in self._kept.items() if self._is_over(kept)]
+            removed = [self._kept.pop(key) for key in over]
+        for kept in removed:
+            shutil.rmtree(kept.folder, ignore_errors=True)
+        self._remove_left()
+        return len(removed)
+
+    def _remove_left(self) -> None:
+        """Remove the folders of which the parts are published, and those of earlier processes."""
+        if not self._publishing.acquire(blocking=False):
+            return  # one is being made
+        try:
+            with self._lock:
+                needed = self._taking | {kept.folder.parent for kept in self._kept.values()}
+            for folder in self._host.uploads.root.glob(f"*{MADE_SUFFIX}"):
+                if folder not in needed:
+                    shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            self._publishing.release()
+
+    def _is_over(self, kept: _Kept) -> bool:
+        if kept.index is None:
+            return self._clock() - kept.since > KEPT_S
+        return self._host.progress.is_executed(kept.index)
+
+    def _proposed(self, key: _Key) -> LogIndex | None:
+        for item in reversed(self._host.progress.history.commands()):
+            entry = item.entry
+            if isinstance(entry, MergeEntry) and (entry.sources, entry.schema_version) == key:
+                return item.index
+        return None
+
+    def _prepare(self, wish: ResultWish, sources: Sequence[Part], key: _Key) -> None:
+        """Make a part of the files, and keep it."""
+        host = self._host
+        held = host.progress.held
+        gone = next((part.name for part in sources if part not in held), None)
+        if gone is not None:
+            raise SnapshotExpired(f"{gone} has left the table while its merge was made elsewhere; plan the merge again")
+        definition = host.definition_at(wish.schema_version)
+        partition, rows = sources[0].partition, sum(host.store.manifest(part.name).rows for part in sources)
+        contents = self._contents(wish.sources)
+        host.uploads.folder(wish.upload)
+        with host.uploads.committing(wish.upload):
+            made = host.uploads.root / f"{wish.upload}{MADE_SUFFIX}"
+            shutil.rmtree(made, ignore_errors=True)
+            private.make_folder(made)
+            try:
+                manifest = self._received(wish, definition, partition, made / "part")
+                _check(wish, manifest, rows, is_plain=definition.policy == PLAIN)
+            except BaseException:
+                shutil.rmtree(made, ignore_errors=True)
+                raise
+            with self._lock:
+                self._kept[key] = _Kept(made / "part", manifest, contents, self._clock())
+            host.uploads.remove(wish.upload)
+
+    def _received(self, wish: ResultWish, definition: TableDefinition, partition: str, folder: Path) -> PartManifest:
+        """Make a part of what an upload has: read its files, or look at its objects."""
+        from replitree.storage.parts.adopt import adopt_files
+
+        host = self._host
+        uploaded, manifest = host.uploads.folder(wish.upload), wish.manifest
+        if manifest is None:
+            return adopt_files([uploaded / partition / file.name for file in wish.files], definition, folder, partition)
+        if host.sharing is None:
+            raise BadInput("the table has no object store: send the files")
+        if (manifest.partition, manifest.schema_version) != (partition, wish.schema_version):
+            raise BadInput(
+                f"the result is of partition {manifest.partition}, or of another schema; plan the merge again"
+            )
+        host.sharing.uploads.seal(wish.upload, (manifest,), {partition: wish.tags})
+        rename(uploaded, folder)
+        return manifest
+
+
+def _sources(wish: ResultWish) -> tuple[Part, ...]:
+    """Return the sources of a merge, if there can be such a merge."""
+    sources = tuple(parse_part(name) for name in wish.sources)
+    if not sources or len({part.partition for part in sources}) != 1:
+        raise BadInput("a merge has at least one source, and all of them are of one partition")
+    if any(one.block_max >= other.block_min for one, other in pairwise(sources)):
+        raise BadInput("the sources of a merge come in the order of their blocks and do not overlap")
+    names = [file.name for file in wish.files]
+    if not names or len(set(names)) != len(names) or not all(map(is_data_file, names)):
+        raise BadInput("name the data files of the result, each once")
+    merged_part(sources)
+    return sources
+
+
+def _check(wish: ResultWish, manifest: PartManifest, rows: int, *, is_plain: bool) -> None:
+    """Compare what was read with what was said, and with the sources."""
+    said = [(file.rows, file.bytes, file.checksum) for file in wish.files if file.rows]
+    if said != [(file.rows, file.bytes, file.checksum) for file in manifest.files]:
+        raise BadInput(
+            "the files of the result arrived with other rows or another checksum than announced; send them again"
+        )
+    if manifest.rows > rows or (is_plain and manifest.rows != rows):
+        raise BadInput(f"the result has {manifest.rows} rows, and its sources have {rows}")

@@ -1,0 +1,464 @@
+"""A table on an object store, on this replica: the store, what it adds to procedures, and the duties that come with it.
+
+The store is opened when it is needed first, and probed at the first activation: a store that could lose rows, or another one
+than the table's other replicas use, keeps the replica from becoming active, and the reason says what to do.
+
+Absent on purpose: what is committed when (`replitree.protocol.shares.sharing`), what lies where
+(`replitree.storage.disk.shared`, `replitree.storage.shares.shares`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
+from replitree.protocol.core.effects import Epoch, Procedure, StagingId, StoreEffect
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.program.life_in_store import NotReached, Reached, reach_store, settle_shares
+from replitree.protocol.shares.letting_go import let_go_of_all
+from replitree.protocol.shares.moving import LocalMoveEffect
+from replitree.protocol.shares.owning import own_again
+from replitree.protocol.shares.share import (
+    DeleteObjects,
+    LookAtObjects,
+    ObjectsGone,
+    ObjectsInDoubt,
+    ObjectsThere,
+    ShareId,
+    release,
+    work_off,
+)
+from replitree.protocol.shares.share_effects import (
+    ForgetParts,
+    HasPart,
+    LocalShareEffect,
+    NameShares,
+    PutShares,
+    SharedPart,
+    Sharer,
+    SharesHere,
+    SharesInDoubt,
+    SharesOf,
+    SharesSettled,
+)
+from replitree.protocol.shares.sharing import with_shares
+from replitree.protocol.state.work_mark import give_up_left
+from replitree.replica.kit.config import ServerConfig
+from replitree.replica.kit.evidence import Evidence
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.parts.moving import Moves
+from replitree.replica.perform.exchange import Exchange
+from replitree.replica.perform.runner import Performer
+from replitree.replica.uploads.stored_uploads import Host as UploadsHost
+from replitree.replica.uploads.stored_uploads import StoredUploads
+from replitree.storage.disk.shared import Leaving, shares_in
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import PartManifest, read_manifest
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.storage_policy import Kind
+
+if TYPE_CHECKING:
+    from replitree.replica.table.mending import Mending
+    from replitree.storage.objects.store import ObjectStore
+
+T = TypeVar("T")
+
+LET_GO_AT_ONCE = 64
+"""Parts that are let go of in one round."""
+
+GARBAGE_S = 5.0
+"""How often it is looked whether there is garbage to work off, in seconds."""
+
+EVICT_S = 10.0
+"""How often copies for readers are counted, in seconds."""
+
+PUTS_AT_ONCE = 8
+"""Parts of one insert that are put into the store together."""
+
+LET_GO_AGAIN_S = 10.0
+"""How long a part that could not be let go of is left alone, in seconds: mostly it is still registered."""
+
+
+class Host(UploadsHost, Protocol):
+    """What sharing needs of the replica."""
+
+    replica: Replica
+    incarnation: str
+    config: ServerConfig
+    performer: Performer
+    exchange: Exchange
+    store: PartStore
+    old_parts: OldParts
+    mending: Mending
+    log: Log
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition, as new as this replica knows it."""
+
+    def suspect(self, part: str) -> bool:
+        """Verify a part; a broken one is set aside and fetched again."""
+
+    def trouble(self, evidence: Evidence, reason: str) -> None:
+        """Report that the replica must activate again."""
+
+    def lacks(self, part: str, content: str) -> None:
+        """Note that a part that may be registered is not here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A staged part that is to go into the store, and its share."""
+
+    folder: Path
+    manifest: PartManifest
+    share: ShareId
+
+
+class Sharing:
+    """The shares of one table replica.
+
+    Parameters
+    ----------
+    host
+        The replica.
+    definition
+        The table's definition; its storage is an object store.
+    """
+
+    def __init__(self, host: Host, definition: TableDefinition) -> None:
+        from replitree.storage.shares.shares import ShareObjects
+
+        self._host = host
+        self.objects = ShareObjects(partial(_open, definition.store_url), definition.table_id)
+        self.moves = Moves(host)
+        self.uploads = StoredUploads(host, self.objects, lambda: self.sharer, self._begun, self._settled)
+        self.letting_go = threading.Lock()
+        """Held while a share is let go of, and while missing objects of shares are created again."""
+        self._lock = threading.Lock()
+        self._sharer: Sharer | None = None
+        self._named: dict[StagingId, tuple[_Named, ...]] = {}
+        self._new: set[ShareId] = set()
+        self._stuck: dict[str, float] = {}
+        self._looked_at = self._evicted_at = float("-inf")
+        self._is_probed = False
+        self._store_id = ""
+
+    # --- activation -----------------------------------------------------------------------------------------------------
+
+    def probe(self) -> str:
+        """Make sure that the store may be used; return its id.
+
+        Raises
+        ------
+        StoreError, NotAuthorized, BadInput
+            The store can't be used.
+        """
+        from replitree.storage.objects.probe import probe, store_id
+
+        store = self.objects.store
+        if not self._is_probed:
+            probe(store)
+            self._is_probed = True
+        self._store_id = store_id(store)
+        return self._store_id
+
+    def opened(self, incarnation: str) -> None:
+        """Note that the store is the table's, and which replica of its name this is."""
+        self.objects.store_id = self._store_id
+        self._sharer = Sharer(self._host.replica, incarnation)
+        self.moves.has_new_epoch()
+
+    def open(self) -> None:
+        """Open the store of a table that gets one while the replica is active.
+
+        Raises
+        ------
+        StoreError, NotAuthorized, BadInput
+            The store can't be used.
+        Unavailable
+            It is another one than the table's, or that could not be found out.
+        """
+        host = self._host
+        match host.performer.run(reach_store(host.replica, self.probe(), host.incarnation)):
+            case Reached(incarnation):
+                self.opened(incarnation)
+            case NotReached(reason):
+                raise Unavailable(reason)
+
+    def settle(self, epoch: Epoch) -> None:
+        """Give up what earlier processes had begun to write, once the store was opened by `open`.
+
+        Raises
+        ------
+        Unavailable
+            An answer was lost: activate again.
+        """
+        if not self._host.performer.run_plain(settle_shares(self.sharer, epoch)):
+            raise Unavailable("whether a part is still claimed could not be found out; it is tried again")
+
+    @property
+    def sharer(self) -> Sharer:
+        """Who this replica is to coordination; known since its first activation."""
+        if self._sharer is None:
+            raise Unavailable("the object store was not opened yet")
+        return self._sharer
+
+    @property
+    def is_for_new_parts(self) -> bool:
+        """Whether what is written goes into the store at once: inserts, and the results of merges and mutations.
+
+        A replica that takes nothing over owns nothing new either: what it writes stays on its disk.
+        """
+        host = self._host
+        return host.definition.placement.kind is Kind.SHARED and host.config.zero_copy
+
+    @property
+    def store_for_uploads(self) -> str | None:
+        """Id of the store into which others may put what they insert; None while nobody may."""
+        return self.objects.store_id if self.is_for_new_parts and self.objects.store_id else None
+
+    def wrap(self, procedure: Procedure[T]) -> Procedure[T]:
+        """Return what runs a procedure of this replica and keeps its shares.
+
+        Before the store was opened nothing is staged or registered.
+        """
+        return procedure if self._sharer is None else with_shares(self._sharer, procedure)
+
+    # --- effects --------------------------------------------------------------------------------------------------------
+
+    def perform_beside(self, effect: Any, perform: Callable[[StoreEffect], object]) -> object:
+        """Perform an effect on shares, or any other by `perform`."""
+        if isinstance(effect, LocalMoveEffect):
+            return self.moves.perform(effect)
+        is_ours = isinstance(effect, LocalShareEffect | DeleteObjects | LookAtObjects)
+        return self.perform(effect) if is_ours else perform(effect)
+
+    def perform(self, effect: LocalShareEffect | DeleteObjects | LookAtObjects) -> object:
+        """Perform one effect on shares."""
+        match effect:
+            case NameShares(staging):
+                return self._name(staging)
+            case PutShares(staging):
+                return self._put(staging)
+            case SharesOf(parts):
+                return tuple(shared for part in parts for shared in self._shared(part))
+            case SharesSettled(shares):
+                self._settled(shares)
+                return None
+            case ForgetParts(parts):
+                self._forget(parts)
+                return None
+            case SharesHere():
+                return tuple(sorted({*self.uploads.shares(), *self._new, *self.moves.shares(), *self._on_disk()}))
+            case HasPart(part):
+                return self._host.store.has_part(part)
+            case SharesInDoubt(shares):
+                self.moves.doubt(shares)
+                self._host.trouble(Evidence.UNKNOWN, "the answer to a commit about an object store was lost")
+                return None
+            case DeleteObjects(share):
+                return self._delete(share)
+            case LookAtObjects(shares):
+                return self.uploads.look(shares)
+
+    def _begun(self, shares: Sequence[ShareId]) -> None:
+        """Take shares over that an upload has begun: a part is about to be staged with each."""
+        with self._lock:
+            self._new.update(shares)
+
+    def _name(self, staging: StagingId) -> tuple[ShareId, ...]:
+        named = tuple(
+            _Named(folder, manifest, ShareId(uuid.uuid4().hex))
+            for folder, manifest in self._host.store.staged(staging)
+            if manifest.share_id is None and self.is_for_new_parts
+        )
+        with self._lock:
+            self._named[staging] = named
+            self._new.update(each.share for each in named)
+        return tuple(each.share for each in named)
+
+    def _put(self, staging: StagingId) -> ObjectsThere | ObjectsInDoubt:
+        with self._lock:
+            named = self._named.pop(staging, ())
+
+        def put(each: _Named) -> None:
+            self._host.store.put_staged(staging, each.folder, each.manifest, each.share)
+
+        try:
+            with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put-parts") as pool:
+                list(pool.map(put, named))
+        except (StoreError, NotAuthorized, BadInput, OSError) as error:
+            self._settled([each.share for each in named])
+            return ObjectsInDoubt(str(error))
+        return ObjectsThere()
+
+    def _settled(self, shares: Sequence[ShareId]) -> None:
+        self.moves.settled(tuple(shares))
+        with self._lock:
+            self._new.difference_update(shares)
+            self._named = {
+                staging: named
+                for staging, named in self._named.items()
+                if not any(each.share in shares for each in named)
+            }
+
+    def _shared(self, part: str) -> tuple[SharedPart, ...]:
+        """Return what is known of the shares of a published part, its own first."""
+        store = self._host.store
+        shares = store.manifest(part).shares if store.has_part(part) else ()
+        return tuple(SharedPart(part, ShareId(share), share in self._new) for share in shares)
+
+    def _forget(self, parts: Sequence[str]) -> None:
+        for part in parts:
+            try:
+                content = self._host.store.manifest(part).content
+            except CorruptPart:
+                continue
+            self._host.store.quarantine(part, "its objects are gone")
+            self._host.lacks(part, content)
+            self._host.log.info("too late to take over", part=part)
+
+    def _delete(self, share: ShareId) -> ObjectsGone | ObjectsInDoubt:
+        try:
+            self.objects.delete(share)
+        except (StoreError, NotAuthorized) as error:
+            return ObjectsInDoubt(str(error))
+        return ObjectsGone()
+
+    def _on_disk(self) -> set[ShareId]:
+        """Return the shares that something on this disk has."""
+        store = self._host.store
+        found = {ShareId(share) for each in store.leaving() for share in each.shares}
+        folders = [store.part_path(part) for part in store.parts()]
+        folders += [folder for staging in store.stagings() for folder, _ in store.staged(staging)]
+        return found | {ShareId(share) for folder in folders for share in shares_in(folder)}
+
+    # --- duties ---------------------------------------------------------------------------------------------------------
+
+    def own_again(self, parts: Iterable[str]) -> tuple[str, ...]:
+        """Own what registered parts have that were fetched again; return those that are not owned, and so not here."""
+        return self._host.performer.run_plain(own_again(self.sharer, tuple(parts)))
+
+    def work(self) -> None:
+        """Do one round: let go of what has left the disk, give up work marks, work off garbage, take copies away."""
+        host, epoch = self._host, self._host.active_epoch()
+        if epoch is None:
+            return
+        has_let_go = self.let_go(epoch)
+        self.uploads.work(epoch)
+        if has_let_go or time.monotonic() - self._looked_at >= GARBAGE_S:
+            self._looked_at = time.monotonic()
+            host.performer.run_plain(give_up_left(self.sharer, epoch))
+            self._work_off()
+        if time.monotonic() - self._evicted_at >= EVICT_S:
+            self._evicted_at = time.monotonic()
+            host.store.evict_copies(host.config.shared_cache_bytes, self.moves.is_read)
+
+    def let_go(self, epoch: Epoch) -> int:
+        """Let go of what has left this disk; return of how many."""
+        host, now, count = self._host, time.monotonic(), 0
+        for each in host.store.leaving():
+            if self._stuck.get(each.name, 0.0) > now or count >= LET_GO_AT_ONCE or self._is_needed(each):
+                continue
+            shares = tuple(map(ShareId, each.shares))
+            with self.letting_go:
+                has_gone = host.performer.run_plain(let_go_of_all(self.sharer, epoch, each.part, shares))
+            if has_gone:
+                host.store.has_left(each.name)
+                self._settled(shares if not each.part else ())
+                with self._lock:
+                    self._new.difference_update(shares)  # also of a part that was published and never registered
+                self._stuck.pop(each.name, None)
+                count += 1
+            else:
+                self._stuck[each.name] = now + LET_GO_AGAIN_S
+        return count
+
+    def _is_needed(self, left: Leaving) -> bool:
+        """Whether a share is not to be let go of yet: it is about to be owned, or readers may still be at its objects."""
+        if any(map(self.moves.is_busy, map(ShareId, left.shares))) or self.moves.is_read(left.part):
+            return True
+        if not left.part or not self._host.store.has_part(left.part):
+            return False
+        return time.time() - self._host.store.left_at(left.name) < self._host.config.old_parts_lifetime_s
+
+    def _work_off(self) -> None:
+        host = self._host  # which performs more effects than the type says
+        host.performer.run_plain(cast("Procedure[tuple[ShareId, ...]]", work_off(host.replica.table)))
+
+    def leave(self) -> None:
+        """Let go of everything, because the table is dropped, and work the garbage off, as far as that works now."""
+        host, epoch = self._host, self._host.performer.epoch.current
+        try:
+            if epoch is not None:
+                host.performer.run_plain(release(host.replica, epoch))
+            self._work_off()
+            self.objects.tidy()
+        except ReplitreeError as error:
+            host.log.warning("not all objects of the dropped table were deleted", reason=str(error))
+
+    def references(self) -> dict[str, object]:
+        """Return what this replica has of shares: which, for what, and their files."""
+        store = self._host.store
+        staged = [(staging, folder) for staging in store.stagings() for folder, _ in store.staged(staging)]
+        found = [each for part in store.parts() for each in _references("parts", part, store.part_path(part))]
+        found += [each for staging, folder in staged for each in _references("staging", staging, folder)]
+        found += [
+            {"share": share, "part": each.part, "place": "leaving", "files": []}
+            for each in store.leaving()
+            for share in each.shares
+        ]
+        found += [
+            each
+            for part, manifest in sorted(self._host.mending.manifests().items())
+            for each in _references_of("lacking", part, manifest)
+        ]
+        begun = self.uploads.shares()
+        with self._lock:
+            begun = tuple(sorted({*begun, *self._new}))
+        found += [{"share": share, "part": "", "place": "writing", "files": []} for share in begun]
+        incarnation = "" if self._sharer is None else self._sharer.incarnation
+        return {
+            "replica": self._host.replica.name,
+            "incarnation": incarnation,
+            "shares": found,
+            "undescribed": list(self._host.mending.undescribed()),
+        }
+
+
+def _references(place: str, part: str, folder: Path) -> list[dict[str, object]]:
+    """Return the shares that a folder has, each with the files that it has of it."""
+    try:
+        manifest = read_manifest(folder)
+    except CorruptPart:
+        return []
+    return _references_of(place, part, manifest)
+
+
+def _references_of(place: str, part: str, manifest: PartManifest) -> list[dict[str, object]]:
+    """Return the shares that a manifest names, each with the files that it needs of it."""
+    files: dict[str, list[dict[str, object]]] = {share: [] for share in manifest.shares}
+    for file in manifest.files:
+        share = manifest.share_of(file)
+        if share is not None:
+            files[share].append({"name": file.name, "bytes": file.bytes, "checksum": file.checksum})
+    return [{"share": share, "part": part, "place": place, "files": some} for share, some in files.items()]
+
+
+def _open(url: str) -> ObjectStore:
+    from replitree.storage.objects.location import open_store
+
+    return open_store(url)
+
+
+__all__ = ["Sharing"]

@@ -1,0 +1,68 @@
+"""What the puller has read and not pulled yet.  It is in the log for good, so some things need not wait for the pull.
+
+* What became of an insert with a quorum is told to who waits for it.
+* A small part of another replica's insert with a quorum is received while the pull is committed.  It is published when the
+  entry is executed, and not before; if it never is, what was received goes with the fetches that nobody needs
+  (`replica.parts.orphans`).
+
+Nothing else goes by what was read only: the parts, the queue and what reads show follow the pointer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from replitree.protocol.core.effects import FetchPart, LogIndex, Node
+from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry, decode_entry, quorum_of
+from replitree.protocol.core.parts import inserted_part
+from replitree.protocol.insert.quorum import Ended
+
+AHEAD_BYTES_MAX = 1 << 20
+"""A larger part is fetched when its entry is executed."""
+
+AHEAD_AT_ONCE = 4
+"""When more parts than these are read of together, they are better fetched as a bundle."""
+
+
+class LookAhead:
+    """Looks at the entries that a puller reads.
+
+    Parameters
+    ----------
+    replica
+        Whose puller.
+    begin
+        Begins to receive a part.
+    ended
+        Hears what became of an insert.
+    """
+
+    def __init__(self, replica: str, begin: Callable[[FetchPart], None], ended: Callable[[Ended], None]) -> None:
+        self._replica = replica
+        self._begin = begin
+        self._ended = ended
+
+    def read(self, first: LogIndex, paths: Sequence[str], nodes: Sequence[Node | None]) -> None:
+        """Look at what was read at `paths`, which are the entries from `first` on, up to the first that is not there.
+
+        Raises
+        ------
+        UnsupportedFormat
+            An entry has a newer format, or can't be read.
+        """
+        wanted: list[FetchPart] = []
+        for offset, (path, node) in enumerate(zip(paths, nodes, strict=True)):
+            if node is None:
+                break
+            index, entry = LogIndex(first + offset), decode_entry(node.value, path)
+            if isinstance(entry, SettleEntry | FailEntry):
+                self._ended(Ended(index, entry))
+            elif isinstance(entry, GetEntry) and quorum_of(entry) and entry.replica != self._replica:
+                wanted += _small_parts(index, entry)
+        for fetch in wanted if len(wanted) <= AHEAD_AT_ONCE else ():
+            self._begin(fetch)
+
+
+def _small_parts(index: LogIndex, entry: GetEntry) -> list[FetchPart]:
+    small = (part for part in entry.parts if part.bytes <= AHEAD_BYTES_MAX)
+    return [FetchPart(inserted_part(part.partition, index).name, part.content_hash, (entry.replica,)) for part in small]

@@ -1,0 +1,512 @@
+"""How far a replica is: its place in the log, its queue, the parts that it has registered, and what reads may show.
+
+This is memory only, a copy of what coordination and the disk say; the pull, execute and life threads change it under one lock.
+
+Reads show the parts that are *held* (registered, and covered by no other) but for those that are *hidden* because their files
+are broken, and those of inserts that are known to have failed.  Every insert and drop below `index` is executed: its rows are
+there, or gone.  Merges and mutations do not hold the index back: the rows of a merge are the same before and after, and who
+waits for a mutation waits for its own index (`is_executed`, `is_mutated`).
+
+A *loading* takes the whole state from coordination again.  It is not taken over when parts were shown or hidden since it began,
+because it may have been read before that.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.entries import FailEntry, GetEntry, LostEntry, MergeEntry, MutateEntry
+from replitree.protocol.core.fold import maximal
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.execute.drop import removes
+from replitree.protocol.execute.execute import goes_alone
+from replitree.protocol.shares.share_effects import Sharer
+from replitree.protocol.state.pull import Loaded, Place, Queued
+from replitree.protocol.state.read import is_readable, shown_now, shown_partly
+from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
+from replitree.replica.kit.history import History
+from replitree.replica.perform.commit_size import PARTS_MAX
+
+POSTPONE_S_MIN = 0.004
+"""First pause of an entry that could not be executed; it doubles with every try.  Mostly the writer has only just committed and
+publishes its part within milliseconds."""
+
+POSTPONE_S_MAX = 10.0
+IDLE_LOOK_S = 0.5
+"""Whoever waits until nothing is executed looks this often whether to go on waiting."""
+
+LARGE_ENTRY_BYTES = 32 << 20
+"""Inserts of others at least this large are executed in a lane of their own, so that small ones need not wait."""
+
+
+class Lane(Enum):
+    """Which executor takes an entry: nothing small waits for something large, and no insert for a merge."""
+
+    SMALL = "small"
+    LARGE = "large"
+    MAKING = "making"
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A queue entry that could not be executed: why, how often, since when, and when it is tried again (monotonic seconds).
+
+    `for_others`: it waits for other entries, and is tried again as soon as one is executed.  `is_told`: it waits for something
+    that is watched, and is tried again when that has changed (`Progress.tell`).
+    """
+
+    reason: str
+    tries: int
+    since: float
+    again_at: float
+    for_others: bool
+    is_told: bool = False
+
+
+class Progress:
+    """The state that one table replica's threads share.
+
+    Parameters
+    ----------
+    replica
+        Its name.
+    """
+
+    def __init__(self, replica: str) -> None:
+        self._replica = replica
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        self._lanes = {lane: threading.Condition(lock) for lane in Lane}
+        self.place: Place | None = None
+        self.history = History()
+        self.has_strays = False
+        self.is_torn = False
+        self._queue: dict[LogIndex, Queued] = {}
+        self._running: set[LogIndex] = set()
+        self._waiting: dict[LogIndex, _Waiting] = {}
+        self._told, self._told_before = 0, dict[LogIndex, int]()
+        """How often `tell` was said; and before each entry was taken."""
+        self._held = PartSet()
+        self._hidden: set[Part] = set()
+        self._shown = 0
+        self._names: tuple[str, ...] | None = None
+        self._per_partition: Counter[str] = Counter()
+        self._listeners: list[Callable[[], None]] = []
+
+    # --- pull ---
+
+    def pulled(self, place: Place, entries: Iterable[Queued]) -> None:
+        """Take over what a pull brought; entries that do not apply are only remembered."""
+        with self.changed:
+            self.place, self.is_torn = place, False
+            entries = tuple(entries)
+            self.history.pulled(entries)
+            for item in entries:
+                if isinstance(item.entry, FailEntry):
+                    self._names = None
+                if not item.change.is_empty:
+                    self._queue[item.index] = item
+                    self._per_partition.subtract(part.partition for part in item.change.removed)
+                    self._per_partition.update(part.partition for part in item.change.added)
+                    self._lanes[self.lane(item)].notify()
+            self._tell()
+
+    def begin_load(self) -> int:
+        """Begin to load the replica's state; returns what `take_over` asks for."""
+        with self.changed:
+            return self._shown
+
+    def take_over(self, loaded: Loaded, begun: int) -> tuple[str, ...] | None:
+        """Take the state as coordination has it; return the names of the parts that left unnoticed.
+
+        None: it was read too early, and must be loaded again.
+        """
+        with self.changed:
+            if self._shown != begun:
+                return None
+            if self.place is not None and self.place.pointer.version > loaded.place.pointer.version:
+                return ()
+            now = {index: item for index, item in self._queue.items() if index in self._running}
+            now.update((item.index, item) for item in loaded.queue)
+            left = tuple(part.name for part in self._held if part not in loaded.held)
+            if self.place is None or self.place.pointer.index != loaded.place.pointer.index:
+                self.history.begin(loaded.place.pointer.index, loaded.place.open)
+            self.history.loaded(loaded.queue)
+            self.place, self.is_torn = loaded.place, loaded.is_torn
+            self._queue = {index: now[index] for index in sorted(now)}
+            self._waiting = {index: waiting for index, waiting in self._waiting.items() if index in now}
+            self._held = loaded.held
+            self._per_partition = Counter(part.partition for part in loaded.place.parts)
+            self._names = None
+            self.wake()
+        return left
+
+    def forget(self) -> None:
+        """Begin anew, with nothing: the replica was dropped, and is added again under the same name."""
+        with self.changed:
+            self.place = None
+            self.has_strays = False
+            self._queue.clear()
+            self._waiting.clear()
+            self._held, self._names = PartSet(), None
+            self._hidden.clear()
+            self._per_partition.clear()
+            self._shown += 1
+            self.history.begin(LogIndex(0))
+            self.wake()
+
+    # --- execute ---
+
+    def lane(self, item: Queued) -> Lane:
+        """Return who executes an entry."""
+        if isinstance(item.entry, MergeEntry | MutateEntry):
+            return Lane.MAKING
+        if not isinstance(item.entry, GetEntry) or item.entry.replica == self._replica:
+            return Lane.SMALL
+        return Lane.LARGE if sum(part.bytes for part in item.entry.parts) >= LARGE_ENTRY_BYTES else Lane.SMALL
+
+    def take(self, lane: Lane, count: int, stopping: Callable[[], bool], wait_s: float) -> tuple[Queued, ...]:
+        """Take up to `count` entries of one lane to execute, waiting up to `wait_s` for some."""
+        with self.changed:
+            deadline = time.monotonic() + wait_s
+            while not stopping() and not self._ready(lane, 1):
+                now = time.monotonic()
+                if now >= deadline:
+                    break
+                self._lanes[lane].wait(max(0.0, min(deadline, self._next_try(lane)) - now))
+            batch = () if stopping() else self._ready(lane, count)
+            self._running.update(item.index for item in batch)
+            self._told_before.update((item.index, self._told) for item in batch)
+            return batch
+
+    def _ready(self, lane: Lane, count: int) -> tuple[Queued, ...]:
+        """Return the first entry of a lane that can be tried, with others like it if it does not go alone."""
+        now, parts = time.monotonic(), 0
+        found: list[Queued] = []
+        for index, item in self._queue.items():  # in ascending order: entries come by pulls and by sorted loads
+            waiting = self._waiting.get(index)
+            if index in self._running or (waiting is not None and waiting.again_at > now) or self.lane(item) != lane:
+                continue
+            if not goes_alone(item):
+                parts += len(item.change.added)
+                if found and parts > PARTS_MAX:  # the commit that registers them must not be too large
+                    break
+                found.append(item)
+            elif not found:
+                return (item,)
+            if len(found) == count:
+                break
+        return tuple(found)
+
+    def _next_try(self, lane: Lane) -> float:
+        """Return when the next waiting entry of a lane is due (monotonic seconds)."""
+        waiting = (
+            (self._queue.get(index), entry) for index, entry in self._waiting.items() if index not in self._running
+        )
+        due = (entry.again_at for item, entry in waiting if item is not None and self.lane(item) is lane)
+        return min(due, default=float("inf"))
+
+    def view(
+        self, batch: tuple[Queued, ...], *, makes: bool, sharer: Sharer | None = None, patience_s: float = float("inf")
+    ) -> View:
+        """Return what an execution of entries that were taken goes by; after `patience_s` they are overdue."""
+        with self.changed:
+            assert self.place is not None
+            item, broken = batch[0], frozenset(self._hidden)
+            waits = removes(item) or isinstance(item.entry, LostEntry)
+            before = blockers(self._queue.values(), self._running, item.index) if waits else ()
+            kept = to_be_kept(self._queue.values())
+            overdue = self.waited_s(item.index) > patience_s
+            detached = to_be_detached(self._queue.values())
+            opened = self.place.open
+            return View(self.place.parts, self._held, before, makes, kept, broken, opened, sharer, overdue, detached)
+
+    def release(
+        self,
+        batch: Iterable[Queued],
+        done: Iterable[LogIndex],
+        reasons: dict[LogIndex, str],
+        told: Collection[LogIndex] = (),
+    ) -> None:
+        """Give a batch back: `done` entries leave the queue, those with a reason wait; those of `told` until `tell`."""
+        with self.changed:
+            batch = tuple(batch)
+            for item in batch:
+                self._running.discard(item.index)
+            done = tuple(done)
+            for index in done:
+                self._queue.pop(index, None)
+                self._waiting.pop(index, None)
+            now = time.monotonic()
+            for index, reason in reasons.items():
+                known = self._waiting.get(index)
+                tries = known.tries + 1 if known is not None else 1
+                pause = min(POSTPONE_S_MAX, POSTPONE_S_MIN * 2 ** min(tries - 1, 20))
+                if is_told := index in told:
+                    pause = POSTPONE_S_MAX if self._told_before.get(index) == self._told else 0.0
+                since = known.since if known is not None and known.is_told == is_told else now
+                for_others = self._waits_for_others(index)
+                self._waiting[index] = _Waiting(reason, tries, since, now + pause, for_others, is_told)
+            for item in batch:
+                self._told_before.pop(item.index, None)
+            if done:
+                self._retry(lambda waiting: waiting.for_others)
+            self._tell()
+
+    def losing(self) -> frozenset[str]:
+        """Return the parts that entries of the queue declare lost: they become empty when these are executed."""
+        with self.changed:
+            return frozenset(item.entry.part for item in self._queue.values() if isinstance(item.entry, LostEntry))
+
+    def wait_idle(self, interrupted: Callable[[], bool]) -> bool:
+        """Wait until no entry is being executed; False when `interrupted` says so before."""
+        with self.changed:
+            while self._running:
+                if interrupted():
+                    return False
+                self.changed.wait(IDLE_LOOK_S)
+            return True
+
+    def _waits_for_others(self, index: LogIndex) -> bool:
+        """Whether an entry could not be executed because of earlier ones, as far as can be seen."""
+        item = self._queue.get(index)
+        if item is None:
+            return False
+        if self.lane(item) is Lane.MAKING:
+            return any(part not in self._held for part in item.change.removed)
+        return removes(item)
+
+    def waited_s(self, index: LogIndex) -> float:
+        """Return for how many seconds an entry has been tried in vain, or waits until it is told."""
+        with self.changed:
+            waiting = self._waiting.get(index)
+            return time.monotonic() - waiting.since if waiting is not None else 0.0
+
+    def retry_now(self) -> None:
+        """Let everything that waits be tried at once: something changed for the better."""
+        with self.changed:
+            self._retry(lambda _: True)
+            self.wake()
+
+    def tell(self, result: str = "") -> None:
+        """Let entries be tried that wait for something that is watched: it may have changed; `result`: for this part."""
+        with self.changed:
+            self._told += 1
+            self._retry(lambda waiting: waiting.is_told, result)
+
+    def _retry(self, which: Callable[[_Waiting], bool], result: str = "") -> None:
+        for index, waiting in self._waiting.items():
+            item = self._queue.get(index)
+            if which(waiting) and (not result or item is None or _may_bring(item, result)):
+                waiting.again_at = 0.0
+                if item is not None:
+                    self._lanes[self.lane(item)].notify()
+
+    # --- what reads show ---
+
+    def reveal(self, shown: Iterable[str], gone: Iterable[str] = ()) -> tuple[str, ...]:
+        """Show parts and no longer show others, at once; return the names of those that nobody needs any more.
+
+        A part that a shown one covers is not shown, and is a *stray* if it was registered:
+        `protocol.state.start.forget_covered` takes it back.
+        """
+        with self.changed:
+            parts = [parse_part(name) for name in shown]
+            here = tuple(parts)
+            left = [parse_part(name) for name in gone]
+            held = self._held.replace([part for part in left if part in self._held], ())
+            if not held:
+                held, parts = PartSet.of(maximal(parts)), []
+            for part in parts:
+                cover = held.covering(part)
+                if cover is not None:
+                    strays: tuple[Part, ...] = () if cover == part else (part,)
+                else:
+                    strays = held.between(part.partition, part.block_min, part.block_max)
+                    held = held.replace(strays, (part,))
+                left += strays
+                self.has_strays |= bool(strays)
+            self._hidden.difference_update((*here, *left))
+            self._held, self._names = held, None
+            self._shown += 1
+            self._tell()
+            return tuple(part.name for part in left)
+
+    def hide(self, names: Iterable[str]) -> None:
+        """Make parts invisible: their files are broken or missing."""
+        with self.changed:
+            self._hidden.update(map(parse_part, names))
+            self._names = None
+            self._tell()
+
+    def unhide(self, names: Iterable[str]) -> None:
+        """End the hiding of parts whose files are whole again; what has left meanwhile stays away."""
+        with self.changed:
+            self._hidden.difference_update(map(parse_part, names))
+            self._names = None
+            self._tell()
+
+    def visible(self) -> tuple[LogIndex, tuple[str, ...]]:
+        """Return the index below which every insert and drop is executed, and the visible parts, in one look."""
+        with self.changed:
+            if self._names is None:
+                now = shown_now(self._held, self._queue.values())
+                self._names = tuple(part.name for part in now if part not in self._hidden)
+            return self._index(), self._names
+
+    def shown(self) -> tuple[LogIndex, tuple[str, ...], tuple[str, ...]]:
+        """Return what `visible` returns, and the names of the parts that would be visible if their files were whole here."""
+        with self.changed:
+            index, names = self.visible()
+            if not self._hidden:
+                return index, names, ()
+            now = shown_now(self._held, self._queue.values())
+            return index, names, tuple(part.name for part in now if part in self._hidden)
+
+    def is_partly_shown(self) -> bool:
+        """Whether an insert is visible in one of its partitions, and not yet in another."""
+        with self.changed:
+            return (
+                self.place is not None and shown_partly(self._held, self.place.parts, self._queue.values()) is not None
+            )
+
+    @property
+    def held(self) -> PartSet:
+        """The parts that are registered and that no other one covers."""
+        return self._held
+
+    def hidden(self) -> tuple[str, ...]:
+        """Return the names of registered parts that can't be shown, because their files are broken or missing."""
+        with self.changed:
+            return tuple(sorted(part.name for part in self._hidden if part in self._held))
+
+    @property
+    def index(self) -> LogIndex:
+        """Every insert and drop below this index is executed here."""
+        with self.changed:
+            return self._index()
+
+    def _index(self) -> LogIndex:
+        pointer = self.place.pointer.index if self.place is not None else LogIndex(0)
+        return next((index for index, item in self._queue.items() if self.lane(item) is not Lane.MAKING), pointer)
+
+    def is_executed(self, index: LogIndex) -> bool:
+        """Whether the entry at `index` is pulled and is not, or no longer, in the queue."""
+        with self.changed:
+            return self.place is not None and index < self.place.pointer.index and index not in self._queue
+
+    def is_mutated(self, index: LogIndex) -> bool:
+        """Whether every mutation up to `index`, this one included, is executed here."""
+        with self.changed:
+            if self.place is None or index >= self.place.pointer.index:
+                return False
+            return not any(item.index <= index and isinstance(item.entry, MutateEntry) for item in self.queue())
+
+    def is_readable(self, position: LogIndex) -> bool:
+        """Whether everything below a position is executed here; merges and the inserts that are open there excepted."""
+        with self.changed:
+            if self.place is None or self.is_torn:
+                return False
+            return is_readable(self.place.pointer.index, self._queue.values(), position, self.history.open_at(position))
+
+    def awaited(self, position: LogIndex) -> tuple[LogIndex, str, str] | None:
+        """Return index and kind of the first entry below a position that is not executed, and why it waits; merges excepted.
+
+        None: all of them are, as far as they are pulled.
+        """
+        with self.changed:
+            for index, item in self._queue.items():
+                if index < position and not isinstance(item.entry, MergeEntry):
+                    return index, str(type(item.entry).__struct_config__.tag), self.why_waiting(index)[0]
+            return None
+
+    def open_at(self, position: LogIndex) -> tuple[LogIndex, ...]:
+        """Return the inserts that are open at a position that was pulled."""
+        with self.changed:
+            return self.history.open_at(position)
+
+    @property
+    def pointer(self) -> LogIndex:
+        """The next entry to pull; 0 while that is not known."""
+        with self.changed:
+            return self.place.pointer.index if self.place is not None else LogIndex(0)
+
+    def partition_parts_max(self) -> int:
+        """Return the number of parts of the partition that has the most, all that is pulled counted as executed."""
+        with self.changed:
+            return max(self._per_partition.values(), default=0)
+
+    # --- looking and waiting ---
+
+    def queue(self) -> tuple[Queued, ...]:
+        """Return the entries that are pulled and not executed, ascending."""
+        with self.changed:
+            return tuple(self._queue.values())
+
+    def queued(self, index: LogIndex) -> Queued | None:
+        """Return the entry at `index` if it is in the queue."""
+        return self._queue.get(index)
+
+    def queue_length(self) -> int:
+        """Return how many entries are pulled and not executed."""
+        return len(self._queue)
+
+    def visible_count(self) -> int:
+        """Return how many parts are visible."""
+        return len(self.visible()[1])
+
+    def why_waiting(self, index: LogIndex) -> tuple[str, int]:
+        """Return why the entry at `index` waits, and how often it was tried."""
+        with self.changed:
+            waiting = self._waiting.get(index)
+            return (waiting.reason, waiting.tries) if waiting is not None else ("", 0)
+
+    def postponed(self) -> list[dict[str, object]]:
+        """Return the entries that wait: index, reason, number of tries, for how many seconds; whether it is told when."""
+        with self.changed:
+            now = time.monotonic()
+            return [
+                {
+                    "index": index,
+                    "reason": waiting.reason,
+                    "tries": waiting.tries,
+                    "since_s": round(now - waiting.since, 3),
+                    "is_told": waiting.is_told,
+                }
+                for index, waiting in sorted(self._waiting.items())
+            ]
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after every change; it must return at once.  Returns it, for `unlisten`."""
+        with self.changed:
+            self._listeners.append(listener)
+            return listener
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Call `listener` no more."""
+        with self.changed:
+            self._listeners.remove(listener)
+
+    def wake(self) -> None:
+        """Wake everybody who waits, to look again."""
+        with self.changed:
+            for lane in self._lanes.values():
+                lane.notify_all()
+            self._tell()
+
+    def _tell(self) -> None:
+        self.changed.notify_all()
+        for listener in self._listeners:
+            listener()
+
+
+def _may_bring(item: Queued, part: str) -> bool:
+    """Whether an entry may bring a part; of a mutation with many parts it is not looked up."""
+    return not isinstance(item.entry, MergeEntry) or any(each.name == part for each in item.change.added)

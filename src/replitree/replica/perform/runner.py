@@ -1,0 +1,159 @@
+"""Performing procedures: effects go to whoever can perform them, outcomes go back into the generator.
+
+One `Performer` belongs to one table replica.  It may be used by several threads at once; a procedure runs in one thread.
+
+The performer watches the commits of each procedure for those that a `Check` has refused.  It reports them when the procedure
+has ended: the procedure may have taken a newer epoch by itself, and then the refusal is no evidence.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TypeVar
+
+from replitree.coordination.port import Coordination
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.run import run
+from replitree.wire.identity import probe_owner
+
+T = TypeVar("T")
+
+
+class Wrap(Protocol):
+    """Makes of a procedure what is run instead, with the same value."""
+
+    def __call__(self, procedure: fx.Procedure[T], /) -> fx.Procedure[T]:
+        """Return what is run."""
+
+
+def _as_it_is(procedure: fx.Procedure[T], /) -> fx.Procedure[T]:
+    return procedure
+
+
+@contextmanager
+def _unheard() -> Iterator[Callable[[fx.Commit], None]]:
+    yield lambda _: None
+
+
+class EpochHolder:
+    """The highest epoch that this process has adopted; forgotten when its session is lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._epoch: fx.Epoch | None = None
+
+    @property
+    def current(self) -> fx.Epoch | None:
+        """The epoch, or None before the first activation."""
+        return self._epoch
+
+    def adopt(self, epoch: fx.Epoch) -> None:
+        """Take `epoch` unless a higher one is known."""
+        with self._lock:
+            if self._epoch is None or epoch > self._epoch:
+                self._epoch = epoch
+
+    def forget(self) -> None:
+        """Know no epoch any more: the replica was dropped, and whoever is added under its name begins anew."""
+        with self._lock:
+            self._epoch = None
+
+
+class Performer:
+    """Performs the effects of one table replica.
+
+    Parameters
+    ----------
+    coordination
+        Performs what touches znodes.
+    store
+        Performs what touches parts.
+    answer
+        Called with every answer to a client.
+    wrap
+        Makes of a procedure what is run instead (`replitree.protocol.shares.sharing`).
+    committing
+        Entered before every commit; what it gives is called when the commit was applied.
+    refused
+        Called with every `Check` that refused a commit of a procedure, when the procedure has ended, however it ended.
+    """
+
+    def __init__(
+        self,
+        coordination: Callable[[], Coordination],
+        store: Callable[[fx.StoreEffect], object],
+        answer: Callable[[fx.RequestId, fx.ClientAnswer], None],
+        wrap: Wrap = _as_it_is,
+        committing: Callable[[], AbstractContextManager[Callable[[fx.Commit], None]]] = _unheard,
+        refused: Callable[[fx.Check], None] = lambda _: None,
+    ) -> None:
+        self._coordination = coordination
+        self._store = store
+        self._answer = answer
+        self._wrap = wrap
+        self._committing = committing
+        self._refused = refused
+        self.epoch = EpochHolder()
+
+    def run(self, procedure: fx.Procedure[T], perform: Callable[[fx.Effect], Any] | None = None) -> T:
+        """Run a procedure to its end and return its value.
+
+        Parameters
+        ----------
+        perform
+            Performs effects instead of `perform` of this object, which it calls.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            A read could not be had; the procedure was closed, as a crash would.
+        """
+        return self._run(self._wrap(procedure), perform or self.perform)
+
+    def run_plain(self, procedure: fx.Procedure[T]) -> T:
+        """Run a procedure as it is.  Raises as `run`."""
+        return self._run(procedure, self.perform)
+
+    def _run(self, procedure: fx.Procedure[T], perform: Callable[[fx.Effect], Any]) -> T:
+        refused: list[fx.Check] = []
+
+        def watching(effect: fx.Effect) -> Any:
+            outcome = perform(effect)
+            if isinstance(outcome, fx.Refused) and isinstance(outcome.operation, fx.Check):
+                refused.append(outcome.operation)
+            return outcome
+
+        try:
+            return run(procedure, watching)
+        finally:
+            for check in refused:
+                self._refused(check)
+
+    def perform(self, effect: fx.Effect) -> Any:
+        """Perform one effect and return its outcome."""
+        match effect:
+            case (
+                fx.Get() | fx.GetMany() | fx.Exists() | fx.Children() | fx.ChildrenMany() | fx.NextNumber() | fx.Sync()
+            ):
+                return self._coordination().perform(effect)
+            case fx.Commit():
+                with self._committing() as committed:
+                    outcome = self._coordination().perform(effect)
+                    if isinstance(outcome, fx.Applied):
+                        committed(effect)
+                return outcome
+            case fx.CurrentEpoch():
+                return self.epoch.current
+            case fx.CurrentSession():
+                return self._coordination().session_id
+            case fx.AdoptEpoch(epoch):
+                self.epoch.adopt(epoch)
+                return None
+            case fx.ProbeOwner(value):
+                return probe_owner(value)
+            case fx.Answer(request, answer):
+                self._answer(request, answer)
+                return None
+        return self._store(effect)

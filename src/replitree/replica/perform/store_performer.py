@@ -1,0 +1,239 @@
+"""Performs the effects on the local part store, and tells which parts reads may show.
+
+Staging folders that a running insert uses are *held*, and so are those of results that are being made: `ListStaging` leaves
+them out, so the sweep never sees them.
+
+A result is published only where no part of its name has other content: the protocol asks first (`FindPart`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from replitree.errors import BadInput, CorruptPart, StoreError
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.parts import Part
+from replitree.protocol.execute.making import result_of, staged_result
+from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.perform.exchange import Exchange
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import PartManifest
+
+PUBLISHED_MAX = 1024
+"""Inserts that are remembered as published until `execute` asks for them."""
+
+
+class Host(Protocol):
+    """What the performer asks of the replica that it works for."""
+
+    def stage(self, staging: fx.StagingId, payloads: Sequence[Any]) -> tuple[PartManifest, ...]:
+        """Write the payloads of requests as the parts of a staging id."""
+
+    def give_back(self, staging: fx.StagingId) -> bool:
+        """Put what an upload has staged back, so that it can be staged again; False: it is of no upload that is at work."""
+
+    def make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
+        """Make a merged, mutated or linked part under a staging id."""
+
+    def leaves_as_it_is(self, effect: fx.Untouched) -> bool:
+        """Whether a mutation certainly leaves a part as it is."""
+
+    def marked_ahead(self) -> frozenset[str]:
+        """Return the names of results that this replica will make as soon as their entries are executed."""
+
+    def reveal(self, shown: tuple[str, ...], gone: tuple[str, ...]) -> tuple[str, ...]:
+        """Show parts to reads and no longer show others; return the names of those that nobody needs any more."""
+
+
+class StorePerformer:
+    """The local side of one table replica.
+
+    Parameters
+    ----------
+    store, exchange, old_parts
+        Where parts lie, who fetches them, and what is kept of those that left.
+    host
+        The replica.
+    """
+
+    def __init__(self, store: PartStore, exchange: Exchange, old_parts: OldParts, host: Host) -> None:
+        self._store = store
+        self._exchange = exchange
+        self._old_parts = old_parts
+        self._host = host
+        self._lock = threading.Lock()
+        self._let_go = threading.Condition(self._lock)
+        self._held: set[str] = set()
+        self._payloads: dict[fx.RequestId, Any] = {}
+        self._publishing = threading.Lock()
+        self._published: dict[fx.StagingId, bool] = {}
+        self._made: dict[fx.StagingId, str] = {}
+
+    @contextmanager
+    def holding(self, staging: fx.StagingId, payloads: dict[fx.RequestId, Any]) -> Iterator[None]:
+        """Hold a group's staging folders, and keep its payloads at hand, while its insert runs."""
+        with self._lock:
+            self._held.add(staging)
+            self._payloads.update(payloads)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.discard(staging)
+                for request in payloads:
+                    self._payloads.pop(request, None)
+                self._let_go.notify_all()
+
+    def await_published(self, part: str, wait_s: float) -> None:
+        """Wait up to some seconds for a part that an insert may be about to publish, as long as one runs here."""
+        deadline = time.monotonic() + wait_s
+        with self._let_go:
+            while self._held and not self._store.has_part(part):
+                if not self._let_go.wait(deadline - time.monotonic()):
+                    return
+
+    @contextmanager
+    def holding_results(self, results: Sequence[Part]) -> Iterator[None]:
+        """Hold the staging folders of results while they are made and published; what was made in vain is removed."""
+        stagings = [staged_result(result) for result in results]
+        with self._lock:
+            self._held.update(stagings)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.difference_update(stagings)
+                vain = [staging for staging in stagings if self._made.pop(staging, None) is not None]
+            for staging in vain:
+                self._store.remove_staging(staging)
+
+    def perform(self, effect: fx.StoreEffect) -> object:
+        """Perform one effect; where the protocol has a place for it, a failing disk is an outcome."""
+        try:
+            return self._perform(effect)
+        except (BadInput, StoreError, OSError) as error:
+            if not isinstance(effect, fx.Stage | fx.Publish | fx.FetchPart | fx.Detach):
+                raise
+            return fx.StoreFailed(str(error), by_request=isinstance(error, BadInput))
+
+    def _perform(self, effect: fx.StoreEffect) -> object:
+        match effect:
+            case fx.Stage(staging, requests):
+                manifests = self._host.stage(staging, [self._payloads[request] for request in requests])
+                return fx.Staged(tuple(staged_part(manifest) for manifest in manifests))
+            case fx.Publish(staging, names, synced):
+                return self._publish(staging, names, synced=synced)
+            case fx.FetchPart() | fx.FetchMany():
+                fetched = self._fetch((effect,) if isinstance(effect, fx.FetchPart) else effect.fetches)
+                return fetched[0] if isinstance(effect, fx.FetchPart) else fetched
+            case fx.Merge() | fx.Mutate() | fx.Link() | fx.MakeEmpty() | fx.Untouched() | fx.ResultsInWork():
+                return self._of_results(effect)
+            case fx.Detach(parts):
+                self._store.keep_aside([part for part in parts if self._store.has_part(part)])
+                return None
+            case fx.Reveal(parts, gone):
+                self._old_parts.revive(parts)
+                self._old_parts.retire(self._host.reveal(parts, gone))
+                return None
+            case fx.ListStaging():
+                return tuple(fx.StagingId(name) for name in self._store.stagings() if not self._is_held(name))
+            case fx.RemoveStaging(staging):
+                self._remove_staging(staging)
+                return None
+            case fx.ListParts():
+                old = self._old_parts.names()
+                return tuple(part for part in self._store.parts() if part not in old)
+            case fx.FindPart(part):
+                return self._find(part)
+            case fx.RemovePart(part) | fx.Discard(part):
+                self._store.detach(part) if isinstance(effect, fx.RemovePart) else self._store.remove_parts((part,))
+                return None
+
+    def _remove_staging(self, staging: fx.StagingId) -> None:
+        if not self._host.give_back(staging):
+            self._store.remove_staging(staging)
+
+    def _fetch(self, fetches: tuple[fx.FetchPart, ...]) -> tuple[fx.Fetched | fx.NotFetched | fx.StoreFailed, ...]:
+        """Fetch parts; those that are here already, as old ones, are needed again and must not go."""
+        self._old_parts.revive(fetch.part for fetch in fetches)
+        return self._exchange.fetch(fetches)
+
+    def _of_results(
+        self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty | fx.Untouched | fx.ResultsInWork
+    ) -> object:
+        match effect:
+            case fx.Untouched():
+                return self._host.leaves_as_it_is(effect)
+            case fx.ResultsInWork():
+                return self._results_in_work()
+        return self._make(effect)
+
+    def _make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
+        made = self._host.make(effect)
+        if isinstance(made, fx.Made):
+            with self._lock:
+                self._made[effect.staging] = made.content_hash
+        return made
+
+    def _publish(
+        self, staging: fx.StagingId, names: tuple[tuple[str, str], ...], *, synced: bool
+    ) -> fx.Published | fx.StoreFailed:
+        """Publish once; `execute` repeats it for what `insert` has published a moment ago, and only the sync is left to do."""
+        with self._lock:
+            content_hash = self._made.pop(staging, None)
+        if content_hash is not None:
+            return self._publish_result(staging, names, content_hash)
+        with self._publishing:
+            if synced and self._published.pop(staging, False):
+                self._store.sync_names()
+                return fx.Published()
+            missing = tuple(self._store.publish(staging, dict(names), sync_names=synced))
+            if not missing and not synced:
+                self._published[staging] = True
+                if len(self._published) > PUBLISHED_MAX:
+                    self._published.pop(next(iter(self._published)))
+        with self._let_go:
+            self._let_go.notify_all()
+        return fx.Published(missing)
+
+    def _find(self, part: str) -> str | None:
+        """Return the content hash of a published part, which is to be registered; one that is damaged is taken out."""
+        if not self._store.has_part(part):
+            return None
+        self._old_parts.revive((part,))
+        try:
+            manifest = self._store.verify(part)
+        except CorruptPart as error:
+            self._store.quarantine(part, str(error))
+            return None
+        self._store.sync_names()
+        return manifest.content
+
+    def _publish_result(
+        self, staging: fx.StagingId, names: tuple[tuple[str, str], ...], content_hash: str
+    ) -> fx.Published | fx.StoreFailed:
+        """Publish what was made."""
+        for _, part in names:
+            if self._store.content(part) not in (None, content_hash):
+                return fx.StoreFailed(f"{part} is there with other content")
+        missing = tuple(self._store.publish(staging, dict(names)))
+        self._store.remove_staging(staging)  # left when the same was published before
+        return fx.Published(missing)
+
+    def _results_in_work(self) -> tuple[str, ...]:
+        with self._lock:
+            making = {name for name in map(result_of, self._held) if name is not None}
+        return tuple(sorted(making | self._host.marked_ahead()))
+
+    def _is_held(self, name: str) -> bool:
+        with self._lock:
+            return name in self._held or name.rpartition(".")[0] in self._held
+
+
+def staged_part(manifest: PartManifest) -> fx.StagedPart:
+    """Return what the log says of a part."""
+    return fx.StagedPart(manifest.partition, manifest.rows, manifest.bytes, manifest.content)

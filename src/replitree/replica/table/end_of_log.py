@@ -1,0 +1,95 @@
+"""The end of the log, asked for on behalf of many readers.
+
+Guarantees: what a reader hears was asked of coordination after the reader came.  At any time one question is on its way,
+and one more is to follow, which answers all who come meanwhile: so any number of readers costs one question at a time.
+
+The question is a commit and what follows it in the same session (`protocol.state.read`): when the commit has no answer, or the
+session changes, it is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from replitree.errors import CoordinationUnavailable
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.state.read import end_of_log
+from replitree.replica.perform.runner import Performer
+
+ATTEMPTS_MAX = 3
+"""How often a question is asked that ends in doubt, before the readers hear that coordination is not to be had."""
+
+
+class Host(Protocol):
+    """What the question needs of the replica."""
+
+    @property
+    def replica(self) -> Replica:
+        """Its place, below the parent of the log that it has reached."""
+
+    @property
+    def performer(self) -> Performer:
+        """What performs effects for it."""
+
+
+class EndOfLog:
+    """Asks for the end of one table's log.  Used from one event loop.
+
+    Parameters
+    ----------
+    host
+        The replica.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._running: asyncio.Task[LogIndex] | None = None
+        self._next: asyncio.Task[LogIndex] | None = None
+
+    async def ask(self, wait_s: float) -> LogIndex:
+        """Return an index above everything that is in the log now.
+
+        Parameters
+        ----------
+        wait_s
+            How long to wait, in seconds.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            Coordination does not answer, or not in time.
+        """
+        if self._next is None:
+            self._next = asyncio.create_task(self._after(self._running))
+            self._next.add_done_callback(_nobody_waits)
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._next), wait_s)
+        except TimeoutError:
+            raise CoordinationUnavailable(
+                f"replica {self._host.replica.name} could not ask coordination for the end of the log in {wait_s:.3g} s"
+            ) from None
+
+    async def _after(self, before: asyncio.Task[LogIndex] | None) -> LogIndex:
+        if before is not None and not before.done():
+            await asyncio.wait({before})
+        self._running, self._next = self._next, None  # who comes from here on waits for another question
+        return await asyncio.to_thread(self._ask)
+
+    def _ask(self) -> LogIndex:
+        host = self._host
+        for _ in range(ATTEMPTS_MAX):
+            end = host.performer.run(end_of_log(host.replica.table))
+            if end is not None:
+                return end
+        raise CoordinationUnavailable(
+            f"coordination did not tell replica {host.replica.name} the end of the log: {ATTEMPTS_MAX} times the answer"
+            " was lost, or the session has changed; try again, or ask another replica"
+        )
+
+
+def _nobody_waits(question: asyncio.Task[LogIndex]) -> None:
+    """Take note of a failure that every reader was too impatient to hear of."""
+    if not question.cancelled():
+        question.exception()

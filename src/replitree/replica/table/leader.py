@@ -1,0 +1,282 @@
+"""The leader's thread: it stands for leader, and while it leads it chooses merges and cleans up after them.
+
+Nothing depends on there being one leader.  It resigns when the replica shuts down or is read-only, and does not stand when the
+replica waits for the results of others (``merge = "fetch"``) or merges are paused on it.
+
+After merges were proposed it looks again when they are pulled, `IDLE_S_MIN` later, or earlier when so many parts come in that
+a partition would have more than `PARTS_MEANT` by then.  When there was nothing to do it waits longer each time, up to
+`IDLE_S_MAX`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from replitree.errors import ReplitreeError
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, Epoch, LogIndex
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.membership.leader import Follows, Leads
+from replitree.protocol.program.candidate import stand_next
+from replitree.protocol.program.stages import AwaitElection, Elected, ElectionTurn, MemoryEffect, ReportTrouble, Then
+from replitree.protocol.propose.roll_over import is_due, roll_over
+from replitree.protocol.propose.select_merges import Choice
+from replitree.protocol.upkeep.clean_results import clean_results, has_left, lowest_need
+from replitree.replica.insert.quorums import Quorums
+from replitree.replica.kit.config import ServerConfig
+from replitree.replica.kit.evidence import Evidence
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.metrics import Metrics
+from replitree.replica.parts.making import Maker
+from replitree.replica.parts.merges import Merges
+from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.runner import Performer
+from replitree.replica.table.driver import Driver
+
+IDLE_S_MIN = 0.5
+"""Time between two choices: what gathers meanwhile is merged at once, in fewer and wider merges."""
+
+CROWDED_S = 0.1
+"""The same, at the least, where more parts come in than are meant to be there."""
+
+PARTS_MEANT = 50
+"""Parts of the fullest partition at a choice, above which the next one comes earlier."""
+
+CHOOSING_SHARE = 0.05
+"""Of a core, that choosing among the parts of a large table may take."""
+
+IDLE_S_MAX = 2.0
+FOLLOW_S = 10.0
+"""A follower looks this often who leads, even if no watch fires."""
+
+PULL_S = 5.0
+"""Longest wait for one's own proposals to be pulled."""
+
+AGE_S = 10.0
+"""How often the selector looks at the same parts again."""
+
+CLEAN_S = 60.0
+"""How often results are cleaned."""
+
+
+class Host(Protocol):
+    """What the leader needs of the replica."""
+
+    replica: Replica
+    config: ServerConfig
+    performer: Performer
+    progress: Progress
+    maker: Maker
+    merges: Merges
+    quorums: Quorums
+    metrics: Metrics
+    log: Log
+
+    def active_epoch(self) -> Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def pull_now(self) -> None:
+        """Look at the log at once."""
+
+    def trouble(self, evidence: Evidence, reason: str) -> None:
+        """Report that the replica must activate again."""
+
+
+class Pace:
+    """How often to ask the selector: soon again while parts come in, less and less often while nothing changes.
+
+    Attributes
+    ----------
+    pause_s
+        Seconds to wait now.
+    """
+
+    def __init__(self) -> None:
+        self.pause_s = self._gather_s = IDLE_S_MIN
+        self._nothing_for: object = None
+        self._look_at = 0.0
+
+    def may_rest(self, state: object, now_s: float) -> bool:
+        """Say whether the selector would find nothing in a table in this state, as it did before."""
+        if self._nothing_for != state or now_s >= self._look_at:
+            return False
+        self.pause_s = min(IDLE_S_MAX, self.pause_s * 2)
+        return True
+
+    def looked(self, state: object, began_s: float, ended_s: float, *, found: bool, parts: int) -> None:
+        """Take note of what the selector found in a table in this state, and when it was asked and answered.
+
+        Parameters
+        ----------
+        parts
+            How many parts the fullest partition had then.
+        """
+        self._gather_s = min(IDLE_S_MIN, max(CROWDED_S, self._gather_s * PARTS_MEANT / max(1, parts)))
+        self.pause_s = min(IDLE_S_MAX, max(self._gather_s, (ended_s - began_s) / CHOOSING_SHARE))
+        self._nothing_for, self._look_at = (None, 0.0) if found else (state, began_s + AGE_S)
+
+
+class Leader:
+    """Leads, or waits to lead."""
+
+    def __init__(self, host: Host, stopping: Callable[[], bool]) -> None:
+        self._host = host
+        self._stopping = stopping
+        self._wake = threading.Event()
+        self._path: str | None = None
+        self._pace = Pace()
+        self._cleaned_at = time.monotonic()
+        self._leaving: tuple[LogIndex, tuple[str, ...]] | None = None
+        self.leader: str | None = None
+        self._turn_now = ElectionTurn(Epoch(0), resigns=True)
+        self._driver = Driver(host.performer, self._remember)
+        self._thread = threading.Thread(target=self._run, name=f"lead-{host.replica.table.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look now who leads, and what there is to merge."""
+        self._pace.pause_s = IDLE_S_MIN
+        self._wake.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread's end."""
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this replica leads, as far as it knows."""
+        return self.leader == self._host.replica.name
+
+    def _run(self) -> None:
+        while not self._stopping():
+            try:
+                pause = self._turn()
+            except ReplitreeError as error:
+                self._host.log.warning("leader", problem=str(error))
+                pause = IDLE_S_MAX
+            except Exception:  # noqa: BLE001 - a defect of ours: say so, and let the replica live
+                self._host.log.defect("leader failed")
+                pause = FOLLOW_S
+            self._wake.wait(pause)
+            self._wake.clear()
+        self._resign()
+
+    def _turn(self) -> float:
+        """Do what there is to do, once; return the seconds to wait."""
+        host = self._host
+        epoch = host.active_epoch()
+        if epoch is None or host.maker.is_paused or host.config.merge == "fetch":
+            self._resign()
+            return IDLE_S_MAX
+        match self._stand(ElectionTurn(epoch, resigns=False)):
+            case Leads():
+                return self._lead(epoch)
+            case Follows(_, leader):
+                self.leader = leader
+                return FOLLOW_S
+        return IDLE_S_MIN
+
+    def _stand(self, turn: ElectionTurn) -> object:
+        """Run one stage of the candidate; return what it found out."""
+        self._turn_now = turn
+        following = self._driver.run(Then(stand_next, (self._host.replica, self._path)))
+        assert following is not None, "a candidate goes on"
+        self._path = following.arguments[1]
+        return following.outcome
+
+    def _remember(self, effect: MemoryEffect) -> object:
+        """Perform an effect of the candidate on the process's memory."""
+        host = self._host
+        match effect:
+            case AwaitElection():  # `_run` has waited
+                return self._turn_now
+            case Elected(leads):
+                self.leader = host.replica.name if leads else None
+            case ReportTrouble():
+                host.trouble(Evidence.UNKNOWN, "it is unknown whether this replica stands for leader")
+            case _:
+                raise AssertionError(effect)
+        return None
+
+    def _resign(self) -> None:
+        """Leave the election; what is not certain is done again at the next turn, and at the latest the session ends it."""
+        epoch, self.leader = self._host.performer.epoch.current, None
+        if self._path is None or epoch is None:
+            return
+        with suppress(ReplitreeError):
+            self._stand(ElectionTurn(epoch, resigns=True))
+
+    def _lead(self, epoch: Epoch) -> float:
+        """Propose what is worth merging, and clean now and then."""
+        host = self._host
+        if time.monotonic() - self._cleaned_at >= CLEAN_S:
+            self._cleaned_at = time.monotonic()
+            self.clean(epoch)
+        self._roll_over(epoch)
+        host.quorums.give_up_abandoned(epoch)
+        choices = self._choose()
+        if not choices:
+            return self._pace.pause_s
+        indexes = host.merges.propose(epoch, choices)
+        host.metrics.merges.labels(host.replica.table.name).inc(len(indexes))
+        if not indexes:
+            return IDLE_S_MAX
+        host.pull_now()
+        self._wait_pulled(indexes[-1])
+        return self._pace.pause_s
+
+    def _roll_over(self, epoch: Epoch) -> None:
+        """Let the log go on below a fresh parent when the numbers of the present one are nearly used up."""
+        host, place = self._host, self._host.progress.place
+        if place is not None and is_due(place.pointer.index) and host.performer.run(roll_over(host.replica, epoch)):
+            host.log.info("log rolled over", parent=host.replica.table.parent + 1)
+            host.pull_now()
+
+    def _choose(self) -> tuple[Choice, ...]:
+        """Ask the selector; when nothing has changed since it found nothing, only now and then, because parts grow older."""
+        progress, now = self._host.progress, time.monotonic()
+        state = (progress.place, progress.held)
+        if self._pace.may_rest(state, now):
+            return ()
+        parts = progress.partition_parts_max()
+        choices = self._host.merges.choose()
+        self._pace.looked(state, now, time.monotonic(), found=bool(choices), parts=parts)
+        return choices
+
+    def _wait_pulled(self, index: LogIndex) -> None:
+        progress = self._host.progress
+
+        def is_pulled() -> bool:
+            return self._stopping() or (progress.place is not None and progress.place.pointer.index > index)
+
+        with progress.changed:
+            progress.changed.wait_for(is_pulled, PULL_S)
+
+    def clean(self, epoch: Epoch) -> int:
+        """Forget the results that left the table, once no replica can make them any more; return how many.
+
+        What has left is noted at one call and forgotten at a later one, when every replica is past the pointer of the first.
+        """
+        host, cleaned = self._host, 0
+        table = host.replica.table
+        if self._leaving is not None:
+            pointer, names = self._leaving
+            need = host.performer.run(lowest_need(table))
+            if need is None or need.lowest < pointer:
+                return 0
+            cleaned = host.performer.run(clean_results(host.replica, epoch, names, need.added))
+        place = host.progress.place
+        assert place is not None
+        names = tuple(host.performer.perform(Children(layout.results(table))) or ())
+        left = tuple(name for name in names if has_left(parse_part(name), place))
+        self._leaving = (place.pointer.index, left) if left else None
+        return cleaned

@@ -1,0 +1,352 @@
+"""The duty that moves parts between this disk and the object store, as the table's storage policy says.
+
+Once a second the parts that are not where they belong are looked for (`replitree.replica.parts.placement`) and moved,
+what has lain on the disk longest first, a few at a time.  What could not be moved is tried again later and later, and
+`status` says why it waits.  Parts that an entry of the queue is about to replace are left alone.
+
+A table that was switched to local disks leaves its store when nothing is left there: no node, no object, and nothing that was
+begun.  The leader then appends the entry that forgets the store.
+
+Absent on purpose: how a part moves (`replitree.protocol.shares.moving`), and what readers still need
+(`replitree.replica.parts.moving`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Protocol, cast
+
+from replitree.errors import CorruptPart, ReplitreeError
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Children, Epoch, Procedure
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.shares.moving import Moved, MoveOutcome, Moving, NotMoved, move_to_disk, move_to_store
+from replitree.protocol.shares.share import InDoubt, ShareId
+from replitree.replica.kit.config import ServerConfig
+from replitree.replica.kit.evidence import Evidence
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.old_parts import LEASE_S_MAX, OldParts
+from replitree.replica.parts.commands import Commands
+from replitree.replica.parts.followed_storage import FollowedStorage
+from replitree.replica.parts.placement import Placed, to_move
+from replitree.replica.parts.sharing import Sharing
+from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.runner import Performer
+from replitree.replica.table.leader import Leader
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import MANIFEST_FILE
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.storage_policy import Kind, StoragePolicy
+
+ROUND_S = 1.0
+ROUND_PARTS_MAX = 256
+"""Parts that are moved in one round."""
+
+KNOWN_S = 600.0
+"""How long it is taken for granted where a part is, in seconds: only moves change that, and mending."""
+
+RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0
+EMPTY_S = 5.0
+"""How often it is looked whether a store that is left is empty, in seconds."""
+
+EVICT_S = 10.0
+"""How often copies are taken away while there is too little room, in seconds."""
+
+WAITING_MAX = 20
+"""Parts that wait which a status names."""
+
+
+class Host(Protocol):
+    """What the mover needs of the replica."""
+
+    replica: Replica
+    config: ServerConfig
+    performer: Performer
+    progress: Progress
+    store: PartStore
+    old_parts: OldParts
+    leader: Leader
+    followed_storage: FollowedStorage
+    commands: Commands
+    log: Log
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """The table's shares; None for a table that has no store."""
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition."""
+
+    def active_epoch(self) -> Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def trouble(self, evidence: Evidence, reason: str) -> None:
+        """Report that the replica must activate again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A part that could not be moved: why, how often it was tried, and when it is tried again (monotonic seconds)."""
+
+    reason: str
+    tries: int
+    until: float
+
+
+class Mover:
+    """Moves the parts of one table replica."""
+
+    def __init__(self, host: Host, stopping: Callable[[], bool]) -> None:
+        self._host = host
+        self._stopping = stopping
+        self._wake = threading.Event()
+        self._known: dict[str, Placed] = {}
+        self._again: set[str] = set()
+        self._known_until = self._empty_after = self._evict_after = float("-inf")
+        self._copies: dict[str, int] = {}
+        self._left: tuple[Placed, ...] = ()
+        self._running: set[str] = set()
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Waiting] = {}
+        self._thread = threading.Thread(target=self._run, name=f"move-{host.replica.table.name}", daemon=True)
+        self._not_forgotten = ""
+        self.to_store = self.to_disk = 0
+        """How many parts this process has moved."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread's end."""
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    def look_again(self, parts: Iterable[str]) -> None:
+        """Look in the next round where these parts are: they were made whole, and may have files of their own now."""
+        with self._lock:
+            self._again.update(parts)
+
+    def status(self) -> dict[str, object] | None:
+        """Return what is to move and why it waits; None for a table that has no store."""
+        if not self._host.definition.is_shared:
+            return None
+        with self._lock:
+            running = sorted(self._running)
+        waiting = sorted(self._waiting.copy().items())
+        return {
+            "storage": self._host.definition.storage,
+            "problem": self._host.followed_storage.problem or self._not_forgotten,
+            "parts_left": len(self._left),
+            "bytes_left": sum(each.bytes for each in self._left),
+            "running": running,
+            "waiting": [
+                {"part": part, "reason": each.reason, "tries": each.tries} for part, each in waiting[:WAITING_MAX]
+            ],
+            "moved_to_store": self.to_store,
+            "moved_to_disk": self.to_disk,
+        }
+
+    def _run(self) -> None:
+        while not self._stopping():
+            self._wake.wait(ROUND_S)
+            self._wake.clear()
+            if self._host.sharing is None or self._host.active_epoch() is None or self._stopping():
+                continue
+            try:
+                self.work(self._host.sharing)
+            except (ReplitreeError, OSError) as error:
+                self._host.log.warning("parts could not be moved", reason=str(error))
+            except Exception:  # noqa: BLE001 - a defect of ours: say so, and go on
+                self._host.log.defect("moving parts failed")
+
+    # --- a round --------------------------------------------------------------------------------------------------------
+
+    def work(self, sharing: Sharing) -> None:
+        """Do one round."""
+        host, placement = self._host, self._host.definition.placement
+        free = host.store.free_bytes()
+        found = to_move(placement, self._placed(), time.time(), free + self._copied_bytes())
+        wants_store = placement.kind is not Kind.LOCAL
+        self._left = () if wants_store and not host.config.zero_copy else found
+        parts = {each.part for each in self._left}
+        self._waiting = {part: each for part, each in self._waiting.items() if part in parts}
+        sharing.moves.still_to_move(parts)
+        due = [each for each in self._left if self._is_due(each.part)][:ROUND_PARTS_MAX]
+        self._move_all(sharing, placement, due)
+        if free < placement.free_bytes and time.monotonic() >= self._evict_after:
+            self._evict_after = time.monotonic() + EVICT_S
+            host.store.evict_copies(0, sharing.moves.is_read)
+        if placement.kind is Kind.LOCAL and not found:
+            self._leave_store(sharing)
+        else:
+            self._not_forgotten = ""
+
+    def _copied_bytes(self) -> int:
+        """Return the bytes of parts that went into the store and whose files are still here as copies: room that will be."""
+        self._copies = {part: size for part, size in self._copies.items() if self._host.store.has_files(part)}
+        return sum(self._copies.values())
+
+    def _placed(self) -> list[Placed]:
+        """Return where the registered parts are that nothing in the queue replaces."""
+        host, now = self._host, time.monotonic()
+        if now >= self._known_until:
+            self._known, self._known_until = {}, now + KNOWN_S
+        with (
+            self._lock
+        ):  # before their manifests are read: a part that becomes whole now is looked at in the next round
+            again, self._again = self._again, set()
+        for part in again:
+            self._known.pop(part, None)
+        held = [part.name for part in host.progress.held]
+        self._known = {part: placed for part in held if (placed := self._known.get(part) or self._look(part))}
+        busy = {part.name for item in host.progress.queue() for part in item.change.removed}
+        return [placed for part, placed in self._known.items() if part not in busy]
+
+    def _look(self, part: str) -> Placed | None:
+        store = self._host.store
+        try:
+            manifest = store.manifest(part)
+            since = store.file_path(part, MANIFEST_FILE).stat().st_mtime
+        except (CorruptPart, OSError):
+            return None
+        return Placed(part, manifest.share_id, manifest.bytes, since)
+
+    def _is_due(self, part: str) -> bool:
+        waiting = self._waiting.get(part)
+        return waiting is None or time.monotonic() >= waiting.until
+
+    def _move_all(self, sharing: Sharing, placement: StoragePolicy, due: Sequence[Placed]) -> None:
+        """Move parts, several at once; what is begun when the process ends is cut off, as by a crash."""
+        waiting = SimpleQueue[Placed]()
+        for each in due:
+            waiting.put(each)
+
+        def move() -> None:
+            with suppress(Empty):
+                while not self._stopping() and self._host.definition.placement == placement:
+                    self._move(sharing, waiting.get_nowait())
+
+        count = min(len(due), self._host.config.move_threads)
+        threads = [threading.Thread(target=move, name=f"move-part-{number}", daemon=True) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    # --- one part -------------------------------------------------------------------------------------------------------
+
+    def _move(self, sharing: Sharing, placed: Placed) -> None:
+        """Move one part; a lease keeps it, and its files stay, while it is under way."""
+        host, part = self._host, placed.part
+        if host.active_epoch() is None:
+            return
+        with self._lock:
+            self._running.add(part)
+        lease = host.old_parts.lease((part,), LEASE_S_MAX)
+        try:
+            with host.store.pinning((part,)):
+                outcome = self._outcome(sharing, placed)
+        finally:
+            host.old_parts.release(lease)
+            with self._lock:
+                self._running.discard(part)
+            self._known.pop(part, None)
+        self._note(placed, outcome)
+
+    def _outcome(self, sharing: Sharing, placed: Placed) -> MoveOutcome:
+        host = self._host
+        problem = self._no_room(placed)
+        if problem is not None:
+            return NotMoved(problem)
+        share = placed.share
+        moving: Moving[MoveOutcome] = (
+            move_to_store(sharing.sharer, placed.part)
+            if share is None
+            else move_to_disk(sharing.sharer, placed.part, ShareId(share))
+        )
+        try:  # whoever performs it performs more effects than the type says
+            return host.performer.run_plain(cast("Procedure[MoveOutcome]", moving))
+        except (ReplitreeError, OSError) as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - a defect of ours: say so, and let the other parts go on
+            host.log.defect("moving a part failed", part=placed.part)
+            reason = f"defect: {error!r}"
+        sharing.moves.broken_off(placed.part)
+        host.trouble(Evidence.BEGUN, "the move of a part was broken off")  # an activation settles what it has begun
+        return NotMoved(reason)
+
+    def _no_room(self, placed: Placed) -> str | None:
+        """Say that the disk has no room for a part that is to come."""
+        free = self._host.store.free_bytes() - self._host.config.disk_reserve_bytes
+        if placed.share is None or placed.bytes <= free:
+            return None
+        return f"the disk has no room for its {placed.bytes >> 20} MiB: {max(0, free) >> 20} MiB are free beside the reserve"
+
+    def _note(self, placed: Placed, outcome: MoveOutcome) -> None:
+        match outcome:
+            case Moved():
+                self._waiting.pop(placed.part, None)
+                if placed.share is None:
+                    self.to_store += 1
+                    self._copies[placed.part] = placed.bytes
+                else:
+                    self.to_disk += 1
+            case NotMoved(reason):
+                before = self._waiting.get(placed.part, Waiting("", 0, 0.0))
+                pause = min(RETRY_S_MAX, RETRY_S_MIN * 2**before.tries)
+                self._waiting[placed.part] = Waiting(reason, before.tries + 1, time.monotonic() + pause)
+            case InDoubt():
+                self._waiting[placed.part] = Waiting("an answer of coordination was lost", 1, time.monotonic())
+                self._host.trouble(Evidence.UNKNOWN, "the answer to the move of a part was lost")
+
+    # --- the end of a store ---------------------------------------------------------------------------------------------
+
+    def _leave_store(self, sharing: Sharing) -> None:
+        """Forget the store that the table has left, when nothing of it is there any more, also nothing of nobody."""
+        host, now = self._host, time.monotonic()
+        if not host.leader.is_leading:
+            self._not_forgotten = ""
+            return
+        if now < self._empty_after:
+            return
+        self._empty_after = now + EMPTY_S
+        reason = self._forget_store(sharing)
+        if reason and reason != self._not_forgotten:
+            host.log.info("the object store is not forgotten yet", reason=reason)
+        self._not_forgotten = reason
+
+    def _forget_store(self, sharing: Sharing) -> str:
+        """Forget the store if that may be; return what keeps it, but for replicas that are about to leave it."""
+        host, table = self._host, self._host.replica.table
+        parents = layout.shares(table), layout.all_writing(table), layout.all_garbage(table)
+        if any(host.performer.perform(Children(parent)) for parent in parents):
+            return ""
+        try:
+            if not self._has_left_nothing(sharing):
+                return f"it has objects of nobody: replitree fsck {table.name} --repair deletes old ones"
+            host.commands.forget_store()
+        except ReplitreeError as error:
+            return str(error)
+        return ""
+
+    def _has_left_nothing(self, sharing: Sharing) -> bool:
+        """Whether the store has nothing of the table; where uploads are not listed, a rule of the bucket ends them."""
+        from replitree.storage.objects.s3_uploads import UploadsNotListed
+        from replitree.storage.shares.inventory import inventory_of
+
+        objects = sharing.objects
+        objects.check_store()
+        try:
+            return inventory_of(objects.store, self._host.definition.table_id).is_empty()
+        except UploadsNotListed:
+            return True
+
+
+__all__ = ["Mover"]

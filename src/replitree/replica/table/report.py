@@ -1,0 +1,97 @@
+"""What a table replica says of itself: its status for operators, and its gauges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replitree.errors import CorruptPart
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.parts.sums_files import unsummed_files
+
+if TYPE_CHECKING:
+    from replitree.replica.table.table_replica import TableReplica
+
+POSTPONED_MAX = 20
+"""Postponed entries that a status names."""
+
+
+def status_of(table: TableReplica) -> dict[str, object]:
+    """Return what an operator wants to know."""
+    index, parts = table.progress.visible()
+    manifests = [manifest_if_there(table, part) for part in parts]
+    place = table.progress.place
+    return {
+        "table": table.definition.name,
+        "replica": table.replica.name,
+        "state": table.state.value,
+        "reason": table.reason,
+        "epoch": table.performer.epoch.current,
+        "index": index,
+        "log_pointer": place.pointer.index if place is not None else None,
+        "schema_version": table.definition.schema_version,
+        "queue": table.progress.queue_length(),
+        "postponed": table.progress.postponed()[:POSTPONED_MAX],
+        "parts": len(parts),
+        "rows": sum(manifest.rows for manifest in manifests if manifest is not None),
+        "bytes": sum(manifest.bytes for manifest in manifests if manifest is not None),
+        "lacking": sorted(table.lacking),
+        "without_checksums": sum(_is_unsummed(table, *each) for each in zip(parts, manifests, strict=True)),
+        "without_digest": sum(manifest is not None and not manifest.is_bound for manifest in manifests),
+        "lost_parts": dict(sorted(table.lost_parts.reasons.items())),
+        "unusable_copies": table.mending.salvage.unusable(),
+        "declared_lost": dict(table.lost_parts.declared),
+        "lost_insert_parts": dict(table.lost_parts.insert_parts),
+        "merges_paused": table.maker.is_paused,
+        "open_inserts": list(place.open) if place is not None else [],
+        "leader": table.leader.leader,
+        "running": _making(table),
+        "moving": table.mover.status(),
+        "old_since_s": table.old_parts.oldest_s(),
+        **table.old_parts.sizes(),
+    }
+
+
+def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest | None) -> bool:
+    """Whether a part's manifest has no checksum, or one of its large files no sums file; the check of parts makes both."""
+    if manifest is None:
+        return False
+    return not manifest.is_sealed or unsummed_files(table.store.part_path(part), manifest) > 0
+
+
+def _making(table: TableReplica) -> list[dict[str, object]]:
+    """Return what is being merged and mutated."""
+    index_of = {part.name: item.index for item in table.progress.queue() for part in item.change.added}
+    return [
+        {
+            "index": index_of.get(result),
+            "kind": running.kind,
+            "result": result,
+            "rows_done": running.rows_done,
+            "rows_total": running.rows_total,
+        }
+        for result, running in sorted(table.maker.running().items())
+    ]
+
+
+def manifest_if_there(table: TableReplica, part: str) -> PartManifest | None:
+    """Return a published part's manifest; None when it is not whole here, or has just left."""
+    try:
+        return table.store.manifest(part)
+    except CorruptPart:
+        return None
+
+
+def measure(table: TableReplica) -> None:
+    """Set the gauges."""
+    name, metrics = table.definition.name, table.metrics
+    place = table.progress.place
+    metrics.queue.labels(name).set(table.progress.queue_length())
+    metrics.parts.labels(name).set(table.progress.visible_count())
+    metrics.lacking.labels(name).set(len(table.lacking))
+    metrics.pointer.labels(name).set(place.pointer.index if place is not None else 0)
+    metrics.leading.labels(name).set(table.leader.is_leading)
+    metrics.making.labels(name).set(len(table.maker.running()))
+    sizes = table.old_parts.sizes()
+    metrics.old_parts.labels(name).set(sizes["old_parts"])
+    metrics.old_bytes.labels(name).set(sizes["old_bytes"])
+    metrics.leases.labels(name).set(sizes["leases"])

@@ -1,0 +1,322 @@
+"""Restore a table from this server's disk, while the server does not run: coordination has lost it, the disk has not.
+
+The lock of the data folder is held all the time, so no process acts for the replica.  Every byte of every part is read first;
+what is broken is set aside, and the table is made of the rest (`protocol.rescue.restore`).  Cut off anywhere, it is done again.
+
+Of a table on an object store the bytes are read there.  When the store does not answer, nothing is called broken: the restore
+ends, and nothing was changed.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from replitree.coordination.port import Coordination, make_root
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.errors import BadInput, CorruptPart, ReplitreeError, StoreError, Unavailable, UnsupportedFormat
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ClientAnswer, Exists, RequestId, StoreEffect
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.rescue.restore import NotRestored, Restored, choose_parts, detached_parts, restore
+from replitree.protocol.rescue.restore_shared import RestoredShares
+from replitree.protocol.shares.share import ShareId
+from replitree.replica.kit.config import ServerConfig
+from replitree.replica.kit.data_folder import lock_data_folder
+from replitree.replica.kit.old_parts import RETIRED
+from replitree.replica.perform.runner import Performer
+from replitree.storage.disk.kept_definition import FILE, read_definition
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.schema.definition import TableDefinition
+from replitree.wire.identity import new_incarnation, own_identity
+
+if TYPE_CHECKING:
+    from replitree.storage.shares.shares import ShareObjects
+
+
+class RestoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a restore.
+
+    Attributes
+    ----------
+    table, table_id, replica, folder
+        Which, and from which folder.
+    parts, rows, bytes
+        What the table has now.
+    broken
+        Parts whose files are not what their manifests say; set aside.
+    overlapping
+        Parts that overlap a chosen one; set aside.
+    detached
+        Parts that a detach has kept aside and left where they were, when its process died; set aside.
+    first
+        Where its log goes on; None when nothing was written.
+    already
+        An earlier run has restored the table, and this one has changed nothing.
+    """
+
+    table: str
+    table_id: str
+    replica: str
+    folder: str
+    parts: int
+    rows: int
+    bytes: int
+    broken: dict[str, str]
+    overlapping: tuple[str, ...] = ()
+    detached: tuple[str, ...] = ()
+    first: int | None = None
+    already: bool = False
+
+
+def restore_table(
+    config: ServerConfig,
+    name: str,
+    table_id: str | None = None,
+    *,
+    dry_run: bool = False,
+    told: Callable[[int, int], object] | None = None,
+) -> RestoreReport:
+    """Make the parts on this server's disk the table.
+
+    Parameters
+    ----------
+    config
+        The server's.
+    name, table_id
+        The table; the id, or its beginning, when the folder has several of that name.
+    dry_run
+        Only read and say what would be done; nothing is written or set aside.
+    told
+        Called with how many parts are verified, and how many there are.
+
+    Raises
+    ------
+    ReplicaBusy
+        The server runs: stop it first.
+    BadInput
+        The disk has no such table, or more than one; or coordination has the table; or its object store is another one.
+    StoreError, NotAuthorized
+        Its object store gives no answer, or refuses.
+    Unavailable
+        It was not finished; do it again.
+    """
+    layout.check_table_name(name)
+    with _locked(Path(config.data)):
+        folder, definition = find_table(Path(config.data) / "tables", name, table_id)
+        store = PartStore(folder)
+        store.objects = objects_of(definition) if definition.is_shared else None
+        whole, broken = _verify(store, folder, definition, told)
+        detached = _detached(store, whole)
+        chosen, overlapping = choose_parts(part for part in whole if part not in detached)
+        report = msgspec.structs.replace(
+            _report(config, folder, definition, [whole[part] for part in chosen]),
+            broken=broken,
+            overlapping=tuple(part.name for part in overlapping),
+            detached=tuple(part.name for part in sorted(detached)),
+        )
+        if dry_run:
+            return report
+        for part, problem in broken.items():
+            store.quarantine(part, problem)
+        for part in (*report.overlapping, *report.detached):
+            store.detach(part)
+        shared = (
+            None if store.objects is None else restored_shares(store.objects, {part: whole[part] for part in chosen})
+        )
+        done = _write(config, definition, {part: whole[part].content for part in chosen}, shared)
+        return msgspec.structs.replace(report, first=done.first, already=done.already)
+
+
+def objects_of(definition: TableDefinition) -> ShareObjects:
+    """Open the store of a table, and make sure that it is one that was used before: coordination can't say which one it was.
+
+    Raises
+    ------
+    BadInput
+        It was not.
+    StoreError, NotAuthorized
+        It gives no answer, or refuses.
+    """
+    from replitree.storage.objects.location import open_store
+    from replitree.storage.objects.probe import STORE_ID_KEY, store_id
+    from replitree.storage.shares.shares import ShareObjects
+
+    objects = ShareObjects(partial(open_store, definition.store_url), definition.table_id)
+    if objects.store.get(STORE_ID_KEY) is None:
+        raise BadInput(f"{objects.store.name} was never used by a table: is its disk mounted, and its bucket the same?")
+    objects.store_id = store_id(objects.store)
+    return objects
+
+
+def restored_shares(objects: ShareObjects, parts: dict[Part, PartManifest]) -> RestoredShares:
+    """Return what the parts have in the store; one that has all its rows on this disk has nothing there."""
+    shares = {part.name: tuple(map(ShareId, manifest.shares)) for part, manifest in parts.items() if manifest.shares}
+    return RestoredShares(objects.store_id, uuid.uuid4().hex, shares)
+
+
+def find_table(tables: Path, name: str, table_id: str | None) -> tuple[Path, TableDefinition]:
+    """Return a table's folder below a server's data folder, and the definition that it keeps.
+
+    Raises
+    ------
+    BadInput
+        There is none, or more than one; says which there are.
+    """
+    found: list[tuple[Path, TableDefinition]] = []
+    damaged: list[str] = []
+    for folder in sorted(tables.iterdir()) if tables.is_dir() else ():
+        try:
+            definition = read_definition(folder)
+        except (StoreError, UnsupportedFormat) as error:  # of another table, unless this one is not found
+            damaged.append(str(error))
+            continue
+        if definition is not None and definition.name == name and definition.table_id.startswith(table_id or ""):
+            found.append((folder, definition))
+    if not found and damaged:
+        raise StoreError("; ".join(damaged))
+    if not found:
+        raise BadInput(
+            f"{tables} has no table {name!r}{f' with the id {table_id}' if table_id else ''} that says what its columns are "
+            f"({FILE} in its folder; another replica's is the same)"
+        )
+    if len(found) > 1:
+        each = ", ".join(f"{definition.table_id} in {folder.name}" for folder, definition in found)
+        raise BadInput(f"{tables} has {len(found)} tables {name!r}: say which by its id ({each})")
+    return found[0]
+
+
+def kept_tables(tables: Path) -> tuple[str, ...]:
+    """Return the names of the tables that a server's data folder keeps, whether coordination has them or not."""
+    found = set[str]()
+    for folder in tables.iterdir() if tables.is_dir() else ():
+        with suppress(StoreError, UnsupportedFormat):  # `find_table` says which is damaged
+            definition = read_definition(folder)
+            if definition is not None:
+                found.add(definition.name)
+    return tuple(sorted(found))
+
+
+def lost_tables(config: ServerConfig) -> tuple[str, ...]:
+    """Return the names of the tables on this server's disk that coordination does not have, or whose restore was cut off.
+
+    Raises
+    ------
+    CoordinationUnavailable
+        Coordination can't be asked.
+    """
+    names = kept_tables(Path(config.data) / "tables")
+    with _session(config) as session:
+        places = {name: Table(layout.table_path(session.url.root, name)) for name in names}
+        return tuple(name for name, place in places.items() if not _is_whole(session, place))
+
+
+def _is_whole(coordination: Coordination, place: Table) -> bool:
+    """Tell whether a table is there, and is not being restored."""
+    is_there = coordination.perform(Exists(layout.metadata(place)))
+    return bool(is_there) and not coordination.perform(Exists(layout.restoring(place)))
+
+
+def _verify(
+    store: PartStore, folder: Path, definition: TableDefinition, told: Callable[[int, int], object] | None
+) -> tuple[dict[Part, PartManifest], dict[str, str]]:
+    """Read all parts that are not old; return those that are whole, and what is wrong with the others."""
+    old = frozenset(path.name for path in (folder / RETIRED).iterdir()) if (folder / RETIRED).is_dir() else frozenset()
+    names = tuple(part for part in store.parts() if part not in old)
+    whole: dict[Part, PartManifest] = {}
+    broken: dict[str, str] = {}
+    for done, name in enumerate(names, 1):
+        try:
+            manifest = store.verify(name)
+        except CorruptPart as error:
+            broken[name] = str(error)
+        else:
+            _check_version(folder, definition, name, manifest)
+            whole[parse_part(name)] = manifest
+        if told is not None:
+            told(done, len(names))
+    return whole, broken
+
+
+def _detached(store: PartStore, whole: dict[Part, PartManifest]) -> frozenset[Part]:
+    """Return the parts that are kept aside as well."""
+    kept = {parse_part(each.part): each.manifest.content for each in store.attachable() if each.name == each.part}
+    return detached_parts({part: manifest.content for part, manifest in whole.items()}, kept)
+
+
+def _check_version(folder: Path, definition: TableDefinition, part: str, manifest: PartManifest) -> None:
+    if manifest.schema_version > definition.schema_version:
+        raise BadInput(
+            f"part {part} has columns of version {manifest.schema_version}, and {folder / FILE} knows only up to "
+            f"{definition.schema_version}: take that file from another replica"
+        )
+
+
+def _report(
+    config: ServerConfig, folder: Path, definition: TableDefinition, manifests: list[PartManifest]
+) -> RestoreReport:
+    return RestoreReport(
+        table=definition.name,
+        table_id=definition.table_id,
+        replica=config.name,
+        folder=str(folder),
+        parts=len(manifests),
+        rows=sum(manifest.rows for manifest in manifests),
+        bytes=sum(manifest.bytes for manifest in manifests),
+        broken={},
+    )
+
+
+def _write(
+    config: ServerConfig, definition: TableDefinition, parts: dict[Part, str], shared: RestoredShares | None
+) -> Restored:
+    """Run the procedure; return what it has done."""
+    with _session(config) as coordination:
+        root = coordination.url.root
+        make_root(coordination, layout.tables(root))
+        table = Table(layout.table_path(root, definition.name), incarnation=new_incarnation())
+        place = Replica(table, config.name)
+        performer = Performer(lambda: coordination, _no_store, _no_answer)
+        me = own_identity("").encode()
+        encoded = definition.encode_metadata(), definition.encode_columns()
+        outcome = performer.run(restore(place, me, *encoded, parts, shared))
+    if isinstance(outcome, NotRestored):
+        raise (Unavailable if outcome.again else BadInput)(f"table {definition.name} is not restored: {outcome.reason}")
+    return outcome
+
+
+@contextmanager
+def _locked(data: Path) -> Iterator[None]:
+    if not data.is_dir():
+        raise BadInput(f"there is no data folder {data}")
+    lock = lock_data_folder(data)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _session(config: ServerConfig) -> Iterator[ZooKeeperCoordination]:
+    session = ZooKeeperCoordination(config.zookeeper, session_timeout_s=config.session_timeout_s)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def _no_store(effect: StoreEffect) -> object:
+    raise ReplitreeError(f"a restore does not ask for {type(effect).__name__}")
+
+
+def _no_answer(request: RequestId, answer: ClientAnswer) -> None:
+    raise ReplitreeError(f"a restore answers nobody: {request}, {answer}")

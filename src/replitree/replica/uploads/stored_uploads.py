@@ -1,0 +1,392 @@
+"""Uploads whose data files others put into the object store: a task of Spark, say, with credentials of its own.
+
+::
+
+    <table>/attempts/<upload>.json    the share of each partition of an upload, and how many names of files were given away
+
+Order (`replitree.protocol.shares.uploading`); nothing here is part of the table before the commit:
+
+1. *begin*   for each partition that a task has rows of: a share, noted on the disk, then in coordination; and for each file a
+             name that no other attempt of any task gets
+2. *seal*    at the commit: files that were sent here are put, all objects are looked at, the manifests are put, what a share
+             has besides is deleted, and the manifests are written where those of any upload are
+3. *take*    at the staging: from here on the staged part has the share
+
+What was begun and not taken is given up as soon as its upload is gone: committed, discarded, or given up for its silence.  The
+file is there until that is done, and survives a restart; so does the upload.
+
+A name of a file is never given twice, also not after a power failure: a large object could replace another of that name.
+
+Absent on purpose: the rows, but those of tasks that did not reach the store.  This process reads footers, and puts manifests.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+import msgspec
+
+from replitree.decoding import json_decoder
+from replitree.errors import BadInput, CorruptPart, ReadOnly, StoreError, Unavailable
+from replitree.protocol.core.effects import Epoch, Procedure
+from replitree.protocol.shares.letting_go import let_go_of
+from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
+from replitree.protocol.shares.share_effects import Sharer
+from replitree.protocol.shares.uploading import Lost, begin_attempts, take_attempts
+from replitree.replica.kit.definitions import Definitions
+from replitree.replica.kit.logs import Log
+from replitree.replica.perform.runner import Performer
+from replitree.replica.uploads.uploads import Uploads
+from replitree.storage.disk.shared import write_manifest
+from replitree.storage.disk.store import PartStore
+from replitree.storage.files.durable import (
+    file_bytes,
+    file_checksum,
+    file_sums,
+    make_folder,
+    rename,
+    store_errors,
+    sync_folder,
+    write_file,
+)
+from replitree.storage.files.sealed_json import seal, unseal
+from replitree.storage.files.sums import is_summed
+from replitree.storage.parts.manifest import PartManifest, is_partition_id, manifest_problem
+
+if TYPE_CHECKING:
+    from replitree.storage.shares.shares import ShareObjects
+
+FILES_MAX = 1_000_000
+"""Names of files in one partition of one upload: as many as there are (`replitree.storage.parts.manifest.is_data_file`)."""
+
+Tags = Mapping[str, Mapping[str, str]]
+"""What the store said of the data files when they were put, by partition and name."""
+
+
+class Host(Protocol):
+    """What uploads into the store need of the replica."""
+
+    definitions: Definitions
+    performer: Performer
+    store: PartStore
+    uploads: Uploads
+    log: Log
+
+    def active_epoch(self) -> Epoch | None:
+        """Return the epoch while the replica is active, else None."""
+
+    def why_not_active(self) -> str:
+        """Return why the replica takes no inserts."""
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Names for data files of one partition: in a share, numbered from `first` on."""
+
+    share: str
+    first: int
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """What an upload has of one partition: a share, and how many names in it were given away."""
+
+    share: str
+    files: int = 0
+
+
+_Upload = dict[str, _Begun]
+NOTE_FORMAT = 2
+"""Format of the note of an upload, with a checksum; notes of earlier versions have neither."""
+DAMAGED_SUFFIX = ".damaged"
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    """The file that says what an upload has begun."""
+
+    format: int = NOTE_FORMAT
+    begun: _Upload
+
+
+class StoredUploads:
+    """The uploads into the store of one table replica.
+
+    Parameters
+    ----------
+    host
+        The replica.
+    objects
+        The objects of the table's shares.
+    sharer
+        Returns who this replica is; raises `Unavailable` before its first activation.
+    staged
+        Told the shares of parts that are about to be staged.
+    settled
+        Told the shares that were given up.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        objects: ShareObjects,
+        sharer: Callable[[], Sharer],
+        staged: Callable[[Sequence[ShareId]], object],
+        settled: Callable[[Sequence[ShareId]], object],
+    ) -> None:
+        self._host = host
+        self._objects = objects
+        self._sharer = sharer
+        self._staged, self._settled = staged, settled
+        self._folder = host.store.root / "attempts"
+        self._beginning, self._lock = threading.Lock(), threading.Lock()
+        self._looked_for: dict[ShareId, tuple[Path, PartManifest, Mapping[str, str]]] = {}
+        with store_errors(f"read {self._folder}"):
+            make_folder(self._folder)
+            self._begun = dict[str, _Upload]()
+            for path in sorted(self._folder.glob("*.json")):
+                self._read(path)
+
+    def shares(self) -> tuple[ShareId, ...]:
+        """Return the shares that were begun and not taken, ascending."""
+        with self._lock:
+            return tuple(sorted(ShareId(each.share) for begun in self._begun.values() for each in begun.values()))
+
+    # --- begin ----------------------------------------------------------------------------------------------------------------
+
+    def begin(self, upload: str, files: Mapping[str, int]) -> dict[str, Names]:
+        """Give names to data files that somebody is about to put.
+
+        Parameters
+        ----------
+        upload
+            The upload that they are for.
+        files
+            How many, by partition.
+
+        Raises
+        ------
+        NoSuchUpload
+            There is no such upload.
+        BadInput
+            The partitions, or the files, are too many or none.
+        ReadOnly, Unavailable
+            Nothing can be begun now.
+        """
+        host = self._host
+        host.uploads.heard_of(upload)
+        epoch = host.active_epoch()
+        if epoch is None:
+            raise ReadOnly(host.why_not_active())
+        with self._beginning:  # coordination may take long: whoever asks what there is does not wait for it
+            before = self._begun.get(upload, {})
+            fresh = {partition: _Begun(uuid.uuid4().hex) for partition in files if partition not in before}
+            now = {**before, **fresh}
+            self._check(now, files)
+            given = {
+                partition: _Begun(now[partition].share, now[partition].files + files[partition]) for partition in files
+            }
+            self._write(upload, {**now, **given})
+            is_noted = False
+            try:
+                is_noted = not fresh or self._note(epoch, [ShareId(each.share) for each in fresh.values()])
+            finally:
+                if not is_noted:
+                    self._write(upload, before)
+        if not is_noted:
+            raise Unavailable("coordination did not take note of what is to be put into the object store; try again")
+        return {partition: Names(now[partition].share, now[partition].files) for partition in files}
+
+    def _check(self, begun: _Upload, files: Mapping[str, int]) -> None:
+        limit = self._host.definitions.current.settings.partitions_per_insert_max
+        if len(begun) > limit:
+            raise BadInput(
+                f"the rows belong to {len(begun)} partitions, and one insert may write to {limit}: insert in slices"
+            )
+        for partition, count in files.items():
+            if not is_partition_id(partition) or count < 1:
+                raise BadInput(f"{count} files of partition {partition!r}: name each partition, with at least one file")
+            if begun[partition].files + count > FILES_MAX:
+                raise BadInput(f"partition {partition} has more than {FILES_MAX:,} files: use fewer, larger tasks")
+
+    def _note(self, epoch: Epoch, shares: Sequence[ShareId]) -> bool:
+        return self._host.performer.run_plain(begin_attempts(self._sharer(), epoch, tuple(shares)))
+
+    # --- seal -----------------------------------------------------------------------------------------------------------------
+
+    def seal(self, upload: str, manifests: Sequence[PartManifest], tags: Tags) -> Path:
+        """Make sure that an upload is in the store as its manifests say, and can be staged; return its folder.
+
+        It may be done again.
+
+        Raises
+        ------
+        NoSuchUpload
+            There is no such upload.
+        BadInput
+            The manifests are not of this upload, or contradict themselves; or its objects were given up.
+        CorruptPart, SchemaMismatch
+            An object is missing, or is not what its manifest says.
+        StoreError, NotAuthorized
+            The store gives no answer.
+        """
+        folder = self._host.uploads.folder(upload)
+        self._check_manifests(upload, manifests)
+        shares = tuple(ShareId(str(manifest.share_id)) for manifest in manifests)
+        with self._lock:
+            self._looked_for |= {
+                share: (folder, manifest, tags.get(manifest.partition, {}))
+                for share, manifest in zip(shares, manifests, strict=True)
+            }
+        try:
+            self._take(shares)
+        finally:
+            with self._lock:
+                for share in shares:
+                    self._looked_for.pop(share, None)
+        with store_errors(f"seal the upload {upload}"):
+            for manifest in manifests:
+                make_folder(folder / manifest.partition)
+                write_manifest(folder / manifest.partition, manifest)
+            sync_folder(folder)
+        return folder
+
+    def _check_manifests(self, upload: str, manifests: Sequence[PartManifest]) -> None:
+        with self._lock:
+            begun = dict(self._begun.get(upload, {}))
+        if not manifests or len({manifest.partition for manifest in manifests}) != len(manifests):
+            raise BadInput("an upload is committed with one manifest for each partition, at least one")
+        for manifest in manifests:
+            problem = manifest_problem(manifest)
+            if problem is not None:
+                raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
+            known = begun.get(manifest.partition)
+            if known is None or (known.share,) != manifest.shares:
+                raise BadInput(
+                    f"the part of partition {manifest.partition} is not in the share that was named for it: commit an upload"
+                    " with all its parts in the store, or all at the replica"
+                )
+
+    def _take(self, shares: tuple[ShareId, ...]) -> None:
+        host = self._host  # which performs more effects than the type says
+        taking = take_attempts(self._sharer(), shares)
+        match host.performer.run_plain(cast("Procedure[ObjectsThere | ObjectsInDoubt | Lost]", taking)):
+            case Lost.GIVEN_UP:
+                raise BadInput("the objects of the upload were given up; run the job again")
+            case ObjectsInDoubt(problem):
+                raise StoreError(problem)
+
+    def look(self, shares: Sequence[ShareId]) -> ObjectsThere | ObjectsInDoubt:
+        """Look at the objects of an upload that is being sealed; put the manifests, delete what the shares have besides.
+
+        In this order: a manifest that is refused, because the upload was sealed with another one, deletes nothing of that.
+        Raises as `seal`.
+        """
+        from replitree.storage.shares.received import check_received, remove_others
+
+        with self._lock:
+            wanted = [self._looked_for[share] for share in shares]
+        for folder, manifest, _ in wanted:
+            self._put_files(folder / manifest.partition, manifest)
+        for _, manifest, tags in wanted:
+            check_received(self._objects, manifest, self._host.definitions.at(manifest.schema_version), tags)
+        for _, manifest, _ in wanted:
+            self._objects.put_manifest(manifest)
+        for _, manifest, _ in wanted:
+            with suppress(StoreError):  # what is left goes with the share
+                if removed := remove_others(self._objects, manifest):
+                    self._host.log.info("objects of attempts that do not count removed", objects=removed)
+        return ObjectsThere()
+
+    def _put_files(self, folder: Path, manifest: PartManifest) -> None:
+        """Put the data files of a part that were sent here, because who has them does not reach the store."""
+        from replitree.storage.objects.store import ObjectExists
+
+        for file in manifest.files:
+            path = folder / file.name
+            if file_bytes(path) is None:
+                continue
+            checksum, sums = file_sums(path) if is_summed(file.bytes) else (file_checksum(path), None)
+            if checksum != file.checksum:
+                raise CorruptPart(f"{path} is not what its checksum says; send it again")
+            key = self._objects.key(str(manifest.share_id), file.name)
+            with suppress(ObjectExists):  # an earlier try has put it: nobody else has the name
+                self._objects.store.create(key, path)
+            self._objects.put_sums(key, sums)
+            path.unlink()
+
+    # --- afterwards -----------------------------------------------------------------------------------------------------------
+
+    def take(self, manifests: Sequence[PartManifest]) -> None:
+        """Hand the shares of parts over that are about to be staged."""
+        shares = {str(manifest.share_id) for manifest in manifests if manifest.share_id is not None}
+        if not shares:
+            return
+        self._staged([ShareId(share) for share in sorted(shares)])
+        with self._beginning:  # a task that comes late must not bring them back
+            for upload, begun in list(self._begun.items()):
+                left = {partition: each for partition, each in begun.items() if each.share not in shares}
+                if len(left) < len(begun):
+                    self._write(upload, left)
+
+    def put_back(self, upload: str, manifests: Sequence[PartManifest]) -> None:
+        """Take the shares of parts back that were staged and are not any more; no more names are given in them."""
+        back = {each.partition: _Begun(each.share_id, FILES_MAX) for each in manifests if each.share_id is not None}
+        if back:
+            with self._beginning:
+                self._write(upload, {**self._begun.get(upload, {}), **back})
+
+    def work(self, epoch: Epoch) -> None:
+        """Give up what was begun for uploads that are gone; what is left is tried again later."""
+        host = self._host
+        gone = {upload: begun for upload, begun in list(self._begun.items()) if not host.uploads.has(upload)}
+        for upload, begun in gone.items():
+            left = {
+                partition: each for partition, each in begun.items() if not self._give_up(epoch, ShareId(each.share))
+            }
+            self._write(upload, left)
+
+    def _give_up(self, epoch: Epoch, share: ShareId) -> bool:
+        is_given_up = self._host.performer.run_plain(let_go_of(self._sharer(), epoch, "", share))
+        if is_given_up:
+            self._settled([share])
+        return is_given_up
+
+    def _read(self, path: Path) -> None:
+        """Take over what an earlier process has noted; a damaged note is set aside, and its upload has to begin anew."""
+        try:
+            self._begun[path.stem] = _decode(path.read_bytes())
+        except msgspec.DecodeError as error:
+            aside = path.with_suffix(DAMAGED_SUFFIX)
+            rename(path, aside)
+            self._host.log.warning("upload note damaged", file=str(aside), problem=str(error))
+
+    def _write(self, upload: str, begun: _Upload) -> None:
+        """Let the disk have what an upload has, durably."""
+        path = self._folder / f"{upload}.json"
+        with self._lock, store_errors(f"note what the upload {upload} has begun"):
+            if begun:
+                draft = self._folder / f".{upload}"
+                draft.unlink(missing_ok=True)
+                write_file(draft, seal(msgspec.json.encode(_Note(begun=begun))))
+                rename(draft, path)
+            else:
+                path.unlink(missing_ok=True)
+            sync_folder(self._folder)
+            self._begun.pop(upload, None)
+            self._begun.update({upload: begun} if begun else {})
+
+
+def _decode(data: bytes) -> _Upload:
+    """Read a note.  Raises `msgspec.DecodeError` when it is damaged: fsck finds the objects of its upload."""
+    try:
+        if data.startswith(b'{"format":'):
+            return json_decoder(_Note).decode(unseal(data, NOTE_FORMAT)).begun
+        return json_decoder(_Upload).decode(data)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
+__all__ = ["Host", "Names", "StoredUploads"]

@@ -1,0 +1,251 @@
+"""Uploads: folders into which clients put finished part files before one commit makes them an insert.
+
+::
+
+    <root>/<upload>/<partition>/data-0.parquet    the data files; the manifests arrive with the commit
+    <root>/<upload>_life                          who writes it; its time is that of the last renewal
+    <root>/<upload>_scratch/                      what a client on this machine has not finished
+    <root>/<upload>_made/                         a part made of it, see `replitree.replica.parts.prepared`
+
+A client on the same machine writes the files itself, another one sends them.  Nothing in an upload is part of the table.  An
+upload whose client has been silent for too long (`replitree.wire.upload_life`) is removed with everything beside it, but never
+while it is being committed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from replitree import private
+from replitree.decoding import json_decoder
+from replitree.errors import BadInput
+from replitree.storage.disk.store import PartStore
+from replitree.storage.files.folder_walk import below
+from replitree.storage.files.sums import sums_path
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, is_partition_id
+from replitree.storage.parts.part_folder import check_file_name
+from replitree.wire.upload_life import LIFE_SUFFIX, Silence, Writer, is_given_up
+
+UPLOADS_MAX = 1000
+SWEEP_S = 30.0
+"""How often the uploads are looked through."""
+
+MADE_SUFFIX = "_made"
+
+_UPLOAD = re.compile(r"[0-9a-f]{32}")
+
+
+class NoSuchUpload(BadInput):
+    """The upload was committed, deleted, or removed after a long silence."""
+
+
+class Uploads:
+    """The uploads of one table on one replica.
+
+    Parameters
+    ----------
+    root
+        Folder that holds them; on the same file system as the table's staging folder.
+    clock
+        Seconds since the epoch.
+    """
+
+    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+        self.root = root
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._committing: Counter[str] = Counter()
+        self._swept_at = clock()
+        private.make_folder(root, parents=True, exist_ok=True)
+
+    def open(self, writer: Writer | None = None) -> tuple[str, Path]:
+        """Make a new upload; return its id and folder."""
+        if len(self._open()) >= UPLOADS_MAX:
+            raise BadInput(f"{UPLOADS_MAX} uploads are open; commit or delete some first")
+        upload = secrets.token_hex(16)
+        folder = self.root / upload
+        private.make_folder(folder)
+        private.write_file(self.root / f"{upload}{LIFE_SUFFIX}", msgspec.json.encode(writer or Writer()))
+        return upload, folder
+
+    def renew(self, upload: str) -> None:
+        """Take a sign of life of the one who writes an upload, and expect more of them.
+
+        Raises
+        ------
+        NoSuchUpload
+            There is no such upload.
+        """
+        self.folder(upload)
+        writer = msgspec.structs.replace(self._writer(upload), renews=True)
+        private.write_file(self.root / f"{upload}{LIFE_SUFFIX}", msgspec.json.encode(writer))
+
+    def heard_of(self, upload: str) -> None:
+        """Take a sign of life of a task that works for the one who writes an upload.
+
+        Raises
+        ------
+        NoSuchUpload
+            There is no such upload.
+        """
+        self.folder(upload)
+        with suppress(FileNotFoundError):
+            now = self._clock()
+            os.utime(self.root / f"{upload}{LIFE_SUFFIX}", (now, now))
+
+    def has(self, upload: str) -> bool:
+        """Whether there is an upload, or one that is being committed, or a part that was made of one."""
+        with self._lock:
+            is_made = (self.root / f"{upload}{MADE_SUFFIX}").is_dir()
+            return is_made or bool(self._committing[upload]) or (self.root / upload).is_dir()
+
+    @contextmanager
+    def committing(self, upload: str) -> Iterator[None]:
+        """Keep an upload while it is being committed."""
+        with self._lock:
+            self._committing[upload] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._committing[upload] -= 1
+                self._committing += Counter()  # forgets what is zero
+            self._forget_life(upload)
+
+    def folder(self, upload: str) -> Path:
+        """Return the folder of an upload.
+
+        Raises
+        ------
+        NoSuchUpload
+            There is no such upload: it was committed, deleted, or is too old.
+        """
+        if not _UPLOAD.fullmatch(upload) or not (self.root / upload).is_dir():
+            raise NoSuchUpload("there is no such upload: it was committed, deleted or expired; start a new one")
+        return self.root / upload
+
+    def file_path(self, upload: str, partition: str, file: str) -> Path:
+        """Return where a file of an upload goes; the names are checked."""
+        folder = self.folder(upload)
+        if not is_partition_id(partition):
+            raise BadInput(f"{partition!r} is not a partition's id")
+        if check_file_name(file) == MANIFEST_FILE:
+            raise BadInput("the manifests come with the commit, not as files")
+        private.make_folder(folder / partition, exist_ok=True)
+        return folder / partition / file
+
+    def discard(self, upload: str) -> None:
+        """Delete an upload and what it holds.
+
+        Raises
+        ------
+        BadInput
+            There is no such upload, or it is being committed.
+        """
+        folder = self.folder(upload)
+        with self._lock:  # from here on nobody begins to commit it
+            if self._committing[upload]:
+                raise BadInput("the upload is being committed; ask for its insert by the token")
+            folder = folder.rename(self.root / f"{upload}_removed")
+        shutil.rmtree(folder)
+        (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
+
+    def remove(self, upload: str) -> None:
+        """Delete an upload whose rows were inserted before, if it is there; whoever commits it says so."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree((self.root / upload).rename(self.root / f"{upload}_removed"))
+        (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
+
+    def seal(self, upload: str, manifests: tuple[PartManifest, ...], store: PartStore) -> Path:
+        """Verify an upload against its manifests, write them beside the files, sync everything; return the folder.
+
+        Raises
+        ------
+        BadInput
+            A file is there that no manifest names, or the manifests contradict each other.
+        CorruptPart
+            A file is missing, or has not the size or the checksum that its manifest says.
+        """
+        folder = self.folder(upload)
+        if not manifests or len({manifest.partition for manifest in manifests}) != len(manifests):
+            raise BadInput("an upload is committed with one manifest for each partition, at least one")
+        named = {folder / manifest.partition / file.name for manifest in manifests for file in manifest.files}
+        named |= set(map(sums_path, named))
+        named |= {folder / manifest.partition / MANIFEST_FILE for manifest in manifests}
+        named |= {folder / manifest.partition for manifest in manifests}
+        for path in sorted(below(folder)):
+            if path not in named:
+                raise BadInput(f"the upload has {path.relative_to(folder)}, which no manifest names; delete it")
+        store.seal_upload(folder, manifests)
+        return folder
+
+    def sweep(self) -> int:
+        """Delete the uploads whose clients have been silent for too long, with what lies beside them; return how many.
+
+        It looks at most every `SWEEP_S`.
+        """
+        if self._clock() - self._swept_at < SWEEP_S:
+            return 0
+        self._swept_at = self._clock()
+        removed = 0
+        for upload in sorted({path.name.partition("_")[0] for path in self.root.iterdir()}):
+            if _UPLOAD.fullmatch(upload) and not self._forget_life(upload):
+                removed += self._remove_if_given_up(upload)
+        return removed
+
+    def _forget_life(self, upload: str) -> bool:
+        """Forget who wrote an upload of which nothing else is left; tell whether that is so."""
+        is_alone = _UPLOAD.fullmatch(upload) and [path.name for path in self.root.glob(f"{upload}*")] == [
+            f"{upload}{LIFE_SUFFIX}"
+        ]
+        if is_alone:
+            (self.root / f"{upload}{LIFE_SUFFIX}").unlink(missing_ok=True)
+        return bool(is_alone)
+
+    def _remove_if_given_up(self, upload: str) -> bool:
+        paths = tuple(self.root.glob(f"{upload}*"))
+        if any(path.name.endswith(MADE_SUFFIX) for path in paths):
+            return False  # those who made it remove it
+        writer = self._writer(upload)
+        silence = Silence(self._clock() - _newest(paths), writer.probe(), writer.renews)
+        with self._lock:  # from here on nobody begins to commit it
+            if not is_given_up(silence) or self._committing[upload]:
+                return False
+            with suppress(OSError):
+                (self.root / upload).rename(self.root / f"{upload}_removed")
+        for path in self.root.glob(f"{upload}*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        return True
+
+    def _open(self) -> list[str]:
+        return [path.name for path in self.root.iterdir() if _UPLOAD.fullmatch(path.name)]
+
+    def _writer(self, upload: str) -> Writer:
+        try:
+            return json_decoder(Writer).decode((self.root / f"{upload}{LIFE_SUFFIX}").read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return Writer()
+
+
+def _newest(paths: tuple[Path, ...]) -> float:
+    """Return when one of these files and folders, or a file in them, was last changed, in seconds since the epoch."""
+    times = [0.0]
+    for top in paths:
+        for path in (top, *below(top)):
+            with suppress(OSError):  # it was removed meanwhile
+                times.append(path.stat().st_mtime)
+    return max(times)

@@ -1,0 +1,6 @@
+"""Very large merges on Spark's executors.
+
+Imports: every room of Spark's package.
+
+Changes: freely.
+"""

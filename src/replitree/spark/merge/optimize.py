@@ -1,0 +1,298 @@
+"""Very large merges with Spark: its executors make the results, a replica publishes them as its own.
+
+Order; what fails or dies before step 4 leaves an upload, which the replica removes, and parts that are merged later:
+
+1. *plan*      the leader chooses the merges and keeps their parts (`replitree.client.change.planned`)
+2. *make*      each merge is cut into ranges of the order key (`replitree.storage.rewrite.key_range`), and each range is
+one task: it
+               reads the parts where they lie, or fetches them, and merges its rows by the code that replicas merge with
+3. *gather*    the ranges' files, in their order, are the files of the result
+4. *publish*   the replica looks at them, proposes the merge, and uses them when it executes it
+
+Where results go into an object store, tasks read and put there (`replitree.spark.merge.store_merge`), and the replica takes the
+result by reference.  Where they do not reach it a log says why, and the merge is made as that of a table on disks.
+
+Guarantees: content and order of the rows are what replicas would have made, whatever the policy, the number of tasks and their
+memory.  The other replicas make the result themselves or fetch it, as their configuration says; either way they compare.
+
+Where executors do not see the disk of the replica, each merge is one task, which fetches the parts and sends the result.
+
+Absent on purpose: a shuffle.  The parts are sorted already.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import msgspec
+
+from replitree import private
+from replitree.client.change.change_results import Merged, OptimizeResult
+from replitree.client.change.command import COMMAND_S
+from replitree.client.change.planned import MergePlan, PlannedMerge, planned_merges, publish_result, published
+from replitree.client.insert.stored_upload import PutParts
+from replitree.client.insert.upload import Upload, discard_upload, renewed, send_file
+from replitree.client.read.part_cache import PartCache
+from replitree.client.read.snapshot import SnapshotPart, local_folder
+from replitree.client.transport.catalog import this_machine
+from replitree.client.transport.http import HttpClient
+from replitree.errors import BadInput, SnapshotExpired
+from replitree.spark.merge.store_merge import NotReached, StoreMerge, merged_in_store
+from replitree.spark.session.tasks import run_tasks
+from replitree.spark.store.located import is_local
+from replitree.spark.write.write_tasks import scratch_folder
+from replitree.storage.files.limits import MERGE_MEMORY_BYTES
+from replitree.storage.parts.manifest import FileEntry, data_file
+from replitree.storage.rewrite.key_range import KeyRange, ranges_of
+from replitree.storage.rewrite.merge import merge_range
+from replitree.storage.schema.definition import decode_definition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from replitree.client.table import Table
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+RANGE_BYTES = 256 << 20
+"""Bytes of the sources' files for each range that a merge is cut into."""
+
+RANGES_MAX = 64
+"""Ranges of one merge: a part of many files is slower to read and to merge again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """One range of one merge.
+
+    Attributes
+    ----------
+    definition
+        The table, as it is encoded.
+    sources, machine, addresses
+        The parts, where they lie, and who sends them to those who do not see them.
+    key_range, number
+        Which rows, and which file of the result they become.
+    upload
+        Where the file is sent, when `scratch` is None.
+    scratch
+        Where the file is left.
+    """
+
+    definition: tuple[bytes, bytes]
+    sources: tuple[SnapshotPart, ...]
+    machine: str
+    addresses: tuple[str, ...]
+    http: HttpClient
+    key_range: KeyRange | None
+    number: int
+    upload: Upload
+    scratch: str | None
+    memory_bytes: int
+
+
+class RangeFile(msgspec.Struct, frozen=True):
+    """What a task made: a file, and where it was left; empty when it was sent."""
+
+    file: FileEntry
+    path: str
+
+
+Made: TypeAlias = PutParts | Sequence[RangeFile]
+"""What tasks have made of a merge: put into the object store, or left for the replica."""
+
+
+def optimize_df(
+    table: Table,
+    spark: SparkSession,
+    partition: str | None = None,
+    *,
+    final: bool = False,
+    timeout_s: float = COMMAND_S,
+    range_bytes: int = RANGE_BYTES,
+) -> OptimizeResult:
+    """Merge parts with Spark.
+
+    Parameters
+    ----------
+    table, spark
+        From `Connection.table` and `replitree.spark.spark_session`.
+    partition, final
+        As `Table.optimize`.
+    timeout_s
+        How long to wait for replicas, in seconds; the time of the Spark job does not count.
+    range_bytes
+        Bytes of sources for each task.
+
+    Raises
+    ------
+    Unavailable
+        No replica takes the merges, or the Spark job failed; nothing was merged.
+    LeaseLost
+        The parts could not be kept until their results were there; nothing was merged.
+    """
+    with ExitStack() as stack:
+        plan = stack.enter_context(planned_merges(table, table.commander, partition, final=final, timeout_s=timeout_s))
+        uploads = [_open(plan, stack, timeout_s) for _ in plan.merges]
+        made = _make(plan, uploads, spark, stack, range_bytes)
+        plan.check()
+        outcomes, reasons = [], []
+        for merge, upload, each in zip(plan.merges, uploads, made, strict=True):
+            try:
+                outcomes.append(_publish(plan, merge, upload, each, timeout_s))
+            except (BadInput, SnapshotExpired) as error:
+                reasons.append(f"partition {merge.partition}: {error}")
+    return published(outcomes, [*reasons, *(f"parts of partition {name} are busy" for name in plan.busy)])
+
+
+def _open(plan: MergePlan, stack: ExitStack, timeout_s: float) -> Upload:
+    """Open an upload; it is discarded in the end if nobody has taken it."""
+    http = plan.table.http
+    upload = plan.table.inserter.open_upload(timeout_s)
+    stack.callback(discard_upload, upload, http)
+    stack.enter_context(renewed(upload, http))
+    return upload
+
+
+def _make(
+    plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, stack: ExitStack, range_bytes: int
+) -> list[Made]:
+    """Have the results made: in the object store, or else through the replica."""
+    found = _put(plan, uploads, spark, range_bytes)
+    left = [number for number in range(len(uploads)) if number not in found]
+    tasks = [_tasks(plan, plan.merges[number], uploads[number], spark, stack, range_bytes) for number in left]
+    files = iter(run_tasks(spark, [task for some in tasks for task in some], make_range))
+    for number, some in zip(left, tasks, strict=True):
+        found[number] = [next(files) for _ in some]
+    return [found[number] for number in range(len(uploads))]
+
+
+def _put(plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, range_bytes: int) -> dict[int, Made]:
+    """Have tasks put results into the object store; return those that are there, by the numbers of their merges."""
+    encoded, addresses = _encoded(plan), _addresses(plan)
+    wanted = {
+        number: StoreMerge(encoded, merge.sources, addresses, plan.table.http, upload, _ranges_max(merge, range_bytes))
+        for number, (merge, upload) in enumerate(zip(plan.merges, uploads, strict=True))
+        if upload.store
+    }
+    if not wanted:
+        return {}
+
+    def run(work: Sequence[W], do: Callable[[W], R]) -> list[R]:
+        return run_tasks(spark, work, do)
+
+    found: dict[int, Made] = {}
+    for number, each in zip(wanted, merged_in_store(run, list(wanted.values())), strict=True):
+        if isinstance(each, NotReached):
+            merge = plan.merges[number]
+            why = "%s: partition %s of table %s is merged through replica %s"
+            log.warning(why, each.reason, merge.partition, plan.table.name, uploads[number].replica.name)
+        else:
+            found[number] = each
+    return found
+
+
+def _tasks(
+    plan: MergePlan,
+    merge: PlannedMerge,
+    upload: Upload,
+    spark: SparkSession,
+    stack: ExitStack,
+    range_bytes: int,
+) -> list[RangeTask]:
+    """Cut a merge into the tasks that make it."""
+    folder = upload.folder if is_local(spark) else None
+    scratch = None if folder is None else str(stack.enter_context(scratch_folder(folder)))
+    is_here = folder is not None and plan.machine == this_machine()
+    return [
+        RangeTask(
+            _encoded(plan),
+            merge.sources,
+            plan.machine,
+            _addresses(plan),
+            plan.table.http,
+            key_range,
+            number,
+            upload,
+            scratch,
+            MERGE_MEMORY_BYTES,
+        )
+        for number, key_range in enumerate(_ranges(plan, merge, range_bytes, is_here=is_here))
+    ]
+
+
+def _encoded(plan: MergePlan) -> tuple[bytes, bytes]:
+    return plan.definition.encode_metadata(), plan.definition.encode_columns()
+
+
+def _addresses(plan: MergePlan) -> tuple[str, ...]:
+    return tuple(replica.address for replica in plan.table.replicas() if replica.address)
+
+
+def _ranges_max(merge: PlannedMerge, range_bytes: int) -> int:
+    return min(RANGES_MAX, -(-merge.bytes // range_bytes))
+
+
+def _ranges(plan: MergePlan, merge: PlannedMerge, range_bytes: int, *, is_here: bool) -> Sequence[KeyRange | None]:
+    if not is_here:
+        return (None,)
+    parts = [(Path(source.path), source.manifest) for source in merge.sources]
+    return ranges_of(parts, plan.definition, _ranges_max(merge, range_bytes))
+
+
+def make_range(task: RangeTask) -> RangeFile:
+    """Merge one range, on an executor.
+
+    Raises
+    ------
+    SnapshotExpired, CorruptPart
+        A source is gone, or is damaged.
+    """
+    definition = decode_definition(*task.definition)
+    with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
+        cache = PartCache(task.http, definition.name, task.addresses, Path(temporary))
+        folders = [
+            local_folder(source, task.machine, definition.name) or cache.fetch(source) for source in task.sources
+        ]
+        attempt = Path(temporary) / "made"
+        if task.scratch is not None:  # a repeated task has a folder of its own
+            attempt = Path(task.scratch) / f"range-{task.number}-{secrets.token_hex(4)}"
+        part = merge_range(folders, definition, attempt, task.key_range, memory_bytes=task.memory_bytes)
+        (made,) = part.files
+        path = attempt / part.partition / made.name
+        file = FileEntry(data_file(task.number), made.rows, made.bytes, made.checksum)
+        if task.scratch is not None:
+            return RangeFile(file, str(path))
+        if file.rows:
+            send_file(task.http, task.upload, part.partition, path, file)
+        return RangeFile(file, "")
+
+
+def _publish(plan: MergePlan, merge: PlannedMerge, upload: Upload, made: Made, timeout_s: float) -> Merged:
+    """Have a result published: what is in the store as it is, other files when they are in the upload."""
+    if isinstance(made, PutParts):
+        files = [file for manifest in made.manifests for file in manifest.files]
+    else:
+        files = [each.file for each in made if each.file.rows]
+    if not files:
+        raise BadInput("the policy leaves no row of these parts; a replica has to merge them")
+    if isinstance(made, PutParts):
+        return publish_result(plan, merge, upload.id, files, timeout_s=timeout_s, stored=made)
+    for each in made:
+        if each.file.rows and each.path:
+            folder = Path(str(upload.path)) / merge.partition
+            private.make_folder(folder, exist_ok=True)
+            shutil.move(each.path, folder / each.file.name)
+            private.fit(folder / each.file.name)
+    return publish_result(plan, merge, upload.id, files, timeout_s=timeout_s)

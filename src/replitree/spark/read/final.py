@@ -1,0 +1,212 @@
+"""Final reads with Spark: what a merge of everything would leave, as a frame.
+
+The table's policy needs the rows of a partition side by side in the order of their inserts, which Parquet files do not tell
+the JVM.  So tasks do the merging, by the code that merges parts, in bounded memory: each takes some partitions, or a range
+of the order key of a large one.  What they leave is written into Parquet files of a temporary folder, which is removed when
+this process ends, and Spark reads these.
+
+Guarantees: the same rows as `Snapshot.to_arrow(final=True)`, filtered by Spark's own ``WHERE``.
+
+``format("replitree").option("final", "true")`` does the same without the files, each time that the frame is read.
+
+Absent on purpose: a window over the keys in SQL.  It would shuffle the table, and could not tell which of two rows with the
+same version came last.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from replitree.client.read.final import final_batches_of, final_groups
+from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.errors import ReplitreeError
+from replitree.spark.read.read import filtered, pushed, read_files, snapshot_df
+from replitree.spark.session.columns import quoted
+from replitree.spark.session.tasks import run_tasks
+from replitree.spark.session.types import spark_schema
+from replitree.spark.store.located import check_local
+from replitree.storage.files.durable import store_errors
+from replitree.storage.parts.verified import CheckedPart
+from replitree.storage.rewrite.key_range import KeyRange, ranges_of_files
+from replitree.storage.schema.definition import TableDefinition, decode_definition
+from replitree.storage.schema.merge_policy import PLAIN
+from replitree.storage.sql.predicate_parser import parse_predicate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TASK_BYTES = 128 << 20
+"""Bytes of data files that one task merges, when there are more than the cores can take at once."""
+
+RANGES_MAX = 256
+"""Ranges into which a partition is cut at most."""
+
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class FinalUnit:
+    """What can be merged by itself: a partition, or a range of the order key of one.
+
+    Attributes
+    ----------
+    parts
+        On this machine, in the order of their blocks.
+    key_range
+        Which rows; None: all.
+    bytes
+        About how much there is to read.
+    """
+
+    parts: tuple[CheckedPart, ...]
+    key_range: KeyRange | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """The units of one task, and what is wanted of them: columns, condition, and where the rows go."""
+
+    definition: tuple[bytes, bytes]
+    units: tuple[FinalUnit, ...]
+    columns: tuple[str, ...]
+    where: str | None
+    folder: str
+
+
+def final_df(
+    snapshot: Snapshot, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None
+) -> DataFrame:
+    """Give to Spark what the table's policy leaves of a snapshot.  Parameters and errors as `spark.read.read.snapshot_df`.
+
+    Raises
+    ------
+    Unavailable
+        A task failed: the temporary folder is full, or a part can't be read.
+    """
+    definition = snapshot.definition
+    if definition.policy == PLAIN:  # nothing is left out
+        return snapshot_df(snapshot, spark, columns, where)
+    check_local(spark, definition.name)
+    wanted = spark_schema(definition, columns).names
+    predicate, problem = pushed(definition, spark, where)
+    needed = definition.arrow_schema.names  # what else Spark looks at, it alone knows
+    if where is None or predicate is not None:
+        needed = list(dict.fromkeys([*wanted, *(predicate.columns if predicate is not None else ())]))
+    snapshot.require(predicate)
+    groups = final_groups(snapshot.parts, definition, predicate)
+    condition = where if predicate is not None else None
+    files = _written(snapshot, spark, list(groups), needed, condition)
+    schema = spark_schema(definition, needed)
+    frame = read_files(spark, schema, files) if files else spark.createDataFrame([], schema)
+    if where is not None:
+        frame = filtered(frame, where, problem)
+    return frame.select(*[quoted(name) for name in wanted])
+
+
+def cut_group(parts: Sequence[CheckedPart], definition: TableDefinition) -> Iterator[FinalUnit]:
+    """Cut one group of `replitree.client.read.final.final_groups` into units of about `TASK_BYTES`.
+
+    Parameters
+    ----------
+    parts
+        Of the group, on this machine.
+    """
+    size = sum(part.manifest.bytes for part in parts)
+    ranges = ranges_of_files(
+        [file for part in parts for file in part.files], definition, min(RANGES_MAX, -(-size // TASK_BYTES))
+    )
+    sent = tuple(CheckedPart(part.folder, part.manifest) for part in parts)
+    for key_range in ranges:
+        yield FinalUnit(sent, key_range, size // len(ranges))
+
+
+def pack(units: Sequence[U], sizes: Sequence[int], tasks: int) -> list[list[U]]:
+    """Distribute units over at most `tasks` tasks of about equal size; no task is empty."""
+    packed: list[list[U]] = [[] for _ in range(min(tasks, len(units)))]
+    loads = [0] * len(packed)
+    for number in sorted(range(len(units)), key=lambda i: (-sizes[i], i)):
+        lightest = loads.index(min(loads))
+        packed[lightest].append(units[number])
+        loads[lightest] += sizes[number]
+    return packed
+
+
+def read_units(
+    units: Iterable[FinalUnit], definition: TableDefinition, columns: Sequence[str], where: str | None
+) -> Iterator[pa.RecordBatch]:
+    """Merge units, and give the rows that the policy leaves and the condition keeps; parameters as `final_df`."""
+    predicate = parse_predicate(where, definition) if where else None
+    for unit in units:
+        yield from final_batches_of(unit.parts, definition, columns, predicate, unit.key_range)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _written(
+    snapshot: Snapshot,
+    spark: SparkSession,
+    groups: Sequence[tuple[SnapshotPart, ...]],
+    columns: Sequence[str],
+    where: str | None,
+) -> list[str]:
+    """Have tasks write the rows of all groups; when a task fails because a part is damaged, once more with good copies."""
+    definition = snapshot.definition
+
+    def units(parts_of: Callable[[Sequence[SnapshotPart]], list[CheckedPart]]) -> list[FinalUnit]:
+        return [unit for group in groups for unit in cut_group(parts_of(group), definition)]
+
+    try:
+        return _write(spark, definition, snapshot.good(lambda: units(snapshot.checked)), columns, where)
+    except ReplitreeError:
+        before = dict(snapshot.others)
+        repaired = units(snapshot.whole)
+        if snapshot.others == before:
+            raise
+    return _write(spark, definition, repaired, columns, where)
+
+
+def _write(
+    spark: SparkSession,
+    definition: TableDefinition,
+    units: Sequence[FinalUnit],
+    columns: Sequence[str],
+    where: str | None,
+) -> list[str]:
+    """Have tasks write the rows of all units into files of a folder that lasts as long as this process."""
+    folder = Path(tempfile.mkdtemp(prefix="replitree-final-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    encoded = (definition.encode_metadata(), definition.encode_columns())
+    sizes = [unit.bytes for unit in units]
+    packed = pack(units, sizes, max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES)))
+    tasks = [_Task(encoded, tuple(some), tuple(columns), where, str(folder)) for some in packed]
+    return [name.decode() for name in run_tasks(spark, tasks, _write_task) if name]
+
+
+def _write_task(task: _Task) -> bytes:
+    """Write the rows of one task; return the file's path, empty when there are none."""
+    import pyarrow.parquet as pq
+
+    definition = decode_definition(*task.definition)
+    batches = read_units(task.units, definition, task.columns, task.where)
+    path = Path(task.folder) / f"final-{secrets.token_hex(8)}.parquet"  # a repeated task has a file of its own
+    with store_errors(f"write the rows of a final read to {task.folder}"):
+        first = next(batches, None)
+        if first is None:
+            return b""
+        with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+            writer.write_batch(first)
+            for batch in batches:
+                writer.write_batch(batch)
+    return str(path).encode()

@@ -1,0 +1,256 @@
+"""Read: a snapshot becomes a Spark DataFrame, through the JVM's own Parquet reader where the executors reach the files.
+
+What is in an object store they read there (`replitree.spark.store.located`).
+
+Guarantees: the frame is one snapshot, whatever is inserted later and however often it is used.  `where` keeps the rows
+that Spark's own ``WHERE`` keeps; parts are left out only when their statistics prove that they have none of them.
+
+Parts of older schema versions are read each with the columns that they have; the frame is the union of one relation for each
+layout (see `replitree.storage.schema.layout`), and the one relation as long as no column was altered.
+
+A missing or damaged file fails the query, whatever the session says about ignoring such files.  Files of this machine are
+verified before the JVM gets their paths, or by the JVM as it reads them (`replitree.storage.parts.verified`).  Of what
+it reads in a bucket the JVM compares the checksums of pages.
+
+Absent on purpose: catalogs.  A view per table is made by `replitree.spark.read.views.sql_views`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import StructField, StructType
+
+from replitree.client.arguments import check_arguments
+from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.errors import BadInput
+from replitree.spark.session.columns import literal, quoted
+from replitree.spark.session.nested import reshaped
+from replitree.spark.session.types import spark_schema, spark_type
+from replitree.spark.store.located import Place, located
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.layout import Layout, Origin, is_plain, layouts_of, stored_schema
+from replitree.storage.schema.types import parse_type
+from replitree.storage.sql.predicate import Predicate
+from replitree.storage.sql.predicate_parser import parse_predicate
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+    from replitree.client.table import Table
+
+DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+PATHS_MAX = "1000000"
+LOCALITY = "spark.sql.sources.ignoreDataLocality"
+"""Without it Spark asks for the hosts of each file; at a gateway all are the same."""
+
+TIME_ZONE = "spark.sql.session.timeZone"
+_UTC = ("utc", "etc/utc", "gmt", "z", "+00:00", "gmt+00:00", "utc+00:00")
+
+_conf_lock = threading.RLock()
+
+
+def to_df(
+    table: Table,
+    spark: SparkSession,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    min_index: int | None = None,
+) -> DataFrame:
+    """Give one snapshot of a table to Spark: see `Table.to_df`."""
+    return table.to_df(spark, columns, where, min_index)
+
+
+@check_arguments
+def snapshot_df(
+    snapshot: Snapshot, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None
+) -> DataFrame:
+    """Give a snapshot to Spark.
+
+    Parameters
+    ----------
+    snapshot
+        From `Table.snapshot`.
+    columns
+        Names, in the order wanted; all by default.
+    where
+        Spark SQL condition over the table's columns.
+
+    Raises
+    ------
+    BadInput
+        A column is unknown, Spark can't read `where`, or its executors run elsewhere.
+    SnapshotExpired
+        Parts of the snapshot are gone.
+    """
+    schema = spark_schema(snapshot.definition)
+    wanted = spark_schema(snapshot.definition, columns).names  # a wrong name is found out before anything is read
+    parts, problem = _select(snapshot, spark, where)
+    place = located(snapshot, spark, parts)
+    groups = _parts_by_layout(snapshot, parts)
+    frames = [_read_layout(spark, layout, place, some) for layout, some in groups.items()]
+    frame = reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
+    if where is not None:
+        frame = filtered(frame, where, problem)
+    if columns is not None or wanted != frame.columns:
+        frame = frame.select(*[quoted(name) for name in wanted])
+    return frame
+
+
+def _select(
+    snapshot: Snapshot, spark: SparkSession, where: str | None
+) -> tuple[tuple[SnapshotPart, ...], BadInput | None]:
+    """Choose the parts; a condition that only Spark understands prunes nothing, and why is told if Spark does not."""
+    predicate, problem = pushed(snapshot.definition, spark, where)
+    snapshot.require(predicate)
+    if predicate is None:
+        return snapshot.parts, problem
+    return tuple(part for part in snapshot.parts if predicate.may_match(part.manifest)), None
+
+
+def pushed(
+    definition: TableDefinition, spark: SparkSession, where: str | None
+) -> tuple[Predicate | None, BadInput | None]:
+    """Return what of a condition may be decided here; None when it means something else to Spark, or only it understands it.
+
+    Parameters
+    ----------
+    definition
+        The table.
+    where
+        Spark SQL condition.
+
+    Returns
+    -------
+    tuple
+        The condition, and why it could not be read.
+    """
+    if where is None:
+        return None, None
+    try:
+        predicate = parse_predicate(where, definition)
+    except BadInput as error:
+        return None, error
+    zoned = any(definition.column(name).type.startswith("timestamp") for name in predicate.columns)
+    if zoned and not _is_utc(spark):  # Spark reads the condition's times in its own zone
+        return None, None
+    return predicate, None
+
+
+def _is_utc(spark: SparkSession) -> bool:
+    return (spark.conf.get(TIME_ZONE) or "").lower() in _UTC
+
+
+def _parts_by_layout(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> dict[Layout, list[SnapshotPart]]:
+    layouts = layouts_of(snapshot.definition, (part.manifest.schema_version for part in parts))
+    found: dict[Layout, list[SnapshotPart]] = {}
+    for part in parts:
+        found.setdefault(layouts[part.manifest.schema_version], []).append(part)
+    return found
+
+
+def _read_layout(spark: SparkSession, layout: Layout, place: Place, parts: Sequence[SnapshotPart]) -> DataFrame:
+    """Read parts of one layout with the columns that they have, and give these the names and types of the table's."""
+    schema = StructType([StructField(f.name, spark_type(f.type)) for f in stored_schema(layout)])
+    frame = read_files(spark, schema, place.paths(parts), place.options)
+    place.read_by(frame)
+    return frame if is_plain(layout) else frame.select(*[_column(origin) for origin in layout])
+
+
+def _column(origin: Origin) -> Column:
+    column = origin.column
+    if origin.stored_type is None:
+        return literal(column.initial_scalar).alias(column.name)
+    values = F.col(quoted(column.stored_name))
+    if origin.is_reshaped:
+        values = reshaped(values, *map(parse_type, (origin.stored_type, column.stored_type, column.type)))
+    elif origin.stored_type != column.type:
+        values = values.cast(spark_type(column.arrow_type))
+    return values.alias(column.name)
+
+
+def read_files(
+    spark: SparkSession, schema: StructType, files: Sequence[str], options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """Read Parquet files; one that is missing or damaged fails the query.
+
+    Parameters
+    ----------
+    schema
+        Of the files.
+    files
+        Their paths or URLs, at least one.
+    options
+        What the JVM must know to open them.
+    """
+    reader = (
+        spark.read.schema(schema)
+        .options(**(options or {}))
+        .option("mergeSchema", "false")
+        .option("ignoreMissingFiles", "false")
+        .option("ignoreCorruptFiles", "false")
+        .option("parquet.page.verify-checksum.enabled", "true")
+        .option("datetimeRebaseMode", "CORRECTED")
+    )
+    settings = {DISCOVERY: PATHS_MAX} | ({LOCALITY: "true"} if options else {})
+    with session_conf(spark, settings):
+        return reader.parquet(*[escaped(path) for path in files])
+
+
+def filtered(frame: DataFrame, where: str, problem: BadInput | None) -> DataFrame:
+    """Keep the rows that Spark's own ``WHERE`` keeps.
+
+    Parameters
+    ----------
+    problem
+        What our parser has to say about the condition, for the case that Spark can't read it either.
+
+    Raises
+    ------
+    BadInput
+        Spark can't read it.
+    """
+    try:
+        return frame.where(where)
+    except (AnalysisException, ParseException) as error:
+        first = str(error).splitlines()[0]
+        raise problem or BadInput(f"Spark can't read the condition {where!r}: {first}") from error
+
+
+def escaped(path: str | Path) -> str:
+    r"""Return a path for Spark's readers, which take ``* ? [ ] { } \`` for patterns.
+
+    Examples
+    --------
+    >>> print(escaped("/data/[a]/b*"))
+    /data/\[a\]/b\*
+    """
+    return "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in str(path))
+
+
+@contextmanager
+def session_conf(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Change settings of a session for a moment.  Nothing happens when they are so already, as `spark_session` sets them."""
+    if all(spark.conf.get(key, None) == value for key, value in settings.items()):
+        yield
+        return
+    with _conf_lock:
+        before = {key: spark.conf.get(key, None) for key in settings}
+        try:
+            for key, value in settings.items():
+                spark.conf.set(key, value)
+            yield
+        finally:
+            for key, old in before.items():
+                if old is None:
+                    spark.conf.unset(key)
+                else:
+                    spark.conf.set(key, old)

@@ -1,0 +1,354 @@
+"""Reading through the data source: plan on the driver, read on the executors.
+
+One snapshot is taken when Spark asks for the partitions.  Its files, not its parts, are packed into about as many tasks
+as there are cores, the largest first into the emptiest task.  A task opens files that lie on its machine, reads what is in an
+object store there, with the credentials of its own environment, and fetches the others over HTTP.
+
+The snapshot has a lease, which the planning process can't renew: it ends long before the job does.  So every task renews it
+when it begins, and while it runs; after the last task it ends by itself.  A task that finds it lost fails: the frame is
+too old, and has to be made again.
+
+A *final* read cuts partitions, not files, into tasks (`replitree.spark.read.final`): rows with equal keys are merged by
+one task.
+
+Batches have exactly the schema that Spark asked for: the table's types, every column nullable.
+
+Absent on purpose: order.  Rows come as the tasks come.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from replitree.client.read.final import final_groups
+from replitree.client.read.part_cache import PartCache
+from replitree.client.read.snapshot import Snapshot, SnapshotPart, near_folder
+from replitree.client.table import Table
+from replitree.client.transport.http import HttpClient
+from replitree.client.transport.lease import LeaseHandle, hold
+from replitree.client.transport.stored import StoredParts, stored_parts, through_of
+from replitree.errors import BadInput, LeaseLost, ReplitreeError, SnapshotExpired
+from replitree.spark.read.final import FinalUnit, cut_group, pack, read_units
+from replitree.spark.session.options import flag, number, open_connection, open_table, read_level, seconds, table_name
+from replitree.spark.session.types import columns_of, exchange_schema, spark_schema
+from replitree.spark.session.written import last_written
+from replitree.storage.parts.verified import CheckedFile, CheckedPart, StoredFile
+from replitree.storage.rewrite.key_range import KeyRange
+from replitree.storage.rewrite.read import scan_files
+from replitree.storage.schema.definition import TableDefinition, decode_definition
+from replitree.storage.schema.merge_policy import PLAIN
+from replitree.storage.sql.predicate_parser import parse_predicate
+
+TASK_BYTES = 128 << 20
+"""Bytes of data files that one task reads, when there are more than the cores can take at once."""
+
+LEASE_S = 600
+"""How long the parts are kept after a task last renewed the lease, in seconds: tasks may wait for a free core."""
+
+BATCH_ROWS = 65_536
+"""Rows of a batch on its way to the JVM; much smaller and much larger ones are slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What every task needs to know; `index` is the snapshot's, -1 before it is taken."""
+
+    options: Mapping[str, str]
+    definition: tuple[bytes, bytes] = field(repr=False)
+    columns: tuple[str, ...]
+    schema: StructType = field(repr=False)
+    index: int = -1
+    addresses: tuple[str, ...] = ()
+    owner: str = ""
+    token: str = field(default="", repr=False)
+    lease: LeaseHandle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileUnit:
+    """One data file of a part on some machine."""
+
+    part: SnapshotPart
+    file: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUnit:
+    """Of a final read: the parts that are merged with each other, on some machine, and the rows wanted of them."""
+
+    parts: tuple[SnapshotPart, ...]
+    machine: str
+    key_range: KeyRange | None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one task needs: all of the plan, and its files.
+
+    Spark takes its copy of the reader before it asks for the partitions, so only a partition knows the snapshot.
+    """
+
+    plan: ReadPlan
+    units: tuple[FileUnit | GroupUnit, ...]
+
+
+class FilesPartition(InputPartition):
+    """The files of one task; its value is a `Task`."""
+
+    def __init__(self, plan: ReadPlan, units: Sequence[FileUnit | GroupUnit]) -> None:
+        super().__init__(Task(plan, tuple(units)))
+
+
+def read_schema(options: Mapping[str, str]) -> StructType:
+    """Return the schema of a read that does not say one."""
+    with open_connection(options) as connection:
+        definition = connection.catalog.definition(table_name(options))
+    return spark_schema(definition, _columns_option(options))
+
+
+def plan_read(options: Mapping[str, str], schema: StructType) -> ReadPlan:
+    """Plan a read of these columns.
+
+    Raises
+    ------
+    SchemaMismatch
+        The schema has columns that the table has not, or with other types.
+    BadInput
+        The condition can't be read.
+    """
+    with open_connection(options) as connection:
+        definition = connection.catalog.definition(table_name(options))
+    names = columns_of(schema, definition)
+    if options.get("where"):
+        parse_predicate(options["where"], definition)
+    flag(options, "final")
+    read_level(options)
+    through_of(options.get("through"))
+    return ReadPlan(dict(options), (definition.encode_metadata(), definition.encode_columns()), tuple(names), schema)
+
+
+def _min_index(options: Mapping[str, str], table: Table) -> int | None:
+    """Return what must be included: by default what jobs of this application have written."""
+    if "minindex" in options or "asof" in options:
+        return number(options, "minindex")
+    return last_written(table.definition.table_id)
+
+
+def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
+    """Take the snapshot and pack its files into tasks."""
+    options = plan.options
+    with open_connection(options) as connection:
+        table = open_table(connection, options)
+        snapshot = table.snapshot(
+            _min_index(options, table),
+            level=read_level(options),
+            as_of=number(options, "asof"),
+            lease_s=LEASE_S if (asked := number(options, "lease")) is None else asked,
+            timeout_s=seconds(options),
+        )
+        if (
+            through_of(options.get("through")) == "replica"
+        ):  # tasks that shall read in the store find out for themselves
+            snapshot = snapshot.through("replica")
+        lease = snapshot.lease.hand_over() if snapshot.lease is not None else None
+        replicas = table.replicas()
+        addresses = tuple(replica.address for replica in replicas if replica.address)
+        token = connection.access.token
+    units, sizes = _units(snapshot, options)
+    tasks = number(options, "partitions")
+    if tasks is not None and tasks < 1:
+        raise BadInput(f"option partitions is at least 1, not {tasks}")
+    packed = pack(units, sizes, tasks or max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES)))
+    planned = replace(
+        _with_definition(plan, snapshot.definition),
+        index=snapshot.index,
+        addresses=addresses,
+        owner=next((replica.address for replica in replicas if replica.name == snapshot.replica), ""),
+        token=token,
+        lease=lease,
+    )
+    return planned, [FilesPartition(planned, units_) for units_ in packed]
+
+
+def _units(snapshot: Snapshot, options: Mapping[str, str]) -> tuple[list[FileUnit | GroupUnit], list[int]]:
+    """Return what tasks can read by itself, and about how many bytes each is."""
+    where, machine, definition = options.get("where"), snapshot.machine, snapshot.definition
+    if not flag(options, "final") or definition.policy == PLAIN:
+        files = [(part, file) for part in snapshot.select(where) for file in part.manifest.files]
+        return [FileUnit(part, file.name, machine) for part, file in files], [file.bytes for _, file in files]
+    predicate = parse_predicate(where, definition) if where else None
+    snapshot.require(predicate)
+    units: list[FileUnit | GroupUnit] = []
+    sizes: list[int] = []
+    for group in final_groups(snapshot.parts, definition, predicate):
+        here = snapshot.checked(group) if snapshot.near(group) is not None else None  # who fetches, fetches all anyway
+        size = sum(part.manifest.bytes for part in group)
+        ranges = [unit.key_range for unit in cut_group(here, definition)] if here is not None else [None]
+        units += [GroupUnit(group, machine, key_range) for key_range in ranges]
+        sizes += [size // len(ranges)] * len(ranges)
+    return units, sizes
+
+
+def _with_definition(plan: ReadPlan, definition: TableDefinition) -> ReadPlan:
+    """Use the snapshot's definition, if the table was altered after Spark asked for its schema.
+
+    Raises
+    ------
+    SchemaMismatch
+        The columns that Spark asked for are gone, or have other types: make the frame again.
+    """
+    encoded = (definition.encode_metadata(), definition.encode_columns())
+    if encoded == plan.definition:
+        return plan
+    return replace(plan, definition=encoded, columns=tuple(columns_of(plan.schema, definition)))
+
+
+def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Read one task's files, batch by batch.
+
+    Raises
+    ------
+    SnapshotExpired
+        A file is gone, or may go (`LeaseLost`): the frame is older than its parts are kept.
+    """
+    task: Task | None = partition.value
+    if task is None:  # Spark makes a partition of nothing for an empty table
+        return
+    plan, units = task.plan, task.units
+    with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:  # also when a LIMIT ends the task early
+        http = HttpClient(plan.token)
+        files = _Files(plan, http, Path(folder))
+        with _leased(plan.lease, http) as check:
+            for batch in _read(plan, units, files):
+                check()
+                yield batch
+
+
+class _Files:
+    """Where one task finds its files."""
+
+    def __init__(self, plan: ReadPlan, http: HttpClient, folder: Path) -> None:
+        self.definition = definition = decode_definition(*plan.definition)
+        self._way = through_of(plan.options.get("through"))
+        self._stored = stored_parts(definition) if self._way != "replica" else None
+        self._cache = PartCache(http, table_name(plan.options), plan.addresses, folder, self._stored, plan.owner)
+
+    def file(self, unit: FileUnit) -> CheckedFile | StoredFile:
+        """Return where a data file is opened; it is brought when it can be opened nowhere.
+
+        Raises
+        ------
+        ReplitreeError
+            It shall be read in the store, which does not work here, or can't be had any more.
+        """
+        folder = self._folder(unit.part, unit.machine)
+        entry = next(file for file in unit.part.manifest.files if file.name == unit.file)
+        replace = partial(self._cache.good_copy, unit.part)
+        if folder is not None:
+            return CheckedFile(folder / unit.file, entry, replace)
+        if self._stored is not None and self._is_in_reach(self._stored, unit.part):
+            return self._stored.objects.file(unit.part.manifest, entry, replace)
+        return CheckedFile(self._cache.fetch_file(unit.part, unit.file), entry, replace)
+
+    def group(self, unit: GroupUnit) -> FinalUnit:
+        """Return the parts of a final read, here.  Raises as `file`."""
+        parts = [
+            CheckedPart(
+                self._folder(part, unit.machine) or self._cache.fetch(part),
+                part.manifest,
+                partial(self._cache.good_copy, part),
+            )
+            for part in unit.parts
+        ]
+        return FinalUnit(tuple(parts), unit.key_range, 0)
+
+    def _folder(self, part: SnapshotPart, machine: str) -> Path | None:
+        return near_folder(part, machine, self.definition.name, self._stored)
+
+    def _is_in_reach(self, stored: StoredParts, part: SnapshotPart) -> bool:
+        if part.manifest.share_id is None or part.lacking:
+            return False
+        problem = stored.problem(part.manifest)
+        if problem is not None and self._way == "store":
+            raise problem
+        return problem is None
+
+
+def _read(plan: ReadPlan, units: Sequence[FileUnit | GroupUnit], files: _Files) -> Iterator[pa.RecordBatch]:
+    """Read units of one kind."""
+    groups = [unit for unit in units if isinstance(unit, GroupUnit)]
+    found = [(unit.part.manifest.schema_version, files.file(unit)) for unit in units if isinstance(unit, FileUnit)]
+    if found:
+        yield from _scan(plan, files.definition, found)
+    brought = (files.group(unit) for unit in groups)
+    yield from _exactly(read_units(brought, files.definition, plan.columns, plan.options.get("where")), plan)
+
+
+@contextmanager
+def _leased(handle: LeaseHandle | None, http: HttpClient) -> Iterator[Callable[[], None]]:
+    """Renew the read's lease while a task runs, and leave it to the others; give what raises `LeaseLost` when it is lost."""
+    if handle is None:
+        yield lambda: None
+        return
+    asked_at = time.monotonic()
+    try:
+        handle.renew(http)
+    except LeaseLost as error:
+        raise LeaseLost(
+            f"this frame is older than its lease of {handle.seconds:g} s ({error}); make the frame again, or give it more"
+            f' time with .option("lease", seconds)'
+        ) from error
+    except ReplitreeError:
+        asked_at -= handle.seconds / 2  # nobody knows how old it is; the next renewal comes soon
+    lease = hold(handle, http, asked_at)
+    try:
+        yield lease.check
+    finally:
+        lease.hand_over()
+
+
+def _scan(
+    plan: ReadPlan, definition: TableDefinition, files: Sequence[tuple[int, CheckedFile | StoredFile]]
+) -> Iterator[pa.RecordBatch]:
+    where = plan.options.get("where")
+    predicate = parse_predicate(where, definition) if where else None
+    ordered = sorted(files, key=lambda file: file[0])  # those of one schema version are scanned together
+    try:
+        for scan in scan_files(
+            ordered, definition, plan.columns, predicate, batch_rows=BATCH_ROWS, batches_ahead=2, files_ahead=1
+        ):
+            yield from _exactly(scan.to_batches(), plan)
+    except FileNotFoundError as error:
+        raise SnapshotExpired(f"a file of {definition.name} is gone ({error}); make the frame again") from error
+
+
+def _exactly(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    """Give batches the schema that Spark asked for."""
+    target = exchange_schema(plan.schema)
+    for batch in batches:
+        for first in range(0, batch.num_rows, BATCH_ROWS):
+            rows = batch.slice(first, BATCH_ROWS)
+            columns = [column.cast(wanted.type) for column, wanted in zip(rows.columns, target, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _columns_option(options: Mapping[str, str]) -> list[str] | None:
+    text = options.get("columns")
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise BadInput("option columns names no column: leave it out for all")
+    return names

@@ -1,0 +1,46 @@
+"""The driver's process, as seen from a Python worker that plans for it.
+
+Spark plans reads and writes of a Python source in workers that end when the plan is made.  What lasts as long as the job is the
+Java process that they descend from.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from replitree.client.insert.upload import this_process
+from replitree.client.transport.catalog import this_machine
+from replitree.wire.identity import process_started
+from replitree.wire.upload_life import Writer
+
+ANCESTORS_MAX = 16
+"""How far up a worker's driver is looked for."""
+
+
+def driver_process() -> Writer:
+    """Return the Java process that this one works for; this one when there is none, and nobody when that can't be told."""
+    pid = os.getpid()
+    for _ in range(ANCESTORS_MAX):
+        name, parent = _of(pid)
+        if name == "java":
+            started = process_started(pid)
+            return Writer(this_machine(), pid, started) if started is not None else Writer()
+        if parent <= 1:
+            break
+        pid = parent
+    return Writer() if _is_worker() else this_process()
+
+
+def _is_worker() -> bool:
+    return "PYTHON_WORKER_FACTORY_SECRET" in os.environ or "SPARK_PYTHON_RUNTIME" in os.environ
+
+
+def _of(pid: int) -> tuple[str, int]:
+    """Return a process's name and its parent; nothing when the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "", 0
+    head, _, rest = stat.rpartition(")")
+    return head.partition("(")[2], int(rest.split()[1])

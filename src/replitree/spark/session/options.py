@@ -1,0 +1,137 @@
+"""Options: from the texts that Spark passes to a connection and a table.
+
+Catalog tables lose their options, so everything but the table's name can also come from the environment.
+
+Absent on purpose: a token as an option.  Spark shows options in plans and logs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from replitree.client.connection import Connection, connect
+from replitree.client.table import SNAPSHOT_S, Table
+from replitree.client.transport.access import URL_VARIABLE
+from replitree.errors import BadInput
+from replitree.protocol.state.read import READ_LEVELS, ReadLevel
+
+FOLDER_VARIABLE = "REPLITREE_DIR"
+
+
+def table_name(options: Mapping[str, str]) -> str:
+    """Return the table's name.
+
+    Raises
+    ------
+    BadInput
+        There is none.
+    """
+    name = options.get("table") or options.get("path")
+    if not name:
+        raise BadInput('which table? Say .option("table", "events") or load("events")')
+    return name
+
+
+def open_connection(options: Mapping[str, str]) -> Connection:
+    """Connect to the cluster that options or environment name.
+
+    Raises
+    ------
+    BadInput
+        Neither names one.
+    """
+    url = options.get("url") or os.environ.get(URL_VARIABLE) or os.environ.get(FOLDER_VARIABLE)
+    if not url:
+        raise BadInput(f'which cluster? Say .option("url", "zk://…") or set {URL_VARIABLE} or {FOLDER_VARIABLE}')
+    return connect(url, token_file=options.get("token_file"))
+
+
+def open_table(connection: Connection, options: Mapping[str, str]) -> Table:
+    """Return the table that options name, at the replica that they name."""
+    table = connection.table(table_name(options))
+    replica = options.get("replica")
+    return table.replica(replica) if replica else table
+
+
+def number(options: Mapping[str, str], name: str) -> int | None:
+    """Return a whole number, or None when the option is not there.
+
+    Raises
+    ------
+    BadInput
+        It is not a whole number.
+
+    Examples
+    --------
+    >>> number({"partitions": "4"}, "partitions")
+    4
+    """
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise BadInput(f"option {name} is a whole number, not {text!r}") from None
+
+
+def read_level(options: Mapping[str, str]) -> ReadLevel | None:
+    """Return the level of a read, or None when the option is not there.
+
+    Raises
+    ------
+    BadInput
+        There is no such level.
+
+    Examples
+    --------
+    >>> read_level({"level": "Sequential"})
+    'sequential'
+    """
+    text = options.get("level")
+    for level in READ_LEVELS:
+        if text is not None and text.lower() == level:
+            return level
+    if text is not None:
+        raise BadInput(f"option level is {', '.join(READ_LEVELS)}, not {text!r}")
+    return None
+
+
+def flag(options: Mapping[str, str], name: str) -> bool:
+    """Return whether an option is on; it is off when it is not there.
+
+    Raises
+    ------
+    BadInput
+        It is neither ``true`` nor ``false``.
+
+    Examples
+    --------
+    >>> flag({"mergeschema": "True"}, "mergeschema")
+    True
+    """
+    text = options.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise BadInput(f"option {name} is true or false, not {text!r}")
+    return text == "true"
+
+
+def seconds(options: Mapping[str, str], default: float = SNAPSHOT_S, option: str = "timeout") -> float:
+    """Return how long to wait, in seconds: for replicas, unless another option is named.
+
+    Raises
+    ------
+    BadInput
+        It is not a positive number.
+    """
+    text = options.get(option)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise BadInput(f"option {option} is a number of seconds above 0, not {text!r}")
+    return value

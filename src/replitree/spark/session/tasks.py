@@ -1,0 +1,101 @@
+"""Tasks: work spread over Spark's executors that gives its driver little.
+
+Each piece of work, or each task's share of the rows of a frame, gives one value.  It is repeated when it fails, as any task
+is, so it must leave nothing behind that a second try would trip over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
+
+from replitree.errors import Unavailable
+from replitree.spark.session.columns import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+VALUE = "value"
+
+_OURS = "replitree.errors."
+
+
+def run_tasks(spark: SparkSession, work: Sequence[W], do: Callable[[W], R]) -> list[R]:
+    """Do each piece of work in a task of its own; return what they gave, in their order.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    work
+        The pieces; they travel to all tasks, so they are small.
+    do
+        Done with each; a function of a module that executors can import.  What it gives is small, and can be pickled.
+
+    Raises
+    ------
+    Unavailable
+        A piece failed as often as Spark tries a task.
+    """
+    if not work:
+        return []
+    pieces = list(work)
+    numbers = spark.sparkContext.parallelize(range(len(pieces)), len(pieces))
+    try:
+        return numbers.map(lambda number: do(pieces[number])).collect()
+    except (PySparkException, Py4JError) as error:
+        raise Unavailable(f"the Spark job failed: {reason_of(str(error))}") from error
+
+
+def run_over_rows(frame: DataFrame, do: Callable[[Iterator[pa.RecordBatch]], bytes]) -> list[bytes]:
+    """Do something with the rows of each task of a frame; return what that gave, in the order of the tasks.
+
+    Parameters
+    ----------
+    frame
+        The rows.
+    do
+        Done with the batches of one task, of which it takes all; a function that executors can import, or a part of one.
+
+    Raises
+    ------
+    PySparkException
+        The job failed.
+    """
+    # `DataFrame.mapInArrow` is just this, and refuses to do it without pandas, of which it needs nothing.
+    apply = UserDefinedFunction(
+        partial(_one_row, do), f"{VALUE} binary", evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    )
+    column = apply(*[frame[quoted(name)] for name in frame.columns])
+    mapped = frame._jdf.mapInArrow(column._jc, False, None)  # noqa: SLF001 - see above
+    return [bytes(row[VALUE]) for row in DataFrame(mapped, frame.sparkSession).collect()]
+
+
+def _one_row(
+    do: Callable[[Iterator[pa.RecordBatch]], bytes], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({VALUE: [do(batches)]})
+
+
+def reason_of(story: str) -> str:
+    r"""Return what went wrong in a task, from what Spark tells: our own error, or the last line.
+
+    Examples
+    --------
+    >>> reason_of("Traceback:\n  File x\nreplitree.errors.CorruptPart: part a is damaged\n\tat org.apache.Spark")
+    'CorruptPart: part a is damaged'
+    """
+    lines = [line.strip() for line in story.splitlines() if line.strip()]
+    ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
+    return (ours or lines or ["no reason was given"])[-1]

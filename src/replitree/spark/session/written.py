@@ -1,0 +1,116 @@
+"""What the jobs of a Spark application have written, so that later reads of the same application show it.
+
+The data source commits in a Python worker that ends with the plan, and so does its next read: the two share no memory.  The
+driver's Java process outlives both.  Each commit notes its log index in a file below a private folder that is named by that
+process; a read that asks for nothing in particular includes this index.
+
+Guarantees: a read of an application shows what its earlier jobs have committed, through `format("replitree")` or
+`Table.to_df`, whichever replica answers.  A note that can't be written or read makes a read no worse than without it.
+
+Absent on purpose: what programs insert through `Table`; their connections remember it, and `minindex` tells a job.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from replitree import private
+from replitree.client.transport.catalog import this_machine
+from replitree.spark.session.driver import driver_process
+from replitree.wire.identity import process_started
+from replitree.wire.upload_life import Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from replitree.client.insert.insert import InsertResult
+    from replitree.client.table import Table
+
+
+def note_written(table_id: str, result: InsertResult, driver: Writer | None = None) -> None:
+    """Note an insert of a job.
+
+    Parameters
+    ----------
+    table_id
+        Of the table.
+    result
+        Of the insert.
+    driver
+        The application's Java process; by default the one that this process works for.
+    """
+    found = driver or driver_process()
+    index = result.counts_at
+    if index is None or not found.pid or found.pid == os.getpid():
+        return
+    with suppress(OSError):
+        folder = _folder(found)
+        _remove_ended(folder.parent)
+        private.make_folder(folder, exist_ok=True)
+        with private.open_file(folder / "lock", "wb") as lock:  # jobs of one application may commit at once
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if index > (last_written(table_id, found) or -1):
+                draft = folder / f".{table_id}"
+                private.write_file(draft, str(index).encode())
+                draft.replace(folder / table_id)
+
+
+def last_written(table_id: str, driver: Writer | None = None) -> int | None:
+    """Return the log index up to which a read must see to include what the application's jobs have written; None: nothing.
+
+    Parameters
+    ----------
+    table_id, driver
+        As `note_written`.
+    """
+    found = driver or driver_process()
+    with suppress(OSError, ValueError):
+        return int((_folder(found) / table_id).read_text(encoding="ascii"))
+    return None
+
+
+def remember(table: Table, spark: SparkSession) -> None:
+    """Let the later reads of a table's connection include what jobs of this session's application have written."""
+    with suppress(Exception):  # a session without a JVM of its own, such as Spark Connect's, tells nothing
+        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no other way
+        table.inserter.written.add(last_written(table.definition.table_id, _java_process(gateway)))
+
+
+@lru_cache(maxsize=1)  # six calls of the JVM are a tenth of those that a frame takes
+def _java_process(gateway: Any) -> Writer:
+    """Return the Java process of a gateway."""
+    pid = int(gateway.jvm.java.lang.ProcessHandle.current().pid())
+    return Writer(this_machine(), pid, process_started(pid) or 0)
+
+
+def _folder(driver: Writer) -> Path:
+    """Return the folder of an application, below one that only this user can read.
+
+    Raises
+    ------
+    OSError
+        There is one of another user.
+    """
+    parent = Path(tempfile.gettempdir()) / f"replitree-written-{os.getuid()}"
+    private.make_folder(parent, exist_ok=True)
+    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
+        raise PermissionError(f"{parent} is not ours")
+    return parent / f"{driver.pid}-{driver.started}"
+
+
+def _remove_ended(parent: Path) -> None:
+    """Remove what applications left that have ended."""
+    for folder in parent.iterdir():
+        pid, _, started = folder.name.partition("-")
+        if pid.isdigit() and str(process_started(int(pid)) or 0) != started:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+__all__ = ["last_written", "note_written", "remember"]

@@ -1,0 +1,178 @@
+"""Writing through the data source: tasks stage, the driver commits once.
+
+Order, and what is left behind when it ends there:
+
+1. *plan*     columns are checked; an upload is opened if a replica shares a disk with us    an empty upload
+2. *stage*    each task attempt writes part files under a name of its own                    garbage in scratch
+3. *gather*   the files of the attempts that Spark chose become one part per partition       garbage in the upload
+4. *mark*     a file says that a commit may have begun                                       the same
+5. *commit*   with the job's token; a lost answer is settled by repeating it                 the insert
+
+Step 2 is `replitree.spark.write.write_tasks`, steps 3 to 5 are `replitree.spark.write.write_commit`.
+
+A job that overwrites does so in the commit: what was there is read until then, and by the job itself to its end.
+
+What a job that overwrites takes the place of may be the session's to say; its tasks bring the answer.
+
+`abort` comes when a task failed for good, and also when `commit` raised.  It removes the scratch folder; the upload
+only when the mark of step 4 is not there, for otherwise it may be part of the table.  What nobody removes, the replica
+does, some minutes after the driver's process has ended (`replitree.wire.upload_life`).
+
+Without a shared disk, the files of an attempt travel in its message to the driver, which sends them on.
+
+Of a table in an object store, tasks put the files there (`replitree.spark.write.store_write`); step 3 then joins
+manifests only, and the replica takes the objects over in step 5.  What no insert has, it deletes with the upload.
+
+Absent on purpose: identity of a job beyond its token.  Spark runs a repeated job as a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from replitree import private
+from replitree.client.insert.insert import TIMEOUT_S, Terms
+from replitree.client.insert.quorum import Quorum, quorum_of
+from replitree.client.insert.upload import Overwrite, discard_upload, fresh_token
+from replitree.client.table import Table
+from replitree.client.transport.http import HttpClient
+from replitree.client.transport.stored import Through, through_of
+from replitree.errors import BadInput
+from replitree.spark.session.columns import check_columns
+from replitree.spark.session.driver import driver_process
+from replitree.spark.session.options import flag, open_connection, open_table, seconds
+from replitree.spark.session.written import note_written
+from replitree.spark.write.store_write import offered
+from replitree.spark.write.write_commit import MARK, commit_staged, discard_job, remove_scratch
+from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of
+
+OVERWRITE_MODES: Mapping[str, Overwrite] = {"static": "all", "dynamic": "partitions"}
+"""Spark's names for what is overwritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """One job: what its tasks need, and what the driver's end does.  Spark keeps the same plan for `commit` and `abort`."""
+
+    options: Mapping[str, str]
+    job: WriteJob
+    token: str
+    overwrite: Overwrite | Literal["session"] | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """How its rows are inserted, once it is settled what they take the place of."""
+        assert self.overwrite != "session"
+        return Terms(self.token, seconds(self.options, TIMEOUT_S), self.overwrite, _quorum(self.options))
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: bool = False) -> WritePlan:
+    """Check the columns and open an upload.
+
+    Parameters
+    ----------
+    overwrite
+        Take the place of what is in the table, or, with ``partitionoverwritemode=dynamic`` as an option or in the
+        session, in the partitions that the rows belong to.
+
+    Raises
+    ------
+    SchemaMismatch
+        The rows' columns do not fit the table.
+    BadInput
+        An option is wrong, or the job has to go into an object store and can't.
+    """
+    replaced = _overwritten(options) if overwrite else None
+    through = through_of(options.get("through"))
+    if _quorum(options) is not None and overwrite:
+        raise BadInput("a job that overwrites can't have a quorum: what it replaces would be gone if it failed")
+    with open_connection(options) as connection:
+        table = open_table(connection, options)
+        if flag(options, "mergeschema"):
+            table.merge_schema(to_arrow_schema(schema, timezone="UTC"))
+        names = check_columns(schema, table.definition)
+        token = table.inserter.check_token(options.get("inserttoken"), deduplicate=True) or fresh_token()
+        job = _open_job(table, names, HttpClient(connection.access.token), through, seconds(options, TIMEOUT_S))
+    return WritePlan(dict(options), job, token, replaced)
+
+
+def _open_job(
+    table: Table, names: Sequence[str], http: HttpClient, through: Through | None, timeout_s: float
+) -> WriteJob:
+    """Open an upload for tasks; where they could do nothing with it, it is opened again when there is something to send."""
+    upload = table.inserter.open_upload(timeout_s, driver_process())
+    try:
+        store = offered(upload, through)
+    except BadInput:
+        discard_upload(upload, table.http)
+        raise
+    job = job_of(table.definition, names, http, upload, store=store, through=through)
+    if job.scratch is not None:
+        private.make_folder(job.scratch)
+    elif not job.upload:
+        discard_upload(upload, table.http)
+    return job
+
+
+def _overwritten(options: Mapping[str, str]) -> Overwrite | Literal["session"]:
+    """Return what a job that overwrites takes the place of: the option wins over the session's setting."""
+    mode = options.get("partitionoverwritemode")
+    return "session" if mode is None else _mode(mode)
+
+
+def _mode(text: str) -> Overwrite:
+    mode = OVERWRITE_MODES.get(text.lower())
+    if mode is None:
+        raise BadInput(f"option partitionOverwriteMode is static or dynamic, not {text!r}")
+    return mode
+
+
+def _quorum(options: Mapping[str, str]) -> Quorum | None:
+    """Return the quorum that the options of a job ask for.  Raises as `quorum_of`."""
+    timeout_s = seconds(options, option="quorumtimeout") if "quorumtimeout" in options else None
+    return quorum_of(options.get("quorum"), timeout_s)
+
+
+# --- the driver's end -------------------------------------------------------------------------------------------------
+
+
+def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Make what the chosen attempts staged one insert.
+
+    Raises
+    ------
+    OutcomeUnknown
+        It may have been inserted; run the job again with its token as ``inserttoken``.
+    """
+    plan = _decided(plan, messages)
+    with open_connection(plan.options) as connection:
+        table = open_table(connection, plan.options)
+        note_written(table.definition.table_id, commit_staged(plan.job, table, messages, plan.terms))
+
+
+def _decided(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> WritePlan:
+    """Settle what is overwritten by what the tasks know of the session."""
+    if plan.overwrite != "session":
+        return plan
+    modes = {message.session_mode for message in messages if isinstance(message, StagedMessage)} - {None}
+    return replace(plan, overwrite=_mode(modes.pop() or "static") if modes else "all")
+
+
+def abort_job(plan: WritePlan) -> None:
+    """Remove what was staged, unless a commit may have begun: a replica discards no upload that it commits."""
+    scratch = plan.job.scratch
+    if scratch is None or not (scratch / MARK).exists():
+        discard_job(plan.job, plan.job.http)
+    remove_scratch(plan.job)
+
+
+__all__ = ["OVERWRITE_MODES", "WritePlan", "abort_job", "commit_job", "plan_write"]

@@ -1,0 +1,165 @@
+"""The driver's end of a job that writes: what its tasks have staged becomes one insert, or nothing.
+
+Order, after the tasks (`replitree.spark.write.write_tasks`); whatever is left when it ends early goes with the upload:
+
+1. *gather*   the files of the attempts that Spark chose become one part per partition; of what is in the object store only
+              manifests are joined, and what other tasks have is sent to the replica, which puts it beside that
+2. *mark*     a file beside the upload says that a commit may have begun
+3. *commit*   with the job's token; a lost answer is settled by repeating it
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from pyspark.sql.datasource import WriterCommitMessage
+
+from replitree import private
+from replitree.client.insert.insert import InsertResult, Terms
+from replitree.client.insert.stored_upload import PutParts
+from replitree.client.insert.upload import discard_upload, renewed, send_part
+from replitree.client.table import Table
+from replitree.client.transport.http import HttpClient
+from replitree.spark.write.store_write import check_partitions, joined, sent
+from replitree.spark.write.write_tasks import StagedMessage, WriteJob
+from replitree.storage.parts.adopt import adopt_files
+from replitree.storage.parts.manifest import FileEntry, PartManifest, data_file
+from replitree.storage.parts.sums_files import move_sums
+from replitree.storage.schema.definition import TableDefinition
+from replitree.wire.upload_life import LIFE_SUFFIX
+
+MARK = "commit_may_have_begun"
+
+
+def commit_staged(
+    job: WriteJob, table: Table, messages: Sequence[WriterCommitMessage | None], terms: Terms
+) -> InsertResult:
+    """Make what the chosen attempts staged one insert.
+
+    Raises
+    ------
+    OutcomeUnknown
+        It may have been inserted; run the job again with its token.
+    """
+    staged = [message for message in messages if isinstance(message, StagedMessage) and message.manifests]
+    if not staged:
+        discard_job(job, table.http)
+        nothing = InsertResult(None, 0, "empty", terms.token)
+        return table.emptied(nothing, terms.timeout_s) if terms.overwrite == "all" else nothing
+    if any(message.tags is not None for message in staged):
+        return _commit_stored(job, table, staged, terms)
+    if job.path is not None and all(message.folder for message in staged):
+        return _commit_shared(job, table, staged, terms)
+    return _commit_remote(job, table, staged, terms)
+
+
+def _commit_stored(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
+    """Make an insert of what is in the object store; the files of other tasks are sent to the replica, which puts them."""
+    upload, tasks = job.opened, list[PutParts]()
+    with tempfile.TemporaryDirectory(prefix="replitree-job-") as temporary:
+        for number, message in enumerate(staged):
+            if message.tags is not None:
+                tasks.append(PutParts(message.decoded(), message.tags))
+            else:
+                folder = _unpacked(job, message, Path(temporary) / f"{number}")
+                tasks.append(sent(table.http, upload, folder, message.decoded()))
+    parts = joined(job.table, tasks)
+    if job.scratch is not None:
+        private.touch(job.scratch / MARK)
+    result = table.inserter.commit(replace(upload, tags=parts.tags), parts.manifests, terms)
+    remove_scratch(job)
+    return result
+
+
+def _commit_shared(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
+    folder, scratch = job.folder, job.scratch
+    assert folder is not None
+    assert scratch is not None
+    manifests = gather(job.table, [(scratch / message.folder, message) for message in staged], folder)
+    private.touch(scratch / MARK)
+    result = table.inserter.commit(job.opened, manifests, terms)
+    remove_scratch(job)
+    return result
+
+
+def _commit_remote(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
+    with tempfile.TemporaryDirectory(prefix="replitree-job-") as temporary:
+        folders = [
+            (_unpacked(job, message, Path(temporary) / f"{number}"), message) for number, message in enumerate(staged)
+        ]
+        target = Path(temporary) / "parts"
+        private.make_folder(target)
+        manifests = gather(job.table, folders, target)
+        upload = table.inserter.open_upload(terms.timeout_s)
+        with renewed(upload, table.http):
+            for manifest in manifests:
+                send_part(table.http, upload, target / manifest.partition, manifest)
+    discard_job(job, table.http)  # the one that not all tasks could reach
+    return table.inserter.commit(upload, manifests, terms)
+
+
+def _unpacked(job: WriteJob, message: StagedMessage, folder: Path) -> Path:
+    """Return where the files of a task are: in scratch, or else in a folder here, unpacked from its message."""
+    if job.scratch is not None and message.folder:
+        return job.scratch / message.folder
+    for name, content in message.files.items():
+        target = folder / name
+        private.make_folder(target.parent, parents=True, exist_ok=True)
+        private.write_file(target, content)
+    return folder
+
+
+def gather(
+    definition: TableDefinition, staged: Sequence[tuple[Path, StagedMessage]], target: Path
+) -> tuple[PartManifest, ...]:
+    """Move the files of all tasks into one part per partition; return the manifests by partition.
+
+    A partition that one task wrote alone keeps its manifest.  Files of several tasks are read once more, for their
+    content hash depends on all rows.
+    """
+    writers: dict[str, list[tuple[Path, PartManifest]]] = {}
+    for folder, message in staged:
+        for manifest in message.decoded():
+            writers.setdefault(manifest.partition, []).append((folder / manifest.partition, manifest))
+    check_partitions(definition, writers)
+    manifests = []
+    for partition, parts in sorted(writers.items()):
+        if len(parts) == 1:
+            manifests.append(_moved(*parts[0], target / partition))
+        else:
+            files = [folder / file.name for folder, manifest in parts for file in manifest.files]
+            manifests.append(adopt_files(files, definition, target, partition))
+    return tuple(manifests)
+
+
+def _moved(source: Path, manifest: PartManifest, target: Path) -> PartManifest:
+    private.make_folder(target)
+    entries = []
+    for number, file in enumerate(manifest.files):
+        (source / file.name).rename(target / data_file(number))
+        move_sums(source / file.name, target / data_file(number))
+        entries.append(FileEntry(data_file(number), file.rows, file.bytes, file.checksum))
+    return msgspec.structs.replace(manifest, files=tuple(entries))
+
+
+def discard_job(job: WriteJob, http: HttpClient) -> None:
+    """Discard the upload of a job, if there is one, and what its tasks have staged."""
+    if job.upload:
+        discard_upload(job.opened, http)
+        remove_scratch(job)
+
+
+def remove_scratch(job: WriteJob) -> None:
+    """Remove what task attempts staged, and, when the upload is gone too, what says who wrote it."""
+    if job.scratch is not None and job.path is not None:
+        shutil.rmtree(job.scratch, ignore_errors=True)
+        if not Path(job.path).exists():
+            Path(job.path + LIFE_SUFFIX).unlink(missing_ok=True)
+
+
+__all__ = ["MARK", "commit_staged", "discard_job", "gather", "remove_scratch"]

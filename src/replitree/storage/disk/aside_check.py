@@ -1,0 +1,53 @@
+"""The check of what a replica keeps beside its parts: detached parts that can be attached, and frozen snapshots.
+
+No other replica has to have them, so damage is reported and nothing is changed: attaching a damaged part is refused
+(`StagedParts.stage_detached`), and the files that are whole still serve as copies (`replitree.storage.disk.copies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from replitree.errors import CorruptPart, StoreError, UnsupportedFormat
+from replitree.storage.disk.detached import DETACHED, detached_name
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import read_manifest
+from replitree.storage.parts.part_folder import verify_files
+
+
+def damage_aside(store: PartStore) -> Iterator[tuple[str, str]]:
+    """Read every byte of what is kept aside; give the place of what is damaged, below the table's folder, and the problem."""
+    for name in store.detached():
+        why, part = detached_name(name)
+        if why == DETACHED and part:
+            problem = _problem(store.root / "detached" / name, None)
+            if problem and name in store.detached():  # it was not attached or removed meanwhile
+                yield f"detached/{name}", problem
+    for name in store.frozen():
+        yield from _damage_frozen(store, name)
+
+
+def _damage_frozen(store: PartStore, name: str) -> Iterator[tuple[str, str]]:
+    try:
+        snapshot = store.frozen_snapshot(name)
+    except (CorruptPart, StoreError, UnsupportedFormat) as error:
+        if name in store.frozen():
+            yield f"frozen/{name}", str(error)
+        return
+    for part in snapshot.parts:
+        problem = _problem(store.frozen_path(name) / part.name, part.content_hash)
+        if problem and name in store.frozen():
+            yield f"frozen/{name}/{part.name}", problem
+
+
+def _problem(folder: Path, content: str | None) -> str:
+    """Verify a part that lies aside; return what is wrong with it, or ""."""
+    try:
+        manifest = read_manifest(folder)
+        verify_files(folder, manifest)
+    except (CorruptPart, StoreError, UnsupportedFormat, OSError) as error:
+        return str(error)
+    if content not in (None, manifest.content):
+        return f"it has content {manifest.content}, and was frozen with {content}"
+    return ""

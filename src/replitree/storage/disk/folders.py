@@ -1,0 +1,354 @@
+"""The folders of one table on one disk: their names, what is in them, and how a part gets a name or loses it.
+
+Everything that stages, fetches, publishes or removes parts is built on these few steps: `replitree.storage.disk.staging`,
+`replitree.storage.disk.fetch`, `replitree.storage.disk.store`.
+
+Guarantees: no name leaves the root, and symbolic links are not followed; a folder that is to go is renamed first, so nothing
+half-deleted is ever found under a part's name.
+
+Absent on purpose: what the folders are for; see the table at the head of `replitree.storage.disk.store`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from replitree import private
+from replitree.errors import BadInput, CorruptPart, InvalidName
+from replitree.storage.disk.detached import BROKEN, REMOVED, DetachedPart, attachable_parts, free_name
+from replitree.storage.disk.shared import SharedFolders, link_as_local
+from replitree.storage.files.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
+from replitree.storage.parts.manifest import PartManifest, is_partition_id, read_manifest
+from replitree.storage.parts.part_folder import (
+    FETCH_PREFIX,
+    FOLDER_NAME,
+    PART_NAME,
+    STAGING_ID,
+    check_file_name,
+    check_part_name,
+    check_staging_id,
+    folders,
+    remove_folder,
+    whole_manifest,
+)
+
+MANIFESTS_CACHED_MAX = 65_536
+"""Manifests kept in memory, 1 to 2 kB each.  A read of all parts goes through them in order, so a cache that is smaller than
+the table would have none of them when they are needed."""
+
+_PARTITION_MARK = "@"
+STAGED_NAME = re.compile(rf"{STAGING_ID.pattern}{_PARTITION_MARK}[^/@]+")
+"""What the folder of a staged part may be called."""
+
+
+class PartFolders(SharedFolders):
+    """The folders of one table.  May be used by several threads.
+
+    Parameters
+    ----------
+    root
+        The table's folder; made, with its parents, if missing.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._lock = threading.Lock()
+        self._sweeping = threading.Lock()
+        self._naming = threading.Lock()
+        self._names_given, self._names_durable = 1, 0
+        """How many names parts were given, and how many of these are durable; an earlier process may have left one."""
+        self._manifests: OrderedDict[str, PartManifest] = OrderedDict()
+        self._expected: dict[str, str] = {}
+        """The content hash with which a published part is registered, by name."""
+        self._expecting: dict[int, set[str]] = {}
+        """For each use of `expecting` that has not ended: the parts of which this has changed since it began."""
+        self._staged: dict[Path, PartManifest] = {}
+        self._borrowed: dict[Path, dict[str, str]] = {}
+        """Of staged parts the shares of those files that need not be put, by name."""
+        with store_errors(f"make the table's folder {root}"):
+            private.make_folder(root, parents=True, exist_ok=True)
+            self.root = root.resolve()
+            super().__init__(self.root)
+            self._parts = self.root / "parts"
+            self._staging = self.root / "staging"
+            self._detached = self.root / "detached"
+            self._removing = self.root / "removing"
+            for folder in (self._parts, self._staging, self._detached, self._removing, self.root / "frozen"):
+                self._make(folder)
+            sync_folder(self.root)
+            sync_folder(self.root.parent)
+
+    def _make(self, folder: Path) -> None:
+        make_folder(folder)
+        if not is_folder(folder):
+            raise BadInput(f"{folder} is not a folder of its own: links out of the table's folder are not followed")
+
+    # --- names to paths -------------------------------------------------------------------------------------------------
+
+    def part_path(self, part: str) -> Path:
+        """Folder of a published part, whether it is there or not.  Raises `BadInput` for what can't be a part's name."""
+        return self._parts / check_part_name(part)
+
+    def file_path(self, part: str, file: str) -> Path:
+        """Path of a file of a published part: its manifest or a data file.  Raises `BadInput` for any other name."""
+        return self.part_path(part) / check_file_name(file)
+
+    @property
+    def staging(self) -> Path:
+        """Folder in which inserts are staged: what `stage_table` is to be given, with a `staging_prefix`."""
+        return self._staging
+
+    def staging_prefix(self, staging: str) -> str:
+        """Begin of the names of what is staged under an id.  Raises `InvalidName` for what can't be an id."""
+        return f"{check_staging_id(staging)}{_PARTITION_MARK}"
+
+    def staged_path(self, staging: str, partition: str) -> Path:
+        """Folder of a staged part, whether it is there or not."""
+        if not is_partition_id(partition):
+            raise InvalidName(f"{partition!r} can't be a partition's id")
+        return self._staging / f"{self.staging_prefix(staging)}{partition}"
+
+    def _fetch_path(self, part: str) -> Path:
+        return self._staging / f"{FETCH_PREFIX}{check_part_name(part)}"
+
+    # --- what is there --------------------------------------------------------------------------------------------------
+
+    def parts(self) -> tuple[str, ...]:
+        """Names of the published parts, ascending."""
+        return folders(self._parts, PART_NAME)
+
+    def stagings(self) -> tuple[str, ...]:
+        """Staging ids on disk, ascending."""
+        return tuple(sorted({n.partition(_PARTITION_MARK)[0] for n in folders(self._staging, STAGED_NAME)}))
+
+    def fetches(self) -> tuple[str, ...]:
+        """Names of the parts whose fetch was begun and not finished, ascending."""
+        names = folders(self._staging, FOLDER_NAME)
+        return tuple(n.removeprefix(FETCH_PREFIX) for n in names if n.startswith(FETCH_PREFIX))
+
+    def detached(self) -> tuple[str, ...]:
+        """Names of the folders that were taken out, ascending."""
+        return folders(self._detached, FOLDER_NAME)
+
+    def attachable(self) -> tuple[DetachedPart, ...]:
+        """Give the detached parts that are whole and were not taken out as wrong, by name."""
+        with store_errors("list what is detached"):
+            return tuple(attachable_parts(self._detached))
+
+    def has_part(self, part: str) -> bool:
+        """Whether a published part is there with every file in its full size."""
+        return whole_manifest(self.part_path(part)) is not None
+
+    def content(self, part: str) -> str | None:
+        """Content hash that a published part on the disk says it has, whatever it should be; None if it is not there whole."""
+        manifest = whole_manifest(self.part_path(part))
+        return None if manifest is None else manifest.content
+
+    @contextmanager
+    def expecting(self) -> Iterator[Callable[[Mapping[str, str]], None]]:
+        """Give a function that notes with which content hash parts are registered: `manifest` refuses any other.
+
+        The context is entered before the registrations are read or committed.  Where another thread has noted or forgotten
+        something else of a part since then, it is not known which of the two is newer: nothing is expected of the part then.
+        """
+        changed: set[str] = set()
+        with self._lock:
+            self._expecting[id(changed)] = changed
+        try:
+            yield lambda contents: self._expect(contents, changed)
+        finally:
+            with self._lock:
+                del self._expecting[id(changed)]
+
+    def _expect(self, contents: Mapping[str, str], changed: set[str]) -> None:
+        if not contents:
+            return
+        with self._lock:
+            for part, content in contents.items():
+                before = self._expected.get(part)
+                if before == content:
+                    continue
+                if part in changed:
+                    self._expect_nothing(part)
+                    continue
+                self._expected[part] = content
+                self._note_change(part)
+                if part in self._manifests and self._manifests[part].content != content:
+                    del self._manifests[part]
+
+    def _expect_nothing(self, part: str) -> None:
+        """Forget with which content a part is registered, under the lock."""
+        if self._expected.pop(part, None) is not None:
+            self._note_change(part)
+
+    def _note_change(self, part: str) -> None:
+        for changed in self._expecting.values():
+            changed.add(part)
+
+    def unexpected(self, parts: Iterable[str]) -> tuple[str, ...]:
+        """Return those of some parts of which `expecting` has not said what they are registered with."""
+        with self._lock:
+            return tuple(part for part in parts if part not in self._expected)
+
+    def manifest(self, part: str) -> PartManifest:
+        """Manifest of a published part, from memory if it was read lately.
+
+        Raises
+        ------
+        CorruptPart
+            The part is not there, its manifest is damaged, or it is that of another part: see `expecting`.
+        """
+        with self._lock:
+            if part in self._manifests:
+                self._manifests.move_to_end(part)
+                return self._manifests[part]
+        with store_errors(f"read the manifest of {part}"):
+            manifest = read_manifest(self.part_path(part))
+        with self._lock:
+            expected = self._expected.get(part, manifest.content)
+        if manifest.content != expected:
+            raise CorruptPart(f"{part} has content {manifest.content}, and is registered with {expected}")
+        self._remember(part, manifest)
+        return manifest
+
+    def manifest_bytes(self, part: str) -> bytes:
+        """Manifest of a published part as it is on disk.  Raises as `manifest`."""
+        return self.manifest(part).encode()
+
+    def free_bytes(self) -> int:
+        """Bytes that may still be written on this disk."""
+        with store_errors(f"ask for the room in {self.root}"):
+            found = os.statvfs(self.root)
+        return found.f_bavail * found.f_frsize
+
+    def probe(self) -> None:
+        """Write and sync a few bytes.  Raises `StoreError` while the disk is full or failing."""
+        path = self._staging / ".probe"
+        with store_errors(f"write in {self._staging}"):
+            path.unlink(missing_ok=True)
+            write_file(path, b"probe")
+            path.unlink()
+
+    def _remember(self, part: str, manifest: PartManifest) -> None:
+        self.note_copies(part, manifest)
+        with self._lock:
+            self._manifests[part] = manifest
+            self._manifests.move_to_end(part)
+            while len(self._manifests) > MANIFESTS_CACHED_MAX:
+                self._manifests.popitem(last=False)
+
+    def _present(self, target: Path, content_hash: str | None) -> PartManifest | None:
+        manifest = whole_manifest(target)
+        if manifest is None or content_hash not in (None, manifest.content):
+            return None
+        return manifest
+
+    # --- what gets a name -----------------------------------------------------------------------------------------------
+
+    def _give_name(self, folder: Path, target: Path) -> None:
+        rename(folder, target)
+        with self._lock:
+            self._names_given += 1  # after the rename: whoever reads it from now on syncs this name, too
+
+    def sync_names(self) -> None:
+        """Make the names of the published parts durable; when they are already, nothing is left to do."""
+        with self._naming, store_errors("sync the folder of parts"):  # who comes during a sync waits for its end
+            given = self._names_given
+            if self._names_durable < given:
+                sync_folder(self._parts)
+                self._names_durable = given
+
+    # --- what loses it --------------------------------------------------------------------------------------------------
+
+    def quarantine(self, part: str, reason: str) -> Path | None:
+        """Take a damaged part out, for people to look at.  None when it is not there.
+
+        Parameters
+        ----------
+        reason
+            Kept in the folder as ``reason.txt``.
+        """
+        moved = self._take_out((part,), BROKEN)
+        for folder in moved:
+            with store_errors(f"note why {part} was taken out"):
+                private.write_file(folder / "reason.txt", f"{reason}\n".encode())
+        return moved[0] if moved else None
+
+    def _take_out(self, parts: Sequence[str], why: str) -> tuple[Path, ...]:
+        """Take parts out; where their rows are is looked at while none can move, and what takes long is done before."""
+        sources = [self.part_path(part) for part in parts]
+        is_kept = why != BROKEN
+        with self.pinning([source.name for source in sources]):
+            for source in sources if is_kept else ():
+                self._bring_out(source)
+            with self._sweeping, store_errors(f"take out {', '.join(parts[:5])}"):
+                copied = [self._copied_out(source, why) for source in sources if is_kept and self._has_share(source)]
+                return (*self._moved_out(sources, why), *(folder for folder in copied if folder is not None))
+
+    def _bring_out(self, source: Path) -> None:
+        """Bring the rows of a part that is in a share; what is wrong with it is said when it is copied out."""
+        with suppress(CorruptPart):
+            if self._has_share(source):
+                self.bring_files(source, read_manifest(source))
+
+    def _copied_out(self, source: Path, why: str) -> Path | None:
+        """Keep the rows of a share's part aside.  None: the table no longer had the part, and its objects are gone already.
+
+        A process may end between the publication of a part and its registration; the other owners may let go meanwhile.
+        """
+        try:
+            return self._copy_out(source, why)
+        except CorruptPart:
+            if why != REMOVED:
+                raise
+            return None
+
+    def _copy_out(self, source: Path, why: str) -> Path:
+        """Keep the rows of a share's part aside: its share is let go of, and may go."""
+        manifest = read_manifest(source)
+        self.bring_files(source, manifest)
+        target = free_name(self._detached, f"{why}_{source.name}")
+        link_as_local(source, manifest, target)
+        sync_folder(self._detached)  # before the share can go
+        return target
+
+    def _moved_out(self, sources: Sequence[Path], why: str) -> tuple[Path, ...]:
+        """Move folders out, those of shares to where these are let go of; return the others."""
+        with self._lock:
+            for source in sources:
+                self._manifests.pop(source.name, None)
+                self._expect_nothing(source.name)
+            moved = [
+                self._move_out(source, self._detached, f"{why}_{source.name}")
+                for source in sources
+                if is_folder(source) and not self._leave(source, source.name)
+            ]
+            sync_folder(self._detached)  # also for what an earlier try has moved already
+            sync_folder(self._parts)
+        return tuple(moved)
+
+    def _delete(self, doomed: Sequence[tuple[Path, str]]) -> tuple[str, ...]:
+        """Delete folders, each first put where nobody looks for it."""
+        with self._sweeping, store_errors(f"delete {', '.join(name for _, name in doomed[:5])}"):
+            there = [(path, name) for path, name in doomed if is_folder(path)]
+            moved = [
+                (path, self._move_out(path, self._removing, name))
+                for path, name in there
+                if not self._leave(path, name)
+            ]
+            sync_folder(self._removing)
+            for parent in sorted({path.parent for path, _ in doomed}):  # also for what an earlier try has moved already
+                sync_folder(parent)
+            for _, target in moved:
+                remove_folder(target)
+        return tuple(name for _, name in there)
+
+    def _move_out(self, source: Path, folder: Path, stem: str) -> Path:
+        target = free_name(folder, stem)
+        rename(source, target)
+        return target

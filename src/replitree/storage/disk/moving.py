@@ -1,0 +1,173 @@
+"""Parts whose rows move between this disk and the object store: what is written on the disk, step by step.
+
+Into the store: note (`note_move`) → put the objects (`put_part`) → … own them … → the manifest names the share (`to_share`).
+The data files are copies from then on, which `disk_shared` takes away when it likes.
+
+Out of it: bring every file, verify and sync it (`bring_rows`) → note → the manifest says that they are here (`to_disk`).
+
+A note is a folder in ``leaving`` with the manifest that names the share, and nothing else.
+
+Readers see the same files under the same names all the time: only the manifest changes, by one rename.
+
+Absent on purpose: when what is owned (`replitree.protocol.shares.moving`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from replitree import private
+from replitree.errors import CorruptPart, StoreError
+from replitree.storage.disk.detached import free_name
+from replitree.storage.disk.folders import PartFolders
+from replitree.storage.disk.shared import write_manifest
+from replitree.storage.files.durable import file_bytes, rename, store_errors, sync_folder
+from replitree.storage.parts.manifest import PartManifest, read_manifest
+from replitree.storage.parts.part_folder import DamagedFile, verify_files
+from replitree.storage.parts.part_sync import sync_part
+
+BRING_TRIES = 2
+"""A copy that is damaged is brought again, once."""
+
+
+class MovedParts(PartFolders):
+    """The part store's half that lets rows move.  May be used by several threads, one for each part."""
+
+    def has_files(self, part: str) -> bool:
+        """Whether all data files of a part are here, as copies or for good."""
+        folder = self.part_path(part)
+        try:
+            return all(file_bytes(folder / file.name) == file.bytes for file in self.manifest(part).files)
+        except CorruptPart:
+            return False
+
+    def note_move(self, part: str, share: str) -> None:
+        """Note durably that a part may own a share: what it has of it is let go of unless its manifest names the share.
+
+        Of a part that has this share already, what it borrows is noted, too: it leaves all its shares.
+
+        Raises
+        ------
+        CorruptPart
+            The part is not here.
+        StoreError
+            The disk takes no more.
+        """
+        manifest = self.manifest(part)
+        manifest = manifest if manifest.share_id == share else manifest.as_local().shared_as(share)
+        with self._naming_left, store_errors(f"note that {part} moves"):
+            private.make_folder(self._leaving, exist_ok=True)
+            draft = free_name(self._removing, part)  # swept if it stays: a folder in `leaving` always has its manifest
+            private.make_folder(draft)
+            write_manifest(draft, manifest)
+            rename(draft, free_name(self._leaving, part))
+            sync_folder(self._leaving)
+            sync_folder(self.root)
+
+    # --- into the store -------------------------------------------------------------------------------------------------
+
+    def put_part(self, part: str, share: str) -> PartManifest:
+        """Verify a part's files and put them as the objects of a share, durably; return the manifest of what was put.
+
+        Raises
+        ------
+        CorruptPart
+            The part is not here with its rows, or damaged.
+        StoreError, NotAuthorized
+            Some may be there, or come to be there.
+        """
+        manifest, folder = self.manifest(part), self.part_path(part)
+        if manifest.share_id is not None:
+            raise CorruptPart(f"the rows of {part} are in a share already")
+        with store_errors(f"verify {part}"):
+            verify_files(folder, manifest)
+        self._objects().put(share, folder, manifest.shared_as(share))
+        return manifest.shared_as(share)
+
+    def to_share(self, part: str, manifest: PartManifest) -> bool:
+        """Let a part's manifest be this one, which names a share; False if just these files are not here (any more)."""
+        return self._say(part, manifest.as_local(), manifest)
+
+    # --- out of the store -----------------------------------------------------------------------------------------------
+
+    def bring_rows(self, part: str, share: str) -> None:
+        """Bring all files of a part here, verify and sync them.  The caller pins the part until `to_disk` was said.
+
+        Raises
+        ------
+        CorruptPart
+            The part is not here with this share, or an object is not what the manifest says.
+        StoreError
+            The store gives no answer, or the disk takes no more.
+        """
+        manifest, folder = self.manifest(part), self.part_path(part)
+        if manifest.share_id != share:
+            raise CorruptPart(f"{part} does not have the share {share} any more")
+        with store_errors(f"bring the rows of {part}"):
+            for _ in range(BRING_TRIES):
+                self.bring_files(folder, manifest)
+                if _is_whole(folder, manifest):
+                    sync_part(folder, manifest.as_local())
+                    return
+        raise StoreError(f"a file of {part} was brought and is not what its checksum says; is the disk failing?")
+
+    def to_disk(self, part: str, share: str) -> bool:
+        """Let a part's manifest say that its files are here; False if the part does not have the share, or not all files."""
+        try:
+            manifest = self.manifest(part)
+        except CorruptPart:
+            return False
+        return manifest.share_id == share and self._say(part, manifest, manifest.as_local())
+
+    def seal(self, part: str) -> bool:
+        """Give a published part's manifest a checksum, if it has none; False when the part has changed meanwhile.
+
+        The caller has verified the part (`verify`), and that it has the content with which it is registered.
+
+        Raises
+        ------
+        CorruptPart
+            The part is not there, or its manifest does not fit its rows.
+        StoreError
+            The store gives no answer, or the disk takes no more.
+        """
+        manifest, folder = self.manifest(part), self.part_path(part)
+        if manifest.is_sealed:
+            return True
+        from replitree.storage.parts.sealing import sealed_manifest  # which loads Arrow
+
+        with self.pinning((part,)):
+            if manifest.share_id is not None:
+                self.bring_files(folder, manifest)
+            with store_errors(f"read the keys of {part}"):
+                sealed = sealed_manifest(folder, manifest)
+            return self._say(part, manifest, sealed)
+
+    def _say(self, part: str, before: PartManifest, after: PartManifest) -> bool:
+        """Put a part's manifest in the place of another one, if that is what is there, and all files are here."""
+        folder = self.part_path(part)
+        with self._sweeping, self._lock, self._lock_of(folder), store_errors(f"note where the rows of {part} are"):
+            try:
+                found = read_manifest(folder)
+            except CorruptPart:
+                return False
+            if found != before or any(file_bytes(folder / file.name) != file.bytes for file in found.files):
+                return False
+            self._manifests.pop(part, None)  # also if that fails half-way
+            write_manifest(folder, after)
+            self._manifests[part] = after
+        self.note_copies(part, after)
+        return True
+
+
+def _is_whole(folder: Path, manifest: PartManifest) -> bool:
+    """Verify a part's files; one that is damaged is removed."""
+    try:
+        verify_files(folder, manifest)
+    except DamagedFile as error:
+        error.path.unlink(missing_ok=True)
+        return False
+    return True
+
+
+__all__ = ["MovedParts"]

@@ -1,0 +1,236 @@
+"""What an insert, a merge or an attach puts on the disk, until it is a part: staged, then published under its name.
+
+Order of publication (`publish`): staged files are whole (sizes as in the manifest) → rename → sync ``parts``.
+
+Absent on purpose: what is staged when, and for how long (`replitree.protocol.state.start` sweeps what no log entry names).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from replitree.errors import BadInput, CorruptPart
+from replitree.storage.disk.folders import STAGED_NAME, PartFolders
+from replitree.storage.disk.shared import write_manifest
+from replitree.storage.files.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, manifest_problem, read_manifest
+from replitree.storage.parts.part_folder import (
+    folders,
+    link_part_folder,
+    partitions_in,
+    remove_folder,
+    verify_files,
+    whole_manifest,
+)
+from replitree.storage.parts.part_sync import sync_part
+
+STAGED = "staged"
+"""What a staged part of a share is called where it is kept until its share is let go of."""
+
+
+class StagedParts(PartFolders):
+    """The part store's half that stages and publishes."""
+
+    # --- uploads --------------------------------------------------------------------------------------------------------
+
+    def seal_upload(self, folder: Path, manifests: Sequence[PartManifest]) -> None:
+        """Turn files in a folder of this disk into parts: verify them against their manifests, write these, sync everything.
+
+        Raises
+        ------
+        BadInput
+            A manifest contradicts itself.
+        CorruptPart
+            A file is missing or is not what its manifest says.
+        """
+        with store_errors(f"seal the upload in {folder.name}"):
+            for manifest in manifests:
+                self._seal(folder, manifest)
+            sync_folder(folder)
+
+    def _seal(self, root: Path, manifest: PartManifest) -> None:
+        problem = "it names a share" if manifest.share_id is not None else manifest_problem(manifest)
+        if problem is not None:
+            raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
+        folder = root / manifest.partition
+        verify_files(folder, manifest, keep_sums=True)
+        (folder / MANIFEST_FILE).unlink(missing_ok=True)
+        write_file(folder / MANIFEST_FILE, manifest.encode(), sync=False)
+        sync_part(folder, manifest)
+
+    def adopt_staging(self, folder: Path, staging: str) -> None:
+        """Make the parts in a sealed folder of this disk the staged parts of an insert.  Idempotent."""
+        with store_errors(f"adopt {folder.name} as {staging}"):
+            for partition in partitions_in(folder) if is_folder(folder) else ():
+                rename(folder / partition, self.staged_path(staging, partition))
+            sync_folder(self._staging)
+            remove_folder(folder)
+
+    def give_back(self, staging: str, folder: Path, shares: Collection[str]) -> None:
+        """Put what is staged back into the folder that it was adopted from, so that it can be adopted again.  Idempotent.
+
+        Parameters
+        ----------
+        shares
+            Those that the folder's parts had before.  What was put into the store since is let go of: its rows stay here.
+        """
+        with store_errors(f"give back {staging} to {folder.name}"):
+            make_folder(folder)
+            for staged, manifest in self.staged(staging):
+                if manifest.share_id is None or manifest.share_id in shares:
+                    rename(staged, folder / manifest.partition)
+                else:
+                    link_part_folder(staged, manifest.as_local(), folder / manifest.partition)
+            sync_folder(folder)
+        self.remove_staging(staging)
+
+    # --- publication ----------------------------------------------------------------------------------------------------
+
+    def publish(self, staging: str, names: Mapping[str, str], *, sync_names: bool = True) -> tuple[str, ...]:
+        """Give the staged parts their names.
+
+        Parameters
+        ----------
+        staging
+            The staging id; nothing may be staged under it any more when this was done before.
+        names
+            Part name by partition.
+        sync_names
+            Whether the names are durable on return; with False the caller says `sync_names`, or `publish` again, before it
+            relies on them.  The files are durable in any case, under one name or the other.
+
+        Returns
+        -------
+        tuple
+            Names of the parts that are neither staged nor published as a whole: they must be fetched.
+        """
+        with store_errors(f"publish the insert {staging}"):
+            missing = tuple(part for each, part in sorted(names.items()) if not self._publish_part(staging, each, part))
+        if sync_names:
+            self.sync_names()
+        return missing
+
+    def note_staged(self, staging: str, manifests: Sequence[PartManifest]) -> None:
+        """Remember what this process has just staged and synced: `publish` need not look at it again."""
+        with self._lock:
+            self._staged.update({self.staged_path(staging, each.partition): each for each in manifests})
+
+    def _publish_part(self, staging: str, partition: str, part: str) -> bool:
+        staged, target = self.staged_path(staging, partition), self.part_path(part)
+        with self._lock:
+            noted = self._staged.pop(staged, None)
+        if noted is not None and not os.path.lexists(target):
+            self._give_name(staged, target)
+            self._remember(part, noted)
+            return True
+        if whole_manifest(target) is not None:
+            return True
+        manifest = whole_manifest(staged)
+        if manifest is None or manifest.partition != partition:
+            return False
+        if is_folder(target):
+            self.quarantine(target.name, "found damaged when it was to be published")
+        self._give_name(staged, target)
+        self._remember(target.name, manifest)
+        return True
+
+    def remove_staging(self, staging: str) -> None:
+        """Delete whatever is staged under an id.  Idempotent."""
+        prefix = self.staging_prefix(staging)
+        with self._lock:
+            self._staged = {path: noted for path, noted in self._staged.items() if not path.name.startswith(prefix)}
+            self._borrowed = {path: files for path, files in self._borrowed.items() if not path.name.startswith(prefix)}
+        with store_errors(f"remove what is staged as {staging}"):
+            for name in folders(self._staging, STAGED_NAME):
+                if name.startswith(prefix) and not self._leave(self._staging / name, STAGED):
+                    remove_folder(self._staging / name)
+
+    # --- shares ---------------------------------------------------------------------------------------------------------
+
+    def note_borrowed(self, staging: str, made: PartManifest, source: PartManifest) -> None:
+        """Remember which files of a staged part are objects already: those that a part in the store has, the very same.
+
+        The staged part has all its files, and is one of this disk in any case: whoever forgets this puts all of them.
+        """
+        theirs = {file.placed(None): share for file in source.files if (share := source.share_of(file)) is not None}
+        borrowed = {file.name: theirs[file] for file in made.files if file in theirs}
+        with self._lock:
+            self._borrowed[self.staged_path(staging, made.partition)] = borrowed
+
+    def staged(self, staging: str) -> tuple[tuple[Path, PartManifest], ...]:
+        """Folders and manifests of the parts that are staged under an id, ascending; they are whole."""
+        prefix = self.staging_prefix(staging)
+        with store_errors(f"list what is staged as {staging}"):
+            names = [name for name in folders(self._staging, STAGED_NAME) if name.startswith(prefix)]
+            found = [(self._staging / name, whole_manifest(self._staging / name)) for name in names]
+        return tuple((folder, manifest) for folder, manifest in found if manifest is not None)
+
+    def put_staged(self, staging: str, folder: Path, manifest: PartManifest, share: str) -> None:
+        """Put the data files of a staged part into the object store, and note in its manifest where they are.
+
+        Those that it borrows (`note_borrowed`) are there already.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            They may be there in part, or come to be there later; the staged part is as it was.
+        """
+        with self._lock:
+            borrowed = self._borrowed.pop(folder, {})
+        shared = manifest.shared_as(share, borrowed)
+        self._objects().put(share, folder, shared)
+        with store_errors(f"note the share of {folder.name}"):
+            write_manifest(folder, shared)
+        self.note_staged(staging, (shared,))
+
+    # --- links ----------------------------------------------------------------------------------------------------------
+
+    def link_part(self, part: str, staging: str, partition: str) -> PartManifest:
+        """Stage a published part as it is, by hard links, so that `publish` can give it a second name.  Idempotent.
+
+        Raises
+        ------
+        BadInput
+            The part is of another partition.
+        CorruptPart
+            The part is not there as a whole.
+        """
+        manifest = whole_manifest(self.part_path(part))
+        if manifest is None:
+            raise CorruptPart(f"{part} is not there as a whole, so it can't be linked; fetch it again")
+        if manifest.partition != partition:
+            raise BadInput(f"{part} is of partition {manifest.partition}, not {partition}")
+        self._stage_link(self.part_path(part), manifest, staging)
+        return manifest
+
+    def stage_detached(self, name: str, staging: str) -> PartManifest:
+        """Verify a detached part and stage it, by hard links, so that an insert can publish it.  Idempotent.
+
+        Whether its rows fit the table is for the caller to ask.
+
+        Raises
+        ------
+        BadInput
+            Nothing of this name is detached; names what can be attached.
+        CorruptPart
+            A file is missing or has changed.
+        """
+        if name not in self.detached():
+            known = ", ".join(each.name for each in self.attachable()) or "none"
+            raise BadInput(f"nothing is detached as {name!r}; what can be attached: {known}")
+        folder = self._detached / name
+        with store_errors(f"verify {name}"):
+            manifest = read_manifest(folder)
+            verify_files(folder, manifest)
+        self._stage_link(folder, manifest, staging)
+        return manifest
+
+    def _stage_link(self, source: Path, manifest: PartManifest, staging: str) -> None:
+        target = self.staged_path(staging, manifest.partition)
+        with store_errors(f"link {source.name} as {target.name}"):
+            if whole_manifest(target) != manifest:
+                link_part_folder(source, manifest, target)
+            sync_folder(self._staging)
+        self.note_staged(staging, (manifest,))

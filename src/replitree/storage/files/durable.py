@@ -1,0 +1,305 @@
+"""Files that are there after a power failure: the few operations on disk that the storage room uses.
+
+Guarantees: `write_file` and `sync_folder` return when the disk has the bytes, or the names; a disk that refuses raises
+`StoreError` with what it said.  No function follows a symbolic link in the last step of a path.
+
+A name is durable when its folder was synced, content when its file was; both are needed.  Everything that changes a disk goes
+through this module, so that a test can crash after each step; the modes of new files are those of `replitree.private`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+import xxhash
+
+from replitree import private
+from replitree.errors import StoreError
+from replitree.storage.files.sums import Sums, SumsHasher
+
+READ_BYTES = 1 << 20
+"""Bytes that are read at a time."""
+
+Bytes: TypeAlias = bytes
+"""The type, where a property of the same name hides it."""
+
+PARTS_AT_ONCE = 512
+"""Parts of a file that are written at once; systems allow at least 1,024."""
+
+SYNC_THREADS = 8
+SYNC_AT_ONCE = 256
+"""Files that are open at once to be synced."""
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | _NO_FOLLOW
+_NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What a disk says that has no hard links, or not from there to here, or no more for this file."""
+
+_HINTS = {
+    errno.ENOSPC: "the disk is full: make room; inserts go on by themselves then",
+    errno.EDQUOT: "the disk quota is used up: raise it or make room",
+    errno.EIO: "the disk is failing: replace it; the other replicas have the parts",
+    errno.EROFS: "the file system is read-only: check the disk, then mount it again",
+    errno.EACCES: "the folder may not be written: check its owner and mode",
+}
+
+
+@contextmanager
+def store_errors(doing: str) -> Iterator[None]:
+    """Turn whatever the operating system refuses into a `StoreError` that says what was being done."""
+    try:
+        yield
+    except OSError as error:
+        hint = _HINTS.get(error.errno or 0, "check the disk and the folder")
+        raise StoreError(f"can't {doing}: {error}; {hint}") from error
+
+
+def write_file(path: Path | str, data: bytes, *, sync: bool = True) -> None:
+    """Create a file that must not exist yet, with these bytes, and sync it."""
+    descriptor = private.open_new(path, _WRITE_FLAGS)
+    try:
+        write_all(descriptor, data)
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write every byte: the operating system may take fewer at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def write_parts(descriptor: int, parts: Sequence[bytes | memoryview], offset: int) -> int:
+    """Write every byte of some parts, one after the other from an offset on, and return how many; nothing is joined before."""
+    written = 0
+    for first in range(0, len(parts), PARTS_AT_ONCE):
+        some = parts[first : first + PARTS_AT_ONCE]
+        size, done = sum(map(len, some)), os.pwritev(descriptor, some, offset + written)
+        if done < size:
+            rest = memoryview(b"".join(some))[done:]
+            while rest:
+                count = os.pwrite(descriptor, rest, offset + written + size - len(rest))
+                rest = rest[count:]
+        written += size
+    return written
+
+
+def sync_files(paths: Sequence[Path | str]) -> None:
+    """Make the content of files durable, and the names in folders.
+
+    The disk is asked for all of them at once: it writes its journal and empties its cache about once, not once for each.
+    """
+    for first in range(0, len(paths), SYNC_AT_ONCE):
+        _sync_some(paths[first : first + SYNC_AT_ONCE])
+
+
+def _sync_some(paths: Sequence[Path | str]) -> None:
+    descriptors: list[int] = []
+    try:
+        for path in paths:
+            descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_FOLLOW))
+            if len(paths) > SYNC_THREADS:
+                _begin_writing(descriptors[-1])
+        if len(descriptors) == 1:
+            os.fsync(descriptors[0])
+        else:
+            pool = _threads(os.getpid())
+            _wait_for_all([pool.submit(os.fsync, descriptor) for descriptor in descriptors])
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Return the threads that wait for the disk: one that was forked has none of its parent's."""
+    del process
+    return ThreadPoolExecutor(SYNC_THREADS, "sync")
+
+
+def _wait_for_all(tasks: Sequence[Future[None]]) -> None:
+    """Wait until all tasks have ended, and raise what the first one raised that has failed."""
+    wait(tasks)
+    for task in tasks:
+        task.result()
+
+
+def _begin_writing(descriptor: int) -> None:
+    """Let the system begin to write a file's pages; a hint, and only for speed."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    with opened(path, os.O_DIRECTORY) as descriptor:
+        os.fsync(descriptor)
+
+
+@contextmanager
+def opened(path: Path, flags: int = 0) -> Iterator[int]:
+    """Open what is there to be synced; `flags`: besides those for reading, as of `os.open`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_FOLLOW | flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Give a folder or file another name at once; durable after `sync_folder` of both parents."""
+    source.rename(target)
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Give a file a second name, which must not exist yet; where the disk has no such links, a synced copy gets it."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        copy_file(source, target)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file to a name that must not exist yet, and sync the copy.  Reads a little at a time."""
+    reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | _NO_FOLLOW)
+    try:
+        writing = private.open_new(target, _WRITE_FLAGS)
+        try:
+            while data := os.read(reading, READ_BYTES):
+                write_all(writing, data)
+            os.fsync(writing)
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+
+
+def make_folder(path: Path) -> bool:
+    """Create a folder, and tell whether it is new.  Its parent must exist."""
+    if path.is_dir():
+        return False
+    private.make_folder(path, exist_ok=True)
+    return True
+
+
+def sync_made(folder: Path, *, is_new: bool) -> None:
+    """Make the names of what was put into a folder durable; when `make_folder` made it, its own as well."""
+    sync_folder(folder)
+    if is_new:
+        sync_folder(folder.parent)
+
+
+def is_folder(path: Path) -> bool:
+    """Tell whether there is a real folder of this name, not a link to one."""
+    found = _stat(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def file_bytes(path: Path) -> int | None:
+    """Size of a regular file, or None if there is none of this name (a link is none)."""
+    found = _stat(path)
+    return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def on_one_disk(source: Path, target: Path) -> bool:
+    """Tell whether a rename can go from one to the other."""
+    return source.lstat().st_dev == target.lstat().st_dev
+
+
+def file_checksum(path: Path) -> str:
+    """XXH3-128 of a file's bytes: 32 hexadecimal digits.  Reads a little at a time."""
+    hasher = xxhash.xxh3_128()
+    for piece in _pieces(path):
+        hasher.update(piece)
+    return hasher.hexdigest()
+
+
+def file_sums(path: Path) -> tuple[str, Sums]:
+    """XXH3-128 of a file's bytes, as `file_checksum`, and the checksums of its blocks."""
+    hasher = SumsHasher()
+    for piece in _pieces(path):
+        hasher.update(piece)
+    return hasher.checksum, hasher.finish()
+
+
+def _pieces(path: Path) -> Iterator[memoryview]:
+    """Read a file, up to `READ_BYTES` at a time; a piece is overwritten by the next one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NO_FOLLOW)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        buffer = bytearray(READ_BYTES)
+        view = memoryview(buffer)
+        while count := file.readinto(buffer):
+            yield view[:count]
+
+
+class HashingFile:
+    """A new file whose checksum is known when it is written; Arrow writes to it as to any Python file.
+
+    Once closed it takes nothing: a Parquet writer whose end has failed tries again when it is collected, and by then the
+    descriptor may be another file's, or a connection's.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = private.open_new(path, _WRITE_FLAGS)
+        self._hasher = SumsHasher()
+        self.closed = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes so far."""
+        return self._hasher.bytes
+
+    @property
+    def checksum(self) -> str:
+        """XXH3-128 of the bytes so far: 32 hexadecimal digits."""
+        return self._hasher.checksum
+
+    def sums(self) -> Sums:
+        """Return the checksums of the file's blocks; no bytes follow."""
+        return self._hasher.finish()
+
+    def write(self, data: Bytes | memoryview) -> int:
+        """Append bytes."""
+        if self.closed:
+            raise ValueError("the file is closed")
+        view = memoryview(data)
+        write_all(self._descriptor, view)
+        self._hasher.update(view)
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self.bytes
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def sync(self) -> None:
+        """Make the content durable."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; again does nothing."""
+        if not self.closed:
+            self.closed = True
+            os.close(self._descriptor)

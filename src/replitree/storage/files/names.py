@@ -1,0 +1,28 @@
+"""Names of columns and fields as statements have them."""
+
+from __future__ import annotations
+
+import re
+
+
+def format_name(name: str) -> str:
+    """Write a name so that the parser reads it back: as it is, or in backquotes."""
+    plain = re.fullmatch(r"[^\s<>(),:\[\]=`']+", name) is not None
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+def split_list(text: str) -> list[str]:
+    """Take a list apart at the commas that are in no parentheses and no backquotes.
+
+    >>> split_list("month(ts), bucket(16,id), `a,b`")
+    ['month(ts)', 'bucket(16,id)', '`a,b`']
+    """
+    items, depth, quoted = [""], 0, False
+    for sign in text:
+        quoted ^= sign == "`"
+        depth += 0 if quoted else (sign == "(") - (sign == ")")
+        if sign == "," and depth == 0 and not quoted:
+            items.append("")
+        else:
+            items[-1] += sign
+    return [item.strip() for item in items if item.strip()]

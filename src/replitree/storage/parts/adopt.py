@@ -1,0 +1,342 @@
+"""Adopt: Parquet files that Spark or a user wrote become a part as they are.
+
+What `adopt_files` does, in this order:
+
+1. check every file's schema, from its footer
+2. read every file once, a batch at a time: each must be sorted by the order key, and all rows be of one partition; statistics,
+   content hash and checksums come from the same pass
+3. move the files into ``<folder>/<partition>/data-N.parquet``
+4. sync them, write the manifest, sync the folders
+
+Until step 3 nothing is changed, so a file that can't be adopted stays where it is.  Each file is a sorted run of its own; runs
+may overlap.
+
+Absent on purpose: sorting and converting.  Rows that need it go through `replitree.storage.parts.encode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from replitree import private
+from replitree.errors import BadInput, SchemaMismatch
+from replitree.storage.files.durable import (
+    copy_file,
+    file_bytes,
+    file_sums,
+    make_folder,
+    on_one_disk,
+    rename,
+    store_errors,
+    sync_folder,
+)
+from replitree.storage.files.sums import Sums, is_summed
+from replitree.storage.parts.content_hash import ContentHasher
+from replitree.storage.parts.encode import seal_part
+from replitree.storage.parts.encodings import columns_with_nan
+from replitree.storage.parts.manifest import ColumnStats, FileEntry, PartManifest, data_file
+from replitree.storage.parts.order import is_sorted
+from replitree.storage.parts.statistics import StatisticsCollector
+from replitree.storage.parts.sums_files import write_sums
+from replitree.storage.schema.bounds import Scalar
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.partition import split_by_partition
+from replitree.storage.schema.types import format_type, storable_type
+
+BATCH_ROWS = 131_072
+
+
+def adopt_files(
+    files: Sequence[Path],
+    definition: TableDefinition,
+    folder: Path,
+    partition: str | None = None,
+    *,
+    sync: bool = True,
+) -> PartManifest:
+    """Make Parquet files a staged part.
+
+    Parameters
+    ----------
+    files
+        At least one; each sorted by the order key (nulls first), all of one partition.  Their columns have the stored names
+        of the table's (see `replitree.storage.schema.columns`).  They are moved; files without rows are left where they are.
+    definition
+        The table.
+    folder
+        Where the part's folder goes; made if missing.  Its parent must exist.
+    partition
+        The partition that all rows must be in; by default the one that they are in.
+
+    Raises
+    ------
+    SchemaMismatch
+        A file has other columns than the table.
+    BadInput
+        A file is not Parquet, not sorted, or has rows of another partition; or there are no rows.
+    StoreError
+        The disk is full or failing.
+    """
+    with store_errors(f"adopt files into {folder}"):
+        pass_ = _Pass(definition.stored, partition)
+        entries = [(path, entry) for path in files if (entry := pass_.file(path)) is not None]
+        if not entries:
+            raise BadInput("there are no rows in the files; nothing to insert")
+        manifest = pass_.manifest(tuple(_renamed(entry, i) for i, (_, entry) in enumerate(entries)))
+        _move([path for path, _ in entries], folder, manifest, pass_.sums, sync=sync)
+    return manifest
+
+
+def described(folder: Path, manifest: PartManifest, definition: TableDefinition, batch_rows: int) -> PartManifest:
+    """Read every row of a part; return its manifest as the rows say it should be.
+
+    Parameters
+    ----------
+    folder
+        Where its data files are.
+    definition
+        The table with the columns of the part's schema version.
+    batch_rows
+        How many rows are in memory at once.
+
+    Raises
+    ------
+    SchemaMismatch, BadInput
+        As `adopt_files`.
+    StoreError
+        The disk is failing.
+    """
+    pass_ = _Pass(definition.stored, manifest.partition)
+    with store_errors(f"read the part in {folder}"):
+        rows = [pass_.rows(folder / file.name, batch_rows) for file in manifest.files]
+    files = tuple(msgspec.structs.replace(file, rows=count) for file, count in zip(manifest.files, rows, strict=True))
+    return pass_.manifest(files) if sum(rows) else msgspec.structs.replace(manifest, files=files, rows=0)
+
+
+def _renamed(entry: FileEntry, number: int) -> FileEntry:
+    return FileEntry(data_file(number), entry.rows, entry.bytes, entry.checksum)
+
+
+def _move(
+    paths: Sequence[Path], folder: Path, manifest: PartManifest, sums: Mapping[Path, Sums], *, sync: bool
+) -> None:
+    make_folder(folder)
+    target = folder / manifest.partition
+    private.make_folder(target)
+    for path, entry in zip(paths, manifest.files, strict=True):
+        _move_file(path, target / entry.name)
+        if is_summed(entry.bytes):
+            write_sums(target / entry.name, sums[path])
+    seal_part(target, manifest, sync=sync)
+    if sync:
+        sync_folder(folder)
+        sync_folder(folder.parent)
+
+
+def _move_file(source: Path, target: Path) -> None:
+    if on_one_disk(source, target.parent):
+        rename(source, target)
+        private.fit(target)
+    else:
+        copy_file(source, target)
+        source.unlink()
+
+
+@dataclass(slots=True)
+class _Group:
+    partition: str
+    values: tuple[Scalar, ...]
+
+
+class _Pass:
+    """The one pass over all rows, and what it has found so far."""
+
+    def __init__(self, definition: TableDefinition, partition: str | None) -> None:
+        self._definition = definition
+        self._expected = partition
+        self._group: _Group | None = None
+        self._with_nan: frozenset[str] = frozenset()
+        self._hasher = ContentHasher(definition.arrow_schema)
+        self.sums: dict[Path, Sums] = {}
+        self._statistics = {name: StatisticsCollector() for name in definition.key_columns}
+
+    def file(self, path: Path) -> FileEntry | None:
+        """Check a file and add its rows; None when it has none."""
+        if file_bytes(path) is None:
+            raise BadInput(f"{path} is not a file")
+        rows = self.rows(path, BATCH_ROWS)
+        size = file_bytes(path)
+        assert size is not None
+        if not rows:
+            return None
+        checksum, self.sums[path] = file_sums(path)
+        return FileEntry(path.name, rows, size, checksum)
+
+    def rows(self, path: Path, batch_rows: int) -> int:
+        """Add the rows of a file; return how many there are."""
+        rows = sum(self._batch(batch, path) for batch in _sorted_batches(path, self._definition, batch_rows))
+        _check_statistics(path, self._with_nan)
+        return rows
+
+    def manifest(self, files: tuple[FileEntry, ...]) -> PartManifest:
+        assert self._group is not None
+        return PartManifest(
+            partition=self._group.partition,
+            partition_values=self._group.values,
+            rows=sum(file.rows for file in files),
+            bytes=sum(file.bytes for file in files),
+            schema_version=self._definition.schema_version,
+            files=files,
+            columns=self._columns(),
+            content_hash=self._hasher.hexdigest(),
+        )
+
+    def _columns(self) -> dict[str, ColumnStats]:
+        schema = self._definition.arrow_schema
+        return {name: found.stats(schema.field(name).type) for name, found in self._statistics.items()}
+
+    def _batch(self, batch: pa.RecordBatch, path: Path) -> int:
+        table = pa.Table.from_batches([batch])
+        for part in split_by_partition(table, self._definition):
+            self._check_partition(part.partition, part.values, path)
+        self._with_nan |= columns_with_nan(table)
+        self._hasher.update(batch)
+        for name, collector in self._statistics.items():
+            collector.update(table.column(name))
+        return int(batch.num_rows)
+
+    def _check_partition(self, partition: str, values: tuple[Scalar, ...], path: Path) -> None:
+        if self._group is None:
+            self._group = _Group(partition, values)
+        expected = self._group.partition if self._expected is None else self._expected
+        if partition != expected:
+            raise BadInput(f"{path} has rows of partition {partition}; all rows of these files must be of {expected}")
+
+
+def _sorted_batches(path: Path, definition: TableDefinition, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Read a file, checking that it is sorted across batches too."""
+    last: pa.Table | None = None
+    for batch in file_batches(path, definition, batch_rows):
+        table = pa.Table.from_batches([batch])
+        joined = table if last is None else pa.concat_tables([last, table.slice(0, 1)])
+        if not is_sorted(table, definition.order_by) or not is_sorted(joined, definition.order_by):
+            raise BadInput(f"{path} is not sorted by {', '.join(definition.order_by)} (ascending, nulls first)")
+        last = table.slice(table.num_rows - 1)
+        yield batch
+
+
+def file_batches(path: Path, definition: TableDefinition, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a file in the columns of a table, named as in files; its page checksums are compared if it has any.
+
+    Parameters
+    ----------
+    batch_rows
+        How many rows are in memory at once.
+
+    Raises
+    ------
+    SchemaMismatch, BadInput
+        It has other columns, or can't be read.
+    """
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            check_schema(file.schema_arrow, str(path), definition)
+            schema = definition.arrow_schema
+            for batch in file.iter_batches(batch_rows, columns=schema.names):
+                if batch.num_rows:
+                    yield _exactly(batch.select(schema.names), schema, path)
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's; Arrow raises OSError without a number for bytes that it can't decode
+        raise BadInput(f"{path} can't be read as Parquet: {str(error).strip()}") from error
+
+
+def check_schema(schema: pa.Schema, file: str, definition: TableDefinition) -> None:
+    """Do nothing if a file has the columns of a table.
+
+    Parameters
+    ----------
+    schema, file
+        The file's schema as Arrow reads it, and its name for messages.
+    definition
+        The table, under the names that its columns have in files.
+
+    Raises
+    ------
+    SchemaMismatch
+        A column is missing, too many, or of another type.
+    """
+    found = {field.name: field.type for field in schema}
+    for column in definition.columns:
+        if column.name not in found:
+            raise SchemaMismatch(f"{file}: column {column.name!r} is missing: expected {column.type}")
+        arrow = found.pop(column.name)
+        if not _is_stored_as(arrow, column.type):
+            raise SchemaMismatch(
+                f"{file}: column {column.name!r}: expected {column.type}, found {arrow}{_int96_hint(arrow)}"
+            )
+    if found:
+        raise SchemaMismatch(f"{file}: table {definition.name} has no column {next(iter(found))!r}")
+
+
+def _is_stored_as(arrow: pa.DataType, expected: str) -> bool:
+    """Tell whether a file's type differs only in layout, or in what may be null inside: any reader sees the column's type."""
+    try:
+        return _is_stored_plainly(arrow) and format_type(storable_type(arrow)) == expected
+    except BadInput:
+        return False
+
+
+def _is_stored_plainly(arrow: pa.DataType) -> bool:
+    kinds = pa.types
+    if kinds.is_dictionary(arrow):
+        return _is_stored_plainly(arrow.value_type)
+    if arrow.num_fields:
+        return all(_is_stored_plainly(arrow.field(i).type) for i in range(arrow.num_fields))
+    if kinds.is_timestamp(arrow):
+        return bool(arrow.unit == "us")
+    return not (
+        kinds.is_unsigned_integer(arrow)
+        or kinds.is_float16(arrow)
+        or kinds.is_date64(arrow)
+        or kinds.is_fixed_size_binary(arrow)
+    )
+
+
+def _check_statistics(path: Path, with_nan: frozenset[str]) -> None:
+    """Refuse bounds that leave NaN out: Spark would not find these rows (see `replitree.storage.parts.encodings`)."""
+    import pyarrow.parquet as pq
+
+    if not with_nan:
+        return
+    metadata = pq.read_metadata(path)
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            if column.path_in_schema in with_nan and column.is_stats_set and column.statistics.has_min_max:
+                raise BadInput(
+                    f"{path}: column {column.path_in_schema} has NaN, and statistics that leave it out, so that Spark would "
+                    "miss rows; insert the rows of the file instead of the file"
+                )
+
+
+def _int96_hint(arrow: pa.DataType) -> str:
+    if pa.types.is_timestamp(arrow) and arrow.unit == "ns":
+        return ": write with spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
+    return ""
+
+
+def _exactly(batch: pa.RecordBatch, schema: pa.Schema, path: Path) -> pa.RecordBatch:
+    for field in schema:
+        if not field.nullable and batch.column(field.name).null_count:
+            raise SchemaMismatch(
+                f"{path}: column {field.name!r} may not be null, and has {batch.column(field.name).null_count}"
+            )
+    return batch.cast(schema)

@@ -1,0 +1,363 @@
+"""Bytes of a data file, each of them compared with a checksum before a reader gets it.
+
+Where bytes come from is a `ByteSource`: a file of this machine (`DiskBytes`), or an object in a store
+(`replitree.storage.shares.object_bytes`).  `CheckedBytes` verifies them, and goes on with a good copy when they are damaged;
+`BinaryFile` is what Arrow reads them through.
+
+A large file is compared block by block (`replitree.storage.files.sums`), a small one as a whole each time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+import xxhash
+
+from replitree.storage.files.durable import file_sums
+from replitree.storage.files.sums import BLOCK_BYTES, Sums, is_summed, read_sums
+from replitree.storage.parts.manifest import FileEntry
+from replitree.storage.parts.part_folder import DamagedFile
+
+SUMS_BYTES_KEPT = 64 << 20
+"""Bytes of sums that are kept in memory: those of about 300 GB of data files."""
+
+Problem: TypeAlias = DamagedFile | FileNotFoundError
+"""What is wrong with a data file."""
+
+
+class ByteSource(Protocol):
+    """Where bytes of one data file are read, as they are.  Any thread may use it."""
+
+    @property
+    def path(self) -> Path:
+        """What messages call it."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the bytes come from another machine, so that reading them again may help."""
+
+    def read(self, first: int, count: int) -> pa.Buffer:
+        """Read exactly `count` bytes from byte `first` on.
+
+        Raises
+        ------
+        DamagedFile, FileNotFoundError
+            The file does not have them, or is not there.
+        StoreError, NotAuthorized
+            A store gives no answer: nothing is known of the file.
+        """
+
+    def sums(self) -> Sums:
+        """Return the sums of a large file, verified.  Raises as `read`."""
+
+    def close(self) -> None:
+        """Close it; again does nothing."""
+
+
+class VerifiedFile(Protocol):
+    """A data file that is verified as it is read."""
+
+    @property
+    def entry(self) -> FileEntry:
+        """What the manifest says of it."""
+
+    def source(self) -> ByteSource:
+        """Open it.  Raises as `ByteSource.read`."""
+
+    def replaced(self, problem: Problem) -> Path:
+        """Return the path of a good copy on this machine; without one raise what is wrong."""
+
+
+class DiskBytes:
+    """Bytes of a file of this machine, which is opened now.  Raises `DamagedFile`, `FileNotFoundError`."""
+
+    is_remote = False
+
+    def __init__(self, path: Path, entry: FileEntry) -> None:
+        self._descriptor = -1
+        self.path = path
+        self._entry = entry
+        self._descriptor = opened(path, entry)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def read(self, first: int, count: int) -> pa.Buffer:
+        """See `ByteSource`."""
+        found = pa.allocate_buffer(count)
+        view = memoryview(found)
+        done = 0
+        with reading(self.path):
+            while done < count and (read := os.preadv(self._descriptor, [view[done:]], first + done)):
+                done += read
+        if done < count:
+            raise damaged(self.path, f"ends at byte {first + done}")
+        return found
+
+    def sums(self) -> Sums:
+        """See `ByteSource`."""
+        return sums_for(self.path, self._entry)
+
+    def close(self) -> None:
+        """See `ByteSource`."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class CheckedBytes:
+    """The bytes of a data file, all of them verified.  Any thread may use it.
+
+    Parameters
+    ----------
+    file
+        Where they are.
+    """
+
+    def __init__(self, file: VerifiedFile) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._source: ByteSource | None = None
+        self._is_replaced = False
+
+    def read(self, first: int, count: int) -> pa.Buffer:
+        """Read `count` bytes from byte `first` on, which the file has.
+
+        Raises
+        ------
+        DamagedFile, FileNotFoundError
+            They are not what the manifest says; what `replaced` of the file raises.
+        StoreError, NotAuthorized
+            A store gives no answer.
+        """
+        source: ByteSource | None = None
+        try:
+            source = self._opened()
+            return self._read(source, first, count)
+        except (DamagedFile, FileNotFoundError) as problem:
+            source = self._replaced(source, problem)
+        return self._read(source, first, count)
+
+    def close(self) -> None:
+        """Close the file; no other thread reads it any more."""
+        with self._lock:
+            if self._source is not None:
+                self._source.close()
+            self._source = None
+
+    def _opened(self) -> ByteSource:
+        with self._lock:
+            if self._source is None:
+                self._source = self._file.source()
+            return self._source
+
+    def _replaced(self, bad: ByteSource | None, problem: Problem) -> ByteSource:
+        """Return the good copy; the first thread that finds the file damaged brings it."""
+        with self._lock:
+            if self._is_replaced and self._source is not None and self._source is not bad:
+                return self._source
+            if self._is_replaced:
+                raise problem
+            path = self._file.replaced(problem)
+            if bad is not None and not bad.is_remote:  # one thread has a file of this machine open
+                bad.close()
+            self._source, self._is_replaced = DiskBytes(path, self._file.entry), True
+            return self._source
+
+    def _read(self, source: ByteSource, first: int, count: int) -> pa.Buffer:
+        size = self._file.entry.bytes
+        if not is_summed(size):
+            return self._verified(source, 0, size, self._is_whole).slice(first, count)
+        sums = source.sums()
+        if not count:
+            return pa.py_buffer(b"")
+        start = first // BLOCK_BYTES
+        begin, end = start * BLOCK_BYTES, min(-(-(first + count) // BLOCK_BYTES) * BLOCK_BYTES, size)
+        blocks = self._verified(source, begin, end, lambda found: first_changed(found, start, sums))
+        return blocks.slice(first - begin, count)
+
+    def _is_whole(self, found: pa.Buffer) -> int | None:
+        return None if xxhash.xxh3_128_hexdigest(found) == self._file.entry.checksum else 0
+
+    @staticmethod
+    def _verified(source: ByteSource, begin: int, end: int, compare: Callable[[pa.Buffer], int | None]) -> pa.Buffer:
+        """Read bytes and compare them: `compare` returns the number of the first block that has changed."""
+        found = source.read(begin, end - begin)
+        changed = compare(found)
+        if changed is not None and source.is_remote:  # the transfer may have gone wrong
+            found = source.read(begin, end - begin)
+            changed = compare(found)
+        if changed is None:
+            return found
+        raise damaged(source.path, f"has changed in block {changed}, between the bytes {begin} and {end}")
+
+
+def first_changed(found: pa.Buffer, start: int, sums: Sums) -> int | None:
+    """Return the number of the first block that has changed, of blocks from number `start` on; None when all are good."""
+    view = memoryview(found)
+    for number, first in enumerate(range(0, len(view), BLOCK_BYTES), start):
+        if xxhash.xxh3_64_intdigest(view[first : first + BLOCK_BYTES]) != sums.blocks[number]:
+            return number
+    return None
+
+
+class BinaryFile:
+    """A large data file as Arrow reads it: what Python calls a binary file, of which `read` returns verified bytes.
+
+    Arrow calls it from one thread at a time, and closes it or forgets it.
+    """
+
+    def __init__(self, file: VerifiedFile) -> None:
+        self._size = file.entry.bytes
+        self._bytes = CheckedBytes(file)
+        self._position = 0
+        self.closed = False
+
+    def __del__(self) -> None:
+        self.close()
+
+    def readable(self) -> bool:
+        """Whether there is `read`."""
+        return True
+
+    def seekable(self) -> bool:
+        """Whether there is `seek`."""
+        return True
+
+    def writable(self) -> bool:
+        """Whether there is a way to change it."""
+        return False
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set the position."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def read(self, count: int = -1) -> pa.Buffer:
+        """Read bytes from the position on; the file's end ends them.  Raises as `CheckedBytes.read`."""
+        left = max(0, self._size - self._position)
+        count = left if count < 0 else min(count, left)
+        found = self._bytes.read(self._position, count)
+        self._position += count
+        return found
+
+    def close(self) -> None:
+        """Close it; again does nothing."""
+        self.closed = True
+        self._bytes.close()
+
+
+# --- files of this machine -----------------------------------------------------------------------------------------------
+
+
+class reading:  # noqa: N801 - a context, used as a function is
+    """A context in which a disk that can't read a file's bytes makes that file a damaged one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, OSError) and error.errno in {errno.EIO, errno.EBADMSG, errno.EUCLEAN}:
+            raise damaged(self._path, f"can't be read: {error.strerror}") from error
+
+
+def damaged(path: Path, how: str) -> DamagedFile:
+    """Return the error of a data file that is not what its manifest says."""
+    return DamagedFile(f"{path} {how}, and is not what its manifest says; fetch the part again", path)
+
+
+def opened(path: Path, entry: FileEntry) -> int:
+    """Open a data file and compare its size; return the descriptor.  Raises `DamagedFile`, `FileNotFoundError`."""
+    with reading(path):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (NotADirectoryError, IsADirectoryError) as error:
+            raise damaged(path, "is no file") from error
+    size = os.fstat(descriptor).st_size
+    if size != entry.bytes:
+        os.close(descriptor)
+        raise damaged(path, f"has {size} bytes, not {entry.bytes}")
+    return descriptor
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_kept: OrderedDict[tuple[str, int], Sums] = OrderedDict()
+_kept_bytes = 0
+
+
+def sums_for(path: Path, entry: FileEntry) -> Sums:
+    """Return the sums of a large data file: those that are kept, those beside it, or those of its bytes, all of which are read.
+
+    Raises
+    ------
+    DamagedFile, FileNotFoundError
+        There are no sums, and the file is not what the manifest says.
+    """
+    kept = kept_sums(entry)
+    if kept is not None:
+        return kept
+    path = Path(os.path.realpath(path))
+    found = read_sums(path, entry.bytes, entry.checksum)
+    if found is None:
+        os.close(opened(path, entry))
+        with reading(path):
+            checksum, found = file_sums(path)
+        if checksum != entry.checksum:
+            raise damaged(path, "has changed")
+    keep_sums(entry, found)
+    return found
+
+
+def kept_sums(entry: FileEntry) -> Sums | None:
+    """Return the sums of a large data file if an earlier reader of this process has kept them."""
+    key = entry.checksum, entry.bytes
+    with _lock:
+        found = _kept.get(key)
+        if found is not None:
+            _kept.move_to_end(key)
+        return found
+
+
+def keep_sums(entry: FileEntry, sums: Sums) -> None:
+    """Keep the verified sums of a data file for later readers; those that were used longest ago go."""
+    key = entry.checksum, entry.bytes
+    global _kept_bytes  # noqa: PLW0603 - one for the process
+    with _lock:
+        if key not in _kept:
+            _kept_bytes += len(sums.encoded)
+        _kept[key] = sums
+        while _kept_bytes > SUMS_BYTES_KEPT and len(_kept) > 1:
+            _, dropped = _kept.popitem(last=False)
+            _kept_bytes -= len(dropped.encoded)
+
+
+__all__ = [
+    "BinaryFile",
+    "ByteSource",
+    "CheckedBytes",
+    "DiskBytes",
+    "Problem",
+    "damaged",
+    "keep_sums",
+    "kept_sums",
+    "opened",
+    "reading",
+    "sums_for",
+]

@@ -1,0 +1,514 @@
+"""Conform: whatever a caller has becomes an Arrow table with exactly the table's schema, or nothing is taken.
+
+Guarantees: the result has the definition's columns in its order, with its types; no null where none may be; every value is the
+one that was given.  What can't be had exactly is refused with `SchemaMismatch`, which names the column and what was expected
+and found.  The input is not changed, and its buffers are shared where they fit as they are.
+
+Which values are taken, per kind of column (nulls everywhere that nulls may be):
+
+==============  =====================================================================================================
+integers        integers of any width and signedness, decimals and floating-point numbers, if each value fits exactly
+float, double   integers and floating-point numbers that fit exactly (a Python float is rounded to a `float` column)
+decimal         integers and decimals that fit exactly
+string, binary  strings and binaries (a string must be UTF-8)
+date            dates
+timestamp       timestamps in whole microseconds; those without a zone are in the caller's zone, UTC by default
+timestamp_ntz   timestamps without a zone, in whole microseconds
+==============  =====================================================================================================
+
+Lists, structs (fields by name, in any order; missing ones are null) and maps likewise, inside.  Layouts (dictionary, large,
+view, run-end encoded) don't matter.
+
+A column that is not given is the column's default in every row, or null if it has none.  So is a key that a dict of a list of
+dicts lacks.
+
+A timestamp without a zone is UTC because everything else takes it for UTC: text in files, conditions, partitions, and the
+sessions of `spark_session`.  A caller that means another zone names it.
+
+Absent on purpose: parsing text into numbers or dates, dropping columns that the table does not have.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from replitree.errors import BadInput, SchemaMismatch
+from replitree.storage.parts.plain_arrays import SCALES_MAX, Budget, is_plain, plain_table, slot_bytes_min
+from replitree.storage.schema.columns import Column
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.types import format_type, is_list_like, is_nested
+
+UTC = "UTC"
+"""The zone of timestamps that name none."""
+
+DECIMAL_BITS = 128
+"""Bits of a column's decimals."""
+
+ARRAY_BYTES_MAX = 1 << 30
+"""Arrays above this are cut before a cast: Arrow's plain strings and lists end at 2^31 - 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in which column we are, for errors, and what may be allocated for it.
+
+    `rounds` when the values come from Python, whose floats are all doubles; `zone` is that of timestamps without one.
+    """
+
+    path: str
+    budget: Budget
+    rounds: bool = False
+    zone: str = UTC
+
+    def inside(self, name: str) -> _Place:
+        return replace(self, path=f"{self.path}.{name}")
+
+    def mismatch(self, expected: pa.DataType, found: object, why: str = "") -> SchemaMismatch:
+        detail = f": {why}" if why else ""
+        return SchemaMismatch(f"column {self.path!r}: expected {format_type(expected)}, found {found}{detail}")
+
+
+def conform(data: Any, definition: TableDefinition, budget: Budget | None = None, zone: str = UTC) -> pa.Table:
+    """Give the rows in the table's schema.
+
+    Parameters
+    ----------
+    data
+        A pyarrow Table, RecordBatch or RecordBatchReader, anything that has ``__arrow_c_stream__`` (other data frames), a
+        dict of columns, or a list of dicts.
+    definition
+        The table.
+    budget
+        How many bytes the result may take; None: as many as it needs.
+    zone
+        Time zone of timestamps that have none, for columns that have one.
+
+    Raises
+    ------
+    SchemaMismatch
+        A column is unknown, missing, or has values that do not fit.
+    BadInput
+        The data is of no such kind, or exceeds the budget.
+    """
+    try:
+        return _conform(data, definition, budget or Budget(), zone)
+    except MemoryError as error:
+        raise BadInput(f"there is not enough memory for the rows: insert fewer at once ({error})") from error
+    except (pa.ArrowException, ValueError, OverflowError) as error:  # types and names that Arrow's reader lets pass
+        raise SchemaMismatch(f"the rows are damaged: {error}") from error
+
+
+def _conform(data: Any, definition: TableDefinition, budget: Budget, zone: str) -> pa.Table:
+    table, rounds = _table_of(data, definition)
+    if _has_schema(table, definition):
+        check_sound(table)
+        _check_nulls(table, definition)
+        return table
+    _check_names(table.column_names, definition)
+    check_sound(table, only_plain=True)
+    table = plain_table(table, budget)
+    columns = [_column(table, column, _Place(column.name, budget, rounds, zone)) for column in definition.columns]
+    conformed = pa.Table.from_arrays(columns, schema=definition.arrow_schema)
+    _check_nulls(conformed, definition)
+    return conformed
+
+
+def _has_schema(table: pa.Table, definition: TableDefinition) -> bool:
+    """Tell whether rows have the table's schema to the letter already, as those of our own client have."""
+    return bool(table.schema.equals(definition.arrow_schema, check_metadata=True)) and _is_flat(definition.columns)
+
+
+@lru_cache(maxsize=256)
+def _is_flat(columns: tuple[Column, ...]) -> bool:
+    return not any(is_nested(column.arrow_type) for column in columns)
+
+
+# --- from what a caller has to an Arrow table --------------------------------------------------------------------------
+
+
+def _table_of(data: Any, definition: TableDefinition) -> tuple[pa.Table, bool]:
+    """Give the data as an Arrow table, and whether its values come from Python."""
+    if isinstance(data, pa.Table):
+        return data, False
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data]), False
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all(), False
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _imported(data), False
+    if isinstance(data, Mapping):
+        return _table_of_columns(data, definition), True
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        return _table_of_rows(data, definition), True
+    raise BadInput(
+        f"can't insert a {type(data).__name__}: give an Arrow table, batch or reader, a data frame that speaks Arrow, "
+        "a dict of columns, or a list of dicts"
+    )
+
+
+def _imported(data: Any) -> pa.Table:
+    try:
+        return pa.table(data)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise BadInput(f"can't take the rows of a {type(data).__name__}: {error}") from error
+
+
+def _table_of_columns(columns: Mapping[str, Any], definition: TableDefinition) -> pa.Table:
+    names = [str(name) for name in columns]
+    _check_names(names, definition)
+    arrays = [_array_of(values, definition, name) for name, values in zip(names, columns.values(), strict=True)]
+    lengths = {name: len(array) for name, array in zip(names, arrays, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise SchemaMismatch(f"the columns have different numbers of rows: {lengths}")
+    return pa.table(arrays, names=names)
+
+
+def _table_of_rows(rows: Sequence[Any], definition: TableDefinition) -> pa.Table:
+    names: dict[str, None] = {}
+    for number, row in enumerate(rows):  # Python objects can't be taken any other way than one by one
+        if not isinstance(row, Mapping):
+            raise BadInput(f"row {number} is a {type(row).__name__}: give a list of dicts, one per row")
+        names.update(dict.fromkeys(row))
+    _check_names([str(name) for name in names], definition)
+    given = {c.name: c.default_scalar.as_py() for c in definition.columns if c.has_default}
+    columns = {name: [row.get(name, given.get(name)) for row in rows] for name in names}
+    arrays = [_array_of(values, definition, name) for name, values in columns.items()]
+    return pa.table(arrays, names=list(columns)) if columns else _empty_rows(len(rows), definition)
+
+
+def _empty_rows(rows: int, definition: TableDefinition) -> pa.Table:
+    """Rows of which no column was given."""
+    first = definition.columns[0]
+    return pa.table([pa.repeat(first.default_scalar, rows)], names=[first.name])
+
+
+def _array_of(values: Any, definition: TableDefinition, name: str) -> pa.Array | pa.ChunkedArray:
+    """Give a Python sequence as an array of whatever type it has by itself."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    target = definition.column(name).arrow_type
+    try:
+        if _has_map(target):  # a dict would become a struct
+            return pa.array(_listed(values), type=target)
+        if hasattr(values, "__arrow_c_stream__"):
+            return pa.chunked_array(values)
+        return pa.array(_listed(values))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise _Place(name, Budget()).mismatch(target, "values that do not fit together", str(error)) from error
+
+
+def _listed(values: Any) -> Any:
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise TypeError(f"a column is a sequence of values, not a {type(values).__name__}")
+    return values if hasattr(values, "__len__") else list(values)
+
+
+def _has_map(arrow: pa.DataType) -> bool:
+    if pa.types.is_map(arrow):
+        return True
+    if pa.types.is_struct(arrow):
+        return any(_has_map(field.type) for field in arrow)
+    return bool(pa.types.is_list(arrow)) and _has_map(arrow.value_type)
+
+
+# --- checks of the whole ----------------------------------------------------------------------------------------------
+
+
+def _check_names(names: Sequence[str], definition: TableDefinition) -> None:
+    known = {column.name: column for column in definition.columns}
+    for name in names:
+        if name not in known:
+            raise SchemaMismatch(_unknown_column(name, definition))
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise SchemaMismatch(f"column {twice[0]!r} is given twice")
+    missing = [c for c in definition.columns if not c.nullable and not c.has_default and c.name not in set(names)]
+    if missing:
+        column = missing[0]
+        raise SchemaMismatch(f"column {column.name!r} is missing: expected {column.type}, which may not be null")
+
+
+def _unknown_column(name: str, definition: TableDefinition) -> str:
+    names = [column.name for column in definition.columns]
+    by_lower = {known.lower(): known for known in names}
+    near = [by_lower[n] for n in difflib.get_close_matches(name.lower(), by_lower, n=1)]
+    hint = f"; did you mean {near[0]!r}?" if near else f"; its columns are {', '.join(names[:20])}"
+    return f"table {definition.name} has no column {name!r}{hint}"
+
+
+def check_zone(zone: str) -> str:
+    """Return the name of a time zone that timestamps without one may be in.
+
+    Raises
+    ------
+    BadInput
+        There is no such zone.
+    """
+    import pyarrow.compute as pc
+
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("us")), zone)
+    except (pa.ArrowException, TypeError) as error:
+        raise BadInput(f"there is no time zone {zone!r}: name one such as UTC or Europe/Berlin") from error
+    return zone
+
+
+def check_sound(table: pa.Table | pa.RecordBatch, *, only_plain: bool = False) -> None:
+    """Check offsets and text of columns that are plain: rows may come from another machine, and kernels trust them.
+
+    Parameters
+    ----------
+    only_plain
+        Leave out columns that `replitree.storage.parts.plain_arrays` checks when it makes them plain.
+
+    Raises
+    ------
+    SchemaMismatch
+        An array is damaged.
+    """
+    if only_plain and not all(is_plain(field.type) for field in table.schema):
+        table = table.select([number for number, field in enumerate(table.schema) if is_plain(field.type)])
+    try:
+        table.validate(full=True)
+    except (pa.ArrowException, UnicodeError) as error:
+        raise SchemaMismatch(f"the rows are damaged: {error}") from error
+
+
+def _check_nulls(table: pa.Table, definition: TableDefinition) -> None:
+    for number, column in enumerate(definition.columns):
+        if column.nullable:
+            continue
+        values = table.column(number)
+        if values.null_count:
+            row = _first_null(values)
+            raise SchemaMismatch(
+                f"column {column.name!r}: expected {column.type}, which may not be null; found null in row {row} "
+                f"({values.null_count} in all)"
+            )
+
+
+def _first_null(values: pa.ChunkedArray) -> int:
+    return int(values.is_null().index(True).as_py())
+
+
+# --- one column ---------------------------------------------------------------------------------------------------------
+
+
+def _column(table: pa.Table, column: Column, place: _Place) -> pa.ChunkedArray:
+    index, target = table.schema.get_field_index(column.name), column.arrow_type
+    if index < 0:
+        place.budget.take(table.num_rows * pa.repeat(column.default_scalar, 1).nbytes)
+        return pa.chunked_array([pa.repeat(column.default_scalar, table.num_rows)])
+    values = table.column(index)
+    if _is_exactly(values.type, target):
+        return values
+    chunks = [piece for chunk in values.chunks for piece in _cut(chunk)]
+    return pa.chunked_array([_convert(chunk, target, place) for chunk in chunks], type=target)
+
+
+def _is_exactly(found: pa.DataType, target: pa.DataType) -> bool:
+    """Arrow takes two lists for equal whose elements have different names or differ in whether they may be null."""
+    return bool(found == target) and (not is_nested(target) or str(found) == str(target))
+
+
+def _cut(array: pa.Array) -> list[pa.Array]:
+    if array.nbytes <= ARRAY_BYTES_MAX or len(array) <= 1:
+        return [array]
+    half = len(array) // 2
+    return _cut(array.slice(0, half)) + _cut(array.slice(half))
+
+
+def _convert(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    """Give the same values as another type, exactly, or raise."""
+    if _is_exactly(array.type, target):
+        return array
+    kinds = pa.types
+    place.budget.take(len(array) * slot_bytes_min(target))
+    if kinds.is_null(array.type):
+        return pa.nulls(len(array), target)
+    for is_kind, converter in _NESTED:
+        if is_kind(target):
+            return converter(array, target, place)
+    for accepts, converter in _CONVERSIONS:
+        if accepts(array.type, target):
+            return _checked(converter, array, target, place)
+    raise place.mismatch(target, array.type, _hint(array.type, target))
+
+
+_Converter = Callable[[pa.Array, pa.DataType, _Place], pa.Array]
+
+
+def _checked(converter: _Converter, array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    try:
+        return converter(array, target, place)
+    except pa.ArrowException as error:
+        raise place.mismatch(target, array.type, str(error)) from error
+
+
+def _cast(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    del place
+    return array.cast(target)
+
+
+def _in_zone(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    """Give local times as moments; a time that the zone skips, or has twice, is refused."""
+    import pyarrow.compute as pc
+
+    return pc.assume_timezone(array, place.zone).cast(target)
+
+
+def _integer_to_decimal(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    """Arrow would refuse by the type alone; the detour lets it look at the values."""
+    del place
+    return array.cast(pa.decimal128(20, 0)).cast(target)
+
+
+def _from_decimal(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    """Change the scale of decimals, only as far as Arrow has powers of ten for it: it does not check."""
+    found = array.type
+    if found.bit_width < DECIMAL_BITS:
+        array = array.cast(pa.decimal128(SCALES_MAX[DECIMAL_BITS], found.scale))
+    scale = target.scale if _is_decimal(target) else 0
+    if abs(scale - found.scale) > SCALES_MAX[array.type.bit_width]:
+        raise place.mismatch(target, found, "its scale is too far from the column's")
+    return array.cast(target)
+
+
+def _float_to_float(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    if target.bit_width > array.type.bit_width:  # nothing can change; and there are no comparisons of 16 bits
+        return array.cast(target)
+    narrow = array.cast(target)
+    changed = _changed(array, narrow.cast(array.type), exact=not place.rounds)
+    if changed is not None:
+        raise place.mismatch(target, array.type, f"{changed!r} does not fit")
+    return narrow
+
+
+def _changed(before: pa.Array, after: pa.Array, *, exact: bool) -> float | None:
+    """Give a value that a cast changed (or, if rounding is fine, made infinite), or None."""
+    import pyarrow.compute as pc
+
+    same = pc.equal(before, after) if exact else pc.equal(pc.is_inf(before), pc.is_inf(after))
+    fine = pc.fill_null(pc.or_(same, pc.is_nan(before)), True)
+    if pc.all(fine, min_count=0).as_py():
+        return None
+    return float(before[fine.index(False).as_py()].as_py())
+
+
+def _of(*checks: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda arrow: any(check(arrow) for check in checks)
+
+
+_is_integer = pa.types.is_integer
+_is_float = pa.types.is_floating
+_is_decimal = pa.types.is_decimal
+_is_text = _of(
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+
+
+def _is_without_zone(found: pa.DataType, target: pa.DataType) -> bool:
+    both = pa.types.is_timestamp(found) and pa.types.is_timestamp(target)
+    return both and found.tz is None and target.tz is not None
+
+
+def _is_same_kind_of_timestamp(found: pa.DataType, target: pa.DataType) -> bool:
+    both = pa.types.is_timestamp(found) and pa.types.is_timestamp(target)
+    return both and (found.tz is None) == (target.tz is None)
+
+
+_CONVERSIONS: tuple[tuple[Callable[[pa.DataType, pa.DataType], bool], _Converter], ...] = (
+    (lambda found, target: _is_integer(found) and _is_decimal(target), _integer_to_decimal),
+    (lambda found, target: _is_float(found) and _is_float(target), _float_to_float),
+    (lambda found, target: _is_integer(found) and (_is_integer(target) or _is_float(target)), _cast),
+    (lambda found, target: _is_float(found) and _is_integer(target), _cast),
+    (lambda found, target: _is_decimal(found) and (_is_decimal(target) or _is_integer(target)), _from_decimal),
+    (lambda found, target: _is_text(found) and _is_text(target), _cast),
+    (lambda found, target: pa.types.is_date(found) and pa.types.is_date(target), _cast),
+    (_is_same_kind_of_timestamp, _cast),
+    (_is_without_zone, _in_zone),
+)
+
+
+def _hint(found: pa.DataType, target: pa.DataType) -> str:
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(target):
+        return "the column has no time zone: give the values without one, or make the column a timestamp"
+    if _is_text(found):
+        return "text is not parsed; convert it first"
+    if _is_float(found) and _is_decimal(target):
+        return "a decimal can't be had exactly from binary floating point; give decimals"
+    return ""
+
+
+# --- lists, structs, maps ---------------------------------------------------------------------------------------------
+
+
+def _convert_list(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    if not is_list_like(array.type):
+        raise place.mismatch(target, array.type)
+    if not isinstance(array, pa.ListArray):
+        array = _checked(_cast, array, pa.list_(array.type.value_type), place)
+    elements = _convert(array.flatten(), target.value_type, place.inside("element"))
+    return pa.ListArray.from_arrays(_dense_offsets(array), elements, type=target, mask=_mask(array))
+
+
+def _convert_map(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    if not pa.types.is_map(array.type):
+        raise place.mismatch(target, array.type)
+    pairs = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+    keys, values = pairs.flatten().flatten()
+    return pa.MapArray.from_arrays(
+        _dense_offsets(pairs),
+        _convert(keys, target.key_type, place.inside("key")),
+        _convert(values, target.item_type, place.inside("value")),
+        target,
+        mask=_mask(array),
+    )
+
+
+def _convert_struct(array: pa.Array, target: pa.DataType, place: _Place) -> pa.Array:
+    if not pa.types.is_struct(array.type):
+        raise place.mismatch(target, array.type)
+    found = dict(zip([field.name for field in array.type], array.flatten(), strict=True))
+    unknown = sorted(found.keys() - {field.name for field in target})
+    if unknown or len(found) < array.type.num_fields:
+        raise place.mismatch(
+            target, array.type, f"field {unknown[0]!r} is unknown" if unknown else "a field stands twice"
+        )
+    fields = [
+        _convert(found[f.name] if f.name in found else pa.nulls(len(array)), f.type, place.inside(f.name))
+        for f in target
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(target), mask=_mask(array))
+
+
+_NESTED: tuple[tuple[Callable[[pa.DataType], bool], _Converter], ...] = (
+    (pa.types.is_list, _convert_list),
+    (pa.types.is_map, _convert_map),
+    (pa.types.is_struct, _convert_struct),
+)
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _dense_offsets(array: pa.Array) -> pa.Array:
+    """Offsets into the flattened elements, in which nulls have none."""
+    import pyarrow.compute as pc
+
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    ends = pc.cumulative_sum(lengths)
+    return pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])

@@ -1,0 +1,152 @@
+"""The order key: is a table sorted, and how to sort it.
+
+Guarantees: ascending by the key columns, nulls first, NaN after every other number, strings and binaries by their bytes: the
+order of Spark's own ``ORDER BY``.  Sorting is stable: rows with equal keys keep their order.
+
+The kernels compare plain values only, so a key column becomes up to three that have neither null nor NaN: whether there is a
+value, whether it is NaN, and the value.  This also makes the order independent of what a library thinks of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+import pyarrow as pa
+
+from replitree.storage.files.whole_numbers import whole_numbers
+
+PARALLEL_ROWS_MIN = 500_000
+"""Fewer rows are sorted by one thread."""
+
+PIVOT_SAMPLE = 1000
+"""Keys that are looked at to find the middle one."""
+
+
+def sort_rows(table: pa.Table, order_by: Sequence[str], pool: Executor | None = None) -> pa.Table:
+    """Sort rows by the order key; a sorted table comes back as it is.
+
+    Parameters
+    ----------
+    order_by
+        Names of plain columns; none means that any order is right.
+    pool
+        Where to sort a large table in two halves.
+    """
+    keys = sort_keys(table, order_by)
+    if not keys or are_sorted(keys):
+        return table
+    whole = table.combine_chunks()
+    if pool is None or table.num_rows < PARALLEL_ROWS_MIN:
+        return whole.take(sort_indices(keys))
+    halves = pool.map(lambda rows: whole.take(_sorted_subset(keys, rows)), _split_by_first_key(keys[0]))
+    return pa.concat_tables(halves)
+
+
+def _split_by_first_key(key: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Give the rows that come in the first half, and the others: about equally many, if values do not repeat too much."""
+    import pyarrow.compute as pc
+
+    sample = key.take(pa.array(range(0, len(key), max(1, len(key) // PIVOT_SAMPLE))))
+    pivot = sample[pc.array_sort_indices(sample)[len(sample) // 2].as_py()]
+    below = pc.less(key, pivot)
+    return pc.indices_nonzero(below), pc.indices_nonzero(pc.invert(below))
+
+
+def _sorted_subset(keys: Sequence[pa.Array], rows: pa.Array) -> pa.Array:
+    """Sort some of the rows, given in ascending order."""
+    return rows.take(sort_indices([key.take(rows) for key in keys]))
+
+
+def is_sorted(table: pa.Table, order_by: Sequence[str]) -> bool:
+    """Tell whether rows are sorted by the order key."""
+    return are_sorted(sort_keys(table, order_by))
+
+
+def sort_keys(table: pa.Table, order_by: Sequence[str]) -> list[pa.Array]:
+    """Give arrays without null and NaN whose lexicographic order is the rows' order."""
+    if table.num_rows < 2:
+        return []
+    return [key for name in order_by for key in _plain_keys(_one_array(table.column(name)))]
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _plain_keys(values: pa.Array) -> list[pa.Array]:
+    import pyarrow.compute as pc
+
+    keys = []
+    if values.null_count:
+        keys.append(values.is_valid().cast(pa.uint8()))
+        values = values.fill_null(_any_value(values))
+    if pa.types.is_floating(values.type):
+        is_nan = pc.is_nan(values)
+        if pc.any(is_nan).as_py():
+            keys.append(is_nan.cast(pa.uint8()))
+            values = pc.if_else(is_nan, pa.scalar(0, values.type), values)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    return [*keys, values]
+
+
+def _any_value(values: pa.Array) -> pa.Scalar:
+    """Give a value of the array, to stand where null was; all are null: any value of the type."""
+    if values.null_count == len(values):
+        zero = b"\0" * (values.type.bit_width // 8) if not _is_ragged(values.type) else b""
+        return _scalar_of_bytes(values.type, zero)
+    return values[values.is_valid().index(True).as_py()]
+
+
+def _is_ragged(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_string(arrow) or pa.types.is_binary(arrow))
+
+
+def _scalar_of_bytes(arrow: pa.DataType, data: bytes) -> pa.Scalar:
+    if _is_ragged(arrow):
+        return pa.scalar(data.decode(), arrow) if pa.types.is_string(arrow) else pa.scalar(data, arrow)
+    return pa.Array.from_buffers(arrow, 1, [None, pa.py_buffer(data or b"\0")])[0]
+
+
+def are_sorted(keys: Sequence[pa.Array]) -> bool:
+    """Tell whether no row is below the one before it: at the first key in which they differ, it is above.
+
+    Parameters
+    ----------
+    keys
+        See `sort_keys`; at least one row each.
+    """
+    import pyarrow.compute as pc
+
+    numbers = whole_numbers(keys[0]) if len(keys) == 1 else None
+    if numbers is not None:
+        return bool((numbers[:-1] <= numbers[1:]).all())
+    tied: pa.Array | None = None
+    for number, key in enumerate(keys):
+        before, after = key.slice(0, len(key) - 1), key.slice(1)
+        fine = pc.less_equal(before, after)
+        if tied is not None:
+            fine = pc.or_(fine, pc.invert(tied))
+        if not pc.all(fine).as_py():
+            return False
+        if number < len(keys) - 1:
+            equal = pc.equal(before, after)
+            tied = equal if tied is None else pc.and_(tied, equal)
+    return True
+
+
+def sort_indices(keys: Sequence[pa.Array]) -> pa.Array:
+    """Give the rows in their order.
+
+    Parameters
+    ----------
+    keys
+        See `sort_keys`; at least one.
+    """
+    import pyarrow.compute as pc
+
+    if len(keys) == 1:
+        return pc.array_sort_indices(keys[0])
+    names = [str(i) for i in range(len(keys))]
+    return pc.sort_indices(pa.table(list(keys), names=names), sort_keys=[(name, "ascending") for name in names])

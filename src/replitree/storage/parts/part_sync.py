@@ -1,0 +1,27 @@
+"""When a part is durable: its files, its manifest, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from replitree.storage.files.durable import sync_files
+from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest
+from replitree.storage.parts.sums_files import sums_files
+
+
+def sync_part(folder: Path, manifest: PartManifest) -> None:
+    """Make a part's files and their names durable."""
+    sync_parts([(folder, manifest)])
+
+
+def _local_files(manifest: PartManifest) -> tuple[str, ...]:
+    """Names of the data files that must be durable here: those of a share are so in its store."""
+    return () if manifest.share_id is not None else tuple(file.name for file in manifest.files)
+
+
+def sync_parts(parts: Sequence[tuple[Path, PartManifest]], names: Sequence[Path] = ()) -> None:
+    """Make the files of parts and their names durable, and the names in some more folders, all at once."""
+    paths = [f"{folder}/{name}" for folder, manifest in parts for name in (*_local_files(manifest), MANIFEST_FILE)]
+    paths += [str(path) for folder, manifest in parts for path in sums_files(folder, manifest)]
+    sync_files([*paths, *(folder for folder, _ in parts), *names])

@@ -1,0 +1,216 @@
+"""What a table's definition must be as a whole: names, types, keys, transforms, policy, settings, history."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from replitree.errors import BadInput, InvalidName
+from replitree.storage.schema.columns import Column, columns_before, columns_ever
+from replitree.storage.schema.definition import (
+    FIRST_SCHEMA_VERSION,
+    WITH_ARGUMENT,
+    TableDefinition,
+    TableSettings,
+    Transform,
+    TransformKind,
+)
+from replitree.storage.schema.merge_policy import check_policy
+from replitree.storage.schema.nested import same_shape
+from replitree.storage.schema.types import format_type, is_nested, parse_type
+
+COLUMNS_MAX = 2000
+"""Columns of a table: both nodes stay far below ZooKeeper's limit of 1 MB."""
+
+NAME_CHARACTERS_MAX = 100
+TRANSFORMS_MAX = 8
+BUCKETS_MAX = 1_000_000
+SETTING_MAX = (1 << 31) - 1
+PARTITIONS_PER_INSERT_MAX = 2_000
+"""Partitions of one insert: with the longest names the commits that append and that register it stay below 1 MB."""
+
+
+def check_definition(definition: TableDefinition) -> None:
+    """Do nothing with a definition that a table can have.
+
+    Raises
+    ------
+    BadInput
+        No table can have it; says what to use instead.
+    """
+    _check_columns(definition)
+    _check_order(definition)
+    _check_partition(definition)
+    types = {column.name: column.arrow_type for column in definition.columns}
+    check_policy(definition.policy, types, definition.order_by, definition.key_columns)
+    _check_settings(definition.settings)
+    _check_history(definition)
+    if definition.is_shared:
+        check_storage(definition.store_url)
+
+
+def check_storage(url: str) -> None:
+    """Do nothing with the URL of an object store that replicas can share.
+
+    Raises
+    ------
+    BadInput
+        It is no such URL, has credentials, or is of a store that each process has for itself.
+    """
+    from replitree.storage.objects.location import StoreLocation
+
+    if StoreLocation.parse(url).scheme == "memory":
+        raise BadInput(
+            f"each process has objects in memory for itself, so replicas can't share {url}; use s3://bucket/prefix or"
+            " file:///folder"
+        )
+
+
+def _check_history(definition: TableDefinition) -> None:
+    versions = [step.version for step in definition.history]
+    is_within = all(FIRST_SCHEMA_VERSION <= version < definition.schema_version for version in versions)
+    if versions != sorted(versions) or not is_within:
+        raise BadInput("the columns' history has versions that the table did not have")
+    columns = definition.columns
+    for step in reversed(definition.history):
+        columns = columns_before(columns, step)
+    stored = {(c.stored_name.lower(), c.id) for c in columns_ever(definition.columns, definition.history)}
+    _check_unique([name for name, _ in sorted(stored)], "two columns are named {} in data files")
+
+
+def _check_columns(definition: TableDefinition) -> None:
+    columns = definition.columns
+    if not 1 <= len(columns) <= COLUMNS_MAX:
+        raise BadInput(f"a table has 1 to {COLUMNS_MAX} columns, not {len(columns)}")
+    for column in columns:
+        check_column_name(column.name)
+        for text in {column.type, column.stored_type}:
+            if format_type(parse_type(text)) != text:
+                raise BadInput(f"column {column.name!r}: {text!r} is not the text form of a type")
+        if not same_shape(column.arrow_type, parse_type(column.stored_type)):
+            raise BadInput(
+                f"column {column.name!r}: its type in data files, {column.stored_type}, is not a {column.type}"
+            )
+        _check_defaults(column)
+    _check_unique(
+        [c.name.lower() for c in columns], "two columns are named {} (Spark does not tell upper from lower case)"
+    )
+    _check_unique([str(c.id) for c in columns], "two columns have the id {}")
+
+
+def _check_defaults(column: Column) -> None:
+    try:
+        assert column.initial_scalar.type == column.default_scalar.type
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
+        raise BadInput(f"column {column.name!r}: its default is not a {column.type}: {error}") from error
+
+
+def check_column_name(name: str) -> None:
+    """Do nothing when a column, or a field inside one, can have this name.
+
+    Raises
+    ------
+    InvalidName
+        It can't.
+    """
+    if not name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable() or name != name.strip():
+        raise InvalidName(f"{name!r} can't be a column's name: use 1 to {NAME_CHARACTERS_MAX} printable characters")
+
+
+def _check_order(definition: TableDefinition) -> None:
+    _check_unique(list(definition.order_by), "order_by has {} twice")
+    for name in definition.order_by:
+        column = definition.column(name)
+        if is_nested(column.arrow_type):
+            raise BadInput(f"rows can't be ordered by {name!r}: {column.type} has no order; use a plain column")
+
+
+def _check_partition(definition: TableDefinition) -> None:
+    transforms = definition.partition_by
+    if len(transforms) > TRANSFORMS_MAX:
+        raise BadInput(f"partition_by has {len(transforms)} transforms; at most {TRANSFORMS_MAX} are possible")
+    _check_unique([t.text for t in transforms], "partition_by has {} twice")
+    for transform in transforms:
+        _check_transform(transform, definition.column(transform.column))
+
+
+def _check_transform(transform: Transform, column: Column) -> None:
+    if not _TAKES[transform.kind](column.arrow_type):
+        raise BadInput(f"{transform.text}: {transform.kind.value} can't take a {column.type}; {_HINT[transform.kind]}")
+    if (transform.argument is None) == (transform.kind in WITH_ARGUMENT):
+        raise BadInput(f"{transform.text}: only bucket and truncate take a number")
+    if transform.argument is not None and not 1 <= transform.argument <= _ARGUMENT_MAX[transform.kind]:
+        raise BadInput(f"{transform.text}: the number must be 1 to {_ARGUMENT_MAX[transform.kind]}")
+
+
+def _is_date(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_date(arrow) or pa.types.is_timestamp(arrow))
+
+
+def _is_truncatable(arrow: pa.DataType) -> bool:
+    kinds = pa.types
+    return bool(kinds.is_integer(arrow) or kinds.is_decimal(arrow) or kinds.is_string(arrow) or kinds.is_binary(arrow))
+
+
+def _is_hashable(arrow: pa.DataType) -> bool:
+    return _is_truncatable(arrow) or _is_date(arrow)
+
+
+def _is_nameable(arrow: pa.DataType) -> bool:
+    return _is_hashable(arrow) or bool(pa.types.is_boolean(arrow))
+
+
+_TAKES = {
+    TransformKind.IDENTITY: _is_nameable,
+    TransformKind.YEAR: _is_date,
+    TransformKind.MONTH: _is_date,
+    TransformKind.DAY: _is_date,
+    TransformKind.HOUR: pa.types.is_timestamp,
+    TransformKind.BUCKET: _is_hashable,
+    TransformKind.TRUNCATE: _is_truncatable,
+}
+_HINT = {
+    TransformKind.IDENTITY: "equal floating-point or nested values make no partitions",
+    TransformKind.YEAR: "use a date or timestamp column",
+    TransformKind.MONTH: "use a date or timestamp column",
+    TransformKind.DAY: "use a date or timestamp column",
+    TransformKind.HOUR: "use a timestamp column",
+    TransformKind.BUCKET: "use integers, decimals, strings, binaries, dates or timestamps",
+    TransformKind.TRUNCATE: "use integers, decimals, strings or binaries",
+}
+_ARGUMENT_MAX = {TransformKind.BUCKET: BUCKETS_MAX, TransformKind.TRUNCATE: 999_999_999}
+
+
+def check_new_settings(settings: TableSettings) -> None:
+    """Do nothing with settings that a new table may have; what a table has that is there already is not asked.
+
+    Raises
+    ------
+    BadInput
+        One is too large.
+    """
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if value > SETTING_MAX:
+            raise BadInput(f"setting {name} must be at most {SETTING_MAX:,}, not {value}")
+    if settings.partitions_per_insert_max > PARTITIONS_PER_INSERT_MAX:
+        raise BadInput(
+            f"setting partitions_per_insert_max must be at most {PARTITIONS_PER_INSERT_MAX:,}, not"
+            f" {settings.partitions_per_insert_max}: an insert is one commit, and ZooKeeper takes no larger one"
+        )
+
+
+def _check_settings(settings: TableSettings) -> None:
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BadInput(f"setting {name} must be a whole number above 0, not {value!r}")
+    if settings.parts_delay > settings.parts_max:
+        raise BadInput("setting parts_delay must not be above parts_max: inserts are delayed first, then refused")
+    if settings.compression_level > 22:
+        raise BadInput("setting compression_level must be 1 to 22")
+
+
+def _check_unique(names: list[str], problem: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise BadInput(problem.format(repr(twice[0])))

@@ -1,0 +1,332 @@
+"""Partitions: which rows belong together, and what a partition is called.
+
+Guarantees: every row is in exactly one partition; rows of one partition keep their order; the partitions come in the order of
+their ids; equal partition values have one id and different ones different ids (up to a collision of 128-bit hashes).
+
+A partition's id is the texts of its values, joined by ``-``.  Its characters are ``A-Z a-z 0-9 . ~ = + -``, at most 80, never
+``_`` or ``/``, and it does not begin with a dot, so it is a safe name of a folder and of a node.  An unpartitioned table has
+the one partition ``all``.
+
+============================  =======================  =====================================================================
+value                         text                     remark
+============================  =======================  =====================================================================
+null                          ``~null``                ``~`` begins nothing that is written plainly
+year, month, day, hour        ``2018``, ``2018-01``,   as Iceberg writes them; a ``date`` as a day; each is of fixed width,
+                              ``2018-01-31``,          so that its ``-`` joins nothing
+                              ``2018-01-31-05``
+timestamp                     ``2018-01-31T050607.1``  UTC, always with six digits after the point
+integer, bucket, decimal      ``17``, ``~m17``         ``~m`` for minus
+boolean                       ``true``, ``false``
+string                        itself                   only if it has plain characters (``-`` only in the last value)
+anything else                 ``~h`` and 32 digits     XXH3-128 of the value's canonical text
+more than 80 characters       ``~w`` and 32 digits     XXH3-128 of the whole
+============================  =======================  =====================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from replitree.errors import BadInput
+from replitree.storage.files.whole_numbers import whole_numbers
+from replitree.storage.schema.bounds import Scalar
+from replitree.storage.schema.definition import TableDefinition, Transform, TransformKind
+from replitree.storage.schema.transforms import apply_transform
+
+UNPARTITIONED = "all"
+ID_CHARACTERS_MAX = 80
+PLAIN_CHARACTERS_MAX = 40
+"""Longer strings are hashed, so that most ids of several values stay readable."""
+
+CODES_COUNTED_MAX = 1 << 20
+"""Up to so many possible combinations are counted in a table; more are sorted."""
+
+VALUES_REMEMBERED = 4096
+"""Partition values, and texts of them, that are kept: small inserts go to the same few partitions again and again."""
+
+_Numbers: TypeAlias = npt.NDArray[np.int64]
+
+_PLAIN = re.compile(r"[A-Za-z0-9=+][A-Za-z0-9.=+]*")
+_PLAIN_LAST = re.compile(r"[A-Za-z0-9=+][A-Za-z0-9.=+-]*")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MONOTONIC = frozenset(TransformKind) - {TransformKind.BUCKET}
+
+
+class PartitionRows(NamedTuple):
+    """One partition of a table: its id, the values of the transforms, and its rows."""
+
+    partition: str
+    values: tuple[Scalar, ...]
+    rows: pa.Table
+
+
+def count_partitions(table: pa.Table, definition: TableDefinition) -> int:
+    """Return how many partitions rows belong to, without splitting them.
+
+    Parameters
+    ----------
+    table
+        Rows in the definition's schema.
+
+    Raises
+    ------
+    BadInput
+        They are more than `partitions_per_insert_max`.
+    """
+    if not table.num_rows or not definition.partition_by:
+        return 1 if table.num_rows else 0
+    columns = [_partition_column(table, transform) for transform in definition.partition_by]
+    _, firsts = _codes(columns, table.num_rows)
+    if len(firsts) > definition.settings.partitions_per_insert_max:
+        raise BadInput(_too_many(len(firsts), definition))
+    return len(firsts)
+
+
+def split_by_partition(
+    table: pa.Table, definition: TableDefinition, partitions_max: int | None = None
+) -> list[PartitionRows]:
+    """Split rows by the table's partition transforms.
+
+    Parameters
+    ----------
+    table
+        Rows in the definition's schema.
+    partitions_max
+        How many partitions they may belong to; by default `partitions_per_insert_max` of the table.
+
+    Returns
+    -------
+    list
+        By partition id; empty when there are no rows.
+
+    Raises
+    ------
+    BadInput
+        There are more partitions than `partitions_max`.
+    """
+    if not table.num_rows:
+        return []
+    if not definition.partition_by:
+        return [PartitionRows(UNPARTITIONED, (), table)]
+    columns = [_partition_column(table, transform) for transform in definition.partition_by]
+    codes, firsts = _codes(columns, table.num_rows)
+    if len(firsts) > (partitions_max or definition.settings.partitions_per_insert_max):
+        raise BadInput(_too_many(len(firsts), definition))
+    keys = [tuple(_value_at(column, int(row)) for column in columns) for row in firsts]
+    pieces = _pieces(table, codes, len(firsts))
+    parts = [
+        PartitionRows(partition_id(key, definition), tuple(_scalar(v) for v in key), rows)
+        for key, rows in zip(keys, pieces, strict=True)
+    ]
+    return sorted(parts, key=lambda part: part.partition)
+
+
+def _too_many(count: int, definition: TableDefinition) -> str:
+    transforms = ", ".join(t.text for t in definition.partition_by)
+    return (
+        f"the rows belong to {count} partitions by {transforms}, and one insert may write to "
+        f"{definition.settings.partitions_per_insert_max}: insert in slices, or partition more coarsely"
+    )
+
+
+# --- grouping ---------------------------------------------------------------------------------------------------------------
+
+
+def _partition_column(table: pa.Table, transform: Transform) -> pa.Array:
+    """Give the partition value of each row, or a single value when all rows have the same."""
+    column = table.column(transform.column)
+    ends = _ends(column, transform)
+    if ends is not None:
+        return ends
+    chunks = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return apply_transform(transform, chunks)
+
+
+def _ends(column: pa.ChunkedArray, transform: Transform) -> pa.Array | None:
+    """Give the one partition value, if lowest and highest value prove that there is only one."""
+    import pyarrow.compute as pc
+
+    if not len(column):
+        return None
+    kinds = pa.types
+    ordered = kinds.is_integer(column.type) or kinds.is_date(column.type) or kinds.is_timestamp(column.type)
+    if column.null_count or not ordered or transform.kind not in _MONOTONIC:
+        return None
+    numbers = whole_numbers(column)
+    if numbers is not None:
+        return _only_value(transform, column.type, int(numbers.min()), int(numbers.max()))
+    ends = pc.min_max(column)
+    return _only_value(transform, column.type, _number(ends["min"]), _number(ends["max"]))
+
+
+@lru_cache(maxsize=VALUES_REMEMBERED)
+def _only_value(transform: Transform, arrow: pa.DataType, low: int, high: int) -> pa.Array | None:
+    """Give the partition value that all values from `low` to `high` have; None when they have several."""
+    both = apply_transform(transform, pa.array([low, high], pa.int64()).cast(_whole_type(arrow)).view(arrow))
+    return both.slice(0, 1) if both[0].equals(both[1]) else None
+
+
+def _number(value: pa.Scalar) -> int:
+    return int(value.value if pa.types.is_temporal(value.type) else value.as_py())
+
+
+def _whole_type(arrow: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(arrow):
+        return pa.int32() if arrow.bit_width == 32 else pa.int64()
+    return arrow
+
+
+def _value_at(column: pa.Array, row: int) -> Any:
+    value = column[row if len(column) > 1 else 0]
+    kind = column.type
+    if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+        return value.value
+    return value.as_py()
+
+
+def _codes(columns: Sequence[pa.Array], rows: int) -> tuple[_Numbers, _Numbers]:
+    """Give each row's group number, and a row of each group."""
+    codes = np.zeros(rows, np.int64)
+    varied = [column for column in columns if len(column) == rows and rows > 1]
+    firsts = codes[:1]
+    for column in varied:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        different = len(encoded.dictionary)
+        codes, firsts = _dense(codes * different + encoded.indices.to_numpy(), len(firsts) * different)
+    return codes, firsts
+
+
+def _dense(codes: _Numbers, limit: int) -> tuple[_Numbers, _Numbers]:
+    """Give the different codes, all below `limit`, numbers from 0 on, and tell where each stands first."""
+    if limit > CODES_COUNTED_MAX:
+        _, firsts, dense = np.unique(codes, return_index=True, return_inverse=True)
+        return dense, firsts
+    where = np.full(limit, -1, np.int64)
+    where[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of several, the last one written stays: the first row
+    present = where >= 0
+    return (np.cumsum(present) - 1)[codes], where[present]
+
+
+def _pieces(table: pa.Table, codes: _Numbers, groups: int) -> list[pa.Table]:
+    """Give the rows of each group, as slices of the table when they lie together already."""
+    if groups == 1:
+        return [table]
+    changes = np.flatnonzero(np.diff(codes)) + 1
+    if len(changes) == groups - 1:
+        starts = [0, *changes.tolist()]
+        found = {int(codes[start]): (start, end) for start, end in zip(starts, [*starts[1:], len(codes)], strict=True)}
+        return [table.slice(start, end - start) for start, end in (found[group] for group in range(groups))]
+    narrow = codes.astype(np.uint16) if groups <= 1 << 16 else codes  # numpy sorts 16 bits by radix
+    grouped = table.take(pa.array(np.argsort(narrow, kind="stable")))
+    ends = np.cumsum(np.bincount(codes, minlength=groups)).tolist()
+    return [grouped.slice(start, end - start) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+# --- names ----------------------------------------------------------------------------------------------------------------
+
+
+def partition_id(values: Sequence[Any], definition: TableDefinition) -> str:
+    """Name the partition with these values of the table's transforms.
+
+    Parameters
+    ----------
+    values
+        One per transform: int (dates in days, timestamps in microseconds since 1970), Decimal, str, bytes, bool or None.
+    """
+    if not definition.partition_by:
+        return UNPARTITIONED
+    last = len(values) - 1
+    texts = [
+        _text(transform, definition.column(transform.column).arrow_type, value, last=i == last)
+        for i, (transform, value) in enumerate(zip(definition.partition_by, values, strict=True))
+    ]
+    joined = "-".join(texts)
+    return joined if len(joined) <= ID_CHARACTERS_MAX else f"~w{xxhash.xxh3_128_hexdigest(joined.encode())}"
+
+
+def _text(transform: Transform, arrow: pa.DataType, value: Any, *, last: bool) -> str:
+    is_long = isinstance(value, str | bytes) and len(value) > PLAIN_CHARACTERS_MAX
+    return (_new_text if is_long else _known_text)(transform, arrow, value, last=last)
+
+
+def _new_text(transform: Transform, arrow: pa.DataType, value: Any, *, last: bool) -> str:
+    if value is None:
+        return "~null"
+    plain = _plain_text(transform, arrow, value, last=last)
+    return plain if plain is not None else f"~h{xxhash.xxh3_128_hexdigest(_canonical(value))}"
+
+
+_known_text = lru_cache(maxsize=VALUES_REMEMBERED)(_new_text)
+"""Long values are not kept: a client may insert any number of megabytes of them."""
+
+
+def _plain_text(transform: Transform, arrow: pa.DataType, value: Any, *, last: bool) -> str | None:
+    """Give the value's own text, or None when it must be hashed."""
+    calendar = _CALENDAR_UNITS.get(transform.kind)
+    if calendar is None and transform.kind is TransformKind.IDENTITY and pa.types.is_date(arrow):
+        calendar = _CALENDAR_UNITS[TransformKind.DAY]
+    if calendar is not None:
+        return _calendar_text(value, *calendar)
+    if transform.kind is TransformKind.IDENTITY and pa.types.is_timestamp(arrow):
+        return _timestamp_text(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | Decimal):
+        digits = f"{value:f}" if isinstance(value, Decimal) else str(value)
+        return f"~m{digits[1:]}" if digits.startswith("-") else digits
+    if isinstance(value, str) and len(value) <= PLAIN_CHARACTERS_MAX:
+        return value if (_PLAIN_LAST if last else _PLAIN).fullmatch(value) else None
+    return None
+
+
+_CALENDAR_UNITS = {
+    TransformKind.YEAR: ("Y", 4),
+    TransformKind.MONTH: ("M", 7),
+    TransformKind.DAY: ("D", 10),
+    TransformKind.HOUR: ("h", 13),
+}
+"""Unit, and how many characters of ``2018-01-31T05`` say it."""
+
+
+def _calendar_text(value: int, unit: str, characters: int) -> str | None:
+    """Write a count since 1970; None outside the years 1 to 9999, whose text would be of another width."""
+    moment = np.array(value, np.int64).astype(f"datetime64[{unit}]")
+    if not _YEAR_1 <= moment < _YEAR_10000:
+        return None
+    return str(moment.astype("datetime64[h]"))[:characters].replace("T", "-")
+
+
+_YEAR_1 = np.datetime64("0001", "Y")
+_YEAR_10000 = np.datetime64("10000", "Y")
+
+
+def _timestamp_text(value: int) -> str | None:
+    try:
+        moment = _EPOCH + timedelta(microseconds=value)
+    except OverflowError:
+        return None
+    return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment:%H%M%S}.{moment.microsecond:06d}"
+
+
+def _canonical(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _scalar(value: Any) -> Scalar:
+    """Give a partition value as it stands in a manifest."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    assert value is None or isinstance(value, bool | int | str)
+    return value

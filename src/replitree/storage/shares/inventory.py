@@ -1,0 +1,190 @@
+"""What a store has of one table's shares: every object, what was begun and not ended, and what time it is there.
+
+What was begun is in a folder a file with another name, and in a bucket an upload in pieces.  Of all tables together: what
+processes have left that tried the store, or asked for its time.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from replitree.errors import StoreError
+from replitree.protocol.rescue.fsck_look import Listing, StoredObject, Trial, Upload
+from replitree.protocol.shares.share import ShareId
+from replitree.storage.files.durable import store_errors
+from replitree.storage.files.folder_walk import below
+from replitree.storage.files.sums import sums_name
+from replitree.storage.objects.location import StoreLocation, find_keys
+from replitree.storage.objects.probe import PROBES
+from replitree.storage.objects.s3_uploads import Uploads, UploadsNotListed
+from replitree.storage.objects.store import ObjectStore
+
+END_BY_RULE = "let a rule of the bucket end them"
+"""What to do about uploads that the server does not list."""
+
+_CLOCKS = "replitree-clock"
+_BEGUN = "#"
+"""In a folder, what is not whole yet has this in its name; listings leave it out."""
+
+
+class Inventory:
+    """What a store has of one table.
+
+    Parameters
+    ----------
+    store, location
+        The store, and where it is.
+    table_id
+        The table's id.
+    uploads
+        The uploads of a bucket; None of other stores.
+    """
+
+    def __init__(
+        self, store: ObjectStore, location: StoreLocation, table_id: str, uploads: Uploads | None = None
+    ) -> None:
+        self._store = store
+        self._root = f"tables/{table_id}"
+        self._folder = Path(location.place) if location.scheme == "file" else None
+        self._uploads = uploads
+
+    def listing(self) -> Listing:
+        """List everything.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            The store did not answer, or refused.
+        """
+        now_ms, objects, begun, not_judged = self._now_ms(), tuple(self._objects()), tuple[Upload, ...](), ""
+        try:
+            begun = self.uploads()
+        except UploadsNotListed as error:
+            not_judged = f"{error}; {END_BY_RULE}"
+        return Listing(now_ms, objects, begun, tuple(self._trials()), not_judged)
+
+    def uploads(self) -> tuple[Upload, ...]:
+        """List what was begun and not ended.
+
+        Raises
+        ------
+        UploadsNotListed
+            The server does not offer that: nothing is known.
+        StoreError, NotAuthorized
+            The store did not answer, or refused.
+        """
+        return tuple(self._begun())
+
+    def is_empty(self) -> bool:
+        """Whether nothing of the table is there, neither whole nor begun.
+
+        Raises
+        ------
+        UploadsNotListed
+            No object is there; of what was begun nothing is known.
+        StoreError, NotAuthorized
+            The store did not answer, or refused.
+        """
+        has_object = next(self._store.list(self._root), None) is not None
+        return not has_object and next(self._begun(), None) is None
+
+    def abort(self, upload: Upload) -> None:
+        """Remove what was begun and not ended.
+
+        Raises
+        ------
+        StoreError
+            It could not be removed.
+        """
+        if self._folder is None:
+            assert self._uploads is not None, "it was found in a folder or a bucket"
+            self._uploads.abort(f"{self._root}/{upload.share}/{upload.file}", upload.upload)
+            return
+        path = self._folder / self._root / upload.share / upload.upload
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"can't remove {path}: {error.strerror}; remove it by hand") from error
+        self._store.tidy(f"{self._root}/{upload.share}")
+
+    def delete_trial(self, key: str) -> None:
+        """Delete an object that no table has.
+
+        Raises
+        ------
+        StoreError, NotAuthorized
+            It may be there.
+        """
+        self._store.delete([key])
+        place = key.rpartition("/")[0]
+        if place != _CLOCKS:  # there, others may be about to put theirs
+            self._store.tidy(place)
+
+    def _now_ms(self) -> int:
+        """Ask for the store's own time: what it says of an object that was made just now."""
+        key = f"{_CLOCKS}/{uuid.uuid4()}"
+        self._store.create(key, b"")
+        try:
+            made = self._store.head(key)
+        finally:
+            self._store.delete([key])
+        if made is None:
+            raise StoreError(f"{self._store.name} does not show what was stored a moment ago; try again")
+        return _ms(made.modified)
+
+    def _objects(self) -> list[StoredObject]:
+        """List objects.  A sums object counts as a piece of its data object: it is listed only where that is missing."""
+        found = []
+        for info in self._store.list(self._root):
+            share, _, file = info.key.removeprefix(f"{self._root}/").partition("/")
+            if file:
+                found.append(StoredObject(ShareId(share), file, info.bytes, _ms(info.modified)))
+        pieces = {(each.share, sums_name(each.file)) for each in found}
+        return [each for each in found if (each.share, each.file) not in pieces]
+
+    def _trials(self) -> Iterator[Trial]:
+        for prefix in (PROBES, _CLOCKS):
+            for info in self._store.list(prefix):
+                yield Trial(info.key, info.bytes, _ms(info.modified))
+
+    def _begun(self) -> Iterator[Upload]:
+        if self._folder is not None:
+            yield from self._begun_in_folder(self._folder)
+        for each in self._uploads.begun(f"{self._root}/") if self._uploads is not None else ():
+            share, _, file = each.key.removeprefix(f"{self._root}/").partition("/")
+            yield Upload(ShareId(share), file, each.upload, _ms(each.begun))
+
+    def _begun_in_folder(self, folder: Path) -> Iterator[Upload]:
+        with store_errors(f"list {folder / self._root}"):
+            paths = sorted(path for path in below(folder / self._root) if _BEGUN in path.name)
+        for path in paths:
+            try:
+                begun = path.stat().st_mtime
+            except FileNotFoundError:  # it was ended a moment ago
+                continue
+            file = path.name.rpartition(_BEGUN)[0]
+            yield Upload(ShareId(path.parent.name), file, path.name, int(begun * 1000))
+
+
+def inventory_of(store: ObjectStore, table_id: str) -> Inventory:
+    """Return what tells what an open store has of a table; uploads are asked for with the credentials of this process.
+
+    Raises
+    ------
+    NotAuthorized
+        There are none for the bucket.
+    """
+    location = StoreLocation.parse(store.name)
+    uploads = Uploads(location, find_keys(os.environ)) if location.scheme == "s3" else None
+    return Inventory(store, location, table_id, uploads)
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+__all__ = ["END_BY_RULE", "Inventory", "inventory_of"]

@@ -1,0 +1,121 @@
+"""Defaults: from a value, as SQL or as a Python object, to the JSON value that a column keeps as its default.
+
+Guarantees: the default is exactly the value that was given, in the column's type; what the type can't hold is refused, never
+rounded (a decimal fraction becomes the nearest binary floating-point number, as everywhere).
+
+Absent on purpose: defaults that are computed (``current_date()``), whose value would depend on who computes it and when;
+defaults of lists, structs and maps; infinity and NaN, which JSON can't hold.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import pyarrow as pa
+
+from replitree.errors import BadInput
+from replitree.storage.parts.conform import conform
+from replitree.storage.schema.bounds import Bound
+from replitree.storage.schema.columns import Plain
+from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.schema.types import format_type, is_nested, parse_type
+from replitree.storage.sql.predicate import Compare, Literal
+from replitree.storage.sql.predicate_parser import parse_predicate
+
+_VALUE = "value"
+
+
+def sql_default(text: str, type_text: str) -> Plain | None:
+    """Read a default as it stands in SQL.
+
+    Parameters
+    ----------
+    text
+        A literal of Spark's dialect: ``0``, ``'abc'``, ``date'2018-01-31'``, ``X'0aff'``, ``null``.
+    type_text
+        The column's type.
+
+    Returns
+    -------
+    bool, int, float, str or None
+        The value in JSON; None for ``null``.
+
+    Raises
+    ------
+    BadInput
+        It is not a literal, or not one of this type.
+
+    Examples
+    --------
+    >>> sql_default("date'1970-01-31'", "date")
+    30
+    """
+    column = _check_type(type_text)
+    try:
+        node = parse_predicate(f"{_VALUE} = {text}", column).node
+    except BadInput as error:
+        raise _not_a_default(text, type_text) from error
+    match node:
+        case Literal(None):
+            return None
+        case Compare(_, _, value):
+            return plain_of(value)
+    raise _not_a_default(text, type_text)
+
+
+def python_default(value: object, type_text: str) -> Plain | None:
+    """Turn a Python object into a default.
+
+    Raises
+    ------
+    BadInput
+        The type can't hold it.
+
+    Examples
+    --------
+    >>> python_default(Decimal("1.5"), "decimal(4,2)")
+    '1.50'
+    """
+    column = _check_type(type_text)
+    try:
+        [found] = conform({_VALUE: [value]}, column).column(0)
+    except BadInput as error:
+        raise _not_a_default(value, type_text) from error
+    return plain_of_scalar(found)
+
+
+def plain_of_scalar(scalar: pa.Scalar) -> Plain | None:
+    """Give a value of a column as it stands in JSON."""
+    value = scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
+    return None if value is None else plain_of(value)
+
+
+def plain_of(value: Bound) -> Plain:
+    """Give a value as it stands in JSON.
+
+    Raises
+    ------
+    BadInput
+        JSON can't hold it.
+    """
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(f"a default is a number, not {value}")
+    return value
+
+
+def _check_type(type_text: str) -> TableDefinition:
+    arrow = parse_type(type_text)
+    if is_nested(arrow):
+        raise BadInput(f"a column of type {type_text} can't have a default: use a plain type, or leave the default out")
+    return define_table("t", pa.schema([(_VALUE, arrow)]), table_id="0" * 32)
+
+
+def _not_a_default(value: object, type_text: str) -> BadInput:
+    return BadInput(
+        f"{value!r} can't be the default of a {format_type(parse_type(type_text))} column: give one value of it"
+    )

@@ -1,0 +1,157 @@
+"""From a candidate to a leader.
+
+1. Choose a generation, unless somebody assigned one: above every fence and every entry.
+2. Fence the generations before it in every group that any of them wrote to, references and all: from now on nothing that is not
+   being stored already will be.
+3. Recover the log (`recovery`).
+4. Store the zero entry.  Only then may anybody hear anything of this generation.
+
+Any step that does not succeed ends the candidate: `NotElected`, with the generation that it stood for.  A later one takes a
+higher generation.  Whoever has a fence at the highest generation is the only one whose entries can be stored; a deposed leader
+may believe otherwise until it tries.
+
+Of two candidates with one generation one wins at most, for a fence has an issuer; when there are several groups each may win
+one, and both lose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.entries import ZeroEntry, encode
+from replitree.tablet.core.recovery import Latest, MissingEntries, Recovered, find_latest, recover
+from replitree.tablet.core.zero import zero_of
+from replitree.tablet.group.effects import (
+    Fence,
+    Fenced,
+    FencedUpTo,
+    InDoubt,
+    Overtaken,
+    Procedure,
+    Put,
+    RaiseFence,
+    ReadFence,
+    Stored,
+)
+from replitree.tablet.group.ids import GENERATION_MAX, LOG, Generation, GroupId, Step, log_entry
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Who stands.
+
+    Attributes
+    ----------
+    channels
+        The tablet, and where it lies.
+    issuer
+        Names this attempt; never used twice.
+    assigned
+        The generation that somebody gave it, to nobody else; None: it chooses one.
+    floor
+        The generation that overtook an earlier attempt; it chooses a higher one.
+    """
+
+    channels: Channels
+    issuer: str
+    assigned: Generation | None = None
+    floor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """It leads this generation: the log is known, and fixed by the zero entry, which is stored."""
+
+    generation: Generation
+    recovered: Recovered
+    zero: ZeroEntry
+
+
+@dataclass(frozen=True, slots=True)
+class NotElected:
+    """It does not lead, and nothing will ever be stored of this attempt but a zero entry that nobody saw.
+
+    `generation` is the one that it stood for, or None if it came not so far.
+    """
+
+    generation: Generation | None
+    reason: MissingEntries | Overtaken | InDoubt
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The log is known, and nobody else can write to it; what is missing is the zero entry of this generation."""
+
+    generation: Generation
+    recovered: Recovered
+
+
+def stand(candidate: Candidate) -> Procedure[Elected | NotElected]:
+    """Become leader, or not."""
+    prepared = yield from prepare(candidate)
+    if isinstance(prepared, NotElected):
+        return prepared
+    return (yield from open_generation(candidate.channels, prepared.generation, prepared.recovered))
+
+
+def prepare(candidate: Candidate) -> Procedure[Prepared | NotElected]:
+    """Choose a generation, fence those before it, and recover the log."""
+    generation = candidate.assigned
+    if generation is None:
+        chosen = yield from choose_generation(candidate.channels)
+        if isinstance(chosen, InDoubt | Overtaken):
+            return NotElected(None, chosen)
+        generation = Generation(max(chosen, candidate.floor + 1))
+    if generation > GENERATION_MAX:
+        return NotElected(generation, InDoubt("all generations of this tablet are used up: make a new tablet"))
+    fence = Fence(Generation(generation - 1), candidate.issuer)
+    for group in candidate.channels.groups():
+        fenced = yield RaiseFence(group, candidate.channels.tablet, fence)
+        if not isinstance(fenced, Fenced):
+            return NotElected(generation, fenced)
+    recovered = yield from recover(candidate.channels, fence)
+    if not isinstance(recovered, Recovered):
+        return NotElected(generation, recovered)
+    return Prepared(generation, recovered)
+
+
+def open_generation(
+    channels: Channels, generation: Generation, recovered: Recovered
+) -> Procedure[Elected | NotElected]:
+    """Store the zero entry, which fixes what counts."""
+    zero = zero_of(recovered.accepted)
+    blob = log_entry(channels.tablet, generation, Step(0))
+    stored = yield Put(channels.group(LOG, generation), blob, encode(blob, zero))
+    if not isinstance(stored, Stored):
+        return NotElected(generation, stored)
+    return Elected(generation, recovered, zero)
+
+
+def choose_generation(channels: Channels) -> Procedure[Generation | Overtaken | InDoubt]:
+    """Return a generation above everything that can be seen; somebody else may choose the same.
+
+    Nobody wrote anything whose predecessors were not fenced first.  So fences say all, and the log is looked at only where
+    there is none.
+    """
+    highest = Generation(0)
+    for group in channels.groups():
+        known = yield from _fence_of(channels, group)
+        if isinstance(known, InDoubt):
+            return known
+        highest = max(highest, known)
+    if highest == 0:
+        latest = yield from find_latest(channels, None)
+        if isinstance(latest, InDoubt | Overtaken):
+            return latest
+        highest = latest.blob.generation if isinstance(latest, Latest) else highest
+    return Generation(highest + 1)
+
+
+def _fence_of(channels: Channels, group: GroupId) -> Procedure[Generation | InDoubt]:
+    """Return the generation that a group's fence lets through next, less one."""
+    known = yield ReadFence(group, channels.tablet)
+    assert isinstance(known, FencedUpTo | InDoubt)
+    if isinstance(known, InDoubt):
+        return known
+    return Generation(known.generation + 1) if known.is_set else Generation(0)

@@ -1,0 +1,430 @@
+"""An operator's way out when confirmed entries can't be read any more: to accept that they are lost.
+
+What stays is what counted before the first entry that can't be read: a state that there has been.  What comes after is given
+up, also where it can be read, for it depended on what is lost.  If a snapshot's blobs are gone, or the zero entry of a
+generation, so is everything that rests on it: a snapshot takes what it has replaced with it, for that may be collected on some
+members already, who would not take it again.  (The zero entry of the first generation can be done without.)
+
+1. `assess` reads the whole log as it is, and says what would stay.  It changes nothing but the fence, if it is given one.
+2. With a fence it is looked again: when anything differs from what was agreed on, nothing is done.  What stays is restored.
+3. A record of who accepted what, when and why is stored, in a channel that is never collected (`AUDIT`).
+4. Whoever runs this waits twice the longest lease that anything readable speaks of (`Assessment.lease_ns`), from when the fence
+   held: what stays may have no entry that speaks of it, so no later leader would wait for it.
+5. The zero entry of a new generation fixes what stays, as after every election.  Nothing that was given up counts again, should
+   a disk come back that has it.
+
+Whoever is interrupted between 3 and 5 has left a record of something that did not take place: its generation was never opened.
+
+Whoever runs this sees to it that every member answers the reads but those that are given up (`Quorum.read_min`): one that is
+silent may have what is missing.  A member that is given up is not fenced.  A leader that still reaches it may acknowledge what
+it had sent before; that was given up with the rest, and the record names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from replitree.decoding import msgpack_decoder
+from replitree.errors import UnsupportedFormat
+from replitree.tablet.core.channels import Channels
+from replitree.tablet.core.election import Elected, NotElected, Prepared, choose_generation, open_generation
+from replitree.tablet.core.entries import decode
+from replitree.tablet.core.envelope import BadEntry, seal, unseal
+from replitree.tablet.core.lease import duration_of
+from replitree.tablet.core.mending import Mended, blobs_of, mend
+from replitree.tablet.core.recovery import (
+    Accepted,
+    Latest,
+    Log,
+    MissingEntries,
+    Recovered,
+    build,
+    chain_of,
+    log_of,
+    own_references,
+)
+from replitree.tablet.group.effects import (
+    Blobs,
+    CollectedUpTo,
+    Fence,
+    Fenced,
+    Get,
+    InDoubt,
+    Overtaken,
+    Procedure,
+    Put,
+    RaiseFence,
+    Range,
+    ReadBarrier,
+    Stored,
+)
+from replitree.tablet.group.ids import (
+    LOG,
+    NOTHING,
+    BlobId,
+    Channel,
+    Cookie,
+    Generation,
+    GenStep,
+    GroupId,
+    Step,
+    first_of,
+)
+from replitree.tablet.group.quorum import end_of
+
+AUDIT = Channel(2)
+"""Where records of accepted losses lie, in the group of the log."""
+
+FORMAT = 1
+
+
+class LossRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What was accepted.
+
+    Attributes
+    ----------
+    format
+        Of the record.
+    who, when, why
+        As the operator said; the time is UTC, in words.
+    kept
+        The last entry that stays; 0:0: none does.
+    unreadable
+        What could not be read, in words.
+    given_up
+        Entries after the last one that stays, whether they can be read or not.
+    away
+        Members that were not asked.
+    """
+
+    format: int
+    who: str
+    when: str
+    why: str
+    kept: GenStep
+    unreadable: tuple[str, ...]
+    given_up: tuple[GenStep, ...]
+    away: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What would stay of a log, and what would not.
+
+    Attributes
+    ----------
+    accepted
+        What would count.
+    unreadable
+        What can't be read, in words; nothing: there is no loss to accept.
+    given_up
+        Entries that would not count any more, or never did for sure.
+    lease_ns
+        The longest lease that an entry speaks of which can be read, in nanoseconds; None: the last leader of whom anything is
+        known has none that can.
+    """
+
+    accepted: Accepted
+    unreadable: tuple[str, ...]
+    given_up: tuple[GenStep, ...]
+    lease_ns: int | None = 0
+
+    @property
+    def kept(self) -> GenStep:
+        """The last entry that would stay."""
+        return self.accepted[-1][0] if self.accepted else NOTHING
+
+
+def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessment | Overtaken | InDoubt]:
+    """Find out what would stay if what can't be read were lost.
+
+    Parameters
+    ----------
+    channels
+        Whose log, and where it lies.
+    fence
+        What the candidate has fenced; None: somebody only looks.
+    """
+    found, doubtful = list[tuple[BlobId, bytes]](), list[BlobId]()
+    begin = first_of(channels.tablet, LOG, NOTHING)
+    for group in dict.fromkeys(each.group for each in channels.intervals()):
+        answer = yield Range(group, begin, end_of(begin), fence)
+        if not isinstance(answer, Blobs):
+            refused: Overtaken | InDoubt = answer
+            return refused
+        found += answer.found
+        doubtful += answer.doubtful
+    log, flawed = _readable(found, doubtful)
+    damaged = sorted({*doubtful, *flawed})
+    if log is None:
+        return Assessment((), _named(damaged), tuple(blob.place for blob in damaged), None if damaged else 0)
+    looked = yield from _look_for_references(channels, fence, log)
+    if not isinstance(looked, Blobs):
+        return looked
+    counted = yield from _not_collected(channels, log, *_counted(channels, log, looked))
+    if isinstance(counted, InDoubt):
+        return counted
+    accepted, more = counted
+    kept = accepted[-1][0] if accepted else NOTHING
+    places = {*log.entries, *(blob.place for blob in damaged if blob.step)}
+    tail = [blob for blob in damaged if blob.place > log.latest.confirmed]  # what is confirmed is missed by itself
+    given_up = tuple(sorted(place for place in places if place > kept))
+    return Assessment(accepted, (*_named(tail), *more), given_up, _lease_of(log, damaged))
+
+
+def _lease_of(log: Log, damaged: Sequence[BlobId]) -> int | None:
+    """Return the longest lease that any entry speaks of; None if a later leader had entries of which none can be read.
+
+    All entries of a leader speak of its lease, and none makes it longer; a later leader has waited for those before.
+    """
+    newest = max((place.generation for place in log.entries), default=Generation(0))
+    others = (
+        *(blob.generation for blob in damaged if blob.step),
+        *(zero.predecessor[0] for zero in log.zeros.values()),
+    )
+    if max(others, default=0) > newest:
+        return None
+    return max((duration_of(entry) for entry in log.entries.values()), default=0)
+
+
+def _named(damaged: Sequence[BlobId]) -> tuple[str, ...]:
+    return tuple(f"log entry {blob} is damaged" for blob in damaged)
+
+
+def _readable(
+    found: Sequence[tuple[BlobId, bytes]], doubtful: Sequence[BlobId]
+) -> tuple[Log | None, tuple[BlobId, ...]]:
+    """Return the log that can be read, up to its last entry, and the entries that are no entries."""
+    good, flawed = list[tuple[BlobId, bytes]](), list[BlobId]()
+    for blob, data in found:
+        try:
+            decode(blob, data)
+        except BadEntry:
+            flawed.append(blob)
+        else:
+            good.append((blob, data))
+    if not good:
+        return None, tuple(flawed)
+    log = log_of(Latest(good[-1][0], decode(*good[-1])), good, (*doubtful, *flawed))
+    assert isinstance(log, Log)
+    return log, tuple(flawed)
+
+
+def _look_for_references(channels: Channels, fence: Fence | None, log: Log) -> Procedure[Blobs | Overtaken | InDoubt]:
+    """Read what the entries refer to."""
+    wanted, found, doubtful = dict[GroupId, list[BlobId]](), list[tuple[BlobId, bytes]](), list[BlobId]()
+    for entry in log.entries.values():
+        for blob in own_references(channels.tablet, entry):
+            wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
+    for group, names in wanted.items():
+        answer = yield Get(group, tuple(sorted(names)), fence)
+        if not isinstance(answer, Blobs):
+            refused: Overtaken | InDoubt = answer
+            return refused
+        found += answer.found
+        doubtful += answer.doubtful
+    return Blobs(tuple(found), tuple(doubtful))
+
+
+def _counted(channels: Channels, log: Log, looked: Blobs) -> tuple[Accepted, tuple[str, ...]]:
+    """Return what would count, and what stands in the way of more: something confirmed, or a doubt about the tail."""
+    chain = chain_of(log)
+    if isinstance(chain, InDoubt):
+        return (), (chain.reason,)
+    present = frozenset(blob for blob, _ in looked.found)
+    built = build(log, chain, present)
+    if isinstance(built, MissingEntries):
+        lost = tuple(f"{_named_at(log, place)} was confirmed and is not there" for place in built.places)
+        accepted = built.readable or _snapshot_of(log)
+    else:
+        lost, accepted = (), built.accepted
+    for number, (place, entry) in enumerate(accepted):
+        gone = [blob for blob in own_references(channels.tablet, entry) if blob not in present]
+        if gone:
+            return accepted[:number], (*lost, f"blob {gone[0]} of {_named_at(log, place)} can't be read")
+    tail = [blob for place, entry in log.entries.items() if place > log.latest.confirmed for blob in entry.references]
+    return accepted, (*lost, *(f"blob {blob} can't be read" for blob in tail if blob in looked.doubtful))
+
+
+def _not_collected(
+    channels: Channels, log: Log, accepted: Accepted, more: tuple[str, ...]
+) -> Procedure[tuple[Accepted, tuple[str, ...]] | InDoubt]:
+    """Return what would stay, and why no more: nothing, if a member was told to delete the begin of it."""
+    if not _is_passed_over(log, accepted):
+        return accepted, more
+    barrier = yield ReadBarrier(channels.group(LOG, accepted[0][0].generation), channels.tablet, LOG)
+    if not isinstance(barrier, CollectedUpTo):
+        doubt: InDoubt = barrier
+        return doubt
+    if barrier.place < _begin_of(accepted):
+        return accepted, more
+    return (), (*more, _collected(log, barrier.place))
+
+
+def _is_passed_over(log: Log, accepted: Accepted) -> bool:
+    """Whether there is a later snapshot than what would stay begins with: then that may be collected already."""
+    return bool(accepted) and any(entry.is_snapshot and place > accepted[0][0] for place, entry in log.entries.items())
+
+
+def _begin_of(accepted: Accepted) -> GenStep:
+    """Return the first place that is needed: a snapshot, or the zero entry of a generation."""
+    place, entry = accepted[0]
+    return place if entry.is_snapshot else GenStep(place.generation, Step(0))
+
+
+def _collected(log: Log, barrier: GenStep) -> str:
+    """Say why nothing stays: members that were told to delete what a snapshot has replaced do not take it again."""
+    place = min((place for place, entry in log.entries.items() if entry.is_snapshot and place > barrier), default=None)
+    named = f"a snapshot after {barrier}" if place is None else f"the snapshot {place}"
+    return f"{named}, and with it everything before, can't be read, and the log is collected up to {barrier}"
+
+
+def _named_at(log: Log, place: GenStep) -> str:
+    """Name an entry; a snapshot by this word, for all before it is lost with it."""
+    entry = log.entries.get(place)
+    is_snapshot = place == log.latest.entry.snapshot if entry is None else entry.is_snapshot
+    return f"the snapshot {place}, and with it everything before," if is_snapshot else f"entry {place}"
+
+
+def _snapshot_of(log: Log) -> Accepted:
+    """Return the snapshot that the latest entry names: of what came after it nothing is known to follow from it."""
+    place = log.latest.entry.snapshot
+    entry = log.entries.get(place)
+    return ((place, entry),) if entry is not None and entry.is_snapshot else ()
+
+
+# --- to accept it -----------------------------------------------------------------------------------------------------------
+
+
+def accept(channels: Channels, issuer: str, agreed: Assessment, record: LossRecord) -> Procedure[Elected | NotElected]:
+    """Give up what was agreed on, and nothing else: open a generation that begins with what stays.  It waits for no lease."""
+    prepared = yield from prepare_loss(channels, issuer, agreed, record)
+    if isinstance(prepared, NotElected):
+        return prepared
+    return (yield from open_generation(channels, prepared.generation, prepared.recovered))
+
+
+def prepare_loss(
+    channels: Channels, issuer: str, agreed: Assessment, record: LossRecord
+) -> Procedure[Prepared | NotElected]:
+    """Do all that has to be done before the zero entry gives up what was agreed on.
+
+    Parameters
+    ----------
+    channels
+        Whose log, and where it lies.
+    issuer
+        Names this attempt; never used twice.
+    agreed
+        What the operator was shown.  If less would stay now, nothing is given up.
+    record
+        What to write down.
+    """
+    generation = yield from choose_generation(channels)
+    if isinstance(generation, InDoubt | Overtaken):
+        return NotElected(None, generation)
+    fence = Fence(Generation(generation - 1), issuer)
+    for step in (
+        _raise_fences(channels, fence),
+        _compare(channels, fence, agreed),
+        _restore_kept(channels, fence, agreed),
+        _write_down(channels, generation, record),
+    ):
+        refused = yield from step
+        if refused is not None:
+            return NotElected(generation, refused)
+    return Prepared(generation, Recovered(agreed.accepted))
+
+
+def _raise_fences(channels: Channels, fence: Fence) -> Procedure[Overtaken | InDoubt | None]:
+    for group in channels.groups():
+        fenced = yield RaiseFence(group, channels.tablet, fence)
+        if not isinstance(fenced, Fenced):
+            refused: Overtaken | InDoubt = fenced
+            return refused
+    return None
+
+
+def _compare(channels: Channels, fence: Fence, agreed: Assessment) -> Procedure[Overtaken | InDoubt | None]:
+    """Look again, now that nobody writes."""
+    found = yield from assess(channels, fence)
+    if not isinstance(found, Assessment):
+        return found
+    return None if found == agreed else InDoubt("what can be read has changed meanwhile: look again")
+
+
+def _restore_kept(channels: Channels, fence: Fence, agreed: Assessment) -> Procedure[Overtaken | InDoubt | None]:
+    """Store what stays as if it were new: of what was confirmed there may be one copy left."""
+    generation = Generation(fence.generation + 1)
+    kept = blobs_of(channels.tablet, generation, agreed.accepted)
+    found = yield from mend(channels, fence, [blob for blob in kept if blob.generation < generation])
+    return None if isinstance(found, Mended) else found
+
+
+def _write_down(
+    channels: Channels, generation: Generation, record: LossRecord
+) -> Procedure[Overtaken | InDoubt | None]:
+    blob = record_id(channels, generation)
+    stored = yield Put(channels.group(LOG, generation), blob, encode_record(blob, record))
+    if isinstance(stored, Stored):
+        return None
+    refused: Overtaken | InDoubt = stored
+    return refused
+
+
+def record_id(channels: Channels, generation: Generation) -> BlobId:
+    """Return the id of the record of a loss that the leader of a generation accepted."""
+    return BlobId(channels.tablet, AUDIT, generation, Step(0), Cookie(0))
+
+
+def read_records(channels: Channels) -> Procedure[tuple[tuple[Generation, LossRecord], ...] | Overtaken | InDoubt]:
+    """Return every loss that was accepted, and in which generation, oldest first."""
+    found = list[tuple[Generation, LossRecord]]()
+    first = first_of(channels.tablet, AUDIT, NOTHING)
+    for group in dict.fromkeys(each.group for each in channels.intervals()):
+        answer = yield Range(group, first, end_of(first))
+        if not isinstance(answer, Blobs):
+            refused: Overtaken | InDoubt = answer
+            return refused
+        found += [(blob.generation, decode_record(blob, data)) for blob, data in answer.found]
+    return tuple(sorted(found, key=lambda each: each[0]))
+
+
+def encode_record(blob: BlobId, record: LossRecord) -> bytes:
+    """Return the bytes that are stored for a record under its id."""
+    return seal(blob, msgspec.msgpack.encode(record))
+
+
+def decode_record(blob: BlobId, data: bytes) -> LossRecord:
+    """Return the record that was stored under an id.
+
+    Raises
+    ------
+    BadEntry
+        It is damaged.
+    UnsupportedFormat
+        A newer version wrote it.
+    """
+    try:
+        record = msgpack_decoder(LossRecord).decode(unseal(blob, data))
+    except msgspec.MsgspecError as error:
+        raise BadEntry(f"record {blob} of an accepted loss can't be read: {error}") from error
+    if record.format > FORMAT:
+        raise UnsupportedFormat(f"record {blob} has format {record.format}, this version knows {FORMAT}: upgrade it")
+    return record
+
+
+def in_words(record: LossRecord) -> Mapping[str, str]:
+    """Return a record for people and programs."""
+    return {
+        "who": record.who,
+        "when": record.when,
+        "why": record.why,
+        "kept": str(record.kept),
+        "unreadable": "; ".join(record.unreadable),
+        "given_up": ", ".join(str(place) for place in record.given_up),
+        "away": ", ".join(f"member {number}" for number in record.away),
+    }

@@ -1,0 +1,349 @@
+"""Which entries of the log count: what a candidate finds out when its fence holds.
+
+1. Find the latest entry.  It says which snapshot was confirmed, and how far its own generation was.
+2. Read what is between the snapshot and that point: it must be there.  Read what comes after, the *tail*, and restore it.
+3. Walk from the latest generation back to the snapshot's along the zero entries.  Each says what counts of its predecessor;
+   what is not on this way was given up by a later leader, and never counts.
+4. Go through the entries in order.  An entry of the tail counts when its references are there and what it depends on counts.
+   A snapshot takes the place of all before it, and heals what is missing there.
+
+What comes out is fixed by the zero entry of the new generation (`zero.zero_of`), which is stored before anybody hears anything.
+
+A recovery ends with `Recovered`, or with a reason why not: an entry that must be there is not, or that is not known, or
+somebody else is further.  Nothing was changed then but the fence, and copies that were restored: it may be tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from replitree.tablet.core.channels import Channels, overlapping
+from replitree.tablet.core.entries import Entry, LogEntry, ZeroEntry, decode
+from replitree.tablet.core.envelope import BadEntry
+from replitree.tablet.core.zero import Verdict, last_step, verdict
+from replitree.tablet.group.effects import Blobs, Discover, Fence, Get, InDoubt, Overtaken, Procedure, Range
+from replitree.tablet.group.ids import (
+    COOKIE_MAX,
+    ENTRY,
+    LOG,
+    NOTHING,
+    STEP_MAX,
+    BlobId,
+    Cookie,
+    Generation,
+    GenStep,
+    GroupId,
+    Step,
+    TabletId,
+    log_entry,
+)
+
+FIRST = Generation(1)
+
+Accepted: TypeAlias = tuple[tuple[GenStep, LogEntry], ...]
+"""Entries that count, in order, from the last snapshot on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The log is known.
+
+    Attributes
+    ----------
+    accepted
+        What counts.
+    declined
+        Steps of the tail that were found and do not count.
+    """
+
+    accepted: Accepted
+    declined: tuple[GenStep, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MissingEntries:
+    """Entries that were confirmed can't be found, and no later snapshot takes their place: an operator must look.
+
+    `readable`: what counts before the first of them.
+    """
+
+    places: tuple[GenStep, ...]
+    readable: Accepted = field(default=(), compare=False)
+
+
+RecoveryFailed: TypeAlias = MissingEntries | Overtaken | InDoubt
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The latest entry, and what it says: the snapshot, and up to where its generation is confirmed."""
+
+    blob: BlobId
+    entry: Entry
+
+    @property
+    def confirmed(self) -> GenStep:
+        """The last place that must be there."""
+        step = Step(0) if isinstance(self.entry, ZeroEntry) else self.entry.confirmed
+        return GenStep(self.blob.generation, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What was read of a log: the zero entries by generation, and the others by place."""
+
+    latest: Latest
+    zeros: Mapping[Generation, ZeroEntry]
+    entries: Mapping[GenStep, LogEntry]
+
+
+def recover(channels: Channels, fence: Fence | None) -> Procedure[Recovered | RecoveryFailed]:
+    """Find out which entries count.
+
+    Parameters
+    ----------
+    channels
+        Whose log, and where it lies.
+    fence
+        What the candidate has fenced: the generation before its own.  None: somebody only looks, and nothing is restored; while
+        a leader writes, what is found may be in doubt.
+    """
+    latest = yield from find_latest(channels, fence)
+    if latest is None:
+        return Recovered(())
+    if not isinstance(latest, Latest):
+        return latest
+    if fence is not None and latest.blob.generation > fence.generation:
+        return Overtaken(latest.blob.generation)
+    log = yield from _read_log(channels, fence, latest)
+    if not isinstance(log, Log):
+        return log
+    chain = chain_of(log)
+    if isinstance(chain, InDoubt):
+        return chain
+    present = yield from _present_references(channels, fence, log)
+    if not isinstance(present, frozenset):
+        return present
+    return build(log, chain, present)
+
+
+def find_latest(channels: Channels, fence: Fence | None) -> Procedure[Latest | Overtaken | InDoubt | None]:
+    """Find the latest entry of the log, going from the newest group to the oldest.
+
+    A doubt in a group ends the search: what an older one has is not the latest.
+    """
+    for interval in reversed(channels.intervals()):
+        first = _log_id(channels.tablet, GenStep(interval.first, Step(0)), ENTRY)
+        found = yield Discover(interval.group, first, fence)
+        if not isinstance(found, Blobs):
+            answer: Overtaken | InDoubt = found
+            return answer
+        for blob, data in found.found:
+            if interval.first <= blob.generation:
+                entry = _decoded(blob, data)
+                return entry if isinstance(entry, InDoubt) else Latest(blob, entry)
+    return None
+
+
+def _log_id(tablet: TabletId, place: GenStep, cookie: Cookie) -> BlobId:
+    return BlobId(tablet, LOG, place.generation, place.step, cookie)
+
+
+def _decoded(blob: BlobId, data: bytes) -> Entry | InDoubt:
+    try:
+        return decode(blob, data)
+    except BadEntry as error:
+        return InDoubt(str(error))
+
+
+def _read_log(channels: Channels, fence: Fence | None, latest: Latest) -> Procedure[Log | Overtaken | InDoubt]:
+    """Read what must be there as it is, and the tail with restoring."""
+    snapshot, confirmed = latest.entry.snapshot, latest.confirmed
+    pieces = [(snapshot, confirmed, False)]
+    if latest.blob.step > confirmed.step:
+        pieces.append((GenStep(confirmed.generation, Step(confirmed.step + 1)), latest.blob.place, True))
+    blobs: list[tuple[BlobId, bytes]] = []
+    doubtful: list[BlobId] = []
+    for first, last, restore in pieces:
+        for each in overlapping(channels.intervals(), first, last):
+            begin = max(first, GenStep(each.first, Step(0)))
+            end = min(last, GenStep(each.last, Step(STEP_MAX)))
+            ids = _log_id(channels.tablet, begin, ENTRY), _log_id(channels.tablet, end, Cookie(COOKIE_MAX))
+            found = yield Range(each.group, *ids, fence, restore)
+            if not isinstance(found, Blobs):
+                answer: Overtaken | InDoubt = found
+                return answer
+            blobs += found.found
+            doubtful += found.doubtful
+    return log_of(latest, blobs, doubtful)
+
+
+def log_of(latest: Latest, blobs: Sequence[tuple[BlobId, bytes]], doubtful: Sequence[BlobId] = ()) -> Log | InDoubt:
+    """Return a log of the entries that were found, up to the latest; sync entries say no more than that one.
+
+    The zero entry of the first generation counts as found if it is damaged: nothing is before it, and it says nothing else.
+    """
+    zeros, entries = dict[Generation, ZeroEntry](), dict[GenStep, LogEntry]()
+    if first_zero(latest.blob.tablet) in doubtful:
+        zeros[FIRST] = ZeroEntry(NOTHING, NOTHING)
+    for blob, data in blobs:
+        if blob.cookie != ENTRY:
+            continue
+        entry = _decoded(blob, data)
+        match entry:
+            case InDoubt():
+                return entry
+            case ZeroEntry():
+                zeros[blob.generation] = entry
+            case LogEntry():
+                entries[blob.place] = entry
+    return Log(latest, zeros, entries)
+
+
+def first_zero(tablet: TabletId) -> BlobId:
+    """Return the id of the one zero entry that can be done without."""
+    return log_entry(tablet, FIRST, Step(0))
+
+
+def chain_of(log: Log) -> tuple[Generation, ...] | InDoubt:
+    """Return the generations that count, oldest first: from the latest back along the zero entries, to the snapshot's."""
+    snapshot = log.latest.entry.snapshot
+    generation = log.latest.blob.generation
+    chain = [generation]
+    while generation in log.zeros and generation != snapshot.generation:
+        previous = log.zeros[generation].predecessor.generation
+        if previous == 0:
+            break
+        if previous < snapshot.generation or previous >= generation:
+            return InDoubt(f"generation {generation} follows {previous}, which is before the snapshot at {snapshot}")
+        chain.append(previous)
+        generation = previous
+    return tuple(reversed(chain))
+
+
+def _present_references(
+    channels: Channels, fence: Fence | None, log: Log
+) -> Procedure[frozenset[BlobId] | Overtaken | InDoubt]:
+    """Look for the references of the tail, and restore them: an entry counts only with all of its own."""
+    wanted, confirmed = dict[GroupId, list[BlobId]](), log.latest.confirmed
+    for place, entry in log.entries.items():
+        if entry.references and place > confirmed and place.generation == confirmed.generation:
+            for blob in own_references(channels.tablet, entry):
+                wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
+    present: list[BlobId] = []
+    for group, blobs in wanted.items():
+        found = yield Get(group, tuple(sorted(blobs)), fence, restore=fence is not None)
+        if not isinstance(found, Blobs):
+            answer: Overtaken | InDoubt = found
+            return answer
+        present += [blob for blob, _ in found.found]
+    return frozenset(present)
+
+
+def own_references(tablet: TabletId, entry: LogEntry) -> tuple[BlobId, ...]:
+    """Return the blobs of an entry that belong to its own tablet; those of others are not looked at."""
+    return tuple(blob for blob in entry.references if blob.tablet == tablet)
+
+
+# --- which entries count --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Build:
+    """The list as it grows: since the last snapshot; what was found missing since; what is known of the tail."""
+
+    floor: Step
+    unbroken: Step
+    accepted: list[tuple[GenStep, LogEntry]] = field(default_factory=list)
+    readable: list[tuple[GenStep, LogEntry]] = field(default_factory=list)
+    missing: list[GenStep] = field(default_factory=list)
+    declined: list[GenStep] = field(default_factory=list)
+    counted: set[Step] = field(default_factory=set)
+
+    def lose(self, place: GenStep) -> None:
+        """Take that an entry is missing; of a generation whose zero entry is, it is not known what it follows."""
+        if not self.missing:
+            self.readable = self.accepted
+        if not place.step:
+            self.readable = self.readable[: sum(each.generation < place.generation for each, _ in self.readable)]
+        self.accepted = []
+        self.missing.append(place)
+
+    def take(self, place: GenStep, entry: LogEntry) -> None:
+        if entry.is_snapshot:
+            self.accepted, self.missing = [], []
+        self.accepted.append((place, entry))
+
+
+def build(log: Log, chain: tuple[Generation, ...], present: frozenset[BlobId]) -> Recovered | MissingEntries:
+    """Go through the entries in order and keep those that count.
+
+    Parameters
+    ----------
+    log, chain
+        What was read; the generations that count.
+    present
+        The references of the tail that are there.
+    """
+    confirmed = log.latest.confirmed
+    tablet = log.latest.blob.tablet
+    whole = frozenset(
+        place
+        for place, entry in log.entries.items()
+        if not entry.references or present.issuperset(own_references(tablet, entry))
+    )
+    built = _Build(confirmed.step, confirmed.step)
+    for generation, follower in zip(chain, (*chain[1:], None), strict=True):
+        zero = None if follower is None else log.zeros.get(follower)
+        has_snapshot = False
+        for step in _steps(log, generation, zero):
+            place = GenStep(generation, Step(step))
+            wanted = _wanted(confirmed.step, zero, Step(step))
+            has_snapshot |= _visit(built, place, log.entries.get(place), wanted, is_whole=place in whole)
+        if not has_snapshot and generation not in log.zeros and log.latest.entry.snapshot not in built.missing:
+            built.lose(GenStep(generation, Step(0)))
+    if built.missing:
+        return MissingEntries(tuple(built.missing), tuple(built.readable))
+    return Recovered(tuple(built.accepted), tuple(built.declined))
+
+
+def _steps(log: Log, generation: Generation, zero: ZeroEntry | None) -> range:
+    """Return the steps of a generation that are looked at; `zero` is its successor's, None for the latest."""
+    snapshot = log.latest.entry.snapshot
+    first = max(snapshot.step, 1) if generation == snapshot.generation else 1
+    return range(first, (log.latest.blob.step if zero is None else last_step(zero)) + 1)
+
+
+def _wanted(confirmed: Step, zero: ZeroEntry | None, step: Step) -> Verdict:
+    if zero is not None:
+        return verdict(zero, step)
+    return Verdict.PRESENT if step <= confirmed else Verdict.TAIL
+
+
+def _visit(built: _Build, place: GenStep, entry: LogEntry | None, wanted: Verdict, *, is_whole: bool) -> bool:
+    """Judge one step; tell whether it is a snapshot that counts."""
+    if wanted is Verdict.IGNORED or (wanted is Verdict.TAIL and entry is None):
+        return False
+    if entry is None:
+        built.lose(place)
+        return False
+    if wanted is Verdict.TAIL and not (is_whole and _counts(built, place.step, entry)):
+        built.declined.append(place)
+        return False
+    built.take(place, entry)
+    return entry.is_snapshot
+
+
+def _counts(built: _Build, step: Step, entry: LogEntry) -> bool:
+    """Tell whether a whole entry of the tail counts; a snapshot that is not total needs every step before it."""
+    follows = all(each <= built.floor or each in built.counted for each in entry.depends_on)
+    if not entry.is_total and not (follows and (not entry.is_snapshot or step == built.unbroken + 1)):
+        return False
+    built.counted.add(step)
+    if entry.is_total:
+        built.floor = built.unbroken = step
+    elif step == built.unbroken + 1:
+        built.unbroken = step
+    return True

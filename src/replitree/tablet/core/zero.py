@@ -1,0 +1,70 @@
+"""The entry that opens a generation fixes what counts of the generations before it, once and for all.
+
+`zero_of` writes down what a recovery accepted; `verdict` reads it.  A step beyond the mask never counts, even if it is found
+complete: it was found wanting once, and later leaders must find the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from replitree.tablet.core.entries import MASK_BITS, LogEntry, ZeroEntry
+from replitree.tablet.group.ids import NOTHING, GenStep, Step
+
+
+class Verdict(Enum):
+    """What is known of a step before anybody looks for it."""
+
+    PRESENT = "it counts, and must be found"
+    IGNORED = "it does not count"
+    TAIL = "it counts if it is there, with all that it needs"
+
+
+def zero_of(accepted: Sequence[tuple[GenStep, LogEntry]]) -> ZeroEntry:
+    """Return the entry that fixes a list of accepted entries.
+
+    Parameters
+    ----------
+    accepted
+        The entries from the last snapshot on, in their order.
+    """
+    if not accepted:
+        return ZeroEntry(NOTHING, NOTHING)
+    generation = accepted[-1][0].generation
+    own = [(place.step, entry) for place, entry in accepted if place.generation == generation]
+    first, entry = own[0]
+    prefix = first if first == 1 or entry.is_snapshot else Step(0)
+    for step, _ in own:
+        if step == prefix + 1:
+            prefix = step
+    tail = [step for step, _ in own if step > prefix]
+    size = own[-1][0] - prefix
+    snapshots = [place for place, entry in accepted if entry.is_snapshot]
+    return ZeroEntry(
+        snapshots[-1] if snapshots else NOTHING, GenStep(generation, prefix), size, _mask(prefix, tail, size)
+    )
+
+
+def _mask(prefix: Step, steps: Sequence[Step], size: int) -> tuple[int, ...]:
+    words = [0] * -(-size // MASK_BITS)
+    for step in steps:
+        bit = step - prefix - 1
+        words[bit // MASK_BITS] |= 1 << (bit % MASK_BITS)
+    return tuple(words)
+
+
+def verdict(zero: ZeroEntry, step: Step) -> Verdict:
+    """Return what a zero entry says of a step of its predecessor."""
+    if step <= zero.predecessor.step:
+        return Verdict.PRESENT
+    bit = step - zero.predecessor.step - 1
+    if bit >= zero.tail_steps:
+        return Verdict.IGNORED
+    counts = zero.tail_mask[bit // MASK_BITS] >> (bit % MASK_BITS) & 1
+    return Verdict.PRESENT if counts else Verdict.IGNORED
+
+
+def last_step(zero: ZeroEntry) -> Step:
+    """Return the last step of the predecessor that counts."""
+    return Step(zero.predecessor.step + zero.tail_steps)

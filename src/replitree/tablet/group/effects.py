@@ -1,0 +1,218 @@
+"""What a procedure of a tablet may ask of blob groups, and what these may answer.
+
+A *blob group* keeps blobs on several members and hides them.  Guarantees that every group gives:
+
+* `Stored` is certain: the blob survives whatever the group promises to survive.  Every other answer to a `Put` is a doubt, also
+  `Overtaken`: the blob may be found later, or never.
+* After `Fenced` no blob of the fenced generations, or an earlier one, can begin to be stored.
+* A blob that an answer leaves out was never stored, and is not going to be: whoever answers has raised the fence of the read
+  first.  What can't be proven to be there, or not to be, is `InDoubt`; damaged blobs count as unknown, never as absent.
+* A blob that was read with `restore` is stored as if it had been put now.
+
+An effect that can't be performed at all does not return: the interpreter closes the procedure, as a crash would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from replitree.tablet.group.ids import BlobId, Channel, Generation, GenStep, GroupId, TabletId
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fence:
+    """Forbids blobs up to a generation.  `issuer` names the candidate, so that of two with one generation only one wins."""
+
+    generation: Generation
+    issuer: str
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Store a blob.  Outcome: `Stored`, `Overtaken`, `InDoubt`.  A struct, as `Write` is."""
+
+    group: GroupId
+    blob: BlobId
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseFence:
+    """Forbid blobs and collections of generations up to the fence's.  Outcome: `Fenced`, `Overtaken`, `InDoubt`.
+
+    Said again by the same issuer it is fine; of another issuer with the same generation one is overtaken, or both.
+    """
+
+    group: GroupId
+    tablet: TabletId
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFence:
+    """Outcome: `FencedUpTo`, or `InDoubt`."""
+
+    group: GroupId
+    tablet: TabletId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBarrier:
+    """Ask up to where a channel was collected.  Outcome: `CollectedUpTo`, `InDoubt`."""
+
+    group: GroupId
+    tablet: TabletId
+    channel: Channel
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Read blobs by id.  Outcome: `Blobs`, `Overtaken`, `InDoubt`.
+
+    With `fence`, whoever answers raises it first; with `restore`, what is found is stored anew where it is missing.
+    """
+
+    group: GroupId
+    blobs: tuple[BlobId, ...]
+    fence: Fence | None = None
+    restore: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Store blobs anew wherever they are missing, as far as anybody has them.  Outcome: `Restored`, `Overtaken`, `InDoubt`.
+
+    Whoever answers raises the fence first.  A group of one member is not asked: nobody has what that one lacks.
+    """
+
+    group: GroupId
+    blobs: tuple[BlobId, ...]
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Read all blobs from `first` to `last`, both included, of one channel.  Outcome and options: as of `Get`."""
+
+    group: GroupId
+    first: BlobId
+    last: BlobId
+    fence: Fence | None = None
+    restore: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Discover:
+    """Read the newest blob of a channel from `first` on, restored if there is a fence.  Outcome: as of `Get`."""
+
+    group: GroupId
+    first: BlobId
+    fence: Fence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What may be deleted.
+
+    Attributes
+    ----------
+    order
+        Generation and number of the command: an older one than the last is ignored.
+    barrier
+        Blobs of this place and earlier ones go, unless they are kept.
+    keep, dont_keep
+        Blobs to be kept although the barrier passes them, and those that need not be kept any more.
+    is_hard
+        What is kept goes, too.
+    """
+
+    tablet: TabletId
+    channel: Channel
+    order: tuple[Generation, int]
+    barrier: GenStep
+    keep: tuple[BlobId, ...] = ()
+    dont_keep: tuple[BlobId, ...] = ()
+    is_hard: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Delete blobs.  Outcome: `Collected`, `Overtaken`, `InDoubt`; the same command may be repeated."""
+
+    group: GroupId
+    collection: Collection
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The blob is stored for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What there is of the blobs is stored for good; members in `lacking` did not say that they have all of it."""
+
+    lacking: tuple[int, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The fence holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Every member has taken the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class FencedUpTo:
+    """No quorum has a fence above `generation`.  Not `is_set`: nobody that answered has a fence at all."""
+
+    generation: Generation
+    is_set: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedUpTo:
+    """No member that answered was told to delete what comes after `place`; one at least was told up to there."""
+
+    place: GenStep
+
+
+@dataclass(frozen=True, slots=True)
+class Blobs:
+    """What is there, ascending by id; what was asked for and is not among these was never stored.
+
+    Without `restore` blobs that are in doubt, each for itself, are listed as `doubtful`; with it they end the read, and
+    `lacking` are the members that may lack some.
+    """
+
+    found: tuple[tuple[BlobId, bytes], ...]
+    doubtful: tuple[BlobId, ...] = ()
+    lacking: tuple[int, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """A newer candidate, or another one of the same generation, has been here: its generation."""
+
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """Not known; `reason` is for people, `about` the one blob that can't be told, if it is one."""
+
+    reason: str
+    about: BlobId | None = None
+
+
+GroupEffect: TypeAlias = Put | RaiseFence | ReadFence | ReadBarrier | Get | Restore | Range | Discover | Collect
+
+T = TypeVar("T")
+Procedure: TypeAlias = Generator[Any, Any, T]
+"""Yields effects, is sent their outcomes, and returns a value."""

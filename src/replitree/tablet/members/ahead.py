@@ -1,0 +1,68 @@
+"""What is asked of an object store before anybody waits for it: the end of a log, while its fence is raised.
+
+Blobs are never replaced.  So bytes that were read before a fence was raised are those of what a listing after it names; what is
+not among them, or could not be read, is read then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+
+from replitree.errors import ReplitreeError
+from replitree.tablet.group.ids import BlobId
+
+AHEAD_OBJECTS = 64
+AHEAD_BYTES = 32 << 20
+"""So much of the end of a log is read ahead: as many objects as are on their way at once, and as many bytes."""
+
+Blob = tuple[BlobId, bytes | None]
+
+
+class Ahead:
+    """The newest blobs of a channel, on their way.
+
+    Parameters
+    ----------
+    pool
+        Whose threads ask.
+    listing
+        Returns the blobs that there are, ascending, with the bytes of their objects.
+    read
+        Reads one.
+    """
+
+    def __init__(
+        self, pool: Executor, listing: Callable[[], list[tuple[BlobId, int]]], read: Callable[[BlobId], Blob | None]
+    ) -> None:
+        self._blobs: dict[BlobId, Future[Blob | None]] = {}
+        self._beginning = threading.Lock()
+        self._pool = pool
+        self._listing = listing
+        self._read = read
+        pool.submit(self._begin)
+
+    def _begin(self) -> None:
+        size = 0
+        for blob, each in reversed(self._listing()[-AHEAD_OBJECTS:]):
+            size += each
+            if size > AHEAD_BYTES:
+                return
+            with self._beginning:  # who is to hear of a read has to find it
+                self._blobs[blob] = self._pool.submit(self._read, blob)
+
+    def blob(self, blob: BlobId) -> Blob | None:
+        """Return a blob that was read ahead, or is just being read; None when it has to be read.
+
+        Nobody waits for a read that has no thread yet: all threads of the pool may be those of who asks.
+        """
+        with self._beginning:
+            coming = self._blobs.get(blob)
+        if coming is None or coming.cancel():
+            return None
+        try:
+            found = coming.result()
+        except ReplitreeError:
+            return None
+        return found if found is not None and found[1] is not None else None

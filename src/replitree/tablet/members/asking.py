@@ -1,0 +1,174 @@
+"""Members of a blob group that are asked for themselves, not as what they were admitted: all at once.
+
+Each question has a thread, for a member may hang.  Who asks goes on when all have answered; or when enough have answered well,
+and the rest have had `REST_S`, or twice as long as those took; or when nobody has answered for very long.  Who
+has not answered by then is `Failed`, and what it was asked may still take place: for whoever asks it is a member that is away.
+A member that has not answered an earlier question is not asked another one.  So one that hangs has one thread, no more.
+
+`performed` runs the procedures that ask so: `replitree.tablet.group.openings` and `replitree.tablet.group.replacing`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from replitree.tablet.group.admission import Admit, Answer, AskRules, AskStanding, AskStreams, Question, Remember
+from replitree.tablet.group.effects import Procedure
+from replitree.tablet.group.member import Failed
+from replitree.tablet.group.openings import AskEach, open_group
+from replitree.tablet.group.quorum import Quorum
+from replitree.tablet.members.group import PATIENCE_S, READ_PATIENCE
+from replitree.tablet.members.member import BlobMember
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+REST_S = 1.0
+"""When enough have answered well, the rest have so long in all, in seconds, or twice as long as those took."""
+
+CLOSE_S = 1.0
+"""How long questions that are on their way are waited for when everything is closed, in seconds."""
+
+SILENT = Failed("it is silent: what it was asked may still be done")
+UNANSWERED = Failed("it has not answered yet what it was asked before")
+
+
+def ask(member: BlobMember, question: Question) -> Answer:
+    """Ask a member for itself, not as what it was admitted."""
+    match question:
+        case AskStanding():
+            return member.standing()
+        case Admit(session, stood):
+            return member.admit(session, stood)
+        case Remember(seen):
+            return member.remember(seen)
+        case AskStreams():
+            return member.streams()
+        case AskRules():
+            return member.rules()
+        case _:
+            return member.answer(question)
+
+
+class _Answers:
+    """The answers to some questions, as they come.
+
+    Parameters
+    ----------
+    asked
+        How many there are to be.
+    wanted
+        How many must be good before the rest are not waited for for long.
+    """
+
+    def __init__(self, asked: int, wanted: int) -> None:
+        self._answers: dict[int, Answer] = {}
+        self._asked, self._wanted = asked, wanted
+        self._begin_s = self._last_s = time.monotonic()
+        self._enough_s: float | None = None
+        self._changed = threading.Condition()
+
+    def take(self, number: int, answer: Answer) -> None:
+        """Take the answer of a member."""
+        with self._changed:
+            self._answers[number] = answer
+            self._last_s = time.monotonic()
+            good = sum(not isinstance(each, Failed) for each in self._answers.values())
+            if good >= self._wanted and self._enough_s is None:
+                self._enough_s = self._last_s
+            self._changed.notify_all()
+
+    def waited_for(self, patience_s: float) -> Mapping[int, Answer]:
+        """Return the answers when it is not worth waiting any longer; `patience_s`: while too few are good."""
+        with self._changed:
+            while len(self._answers) < self._asked and (left_s := self._end_s(patience_s) - time.monotonic()) > 0:
+                self._changed.wait(left_s)
+            return dict(self._answers)
+
+    def _end_s(self, patience_s: float) -> float:
+        """Return until when the rest are waited for, if nobody answers any more."""
+        if self._enough_s is None:
+            return self._last_s + patience_s
+        return self._begin_s + max(REST_S, 2 * (self._enough_s - self._begin_s))
+
+
+class Asking:
+    """Asks members for themselves, all at once; one alone in the thread of whoever asks, for there is no other to go on with.
+
+    Parameters
+    ----------
+    patience_s
+        How long a silent member is waited for, in seconds: so many times `READ_PATIENCE` while too few answer.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = READ_PATIENCE * patience_s
+        self._lock = threading.Lock()
+        self._asking: dict[int, threading.Thread] = {}
+
+    def each(self, members: Sequence[BlobMember], effect: AskEach) -> tuple[Answer | None, ...]:
+        """Perform the effect."""
+        assert len(members) == len(effect.questions)
+        asked = {number: each for number, each in enumerate(effect.questions) if each is not None}
+        if len(asked) == 1:
+            both = zip(members, effect.questions, strict=True)
+            return tuple(None if question is None else ask(member, question) for member, question in both)
+        answers = _Answers(len(asked), len(asked) if effect.wanted is None else effect.wanted)
+        for number, question in asked.items():
+            self._ask(members[number], question, partial(answers.take, number))
+        heard = answers.waited_for(self._patience_s)
+        return tuple(heard.get(number, SILENT) if number in asked else None for number in range(len(members)))
+
+    def close(self) -> None:
+        """Wait until what was asked is answered; not for long: a thread whose member hangs ends when that one answers."""
+        end_s = time.monotonic() + CLOSE_S
+        with self._lock:
+            threads = list(self._asking.values())
+        for thread in threads:
+            thread.join(max(0.0, end_s - time.monotonic()))
+        left = sum(thread.is_alive() for thread in threads)
+        if left:
+            log.warning("%d members of a blob group hang; what they were asked last may still be done", left)
+
+    def _ask(self, member: BlobMember, question: Question, heard: Callable[[Answer], None]) -> None:
+        with self._lock:
+            if id(member) not in self._asking:
+                work = partial(self._asked, member, question, heard)
+                thread = self._asking[id(member)] = threading.Thread(target=work, name="blob-asking", daemon=True)
+                thread.start()
+                return
+        heard(UNANSWERED)
+
+    def _asked(self, member: BlobMember, question: Question, heard: Callable[[Answer], None]) -> None:
+        answer: Answer
+        try:
+            answer = ask(member, question)
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear
+            answer = Failed(f"asking it failed, which is a bug: {error!r}")
+        with self._lock:
+            del self._asking[id(member)]
+        heard(answer)
+
+
+def performed(members: Sequence[BlobMember], procedure: Procedure[T], asking: Asking | None = None) -> T:
+    """Run a procedure that asks members for themselves and nothing else; `asking`: what does; None: a new one."""
+    asking, outcome = asking or Asking(), None
+    while True:
+        try:
+            effect = procedure.send(outcome)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        assert isinstance(effect, AskEach), f"members can't perform {effect}"
+        outcome = asking.each(members, effect)
+
+
+def open_members(quorum: Quorum, members: Sequence[BlobMember], incarnations: Sequence[str]) -> tuple[str | None, ...]:
+    """Open a group; return for each member None if it takes part, else why not (see `openings.open_group`)."""
+    return performed(members, open_group(quorum, incarnations)).obstacles

@@ -1,0 +1,160 @@
+"""The replies to one question to the members of a blob group, and the members that are asked last.
+
+Who is alone with its question to a group asks only as many members as it needs; the others, the *spares*, are asked as soon as
+it has heard that those are done, or one of them is not, or they take longer than usual.  So a lone commit does not wait for its
+own third copy on the same disk, and a slow member is asked last.  What is acknowledged is what it always was: enough members
+are done.
+
+A read is told when so many answers are whole as it wants: they prove what it says.  The others are still worth a short wait,
+for with them more is restored.  An answer with damage proves less, so all are waited for then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from replitree.tablet.group.effects import Overtaken
+from replitree.tablet.group.member import BarrierIs, Contents, Done, FenceIs, Reply, Request, Write
+
+USUAL_WEIGHT = 8
+"""A new time counts as much as one of so many."""
+
+PATIENCE_NS = 1_000_000
+"""So long, and twice the usual time, those that are asked first are waited for, before the spares are asked, too."""
+
+
+class Usual:
+    """How long each member takes for a write, in nanoseconds; 0: not known."""
+
+    def __init__(self, members: int) -> None:
+        self._ns = [0] * members
+
+    def note(self, number: int, took_ns: int) -> None:
+        """Take that a member took so long."""
+        known = self._ns[number]
+        self._ns[number] = took_ns if not known else known + (took_ns - known) // USUAL_WEIGHT
+
+    def in_order(self, numbers: Collection[int]) -> list[int]:
+        """Return members in the order in which to ask: by number, those that are twice as slow as the quickest last."""
+        took_ns = [self._ns[number] for number in numbers]
+        slow_ns = 2 * min(took_ns)
+        if not slow_ns or max(took_ns) <= slow_ns:
+            return list(numbers)
+        return sorted(numbers, key=lambda number: self._ns[number] > slow_ns)
+
+    def patience_s(self, numbers: Sequence[int]) -> float:
+        """Return how long members are waited for before others are asked, in seconds."""
+        return (PATIENCE_NS + 2 * max([self._ns[number] for number in numbers])) / 1e9
+
+
+class Gathering:
+    """The replies to one question, as they come.
+
+    It is *over* when so many are done as are wanted, or have said their fence, or all have answered.  It is *told* when it is
+    over, or so many have answered whole.
+
+    Parameters
+    ----------
+    asked
+        How many members are asked, the spares included.
+    wanted
+        How many must have answered well before it is worth going on.
+    usual
+        Who learns how long they took.
+    members
+        How many there are.
+
+    Attributes
+    ----------
+    replies
+        Of each member; None: it has not answered.
+    heard
+        How many have answered.
+    """
+
+    def __init__(self, asked: int, wanted: int, usual: Usual, members: int) -> None:
+        self.replies: list[Reply | None] = [None] * members
+        self.heard = 0
+        self._asked, self._wanted = asked, wanted
+        self._whole_wanted: int | None = wanted
+        self._has_told = False
+        self._begin_s = self._last_s = time.monotonic()
+        self._usual = usual
+        self._lock = threading.Lock()
+        self._latch = threading.Lock()
+        self._latch.acquire()
+        self._asks_spares: Callable[[], None] | None = None
+        self._asking_spares = threading.RLock()
+
+    def keep(self, asks_spares: Callable[[], None]) -> None:
+        """Take what asks the spares; before anybody else is asked."""
+        self._asks_spares = asks_spares
+
+    def ask_spares(self) -> None:
+        """Ask the spares, unless they were asked; after this they certainly are."""
+        with self._asking_spares:
+            ask, self._asks_spares = self._asks_spares, None
+            if ask is not None:
+                ask()
+
+    def take(self, number: int, begin_ns: int, reply: Reply) -> None:
+        """Take the reply of a member that was asked at a time of `time.perf_counter_ns`."""
+        is_done = isinstance(reply, Done)
+        if is_done:
+            self._usual.note(number, time.perf_counter_ns() - begin_ns)
+        with self._lock:
+            self.replies[number] = reply
+            self.heard += 1
+            self._last_s = time.monotonic()
+            if is_done or isinstance(reply, FenceIs):
+                self._wanted -= 1
+            else:
+                self._whole_wanted = _still_wanted(self._whole_wanted, reply)
+            tells = not self._has_told and self._is_told()
+            self._has_told |= tells
+        if tells:
+            self._latch.release()
+        if not is_done:
+            self.ask_spares()
+
+    def _is_over(self) -> bool:
+        return self._wanted <= 0 or self.heard == self._asked
+
+    def _is_told(self) -> bool:
+        return self._is_over() or (self._whole_wanted is not None and self._whole_wanted <= 0)
+
+    @property
+    def age_s(self) -> float:
+        """How long ago it was asked, in seconds."""
+        return time.monotonic() - self._begin_s
+
+    @property
+    def quiet_s(self) -> float:
+        """How long nobody has answered, in seconds."""
+        return time.monotonic() - self._last_s
+
+    def wait(self, patience_s: float) -> bool:
+        """Wait until it is told; return whether it is."""
+        return self._latch.acquire(timeout=patience_s)
+
+    def wait_for_rest(self, patience_s: float) -> None:
+        """When it is told: wait until it is over, too."""
+        with self._lock:
+            self._whole_wanted = None
+            self._has_told = self._is_over()
+        if not self._has_told and patience_s > 0:
+            self._latch.acquire(timeout=patience_s)
+
+
+def _still_wanted(wanted: int | None, reply: Reply) -> int | None:
+    """Return how many whole answers are still wanted; None: all are, for what this one has can't be told from it alone."""
+    if wanted is None or wanted <= 0 or not isinstance(reply, Contents | BarrierIs | Overtaken):
+        return wanted
+    return None if isinstance(reply, Contents) and (reply.damaged or reply.doubts) else wanted - 1
+
+
+def can_spare(requests: Iterable[Request]) -> bool:
+    """Whether it is enough that some of these are carried out soon: plain writes, which any member may get late."""
+    return all(isinstance(request, Write) and request.restorer is None for request in requests)

@@ -1,0 +1,341 @@
+"""Blob groups as they run: each member has a thread, or several, and what waits for a thread is written together.
+
+A group performs `Ask` (`replitree.tablet.group.quorum`): it sends every member its request, and waits for the answers;
+so it runs any procedure of a tablet.  Blobs that wait for the same member go to it as one request, so that the disk is
+waited for once.
+
+Whoever asks is answered as soon as enough members are done, or when all have answered, or when nobody has for `patience_s`.  A
+read that has enough whole answers waits for the rest for a short time only, so that a member that hangs holds up nobody for
+long; for one that has hung for a while already, nobody waits.  What a member did not answer for may still take place.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from replitree.tablet.group.effects import Procedure
+from replitree.tablet.group.ids import GroupId
+from replitree.tablet.group.member import Done, Failed, Look, Reply, Request, Scan, Write
+from replitree.tablet.group.quorum import Ask, Quorum, Replies, over_members
+from replitree.tablet.members.frames import bytes_of, framed, joined
+from replitree.tablet.members.gathering import Gathering, Usual, can_spare
+from replitree.tablet.members.health import Health
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 8 << 20
+"""Bytes that are written to a member at once."""
+
+BACKLOG_BYTES = 64 << 20
+"""Bytes that wait for a member; what comes then is not sent to it, until it has caught up."""
+
+PATIENCE_S = 5.0
+"""How long a silent member is waited for, in seconds, where nobody says otherwise."""
+
+READ_PATIENCE = 6
+"""So many times longer a read is waited for, until enough members have answered: a log may be long."""
+
+REST_SHARE = 10
+"""When a read has enough answers, the rest are waited for this part of the patience, or as long again as those took."""
+
+POOL_REQUESTS = 32
+"""Requests that are on their way to a member that does several at once."""
+
+Heard: TypeAlias = Callable[[Reply], None]
+"""Takes a reply, in the thread of whoever answers."""
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    """A request to a member, who hears the reply, and the bytes of its blobs."""
+
+    request: Request
+    heard: Heard
+    bytes: int
+
+
+class Answering(Protocol):
+    """Whoever answers requests: a member, however it takes part."""
+
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked, durably, and say so; `Failed` when that is not possible."""
+
+
+class AskedMember(Protocol):
+    """A member to which requests are sent without waiting for their replies."""
+
+    @property
+    def health(self) -> Health:
+        """How it does."""
+
+    def ask(self, request: Request, heard: Heard) -> None:
+        """Send a request; `heard` is called once, in the thread of whoever answers."""
+
+    def close(self, patience_s: float = PATIENCE_S) -> bool:
+        """Let what was asked be answered, then end; return whether it has: who is silent for so long, in seconds, is left."""
+
+
+class MemberThread:
+    """A member and the thread that asks it.
+
+    Parameters
+    ----------
+    member
+        Who answers.
+    obstacle
+        Why it must not take part, or None.
+    """
+
+    def __init__(self, member: Answering, obstacle: str | None = None) -> None:
+        self.health = Health()
+        self._member = member
+        self._obstacle = obstacle
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._ahead: deque[_Waiting | None] = deque()
+        self._lock = threading.Lock()
+        self._backlog_bytes = 0
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="blob-member", daemon=True)
+        self._thread.start()
+
+    def ask(self, request: Request, heard: Heard) -> None:
+        """Send a request; requests are answered in their order.  A member that is far behind gets no more blobs."""
+        waiting = _Waiting(request, heard, bytes_of(request))
+        with self._lock:
+            is_behind = waiting.bytes and self._backlog_bytes >= BACKLOG_BYTES
+            self._backlog_bytes += 0 if is_behind else waiting.bytes
+        if is_behind:
+            self.health.missed_one()
+            heard(Failed(f"it is {BACKLOG_BYTES >> 20} MiB behind"))
+        else:
+            self._queue.put(waiting)
+
+    def close(self, patience_s: float = PATIENCE_S) -> bool:
+        """Let what was asked be answered, then end the thread; return whether it has ended.
+
+        A member that fails is asked nothing more, and one that has kept a request for `patience_s` seconds is not waited for:
+        its thread ends when it answers.  Nobody was told that anything was done which was not.
+        """
+        self._is_closing = True
+        self._queue.put(None)
+        while self._thread.is_alive() and (left_s := patience_s - self.health.silent_s) > 0:
+            self._thread.join(left_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (first := self._next()) is not None:
+            batch, size = [first], first.bytes
+            while size < BATCH_BYTES and (self._ahead or not self._queue.empty()):
+                if (following := self._following(first)) is None:
+                    break
+                batch.append(following)
+                size += following.bytes
+            with self._lock:
+                self._backlog_bytes -= size
+            self._answer(batch)
+
+    def _next(self) -> _Waiting | None:
+        return self._ahead.popleft() if self._ahead else self._queue.get()
+
+    def _following(self, first: _Waiting) -> _Waiting | None:
+        """Take what waits next if it can be answered together with the first."""
+        if not self._ahead:
+            self._ahead.append(self._queue.get())
+        following = self._ahead[0]
+        if following is None or not _can_join(first.request, following.request):
+            return None
+        return self._ahead.popleft()
+
+    def _answer(self, batch: Sequence[_Waiting]) -> None:
+        """Ask for all at once; when that is refused, one by one."""
+        if len(batch) > 1:
+            requests = [each.request for each in batch]
+            reply = self._reply(joined([each for each in requests if isinstance(each, Write)]))
+            if isinstance(reply, Done):
+                for each in batch:
+                    each.heard(reply)
+                return
+        for each in batch:
+            each.heard(self._reply(each.request))
+
+    def _reply(self, request: Request) -> Reply:
+        trouble = self.health.trouble if self._is_closing else None
+        return _reply_of(self._member, self._obstacle or trouble, request, self.health)
+
+
+class MemberPool:
+    """A member that does many requests at once, such as an object store, and the threads that ask it.
+
+    Each request must end by itself, as those to a store do: all are waited for in the end.
+
+    Parameters
+    ----------
+    member
+        Who answers, in several threads.
+    obstacle
+        Why it must not take part, or None.
+    at_once
+        How many requests are on their way; others wait.
+    """
+
+    def __init__(self, member: Answering, obstacle: str | None = None, at_once: int = POOL_REQUESTS) -> None:
+        self.health = Health()
+        self._member = member
+        self._obstacle = obstacle
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="blob-member")
+
+    def ask(self, request: Request, heard: Heard) -> None:
+        """Send a request; requests are answered in any order."""
+        self._pool.submit(self._answer, request, heard)
+
+    def close(self, patience_s: float = PATIENCE_S) -> bool:  # noqa: ARG002 - as of `AskedMember`
+        """Let what was asked be answered, then end the threads."""
+        self._pool.shutdown()
+        return True
+
+    def _answer(self, request: Request, heard: Heard) -> None:
+        heard(_reply_of(self._member, self._obstacle, request, self.health))
+
+
+def _reply_of(member: Answering, obstacle: str | None, request: Request, health: Health) -> Reply:
+    """Ask; whatever goes wrong is a doubt about this request, and the next one is asked all the same."""
+    sent = health.sent()
+    reply: Reply
+    try:
+        reply = member.answer(request) if obstacle is None else Failed(obstacle)
+    except Exception as error:  # noqa: BLE001 - whoever waits must hear
+        reply = Failed(f"asking it failed, which is a bug: {error!r}")
+    health.heard(sent, request, reply)
+    return reply
+
+
+def _can_join(first: Request, other: Request) -> bool:
+    return isinstance(first, Write) and isinstance(other, Write) and first.restorer is None and other.restorer is None
+
+
+class BlobGroups:
+    """Some groups, and procedures that run on them.
+
+    Parameters
+    ----------
+    groups
+        For each group its numbers, and its members in their order.
+    patience_s
+        How long a silent member is waited for, in seconds.
+    """
+
+    def __init__(
+        self, groups: Mapping[GroupId, tuple[Quorum, Sequence[AskedMember]]], patience_s: float = PATIENCE_S
+    ) -> None:
+        self._members = {group: members for group, (_, members) in groups.items()}
+        self._quorums = {group: quorum for group, (quorum, _) in groups.items()}
+        self._usual = {group: Usual(len(members)) for group, members in self._members.items()}
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._questions = Counter[GroupId]()
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Run a procedure to its end in this thread.  Any number of threads may do so at once."""
+        asking = over_members(procedure, self._quorums)
+        outcome: Any = None
+        try:
+            while True:
+                effect = asking.send(outcome)
+                assert isinstance(effect, Ask), f"a blob group can't perform {effect}"
+                outcome = self._ask(effect)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            asking.close()
+
+    def _ask(self, ask: Ask) -> Replies:
+        with self._lock:
+            is_alone = not self._questions[ask.group]
+            self._questions[ask.group] += 1
+        try:
+            return self._asked(ask, is_alone=is_alone)
+        finally:
+            with self._lock:
+                self._questions[ask.group] -= 1
+
+    def _asked(self, ask: Ask, *, is_alone: bool) -> Replies:
+        usual, members = self._usual[ask.group], self._members[ask.group]
+        requests = {number: each for number, each in enumerate(framed(ask.requests)) if each is not None}
+        if not requests:
+            return (None,) * len(members)
+        gathering = Gathering(len(requests), ask.wanted, usual, len(members))
+
+        def send(numbers: Iterable[int]) -> None:
+            for number in numbers:
+                members[number].ask(requests[number], partial(gathering.take, number, time.perf_counter_ns()))
+
+        if is_alone and ask.wanted < len(requests) and can_spare(requests.values()):
+            numbers = usual.in_order(requests)
+            first, spares = numbers[: ask.wanted], numbers[ask.wanted :]
+            gathering.keep(partial(send, spares))
+            send(first)
+            is_over = gathering.wait(usual.patience_s(first))
+            gathering.ask_spares()
+            if is_over:
+                return tuple(gathering.replies)
+        else:
+            send(requests)
+        self._wait(ask, gathering)
+        return tuple(gathering.replies)
+
+    def _wait(self, ask: Ask, gathering: Gathering) -> None:
+        """Wait until it is told, and a little for the rest; or until those that are silent are not worth it."""
+        short_s = self._patience_s / REST_SHARE
+        while not gathering.wait(short_s):
+            if self._is_hopeless(ask, gathering):
+                return
+        took_s = gathering.age_s
+        gathering.wait_for_rest(max(short_s, 2 * took_s) - max(took_s, self._hanging_s(ask, gathering)))
+
+    def _is_hopeless(self, ask: Ask, gathering: Gathering) -> bool:
+        """Whether nobody has answered for so long that nobody will; a long log takes long until the first ones have read it."""
+        has_cover = gathering.heard >= self._quorums[ask.group].read
+        is_read = any(isinstance(request, Scan | Look) for request in ask.requests)
+        silent_s = gathering.quiet_s
+        if has_cover and not any(isinstance(request, Write) for request in ask.requests):
+            silent_s = max(silent_s, self._hanging_s(ask, gathering))
+        return silent_s >= self._patience_s * (READ_PATIENCE if is_read and not has_cover else 1)
+
+    def _hanging_s(self, ask: Ask, gathering: Gathering) -> float:
+        """Return how long every member that has not answered has been silent, whoever asked it, in seconds."""
+        members = zip(self._members[ask.group], ask.requests, gathering.replies, strict=True)
+        silent = [member.health.silent_s for member, request, reply in members if request is not None and reply is None]
+        return min(silent, default=0.0)
+
+    def missed(self) -> Mapping[tuple[GroupId, int], int]:
+        """Return for each member that answers, and did what it was asked last, how many writes it may have missed so far."""
+        return {
+            (group, number): member.health.missed
+            for group, members in self._members.items()
+            for number, member in enumerate(members)
+            if member.health.trouble is None and member.health.silent_s <= self._patience_s
+        }
+
+    def close(self) -> None:
+        """End the members' threads; a member that hangs is not waited for any longer than for anything else."""
+        for group, members in self._members.items():
+            for number, member in enumerate(members):
+                if not member.close(self._patience_s):
+                    log.warning(
+                        "group %s: member %d has kept a request for %.1f s and is left; what it was asked may still be done",
+                        group,
+                        number,
+                        member.health.silent_s,
+                    )

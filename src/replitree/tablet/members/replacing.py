@@ -1,0 +1,123 @@
+"""`replitree tablet replace`: a member of a blob group is made anew from the others, as `tablet.group.replacing` says.
+
+The new member's place is made first, or taken if it was begun before; nobody else replaces members of the group meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from replitree.errors import BadInput
+from replitree.tablet.group.openings import AskEach
+from replitree.tablet.group.replacing import Copied, NameIt, Replacement, make_anew
+from replitree.tablet.members.asking import Asking
+from replitree.tablet.members.folders import GroupFile, members_of, put_group, read_group
+from replitree.tablet.members.group import BATCH_BYTES
+from replitree.tablet.members.member import BlobMember
+from replitree.tablet.members.places import MemberPlace, Wanted, close_member, make_place, open_place
+
+PATIENCE_S = 60.0
+"""How long a service is waited for, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What was done.
+
+    Attributes
+    ----------
+    place
+        Where the new member is.
+    blobs, bytes
+        What it got from the others.
+    """
+
+    place: MemberPlace
+    blobs: int
+    bytes: int
+
+
+def replace_member(folder: Path, number: int, wanted: Wanted | None = None) -> Replaced:
+    """Make a member anew from the others.
+
+    Parameters
+    ----------
+    folder
+        Of the group's file.
+    number
+        Which member.
+    wanted
+        Where it is to be; by default where the old one was, of which nothing may be there any more.
+
+    Raises
+    ------
+    BadInput
+        There is no such member, or its place is taken.
+    StoreError
+        Too few of the others answer, or something is on none of them in one piece: nothing was lost, and it may be repeated.
+    """
+    with _alone(folder):
+        file = read_group(folder)
+        if not 0 <= number < len(file.members):
+            raise BadInput(f"group {file.group} has members 0 to {len(file.members) - 1}")
+        place = make_place(_wanted(folder, file, number, wanted), folder, file.group, number, file.incarnations)
+        members = members_of(folder, file, patience_s=PATIENCE_S)
+        fresh = open_place(folder, place, probes=True, patience_s=PATIENCE_S)
+        try:
+            return _replaced(folder, file, number, place, (*members, fresh))
+        finally:
+            for each in (*members, fresh):
+                close_member(each)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let nobody else replace members of the same group."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise BadInput(f"there is no group in {folder}: {error}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise BadInput(f"a member of the group in {folder} is being replaced by somebody else: wait for that") from None
+    finally:
+        os.close(descriptor)
+
+
+def _wanted(folder: Path, file: GroupFile, number: int, wanted: Wanted | None) -> Wanted:
+    if wanted is not None:
+        return wanted
+    old = file.members[number]
+    return folder / old.folder if old.folder else msgspec.structs.replace(old, incarnation="")
+
+
+def _replaced(
+    folder: Path, file: GroupFile, number: int, place: MemberPlace, members: Sequence[BlobMember]
+) -> Replaced:
+    """Make it anew; `members`: all, and the new one after them."""
+    wanted = Replacement(file.quorum, number, file.incarnations, place.incarnation, BATCH_BYTES)
+    making, asking, outcome = make_anew(wanted), Asking(PATIENCE_S), None
+    while True:
+        try:
+            effect = making.send(outcome)
+        except StopIteration as stop:
+            copied: Copied = stop.value
+            return Replaced(place, copied.blobs, copied.bytes)
+        outcome = _perform(asking, folder, file.with_member(number, place), members, effect)
+
+
+def _perform(
+    asking: Asking, folder: Path, named: GroupFile, members: Sequence[BlobMember], effect: AskEach | NameIt
+) -> Any:
+    """Perform an effect; `named`: the group's file when it names the new member."""
+    return put_group(folder, named) if isinstance(effect, NameIt) else asking.each(members, effect)

@@ -1,6 +1,0 @@
-"""Histories: what clients asked and heard, written down by them and judged afterwards.
-
-A history is a file of operations (`format`), written by `recorder`.  `reading` makes columns of it; `judge.check` finds what
-was inserted (`elements`), looks at every read at once (`cover`, `order`), applies the rules (`rules`, `screen`), names what is
-wrong with the fewest operations that show it (`explain`), and searches where the rules do not decide (`search`).
-"""

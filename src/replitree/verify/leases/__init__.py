@@ -1,4 +1,0 @@
-"""A leader with a lease and its successor, with clocks that differ: whoever reads sees what was acknowledged before.
-
-`model` has the moves, on the functions of `replitree.tablet.lease`; `mutants` what must be caught.
-"""

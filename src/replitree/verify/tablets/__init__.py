@@ -1,5 +1,0 @@
-"""The checker of tablets: every order of messages, with crashes, lost answers and disks that come back late.
-
-It runs the production code: `tablet.election.stand`, `tablet.quorum.carry_out`, the ledger of `tablet.commit`, and
-`tablet.member.answer` for each member.  Messages between them are delivered in every order, and late.
-"""

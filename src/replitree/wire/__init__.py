@@ -1,0 +1,6 @@
+"""What client and replica say to each other: identities, versions, errors, upload and block ids; histories.
+
+Imports: everything below the replica.
+
+Changes: a changed name or value must still be understood by the version before.
+"""

@@ -1,0 +1,65 @@
+"""Block ids: under which name an insert is remembered, so that the same again is a duplicate.
+
+The id is of the client's token when there is one, else of the content: the same rows sent twice are inserted once, unless each
+time has a token of its own.  An insert that overwrites and has no token is never a duplicate: to write the same again over
+something else is meant.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+
+import xxhash
+
+from replitree.errors import BadInput
+from replitree.protocol.core.effects import BlockId
+
+TOKEN_LENGTH_MAX = 1024
+
+
+def block_of(token: str | None, drops: tuple[str, ...], hashes: Callable[[], Sequence[str]]) -> BlockId:
+    """Return an insert's block id.
+
+    Parameters
+    ----------
+    token
+        The client's, if it gave one.
+    drops
+        The partitions that the insert overwrites.
+    hashes
+        The content hashes of its parts; asked for only when they are needed.
+
+    Raises
+    ------
+    BadInput
+        As `token_block`.
+    """
+    if token is not None:
+        return token_block(token)
+    return token_block(secrets.token_hex(16)) if drops else content_block(hashes())
+
+
+def token_block(token: str) -> BlockId:
+    """Return the block id of a client's token.
+
+    Raises
+    ------
+    BadInput
+        The token is empty or longer than `TOKEN_LENGTH_MAX` characters.
+    """
+    if not 1 <= len(token) <= TOKEN_LENGTH_MAX:
+        raise BadInput(f"the token has {len(token)} characters: use 1 to {TOKEN_LENGTH_MAX}")
+    return BlockId(f"t-{xxhash.xxh3_128_hexdigest(token.encode())}")
+
+
+def is_of_token(block: BlockId) -> bool:
+    """Return whether a block id is of a client's token, and not of content."""
+    return block.startswith("t-")
+
+
+def content_block(hashes: Sequence[str]) -> BlockId:
+    """Return the block id of rows from the content hashes of their parts."""
+    return BlockId(
+        f"c-{hashes[0] if len(hashes) == 1 else xxhash.xxh3_128_hexdigest(','.join(sorted(hashes)).encode())}"
+    )

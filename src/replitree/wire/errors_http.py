@@ -1,0 +1,65 @@
+"""How an error travels over HTTP: a status, and JSON with the error's class, its message and, where there is one, the token."""
+
+from __future__ import annotations
+
+from replitree import errors
+
+STATUS: dict[type[errors.ReplitreeError], int] = {
+    errors.BadInput: 400,
+    errors.InvalidName: 400,
+    errors.SchemaMismatch: 400,
+    errors.NotAuthorized: 401,
+    errors.TableNotFound: 404,
+    errors.TableExists: 409,
+    errors.SnapshotExpired: 410,
+    errors.LeaseLost: 410,
+    errors.CorruptPart: 410,
+    errors.TooManyParts: 429,
+    errors.Unavailable: 503,
+    errors.CoordinationUnavailable: 503,
+    errors.ReplicaUnavailable: 503,
+    errors.RowsUnavailable: 503,
+    errors.ReplicaBehind: 503,
+    errors.ReadOnly: 503,
+    errors.TooFewReplicas: 503,
+    errors.QuorumNotReached: 503,
+    errors.OutcomeUnknown: 504,
+    errors.StoreError: 507,
+}
+
+
+def status_of(error: errors.ReplitreeError) -> int:
+    """Return the HTTP status for an error; 500 for one that has no place in the table.
+
+    >>> status_of(errors.TooManyParts("too many"))
+    429
+    """
+    return STATUS.get(_public(error), 500)
+
+
+def _public(error: errors.ReplitreeError) -> type[errors.ReplitreeError]:
+    """Return the error's class as users know it: the first that `replitree.errors` defines."""
+    return next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+
+
+def body_of(error: errors.ReplitreeError) -> dict[str, str]:
+    """Return the JSON body for an error."""
+    body = {"error": _public(error).__name__, "message": str(error)}
+    if isinstance(error, errors.OutcomeUnknown):
+        body["token"] = error.token
+    return body
+
+
+def error_from(body: dict[str, str]) -> errors.ReplitreeError:
+    """Return the error that `body_of` described; `ReplitreeError` itself for a class that this version does not know.
+
+    >>> error_from({"error": "ReadOnly", "message": "no room"})
+    ReadOnly('no room')
+    """
+    message = body.get("message", "the replica answered with an error")
+    kind = getattr(errors, body.get("error", ""), errors.ReplitreeError)
+    if kind is errors.OutcomeUnknown:
+        return errors.OutcomeUnknown(message, body.get("token", ""))
+    if isinstance(kind, type) and issubclass(kind, errors.ReplitreeError):
+        return kind(message)
+    return errors.ReplitreeError(message)

@@ -1,0 +1,111 @@
+"""What an application's jobs have written is remembered by its Java process, and by nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from replitree.client.insert.insert import InsertResult
+from replitree.client.transport.catalog import this_machine
+from replitree.errors import BadInput
+from replitree.spark.session.written import last_written, note_written
+from replitree.spark.source import ReplitreeSource
+from replitree.spark.store.located import is_local, is_loopback
+from replitree.wire.identity import process_started
+from replitree.wire.upload_life import Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Start a process that stands for an application's Java, and keep notes in a folder of the test."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield Writer(this_machine(), process.pid, process_started(process.pid) or 0)
+        process.communicate(b"\n")
+
+
+def inserted(index: int | None, settled: int | None = None) -> InsertResult:
+    return InsertResult(index, 1, "inserted", None, settled)
+
+
+def test_highest_index_of_an_application_is_remembered_for_each_table(driver: Writer) -> None:
+    assert last_written("a", driver) is None
+    for index in (3, 7, 5):
+        note_written("a", inserted(index), driver)
+    note_written("b", inserted(1, settled=9), driver)
+    note_written("a", inserted(None), driver)
+    assert (last_written("a", driver), last_written("b", driver), last_written("c", driver)) == (7, 9, None)
+
+
+def test_other_applications_know_nothing_of_it_and_remove_what_an_ended_one_left(
+    driver: Writer, tmp_path: Path
+) -> None:
+    ended = Writer(driver.machine, driver.pid, driver.started + 1)
+    note_written("a", inserted(3), ended)
+    assert last_written("a", ended) is None or last_written("a", driver) is None
+    note_written("a", inserted(1), driver)
+    [folder] = (tmp_path / f"replitree-written-{os.getuid()}").iterdir()
+    assert folder.name == f"{driver.pid}-{driver.started}"
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert last_written("a", driver) == 1
+
+
+def test_process_that_works_for_no_java_notes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    note_written("a", inserted(3))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_of_another_user_is_not_believed(driver: Writer, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"replitree-written-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    note_written("a", inserted(3), driver)
+    assert last_written("a", driver) is None
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_streams_are_refused_with_what_does_it(reads: bool) -> None:
+    source = ReplitreeSource({})
+    with pytest.raises(BadInput, match="read in batches" if reads else "foreachBatch"):
+        source.streamReader(None) if reads else source.streamWriter(None, overwrite=False)  # type: ignore[arg-type]
+
+
+class _Conf:
+    def __init__(self, master: str) -> None:
+        self.conf = self
+        self._master = master
+
+    def get(self, _name: str, _default: str | None) -> str:
+        return self._master
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local[2]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://here:7077", True),
+        ("spark://here:7077,there:7077", False),
+        ("spark://there:7077", False),
+        ("yarn", False),
+        ("", False),
+    ],
+)
+def test_master_at_a_loopback_address_has_local_executors(
+    master: str, local: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = {"here": "127.0.1.1", "there": "192.0.2.7", "localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1"}
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, _port: [(2, 1, 6, "", (addresses[host], 0))])
+    session: SparkSession = _Conf(master)  # type: ignore[assignment]
+    assert is_local(session) is local
+    assert not is_loopback("there")

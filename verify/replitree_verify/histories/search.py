@@ -1,0 +1,248 @@
+"""The general search: an order of all operations in which every read shows exactly what was inserted before it.
+
+Wing and Gong's, with Lowe's memory of where it has been: take an operation that nothing undone must precede, go on, go
+back where it leads nowhere.  The state of a table is which inserts are done, so a set of operations is all there is to
+remember.  Two things keep it small: a read that is right now is done now, because that hinders nothing; and no insert is done
+while a read waits that must not see it.
+
+What can be judged by itself is: where every read is linearizable and no position is known, operations that have no rows in
+common (linearizability is local; with one log, or with what a client remembers from one table to the next, it is not).
+
+It knows nothing of the other rules, and the tests hold those against it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from replitree_verify.histories.case import Case
+from replitree_verify.histories.columns import AS_OF, LINEARIZABLE, NEVER, NOTHING, SEQUENTIAL, Flags, Ints
+from replitree_verify.histories.explain import Seen, inside_scope, see_all
+
+Answer = Literal["fine", "wrong", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a search is given up.
+
+    Attributes
+    ----------
+    operations, states
+        How many operations it takes at all, and how many states it remembers.
+    seconds
+        How long it goes on.
+    """
+
+    operations: int = 2_000
+    states: int = 500_000
+    seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is searched: operations as bits, inserts first.
+
+    Attributes
+    ----------
+    inserts, count
+        How many inserts, and how many operations there are.
+    before
+        Of each operation, those that must come before it.
+    about, shown
+        Of each read, the inserts that it was about, and those of them that it shows.
+    groups
+        Inserts that count at one position, and so are seen together.
+    """
+
+    inserts: int
+    count: int
+    before: tuple[int, ...]
+    about: tuple[int, ...]
+    shown: tuple[int, ...]
+    groups: tuple[int, ...]
+
+
+def search(case: Case, limits: Limits | None = None) -> Answer:
+    """Look for an order of the operations of a case that explains all its reads.
+
+    Parameters
+    ----------
+    case
+        What is judged.
+    limits
+        When to give up.
+
+    Returns
+    -------
+    str
+        ``fine`` or ``wrong``; ``undecided`` when the limits came first.
+    """
+    limits = limits or Limits()
+    reads = [number for number in range(len(case.reads)) if case.level[number] in {SEQUENTIAL, LINEARIZABLE, AS_OF}]
+    if len(reads) + len(case.elements) > limits.operations:
+        return "undecided"
+    seen = see_all(case, range(len(case.reads)))
+    if not all(_possible(read) for read in seen):
+        return "wrong"
+    deadline = time.monotonic() + limits.seconds
+    answers = [_search(problem, limits, deadline) for problem in _problems(case, [seen[number] for number in reads])]
+    return next((answer for answer in ("wrong", "undecided") if answer in answers), "fine")
+
+
+def _possible(read: Seen) -> bool:
+    """Tell whether a read shows whole inserts only, each once, none that failed and none that was not yet asked for."""
+    elements, sight, number = read.case.elements, read.case.sight, read.number
+    failed = elements.failed if read.promises else elements.failed & ~elements.dirty
+    if sight.garbage[number] or sight.repeated[number] or (failed & read.shown).any():
+        return False
+    spans, rows = read.spans, elements.last - elements.first + 1
+    inside = inside_scope(read.case, read.operation)
+    whole = int(rows[(read.shown & inside)[elements.of]].sum())
+    cut = int((spans.last - spans.first + 1).sum())
+    if (whole != cut) if inside.all() else (whole > cut):
+        return False
+    return not (read.earliest[read.shown] > read.answer).any()
+
+
+# --- from a case to bits -----------------------------------------------------------------------------------------------
+
+
+def _problems(case: Case, reads: list[Seen]) -> list[Problem]:
+    elements = case.elements
+    seen = np.zeros(len(elements), np.bool_)
+    for read in reads:
+        seen |= read.shown
+    must = (elements.answer != NEVER) | elements.committed
+    inserts = np.flatnonzero(~elements.failed & (must | seen))
+    parts = _parts(case, inserts, reads)
+    return [_problem(case, some, [reads[number] for number in mine]) for some, mine in parts]
+
+
+def _parts(case: Case, inserts: Ints, reads: list[Seen]) -> list[tuple[Ints, list[int]]]:
+    """Return what can be judged by itself."""
+    local = all(read.level == LINEARIZABLE for read in reads) and not case.elements.committed.any()
+    if not local:
+        return [(inserts, list(range(len(reads))))]
+    part = np.arange(len(case.elements))
+    about = [(inside_scope(case, read.operation) | read.shown) for read in reads]
+    for flags in about:
+        mine = np.unique(part[flags])
+        part[np.isin(part, mine)] = mine[0] if len(mine) else 0
+    home = [int(part[flags][0]) if flags.any() else NOTHING for flags in about]
+    return [
+        (inserts[part[inserts] == number], [k for k, where in enumerate(home) if where == number])
+        for number in np.unique(part[inserts]).tolist()
+    ]
+
+
+def _problem(case: Case, inserts: Ints, reads: list[Seen]) -> Problem:
+    count = len(inserts) + len(reads)
+    masks = [
+        (_bits(inside_scope(case, read.operation)[inserts] | read.shown[inserts]), _bits(read.shown[inserts]))
+        for read in reads
+    ]
+    before = _precedence(case, inserts, reads)
+    place = np.where(case.elements.committed[inserts], case.elements.place[inserts], NOTHING)
+    groups = [place == value for value in np.unique(place[place != NOTHING])]
+    return Problem(
+        len(inserts),
+        count,
+        tuple(_bits(before[number]) for number in range(count)),
+        tuple(mask[0] for mask in masks),
+        tuple(mask[1] for mask in masks),
+        tuple(_bits(group) for group in groups if group.sum() > 1),
+    )
+
+
+def _bits(flags: Flags) -> int:
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
+
+
+def _precedence(case: Case, inserts: Ints, reads: list[Seen]) -> Flags:
+    """Return a table: whether the operation of the column must come before that of the row."""
+    elements, history = case.elements, case.history
+    place = np.where(elements.committed[inserts], elements.place[inserts], NOTHING)
+    call, answer = elements.call[inserts], elements.answer[inserts]
+    count = len(inserts)
+    table = np.zeros((count + len(reads), count + len(reads)), np.bool_)
+    placed = (place[None, :] < place[:, None]) & (place[None, :] != NOTHING)
+    table[:count, :count] = (answer[None, :] < call[:, None]) | placed
+    for row, read in enumerate(reads, count):
+        table[:count, row] = read.answer < call
+        if read.level == LINEARIZABLE:
+            table[row, :count] = answer < read.call
+        if read.level == SEQUENTIAL:
+            own = (history.client == read.client) & (elements.attempts != NOTHING) & (history.outcome == 0)
+            told = np.isin(inserts, elements.attempts[own & (history.ended <= read.call)])
+            table[row, :count] = told
+        if read.index != NOTHING:
+            table[row, :count] |= (place != NOTHING) & (place < read.index)
+            table[:count, row] |= place >= read.index
+        for column, other in enumerate(reads, count):
+            table[row, column] = _follows(read, other)
+    return table
+
+
+def _follows(read: Seen, other: Seen) -> bool:
+    """Tell whether a read must show what the other one shows."""
+    if AS_OF in {read.level, other.level}:
+        return False
+    if read.level == LINEARIZABLE:
+        return other.answer < read.call
+    same_replica = read.replica == other.replica != NOTHING and other.answer < read.call
+    return same_replica or (read.client == other.client and other.answer <= read.call and other is not read)
+
+
+# --- the search ----------------------------------------------------------------------------------------------------------
+
+
+def _search(problem: Problem, limits: Limits, deadline: float) -> Answer:
+    full, every = (1 << problem.count) - 1, (1 << problem.inserts) - 1
+    start = _with_reads(problem, 0)
+    waiting, known = [start], {start}
+    while waiting:
+        done = waiting.pop()
+        if done == full:
+            return "fine"
+        if len(known) > limits.states or time.monotonic() > deadline:
+            return "undecided"
+        open_reads = [
+            number for number in range(problem.count - problem.inserts) if not done >> problem.inserts + number & 1
+        ]
+        undone = every & ~done
+        while undone:
+            bit = undone & -undone
+            undone ^= bit
+            if problem.before[bit.bit_length() - 1] & ~done or _spoils(problem, bit, open_reads):
+                continue
+            after = _with_reads(problem, done | bit)
+            if after not in known:
+                known.add(after)
+                waiting.append(after)
+    return "wrong"
+
+
+def _spoils(problem: Problem, bit: int, open_reads: list[int]) -> bool:
+    """Tell whether an undone read was about this insert and does not show it."""
+    return any(bit & problem.about[number] & ~problem.shown[number] for number in open_reads)
+
+
+def _with_reads(problem: Problem, done: int) -> int:
+    """Do every read that is right now."""
+    inserts = done & ((1 << problem.inserts) - 1)
+    if any(group & inserts not in {0, group} for group in problem.groups):
+        return done
+    again = True
+    while again:
+        again = False
+        for number, (about, shown) in enumerate(zip(problem.about, problem.shown, strict=True)):
+            bit = 1 << (problem.inserts + number)
+            right = not done & bit and inserts & about == shown and not problem.before[problem.inserts + number] & ~done
+            if right:
+                done, again = done | bit, True
+    return done

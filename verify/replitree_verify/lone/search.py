@@ -1,0 +1,214 @@
+"""Every run of a model of a lone place, and what is wrong with the first that breaks an invariant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from replitree.errors import StoreError
+from replitree.tablet.group.effects import Fence
+from replitree.tablet.group.ids import BlobId
+from replitree.tablet.group.member import Contents, Done, Reply, Scan, Write
+from replitree.tablet.members.group import AskedMember
+from replitree.tablet.members.opening import AdmittedMember, OpenMembers
+from replitree.tablet.members.state import DirectoryState, encode_state
+from replitree.tablet.members.store import BlobStore
+from replitree.tablet.members.store_state import STATE_KEY
+from replitree_verify.lone.choices import Choices, every_way
+from replitree_verify.lone.model import ASKED, INCARNATION, QUORUM, Model, blob_of
+from replitree_verify.lone.shelf import AtOnce, Objects, Shelf
+from replitree_verify.small_search import Mutant, Searched, patched
+
+
+def search(model: Model, mutant: Mutant | None = None) -> Searched:
+    """Go every way through a model, or until something is wrong; as states count the ways, as transitions the requests."""
+    ways = requests = 0
+    with patched({} if mutant is None else mutant.patches):
+        for run in every_way(partial(_run, model)):
+            ways, requests = ways + 1, requests + run.requests
+            if run.violation:
+                return Searched(ways, requests, run.violation, tuple(run.trace))
+    return Searched(ways, requests)
+
+
+def _run(model: Model, choices: Choices) -> _Run:
+    run = _Run(model, choices)
+    run.go()
+    return run
+
+
+class _Process:
+    """A process that opens the place, and asks it.
+
+    Attributes
+    ----------
+    was_told
+        Whether the place has told it something that the copy does not know.
+    is_opening
+        Whether it has begun to open the place, and nothing was told to it since.
+    has_opened
+        Whether it could open the place.
+    """
+
+    def __init__(self, run: _Run, generation: int, asks: tuple[str, ...]) -> None:
+        self.generation, self.was_told, self.is_opening, self.has_opened = generation, False, False, False
+        self._run, self._asks = run, asks
+        self._admitted: list[AdmittedMember] = []
+
+    def steps(self) -> Iterator[None]:
+        """Go on until the end of a step, as often as there is one."""
+        self._open()
+        for number, name in enumerate(self._asks):
+            if not self.has_opened:
+                return
+            if number:
+                yield
+            request = ASKED[name](self.generation)
+            self._run.heard(self, name, request, self._admitted[0].answer(request))
+        yield
+
+    def _open(self) -> None:
+        self.is_opening = True
+        try:
+            OpenMembers(QUORUM, [_place(self._run.shelf)], [INCARNATION], self._asked, 0.0)
+        except StoreError as error:
+            self._run.say(f"c{self.generation} gives up: {error}")
+            self.is_opening = False
+            return
+        self.has_opened = True
+        self._run.say(f"c{self.generation} has opened the place")
+        if self._run.is_copy_behind and not self._run.is_swapped:
+            self.was_told = True
+
+    def _asked(self, admitted: Any) -> AskedMember:
+        self._admitted.append(admitted)
+        return _Unasked()  # type: ignore[return-value]  # nobody asks it
+
+
+class _Unasked:
+    """Stands where a group has what sends requests to a member: here whoever asks does so by itself."""
+
+
+def _place(shelf: Shelf) -> BlobStore:
+    place = BlobStore(shelf)
+    place._pool = AtOnce()  # type: ignore[assignment]  # noqa: SLF001 - requests come one by one, in this thread
+    return place
+
+
+class _Run:
+    """One run of a model."""
+
+    def __init__(self, model: Model, choices: Choices) -> None:
+        self.violation, self.requests, self.trace = "", 0, list[str]()
+        self.is_swapped, self.is_copy_behind = False, bool(model.openings)
+        self.shelf = Shelf(self._before, self._loses)
+        self._model, self._choices = model, choices
+        self._swaps = self._lost = 0
+        self._processes: tuple[_Process, ...] = ()
+        self._others: Iterator[None] = iter(())
+        self._has_more = self._has_begun = False
+        self._forgot = set[int]()
+        self._acked, self._found = set[int](), dict[int, frozenset[BlobId]]()
+        self._copy = self._prepared()
+
+    def _prepared(self) -> Objects:
+        """Let somebody open the place, fence, and store a blob; return what was there before, or before the last opening."""
+        self.shelf.objects[STATE_KEY] = "0", encode_state(DirectoryState("g", 0, INCARNATION, 0, (0,)))
+        states = list[Objects]()
+        for _ in range(self._model.openings):
+            next(_Process(self, 1, ("fence",)).steps())
+            states.append(dict(self.shelf.objects))
+        steps = _Process(self, 1, ("fence", "store")).steps()
+        next(steps)
+        states.append(dict(self.shelf.objects))
+        next(steps)
+        return states[0]
+
+    def go(self) -> None:
+        """Let the main process do all that it wants; then the other one does the rest."""
+        self.requests, self.trace = 0, []
+        self._swaps, self._lost = self._model.swaps, self._model.lost
+        main, other = _Process(self, *self._model.main), _Process(self, *self._model.other)
+        self._processes = (main, other)
+        self._others, self._has_more = other.steps(), bool(self._model.other[1])
+        for _ in main.steps():
+            pass
+        while self._may_let_other():
+            self._let_other()
+
+    def say(self, text: str) -> None:
+        """Take what happens, for people."""
+        self.trace.append(text)
+
+    # --- what happens ---------------------------------------------------------------------------------------------------
+
+    def _before(self, request: str) -> None:
+        """Let other things happen before a request."""
+        self.requests += 1
+        while (options := self._options()) and (taken := self._choices.choose(len(options) + 1)):
+            options[taken - 1]()
+        self.say(request)
+
+    def _options(self) -> list[Callable[[], None]]:
+        may_swap = self._swaps and (self._model.is_limit or not self._is_long_opening())
+        return [*([self._swap] if may_swap else []), *([self._let_other] if self._may_let_other() else [])]
+
+    def _may_let_other(self) -> bool:
+        """Whether the other one goes on; whoever opens a copy makes it one that was opened as often: that is a limit."""
+        return self._has_more and (self._model.is_limit or self._has_begun or not self.is_swapped)
+
+    def _is_long_opening(self) -> bool:
+        """Whether somebody opens the place while somebody else was told something: that is a limit."""
+        both = (self._processes, self._processes[::-1])
+        return any(one.is_opening and another.was_told for one, another in both)
+
+    def _swap(self) -> None:
+        self._swaps -= 1
+        self.is_swapped = True
+        self._forgot = {each.generation for each in self._processes if each.was_told}
+        self.shelf.objects = dict(self._copy)
+        self.say("a copy takes the place of the place")
+
+    def _let_other(self) -> None:
+        """Let the other process do a step, between two requests of the main one."""
+        self._has_more, self._has_begun = False, True
+        self._has_more = next(self._others, self) is not self
+
+    def _loses(self) -> bool:
+        if not self._lost or not self._choices.choose(2):
+            return False
+        self._lost -= 1
+        self.say("its answer gets lost")
+        return True
+
+    # --- what must hold ---------------------------------------------------------------------------------------------------
+
+    def heard(self, process: _Process, name: str, request: Any, reply: Reply) -> None:
+        """Take what a process was answered."""
+        self.say(f"c{process.generation} hears to {name}: {reply}")
+        if not isinstance(reply, Done | Contents):
+            return
+        process.is_opening = False
+        is_read = isinstance(request, Scan) and request.fence is not None
+        if process.generation in self._forgot and not is_read:  # such a read counts when what is stored next is
+            self._broken(f"O2: c{process.generation} is answered by a place that has forgotten what it had told it")
+        process.was_told |= not self.is_swapped
+        if not self.is_swapped:
+            self._check(process.generation, request, reply)
+
+    def _check(self, generation: int, request: Any, reply: Done | Contents) -> None:
+        """O1, as long as nothing was forgotten: who comes later can't know what a lone place has forgotten."""
+        if isinstance(reply, Contents) and isinstance(request, Scan) and isinstance(request.fence, Fence):
+            found = self._found[generation] = frozenset(blob for blob, _ in reply.blobs)
+            for each in self._acked:
+                if each < generation and blob_of(each) not in found:
+                    self._broken(f"O1: c{generation} has not found what was acknowledged to c{each}")
+        if isinstance(request, Write):
+            self._acked.add(generation)
+            for later, found in self._found.items():
+                if later > generation and blob_of(generation) not in found:
+                    self._broken(f"O1: c{generation} acknowledges what c{later} has not found")
+
+    def _broken(self, what: str) -> None:
+        self.violation = self.violation or what

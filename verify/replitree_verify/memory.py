@@ -1,0 +1,174 @@
+"""What one process remembers, as a value; a crash loses all of it.
+
+The fields and what changes them mirror the running replica: `replica.perform.runner.EpochHolder`,
+`replica.perform.progress.Progress`, the state and the trouble flag of `replica.table.table_replica.TableReplica`, and
+the held staging ids of `replica.perform.store_performer.StorePerformer`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from replitree.protocol.core.effects import Epoch, LogIndex, StagingId
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.state.pull import Loaded, Place, Queued
+
+
+class State(Enum):
+    """What a process is able to do."""
+
+    OFF = "off"
+    STARTING = "starting"
+    ACTIVE = "active"
+    READ_ONLY = "read only"
+    STOPPED = "stopped"
+
+
+RUNNING = (State.STARTING, State.ACTIVE, State.READ_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory of one process.
+
+    Attributes
+    ----------
+    incarnation, session
+        Which process of its seat this is, and its present session with coordination.
+    epoch
+        The highest epoch that it adopted.
+    state, trouble, reload, missed
+        What it can do; whether it must activate again; whether its puller must load the replica's state again; the log entry
+        that it could not find.
+    loading
+        Whether no part was shown or hidden since the last loading began.
+    torn
+        Whether what was loaded last was read while a pull in doubt took place.
+    place, queue, waiting, running, left
+        Where it believes to stand, its queue, and the entries of it that were postponed, that are being executed, and that are
+        being executed although they have left the queue already.
+    held
+        The parts that it believes to have registered.
+    staging
+        The staging ids of its running inserts and of the results that it is making.
+    lacking
+        The registered parts, with their content hashes, that are not whole on disk and must be fetched again.
+    leads
+        Whether it believes that it leads.
+    lock
+        Of a run of a restore: the replica whose data folder it holds, and the names of the parts that it has found there.
+    """
+
+    incarnation: int
+    session: int
+    epoch: Epoch | None = None
+    state: State = State.STARTING
+    trouble: bool = False
+    reload: bool = False
+    missed: LogIndex | None = None
+    loading: bool = False
+    torn: bool = False
+    place: Place | None = None
+    queue: tuple[Queued, ...] = ()
+    waiting: tuple[LogIndex, ...] = ()
+    running: tuple[LogIndex, ...] = ()
+    left: tuple[LogIndex, ...] = ()
+    held: PartSet = PartSet()  # noqa: RUF009 - immutable
+    staging: tuple[StagingId, ...] = ()
+    lacking: tuple[tuple[str, str], ...] = ()
+    leads: bool = False
+    lock: tuple[str, tuple[str, ...]] | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the process is there and has not stopped."""
+        return self.state in RUNNING
+
+    @property
+    def visible(self) -> tuple[Part, ...]:
+        """The parts that its reads show."""
+        hidden = {name for name, _ in self.lacking}
+        return tuple(part for part in self.held if part.name not in hidden)
+
+    def with_trouble(self) -> Memory:
+        """Something went wrong: read-only at once, until it has activated again."""
+        if not self.is_there:
+            return self
+        state = State.READ_ONLY if self.state is State.ACTIVE else self.state
+        return replace(self, trouble=True, state=state)
+
+    def adopting(self, epoch: Epoch) -> Memory:
+        """Take an epoch unless a higher one is known."""
+        return self if self.epoch is not None and self.epoch >= epoch else replace(self, epoch=epoch)
+
+    def revealing(self, parts: tuple[str, ...], gone: tuple[str, ...]) -> Memory:
+        """Show parts and no longer show others, at once; a part that a shown one covers stays hidden.
+
+        What is being loaded meanwhile does not count any more, even when nothing of this was known here.
+        """
+        if not parts and not gone:
+            return self
+        hidden = {parse_part(name) for name in gone}
+        left = [part for part in self.held if part not in hidden]
+        for part in sorted(map(parse_part, parts)):
+            if not any(each.covers(part) for each in left):
+                left = [each for each in left if not part.covers(each)] + [part]
+        held = PartSet.of(left)
+        lacking = self.lacking
+        if lacking:
+            lacking = tuple(
+                each for each in lacking if each[0] not in (*gone, *parts) and not _is_covered(each[0], held)
+            )
+        return replace(self, held=self.held if held == self.held else held, lacking=lacking, loading=False)
+
+    def lacks(self, parts: tuple[tuple[str, str], ...]) -> Memory:
+        """Hide parts that are not whole on disk."""
+        return replace(self, lacking=tuple(sorted({*self.lacking, *parts})))
+
+    def loaded(self, loaded: Loaded) -> Memory | None:
+        """Take over what was loaded, unless another thread knows something newer; None then.
+
+        What runs stays in the queue until it is given back, with what it changes: of an entry that was executed just now
+        nothing is left to change.
+        """
+        if self.place is not None and self.place.pointer.version > loaded.place.pointer.version:
+            return replace(self, loading=False)
+        if not self.loading:
+            return None
+        queue = {item.index: item for item in loaded.queue}
+        queue.update((item.index, item) for item in self.queue if item.index in self.running)
+        waiting = tuple(index for index in self.waiting if index in queue)
+        ordered = tuple(queue[index] for index in sorted(queue))
+        still = {item.index for item in loaded.queue}
+        left = tuple(index for index in self.running if index not in still)
+        known = replace(self, place=loaded.place, torn=loaded.is_torn, queue=ordered, waiting=waiting, left=left)
+        held = {part.name for part in loaded.held}
+        lacking = tuple(each for each in self.lacking if each[0] in held)
+        return replace(known, held=loaded.held, lacking=lacking, loading=False)
+
+    def pulled(self, place: Place, entries: tuple[Queued, ...]) -> Memory:
+        """Take over what a pull brought, unless another thread has pulled further meanwhile: it knows these entries too."""
+        if self.place is not None and self.place.pointer.version >= place.pointer.version:
+            return self
+        queue = {item.index: item for item in (*self.queue, *entries)}
+        return replace(self, place=place, torn=False, queue=tuple(queue[index] for index in sorted(queue)))
+
+    def executed(
+        self, batch: tuple[LogIndex, ...], done: tuple[LogIndex, ...], postponed: tuple[LogIndex, ...]
+    ) -> Memory:
+        """Take a batch back: entries that are done leave the queue, those that were postponed wait, behind the others."""
+        over = {*done, *(index for index in self.left if index in batch)}
+        queue = tuple(item for item in self.queue if item.index not in over)
+        waiting = tuple(index for index in self.waiting if index not in over and index not in postponed)
+        waiting += tuple(index for index in postponed if index not in over)
+        running = tuple(index for index in self.running if index not in batch)
+        left = tuple(index for index in self.left if index not in batch)
+        return replace(self, queue=queue, waiting=waiting, running=running, left=left)
+
+
+def _is_covered(name: str, held: PartSet) -> bool:
+    """Whether another part that is held covers this one, so that nobody needs it any more."""
+    part = parse_part(name)
+    return held.covering(part) not in (None, part)

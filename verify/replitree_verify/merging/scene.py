@@ -1,0 +1,244 @@
+"""What may happen next in a model of merges in an object store.
+
+As in `replitree_verify.shared_tables`, and sessions end: that of a killed process some time later, and, of one of the
+model's expiries, that of a process that goes on.  Whose session has ended is in a new one at its next request: nothing
+worse can happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+from typing_extensions import override
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.shares.share import ShareId
+from replitree.protocol.shares.share_effects import NameShares
+from replitree_verify.merging.chains import Choose
+from replitree_verify.merging.tasks import (
+    ITEM,
+    MARK,
+    RESULT,
+    SOURCE,
+    AwaitGone,
+    AwaitLeft,
+    AwaitThere,
+    MakesForAll,
+    MayMake,
+    attempt,
+    come_back,
+)
+from replitree_verify.merging.world import Late, Model, World
+from replitree_verify.shared_tables.scene import Outcomes, Scene, Step, short
+from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, TABLE, replica_of, sharer_of
+from replitree_verify.shared_tables.world import PIECES, Disk, Fault, Seat
+
+WAITING = AwaitGone | AwaitThere | AwaitLeft
+
+
+class MergeScene(Scene):
+    """The steps of one model."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.model: Model = model
+
+    @override
+    def first(self) -> World:
+        """Return the world in which everybody has the source registered, and the merge in its queue; or one has a part."""
+        begun = super().first()
+        nodes: list[fx.Operation] = [fx.Create(layout.results(TABLE)), fx.Create(layout.all_merged(TABLE))]
+        for name in self.model.replicas:
+            replica = replica_of(name)
+            if name != self.model.holder and not self.model.written:
+                nodes += [
+                    fx.Create(layout.part(replica, SOURCE.name), CONTENT.encode()),
+                    fx.Create(layout.queue_entry(replica, ITEM.index)),
+                    fx.Create(layout.is_active(replica)),
+                ]
+        tree, done = begun.tree.commit(nodes, 1)
+        assert isinstance(done, fx.Applied), done
+        lives = (0,) * len(self.names)
+        world = World(tree, begun.objects, begun.seats, (), begun.budget, lives=lives, expiries=self.model.expiries)
+        return _held(world, self.names, self.model.holder) if self.model.holder else world
+
+    @override
+    def steps(self, world: Any) -> Iterator[Step]:
+        """Yield whatever may happen next, with its name."""
+        mine = tuple(each for each in world.late if isinstance(each, Late))
+        others = replace(world, late=tuple(each for each in world.late if not isinstance(each, Late)))
+        for text, after in super().steps(others):
+            yield text, replace(after, late=tuple(sorted((*after.late, *mine), key=repr)))
+        for late in mine:
+            rest = list(world.late)
+            rest.remove(late)
+            tree, _ = world.tree.commit(late.commit.operations, late.session)
+            yield f"late: {short(late.commit)}", replace(world, late=tuple(rest), tree=tree)
+        for session in sorted(world.dying):
+            yield f"time: session {session} of a killed process ends", world.without(session)
+        for number, name in enumerate(self.names):
+            if world.expiries and world.tree.ephemerals(world.session(number)):
+                ended = world.without(world.session(number)).with_new_session(number)
+                yield f"time: the session of {name} ends", replace(ended, expiries=world.expiries - 1)
+
+    @override
+    def is_at_rest(self, world: Any) -> bool:
+        """Whether nothing is left to do: all have executed the merge, nothing is on its way, and there is no garbage."""
+        if world.late or world.dying or world.tree.children(layout.all_garbage(TABLE)):
+            return False
+        return all(effect is None or isinstance(effect, AwaitLeft) for effect in self._effects(world))
+
+    def is_stuck(self, world: World) -> bool:
+        """Whether somebody waits for what nobody will do."""
+        effects = self._effects(world)
+        if not all(effect is None or isinstance(effect, WAITING) for effect in effects):
+            return False
+        changes = any(after.key != world.key for _, after in self.steps(world))
+        return not changes and not self.is_at_rest(world)
+
+    def _effects(self, world: World) -> tuple[Any, ...]:
+        return tuple(self._kernel.effect(seat.place) for seat in world.seats)
+
+    # --- seats ----------------------------------------------------------------------------------------------------------------
+
+    @override
+    def _settled(self, world: Any, number: int) -> Any:
+        seat = world.seats[number]
+        if isinstance(self._kernel.effect(seat.place), NameShares) and seat.disk.staged_shares:
+            return self._go_on(world, number, ())  # what is linked has a share
+        settled = super()._settled(world, number)
+        if isinstance(self._kernel.effect(settled.seats[number].place), MakesForAll):
+            return self._go_on(settled, number, self.names[number] not in self.model.switched)
+        return settled
+
+    @override
+    def _seat_steps(self, world: Any, number: int) -> Iterator[Step]:
+        effect = self._kernel.effect(world.seats[number].place)
+        if not isinstance(effect, WAITING):
+            yield from super()._seat_steps(world, number)
+            return
+        outcome = self._waited(world, effect)
+        if outcome is not None:
+            yield f"{effect} is over", self._go_on(world, number, outcome)
+        for text, after in self._crashes(world, number, effect):
+            yield f"crash at {effect}{text}", after
+
+    def _waited(self, world: World, effect: Any) -> Any:
+        """Return the outcome of waiting when it is over; None before."""
+        match effect:
+            case AwaitGone(path):
+                return None if world.tree.exists(path) else True
+            case AwaitThere(path):
+                return True if world.tree.exists(path) else None
+        name = effect.replica
+        mark, host = world.tree.get(MARK), world.tree.get(layout.host(replica_of(name)))
+        if mark is None or host is None or mark.value != sharer_of(name).signature or self._is_working(world, name):
+            return None
+        return fx.Epoch(host.version)
+
+    def _is_working(self, world: World, name: str) -> bool:
+        """Whether a replica is executing the merge, and does not wait."""
+        place = world.seats[self.names.index(name)].place
+        effect = self._kernel.effect(place)
+        return bool(place) and not isinstance(effect, WAITING) and self._kernel.conversation(place).stage is attempt
+
+    @override
+    def _crashes(self, world: Any, number: int, effect: Any) -> Iterator[Step]:
+        """Yield what a crash may leave; the session of the process lives on for a while."""
+        if self.names[number] not in (self.model.struck or self.model.replicas):
+            return
+        if not isinstance(effect, fx.Commit):
+            for text, after in super()._crashes(world, number, effect):
+                yield text, self._died(cast("World", after), number)
+            return
+        hurt = world.spend(Fault.CRASH)
+        if hurt is None:
+            return
+        seat, sent = hurt.seats[number], Late(world.session(number), effect)
+        done = replace(hurt, tree=hurt.tree.commit(effect.operations, sent.session)[0])
+        for text, after in (("", hurt), (", done", done), (", on its way", hurt.sent(sent))):
+            begun = self._begun(after, number, Seat(seat.task, count=seat.count, disk=seat.disk))
+            yield text, self._died(cast("World", begun), number)
+
+    def _died(self, world: World, number: int) -> World:
+        """Return the world in which a seat's process was killed: its session lives on if there is anything of it."""
+        session, name = world.session(number), self.names[number]
+        is_left = world.tree.ephemerals(session) or any(isinstance(each, Late) for each in world.late)
+        left = replace(world, dying=world.dying | {session}) if is_left else world
+        if name in self.model.away and left.seats[number].task == 0:
+            seat = replace(left.seats[number], place=self._kernel.begin(come_back, name))
+            left = cast("World", left.with_seat(number, seat))
+        return left.with_new_session(number)
+
+    # --- effects --------------------------------------------------------------------------------------------------------------
+
+    @override
+    def _perform(self, world: Any, number: int, effect: Any) -> Outcomes:
+        name = self.names[number]
+        match effect:
+            case fx.Commit():
+                is_struck = name in (self.model.struck or self.names)
+                yield from _commit(world, number, effect, is_struck=is_struck)
+            case fx.Merge():
+                disk = replace(world.seats[number].disk, staged=(None,))
+                yield "made", world.with_disk(number, disk), fx.Made(dict(self.model.contents).get(name, CONTENT))
+                if name in self.model.pausing:
+                    yield "merges are paused", replace(world, paused=world.paused | {name}), fx.Cancelled("paused")
+            case fx.FetchMany((fx.FetchPart(part, _, sources),)):
+                for text, after, outcome in self._fetch(world, number, part, sources[0]):
+                    yield text, after, (outcome,)
+            case fx.ResultsInWork():
+                owner = name.partition(" ")[0]
+                yield "told", world, ((RESULT.name,) if self._is_working(world, owner) else ())
+            case fx.Link(source=source) | fx.Mutate(source=source):
+                disk = world.seats[number].disk
+                own = (
+                    (None,) if isinstance(effect, fx.Mutate) else ()
+                )  # a mutation writes some files, and keeps the others
+                staged = replace(disk, staged=(*own, *disk.shares_of(source)))
+                yield "made", world.with_disk(number, staged), fx.Made(CONTENT)
+            case Choose(options):
+                for each in options:
+                    yield each, world, each
+            case fx.Discard(part):
+                yield from super()._perform(world, number, fx.RemovePart(part))
+            case MayMake():
+                yield "told", world, name not in world.paused
+            case _:
+                yield from super()._perform(world, number, effect)
+
+
+def _commit(world: World, number: int, effect: fx.Commit, *, is_struck: bool) -> Outcomes:
+    session = world.session(number)
+    tree, outcome = world.tree.commit(effect.operations, session)
+    done = replace(world, tree=tree)
+    yield "applied" if isinstance(outcome, fx.Applied) else f"refused, {outcome.reason.value}", done, outcome
+    lost = world.spend(Fault.UNKNOWN) if is_struck else None
+    if lost is not None:
+        if isinstance(outcome, fx.Applied):
+            yield "applied, answer lost", replace(lost, tree=tree), fx.Unknown()
+        yield "on its way, answer lost", lost.sent(Late(session, effect)), fx.Unknown()
+
+
+def _held(world: World, names: tuple[str, ...], name: str) -> World:
+    """Return the world in which a replica has made the result, registered it, and taken itself away."""
+    share, replica = ShareId(f"{name}-w"), replica_of(name)
+    nodes = (
+        fx.Create(layout.result(TABLE, RESULT.name), CONTENT.encode()),
+        fx.Create(layout.part(replica, RESULT.name), CONTENT.encode()),
+        fx.Create(layout.share(TABLE, share)),
+        fx.Create(f"{layout.share(TABLE, share)}/{name}~{INCARNATION}~{RESULT.name}"),
+    )
+    tree, done = world.tree.commit(nodes, 1)
+    assert isinstance(done, fx.Applied), done
+    objects = frozenset((share, piece) for piece in range(PIECES))
+    number = names.index(name)
+    seat = replace(world.seats[number], shown=frozenset({RESULT.name}), disk=Disk(parts=((RESULT.name, (share,)),)))
+    held = replace(world, tree=tree, objects=objects).with_seat(number, seat)
+    return cast("World", held)
+
+
+__all__ = ["MergeScene"]

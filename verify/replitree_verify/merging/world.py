@@ -1,0 +1,103 @@
+"""What is in a model of merges in an object store, beside what is in one of a table there: sessions, and who may not merge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from typing_extensions import override
+
+from replitree.protocol.core.effects import Commit
+from replitree_verify.shared_tables import world as shared
+
+LIVES = 8
+"""Sessions that one seat may have, one after another, at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model(shared.Model):
+    """A world to search.
+
+    Attributes
+    ----------
+    expiries
+        How often the session of a process may end while it goes on.
+    contents
+        What replicas make of the same sources, by name; all others make the same.
+    pausing
+        Replicas on which an operator may pause merges while one is being made.
+    away
+        Replicas that, once killed, come back only when somebody has made the result.
+    struck
+        Replicas whose processes may be killed, and whose answers may be lost; empty: all.
+    holder
+        A replica that has made the result and registered it, and does not run; empty: nobody.
+    switched
+        Replicas that have begun to execute the merge while results went to disks, so that each makes its own; since then the
+        table has changed, and results go into the store.
+    """
+
+    expiries: int = 0
+    contents: tuple[tuple[str, str], ...] = ()
+    pausing: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
+    struck: tuple[str, ...] = ()
+    holder: str = ""
+    switched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class World(shared.World):
+    """One moment.
+
+    Attributes
+    ----------
+    lives
+        How many sessions each seat has had before the present one.
+    dying
+        Sessions whose processes were killed: they end when their time is over.
+    expiries
+        How many sessions may still end by themselves.
+    paused
+        Replicas that make nothing any more.
+    """
+
+    lives: tuple[int, ...] = ()
+    dying: frozenset[int] = frozenset()
+    expiries: int = 0
+    paused: frozenset[str] = frozenset()
+
+    @property
+    @override
+    def key(self) -> tuple[Any, ...]:
+        """What tells worlds apart."""
+        seats = tuple(seat.key for seat in self.seats)
+        mine = self.lives, self.dying, self.expiries, self.paused
+        return hash(self.tree), self.objects, seats, self.late, self.budget, self.stray, self.forgotten, mine
+
+    def session(self, number: int) -> int:
+        """Return the present session of a seat."""
+        return number * LIVES + self.lives[number] + 1
+
+    def with_new_session(self, number: int) -> World:
+        """Return the world in which a seat has its next session."""
+        lives = list(self.lives)
+        lives[number] += 1
+        assert lives[number] < LIVES
+        return replace(self, lives=tuple(lives))
+
+    def without(self, session: int) -> World:
+        """Return the world in which a session has ended: its nodes are gone, and what it has on its way is refused."""
+        late = tuple(each for each in self.late if not isinstance(each, Late) or each.session != session)
+        return replace(self, tree=self.tree.expire(session), late=late, dying=self.dying - {session})
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A commit that is on its way; it counts only as long as its session lives."""
+
+    session: int
+    commit: Commit
+
+
+__all__ = ["LIVES", "Late", "Model", "World"]

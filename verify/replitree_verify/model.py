@@ -1,0 +1,328 @@
+"""What is to be explored: replicas, processes, requests, and how many faults of each kind.
+
+A *seat* is a place where processes of one replica run one after another: when one dies the next begins there, with the
+same disk and another `me`.  A second seat of a replica is a rival: a process that starts while the first may still be
+there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NewType
+
+from replitree.protocol.core.entries import Command, MutateEntry
+from replitree.protocol.core.layout import Replica, Table
+from replitree.protocol.state.read import ReadLevel
+
+TABLE = Table("/t")
+
+Budget = NewType("Budget", int)
+"""How many faults of each kind are left, packed: a few bits for each kind."""
+
+_BITS = 5
+
+
+class Fault(Enum):
+    """Kinds of faults, each with its place in a budget.
+
+    `CRASH`: a process loses its memory, at any moment, also within an effect on its disk.  `UNKNOWN`: the answer to a commit is
+    lost; the commit took place, or the request is still on its way.  `STALE`: a session's view stays behind.  `EXPIRY`: a
+    session ends.  `CLOSED`: a read can't be had.  `DISK`: a disk takes no more.  `FETCH`: a part can't be fetched now.
+    `DIFFERS`: a merge or a mutation gives other bytes than elsewhere.  `DEPOSED`: a leader of coordination that was replaced
+    answers a `Sync`, so that the session's view stays behind.
+    """
+
+    CRASH = 0
+    UNKNOWN = 1
+    STALE = 2
+    EXPIRY = 3
+    CLOSED = 4
+    DISK = 5
+    FETCH = 6
+    DIFFERS = 7
+    DEPOSED = 8
+
+    @property
+    def cost(self) -> Budget:
+        """One fault of this kind."""
+        return Budget(1 << (_BITS * self.value))
+
+
+GUARDS = sum(1 << (_BITS * fault.value + _BITS - 1) for fault in Fault)
+"""The highest bit of each kind: stays set as long as no more is taken than there is."""
+
+
+def budget_of(faults: dict[Fault, int]) -> Budget:
+    """Pack a budget.
+
+    >>> budget_of({Fault.CRASH: 2, Fault.UNKNOWN: 1}) == 2 * Fault.CRASH.cost + Fault.UNKNOWN.cost
+    True
+    """
+    assert all(0 <= count < 1 << (_BITS - 1) for count in faults.values())
+    return Budget(sum(fault.cost * count for fault, count in faults.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A group of requests that clients send to one seat, each (number, token).
+
+    `drops`: the partitions that it replaces; `quorum`: how many replicas must have the rows.
+    """
+
+    seat: str
+    requests: tuple[tuple[int, str], ...]
+    drops: tuple[str, ...] = ()
+    quorum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A command (mutate, drop, alter) that a client sends to one seat, and the number of its request."""
+
+    seat: str
+    request: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A merge that a seat's leader proposes as soon as the sources are in its table."""
+
+    seat: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A mutation that a client kills at one seat."""
+
+    seat: str
+    mutation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read that a client asks of one seat, after it has its answers to the requests in `known`."""
+
+    seat: str
+    number: int
+    level: ReadLevel
+    known: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """What a seat is asked to do once, beside the requests of clients: its name in `longlife.DUTIES`, and its arguments."""
+
+    seat: str
+    name: str
+    arguments: tuple[str | int, ...] = ()
+
+
+LOSING = ("break", "heal", "keep", "note", "watch", "lose")
+"""The duties that have to do with lost parts (`losing.DUTIES`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A world to explore.
+
+    Attributes
+    ----------
+    name, description
+        For people.
+    seats
+        (name of the seat, name of its replica).
+    inserts
+        What clients send; each group may begin at any moment when its process is active.
+    faults
+        How many of each kind.
+    workers
+        The seats whose processes pull and execute; the others only take inserts.
+    started
+        The seats whose first process has become active before the exploration begins; the others may begin at any moment.
+    pull_count
+        Log entries pulled at once.
+    partitions
+        What the rows of every request fall into.
+    probes
+        What must be seen: a model that never gets there proves nothing.
+    nightly
+        Whether it is too large for `make check`.
+    commands, merges, kills, reads
+        What else is asked of the table.
+    prelude
+        What has happened before the exploration begins, without faults: names of threads that run one after the other as long
+        as they can go on; a seat's name stands for its pulling and executing.
+    fetchers
+        The replicas that never merge or mutate by themselves.
+    keepers, candidates
+        The seats whose processes forget covered parts while they run, and those that stand for leader.
+    resting
+        The threads, by name, or all those that work at a seat, that go on in the prelude only, so that one is ahead of others.
+    duties
+        What else is to be done: the log cleaned, a replica dropped.
+    absent
+        The replicas that have not joined the table when the exploration begins.
+    operators
+        The seats of operators: their replica never joins, and they have nothing but duties.
+    forgiven
+        The replicas that somebody declared good although their entries are gone.
+    cleaned_to
+        Where the log has to begin when nothing is left to do.
+    window
+        How many deduplication ids stay, and for how long; without it they have no times.
+    ample
+        Whether steps that nothing else can meet are taken at once (`ample`), because there are too many states otherwise.
+    struck
+        The seats that a crash, an end of a session or a lagging view may happen to; of a fault that is not named, all.
+    """
+
+    name: str
+    description: str
+    seats: tuple[tuple[str, str], ...]
+    inserts: tuple[Insert, ...]
+    faults: dict[Fault, int]
+    workers: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
+    pull_count: int = 1
+    partitions: tuple[str, ...] = ("all",)
+    probes: tuple[str, ...] = ()
+    nightly: bool = False
+    commands: tuple[Ask, ...] = ()
+    merges: tuple[Proposal, ...] = ()
+    kills: tuple[Kill, ...] = ()
+    prelude: tuple[str, ...] = ()
+    fetchers: tuple[str, ...] = ()
+    keepers: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
+    resting: tuple[str, ...] = ()
+    duties: tuple[Duty, ...] = ()
+    absent: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    forgiven: tuple[str, ...] = ()
+    cleaned_to: int = 0
+    window: tuple[int, int] | None = None
+    reads: tuple[Read, ...] = ()
+    ample: bool = False
+    struck: tuple[tuple[Fault, str], ...] = ()
+
+    def can_strike(self, fault: Fault, seat: str) -> bool:
+        """Whether a fault may happen to a seat: its process dies, its session ends, its view lags."""
+        named = [each for kind, each in self.struck if kind is fault]
+        return self.faults.get(fault, 0) > 0 and (not named or seat in named)
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """The replicas that have joined the table before the exploration begins."""
+        away = {*self.absent, *(replica for seat, replica in self.seats if seat in self.operators)}
+        return tuple(name for name in self.replicas if name not in away)
+
+    @property
+    def is_dropping(self) -> bool:
+        """Whether a replica is taken out of the table."""
+        return any(duty.name == "drop" for duty in self.duties)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether every replica is lost from the beginning."""
+        return self.is_restoring or any(duty.name == "survive" for duty in self.duties)
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether coordination has lost the table, and it is made anew."""
+        return any(duty.name == "restore" for duty in self.duties)
+
+    @property
+    def is_losing(self) -> bool:
+        """Whether parts may be declared lost."""
+        return any(duty.name == "lose" for duty in self.duties)
+
+    @property
+    def has_quorums(self) -> bool:
+        """Whether an insert has a quorum."""
+        return any(insert.quorum for insert in self.inserts)
+
+    @property
+    def fragile(self) -> frozenset[str]:
+        """The parts whose files break somewhere; `staging` for whatever is staged."""
+        return frozenset(str(duty.arguments[0]) for duty in self.duties if duty.name == "break")
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nobody marks replicas, cleans the log, or adds and drops replicas."""
+        return all(duty.name in LOSING for duty in self.duties) and not self.absent
+
+    @property
+    def requests(self) -> tuple[int, ...]:
+        """The numbers of all requests that are answered, ascending."""
+        return tuple(sorted((*self.tokens, *self.ids, *(read.number for read in self.reads))))
+
+    @property
+    def ids(self) -> dict[int, str]:
+        """The id of the command of each request."""
+        return {ask.request: ask.command.id for ask in self.commands}
+
+    @property
+    def killed(self) -> frozenset[str]:
+        """The ids of the mutations that are killed."""
+        return frozenset(kill.mutation for kill in self.kills)
+
+    @property
+    def has_makers(self) -> bool:
+        """Whether anything is merged or mutated."""
+        return bool(self.merges) or any(isinstance(ask.command, MutateEntry) for ask in self.commands)
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether a replica has more than one seat, so that a process may find itself replaced."""
+        return len(self.replicas) < len(self.seats)
+
+    def works_to_the_end(self, seat: str) -> bool:
+        """Whether a seat's processes pull and execute whatever comes."""
+        return seat in self.workers and not any(name.partition(" ")[0] == seat for name in self.resting)
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """The names of the replicas, in the order of their first seats."""
+        return tuple(dict.fromkeys(replica for _, replica in self.seats))
+
+    @property
+    def tokens(self) -> dict[int, str]:
+        """The token of each request."""
+        return {request: token for insert in self.inserts for request, token in insert.requests}
+
+    def replica(self, name: str) -> Replica:
+        """Return a replica's place."""
+        return Replica(TABLE, name)
+
+
+INCARNATIONS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def me_of(seat: str, incarnation: int) -> bytes:
+    """Return the value by which the n-th process of a seat owns its replica.
+
+    >>> me_of("r1", 1)
+    b'r1b'
+    """
+    return f"{seat}{INCARNATIONS[incarnation]}".encode()
+
+
+def seat_of(me: bytes) -> tuple[str, int]:
+    """Return seat and incarnation of a process from its `me`.
+
+    >>> seat_of(b"r1b")
+    ('r1', 1)
+    """
+    text = me.decode()
+    return text[:-1], INCARNATIONS.index(text[-1])
+
+
+SESSIONS_PER_SEAT = 100
+
+
+def first_session(seat: int) -> int:
+    """Return the first session of a seat, given by its number; the next ones follow."""
+    return seat * SESSIONS_PER_SEAT + 1

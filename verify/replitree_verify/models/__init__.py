@@ -1,0 +1,56 @@
+"""The models: which worlds are explored.  Each file is one theme; `MODELS` has them all by name."""
+
+from __future__ import annotations
+
+from replitree_verify.model import Model
+from replitree_verify.models import (
+    clean,
+    combined,
+    drop,
+    ids,
+    insert,
+    leader,
+    leave,
+    lost,
+    lost_results,
+    merge,
+    mutate,
+    pull,
+    quorum,
+    read,
+    recover,
+    replaced,
+    restart,
+    restore,
+    results,
+    roll,
+)
+
+MODELS: dict[str, Model] = {
+    model.name: model
+    for model in (
+        *insert.MODELS,
+        *quorum.MODELS,
+        *pull.MODELS,
+        *restart.MODELS,
+        *replaced.MODELS,
+        *combined.MODELS,
+        *merge.MODELS,
+        *mutate.MODELS,
+        *drop.MODELS,
+        *clean.MODELS,
+        *recover.MODELS,
+        *leave.MODELS,
+        *lost.MODELS,
+        *lost_results.MODELS,
+        *ids.MODELS,
+        *results.MODELS,
+        *roll.MODELS,
+        *restore.MODELS,
+        *leader.MODELS,
+        *read.MODELS,
+    )
+}
+"""Every model by its name, in the order in which they are listed."""
+
+__all__ = ["MODELS"]

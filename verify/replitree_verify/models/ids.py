@@ -1,0 +1,159 @@
+"""Deduplication ids: only the oldest are forgotten, whoever cleans beside whom, and a token within the window comes once.
+
+In most models two inserts are in the log, everybody has executed them, and one id stays.
+"""
+
+from __future__ import annotations
+
+from replitree.protocol.core.effects import EntryId
+from replitree.protocol.core.entries import DropEntry
+from replitree_verify.model import Ask, Duty, Fault, Insert, Model
+from replitree_verify.models.insert import TWO
+
+BOTH = ("r1", "r2")
+FIRST, SECOND = Insert("r1", ((1, "a"),)), Insert("r1", ((2, "b"),))
+AGAIN = Insert("r2", ((3, "a"),))
+WRITTEN = ("r1 ins 1", "r1 ins 2", *BOTH)
+ONE_STAYS = (1, 100)
+YOUNG_STAY = (9, 1)
+DROP = Ask("r1", 9, DropEntry("r1", EntryId("d"), "all"))
+
+
+def _in_doubt(name: str, what: str, asked: Insert | Ask) -> Model:
+    """Return a model of what is asked of r1 while r2 inserts and forgets ids; an answer is lost."""
+    return Model(
+        name,
+        f"the answer to {what} is lost, and its id is forgotten before its replica looks for it",
+        TWO,
+        (*((asked,) if isinstance(asked, Insert) else ()), Insert("r2", ((2, "b"),))),
+        {Fault.UNKNOWN: 1},
+        workers=BOTH,
+        started=BOTH,
+        commands=() if isinstance(asked, Insert) else (asked,),
+        resting=BOTH,
+        duties=(Duty("r2", "ids", ONE_STAYS),),
+        window=ONE_STAYS,
+        probes=("id forgotten", "unknown: applied, answer lost"),
+    )
+
+
+MODELS = (
+    Model(
+        "ids_clean_clean",
+        "two replicas forget ids at once, and the token of one is inserted again; an answer is lost, a view lags",
+        TWO,
+        (FIRST, SECOND, AGAIN),
+        {Fault.UNKNOWN: 1, Fault.STALE: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=WRITTEN,
+        resting=BOTH,
+        duties=tuple(Duty(seat, "ids", ONE_STAYS) for seat in BOTH),
+        window=ONE_STAYS,
+        probes=("id forgotten", "forgetting ids refused by blocks", "duplicate", "late request applied"),
+    ),
+    Model(
+        "ids_crash",
+        "a replica dies while it forgets ids, another one goes on; a token that is forgotten comes again",
+        TWO,
+        (FIRST, SECOND, AGAIN),
+        {Fault.CRASH: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=WRITTEN,
+        resting=(*BOTH, "r1 life"),
+        duties=tuple(Duty(seat, "ids", ONE_STAYS) for seat in BOTH),
+        window=ONE_STAYS,
+        probes=("id forgotten", "crash", "duplicate"),
+    ),
+    Model(
+        "ids_by_age",
+        "ids are forgotten by their age while a new insert comes, and a token comes again; an answer is lost",
+        TWO,
+        (FIRST, SECOND, AGAIN, Insert("r1", ((4, "c"),))),
+        {Fault.UNKNOWN: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=WRITTEN,
+        resting=BOTH,
+        duties=(Duty("r1", "ids", YOUNG_STAY),),
+        window=YOUNG_STAY,
+        probes=("id forgotten", "duplicate", "late request applied"),
+    ),
+    Model(
+        "ids_remembered",
+        "a replica forgets ids twice and remembers them in between, while another one forgets them too; a token comes again",
+        TWO,
+        (FIRST, SECOND, AGAIN),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=WRITTEN,
+        resting=BOTH,
+        duties=(Duty("r1", "ids", (*ONE_STAYS, 2)), Duty("r2", "ids", ONE_STAYS)),
+        window=ONE_STAYS,
+        probes=("id forgotten", "duplicate"),
+    ),
+    _in_doubt("ids_doubt", "an insert", FIRST),
+    _in_doubt("ids_command", "a command", Ask("r1", 9, DropEntry("r1", EntryId("d"), "x"))),
+    Model(
+        "ids_command_again",
+        "a command is asked for again while ids and log are cleaned; answers are lost",
+        TWO,
+        (Insert("r2", ((2, "b"),)),),
+        {Fault.UNKNOWN: 2},
+        workers=BOTH,
+        started=BOTH,
+        commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "x")), Ask("r2", 8, DropEntry("r2", EntryId("d"), "x"))),
+        prelude=("r1 ask 9", "r2 ins 2", *BOTH),
+        resting=BOTH,
+        duties=(Duty("r1", "tidy", (*ONE_STAYS, 0, 0)),),
+        window=ONE_STAYS,
+        probes=("id forgotten", "log cleaned", "command known already", "command of long ago"),
+    ),
+    Model(
+        "ids_dropped",
+        "of two inserts one is dropped; both tokens come again while ids and log are cleaned by two replicas",
+        TWO,
+        (FIRST, SECOND, AGAIN, Insert("r2", ((4, "b"),))),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        commands=(DROP,),
+        prelude=("r1 ins 1", "r1 ask 9", "r1 ins 2", *BOTH),
+        resting=BOTH,
+        duties=(Duty("r1", "tidy", (9, 100, 0, 0)), Duty("r2", "ids", (9, 100))),
+        window=(9, 100),
+        probes=("token free again", "duplicate", "id marked dropped", "log cleaned"),
+    ),
+    Model(
+        "ids_notes",
+        "the note of a drop is forgotten while the token of what it dropped comes again; an answer is lost",
+        TWO,
+        (FIRST, SECOND, AGAIN),
+        {Fault.UNKNOWN: 1},
+        workers=BOTH,
+        started=BOTH,
+        commands=(DROP,),
+        prelude=("r1 ins 1", "r1 ask 9", *BOTH, "r1 ins 2", *BOTH),
+        resting=BOTH,
+        duties=(Duty("r1", "ids", (9, 100)), Duty("r1", "ids", ONE_STAYS)),
+        window=ONE_STAYS,
+        probes=("token free again", "note forgotten", "id marked dropped", "id forgotten"),
+    ),
+    Model(
+        "ids_session",
+        "the session of a replica ends while it inserts and while it forgets ids; an answer is lost",
+        TWO,
+        (FIRST, SECOND, Insert("r1", ((3, "a"),))),
+        {Fault.EXPIRY: 1, Fault.UNKNOWN: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=WRITTEN,
+        resting=BOTH,
+        duties=(Duty("r1", "ids", ONE_STAYS),),
+        window=ONE_STAYS,
+        probes=("id forgotten", "forgetting ids refused by host", "insert fenced", "late request applied"),
+        nightly=True,
+    ),
+)

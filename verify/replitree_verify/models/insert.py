@@ -1,0 +1,102 @@
+"""Inserts alone: replicas that do not pull, so that every moment of an insert meets every fault."""
+
+from __future__ import annotations
+
+from replitree_verify.model import Fault, Insert, Model
+
+ONE = (("r1", "r1"),)
+TWO = (("r1", "r1"), ("r2", "r2"))
+
+DOUBT = (
+    "unknown: applied, answer lost",
+    "unknown: no answer",
+    "late request applied",
+    "doubt settled: in the log",
+    "doubt settled: committed again",
+    "insert fenced",
+)
+"""What a model with unknown answers has to see."""
+
+MODELS = (
+    Model(
+        "insert_one_token",
+        "two replicas take one insert with the same token each (a client that tried again elsewhere)",
+        TWO,
+        (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "a"),))),
+        {Fault.UNKNOWN: 2, Fault.CRASH: 1, Fault.STALE: 1},
+        started=("r1", "r2"),
+        probes=(
+            *DOUBT[:5],
+            "duplicate",
+            "doubt settled: another had the token",
+            "crash",
+            "stale read",
+            "committed staging kept",
+            "dead owner replaced",
+        ),
+    ),
+    Model(
+        "insert_two_tokens",
+        "two replicas take one insert each, with different tokens",
+        TWO,
+        (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "b"),))),
+        {Fault.UNKNOWN: 2, Fault.CRASH: 1},
+        started=("r1", "r2"),
+        probes=(*DOUBT[:5], "crash", "committed staging kept", "staging removed"),
+    ),
+    Model(
+        "insert_two_lanes",
+        "one replica takes the same token in both of its lanes (rows and uploads) at once",
+        ONE,
+        (Insert("r1", ((1, "a"),)), Insert("r1", ((2, "a"),))),
+        {Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        started=("r1",),
+        probes=(*DOUBT, "duplicate"),
+    ),
+    Model(
+        "insert_groups",
+        "two replicas take a group of two requests each; one token is in both groups",
+        TWO,
+        (Insert("r1", ((1, "a"), (2, "b"))), Insert("r2", ((3, "b"), (4, "c")))),
+        {Fault.UNKNOWN: 2, Fault.CRASH: 1},
+        started=("r1", "r2"),
+        probes=(*DOUBT[:5], "duplicate within a group", "doubt settled: another had the token"),
+    ),
+    Model(
+        "insert_split",
+        "a group of two requests can't be staged, and each is inserted alone; one token is in a group of another replica",
+        TWO,
+        (Insert("r1", ((1, "a"), (2, "b"))), Insert("r2", ((3, "b"),))),
+        {Fault.DISK: 2, Fault.UNKNOWN: 1},
+        started=("r1", "r2"),
+        probes=("group split", "duplicate", "doubt settled: in the log", "doubt settled: committed again"),
+    ),
+    Model(
+        "insert_session",
+        "the session ends under an insert, and its replica activates again while the insert goes on",
+        ONE,
+        (Insert("r1", ((1, "a"),)),),
+        {Fault.UNKNOWN: 1, Fault.EXPIRY: 1, Fault.CLOSED: 1},
+        started=("r1",),
+        probes=(*DOUBT, "activated again", "insert closed", "activation refused", "staging removed"),
+    ),
+    Model(
+        "insert_in_doubt",
+        "no answer comes to an insert, nor to any attempt to settle it",
+        ONE,
+        (Insert("r1", ((1, "a"),)),),
+        {Fault.UNKNOWN: 5},
+        started=("r1",),
+        probes=(*DOUBT[:5], "insert in doubt", "activation refused"),
+    ),
+    Model(
+        "insert_in_doubt_again",
+        "no answer comes to an insert, nor to any attempt to settle it; the client tries again elsewhere with the same token",
+        TWO,
+        (Insert("r1", ((1, "a"),)), Insert("r2", ((2, "a"),))),
+        {Fault.UNKNOWN: 5},
+        started=("r1", "r2"),
+        probes=(*DOUBT[:5], "insert in doubt", "duplicate", "doubt settled: another had the token"),
+        nightly=True,
+    ),
+)

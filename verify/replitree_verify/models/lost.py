@@ -1,0 +1,351 @@
+"""Lost parts: what nobody has is declared lost, becomes empty everywhere, and may be inserted again.
+
+The first insert is what breaks.  Its client may repeat it at any moment: it hears "duplicate", or inserts its rows again.
+
+In `CALM` nothing else goes wrong; `HARD` are the same worlds, and some smaller ones, with processes that die, answers that are
+lost and views that lag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from replitree_verify.model import Duty, Fault, Insert, Model, Proposal
+from replitree_verify.models.clean import THREE
+from replitree_verify.models.insert import ONE, TWO
+
+BOTH = ("r1", "r2")
+PART = "all_0_0_0"
+FIRST = Insert("r1", ((1, "a"),))
+AGAIN = Insert("r2", ((2, "a"),))
+OTHER = Insert("r1", ((3, "b"),))
+MERGE = (Proposal("r1", (PART, "all_1_1_0")),)
+ASKED = ("declared lost", "made empty")
+
+
+def _all(name: str, *seats: str, what: str = PART) -> tuple[Duty, ...]:
+    return tuple(Duty(seat, name, (what,)) for seat in seats)
+
+
+NOTED = ("r1 break1", "r2 break3", "r1 watch2", "r2 watch4")
+"""The part breaks on both replicas, and they say so."""
+
+
+def _both(what: str) -> tuple[Duty, ...]:
+    return tuple(Duty(seat, name, (what,)) for seat in BOTH for name in ("break", "watch"))
+
+
+def _kept(name: str, more: str, *after: str) -> Model:
+    """Return a model of a part that is broken on both replicas while the one that does not ask keeps a copy of it."""
+    return Model(
+        name,
+        "a part is broken on both replicas; one has searched its disk and asks, the other one keeps a copy and has noted in an"
+        f" earlier version that its part is broken{more}",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, "r2 keep3", "r1 break1", "r2 break4", "r2 note5", *after),
+        duties=(
+            *(Duty("r1", name, (PART,)) for name in ("break", "watch")),
+            *(Duty("r2", name, (PART,)) for name in ("keep", "break", "note", "watch")),
+            *_all("lose", "r1"),
+        ),
+        probes=("noted whole",),
+    )
+
+
+CALM = (
+    _kept("lost_kept", ""),
+    _kept("lost_kept_away", "; it is away, and comes back at any moment", "stop r2"),
+    Model(
+        "lost_kept_recovering",
+        "a replica recovers from one whose part is broken and whose disk was searched; it keeps a copy itself, and asks",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", "r1", "r2 pull", f"keep r2 {PART}", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
+        duties=(*(Duty("r1", name, (PART,)) for name in ("break", "watch")), *_all("watch", "r2"), *_all("lose", "r2")),
+        resting=("r1",),
+        probes=("recovery begun", "recovered", "noted whole"),
+    ),
+    Model(
+        "lost_recovered",
+        "the same where it keeps none: it searches its own disk before the part is declared lost",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", "r1", "r2 pull", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
+        duties=(*(Duty("r1", name, (PART,)) for name in ("break", "watch")), *_all("watch", "r2"), *_all("lose", "r2")),
+        resting=("r1",),
+        probes=("recovery begun", "recovered", "noted broken", *ASKED),
+    ),
+    Model(
+        "lost_everywhere",
+        "a part is broken on both replicas; the one that asks has said so, the other one is about to find out",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, "r1 break1", "r2 break3", "r1 watch2"),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        probes=(*ASKED, "noted broken", "noted whole"),
+    ),
+    Model(
+        "lost_again",
+        "a part is broken everywhere; it is declared lost while its client inserts again",
+        TWO,
+        (FIRST, AGAIN),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        resting=("r2",),
+        probes=(*ASKED, "duplicate"),
+    ),
+    Model(
+        "lost_partitions",
+        "of two parts of an insert one is broken everywhere; the client inserts again",
+        TWO,
+        (FIRST, AGAIN),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        partitions=("p", "q"),
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        duties=(*_both("p_0_0_0"), *_all("lose", "r1", what="p_0_0_0")),
+        resting=("r2",),
+        probes=(*ASKED, "duplicate"),
+    ),
+    Model(
+        "lost_writer_away",
+        "the writer of an insert is away with the only rows, and comes back at any moment; a fetch fails",
+        TWO,
+        (FIRST,),
+        {Fault.FETCH: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", "stop r1"),
+        duties=_all("lose", "r2"),
+        probes=("fetched", "fetch failed"),
+    ),
+    Model(
+        "lost_staged",
+        "the writer of an insert has lost its files before it registered them; another replica waits, and both ask",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", "stop r1", "r1 break1", "r2"),
+        duties=(*_all("break", "r1"), *_all("lose", *BOTH)),
+        resting=("r2",),
+        probes=ASKED,
+    ),
+    Model(
+        "lost_fetched",
+        "a part breaks on the replica that asks, while another one fetches it; a merge of it waits in the queue of that one",
+        TWO,
+        (FIRST, OTHER),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        merges=MERGE,
+        prelude=("r1 ins 1", "r1 ins 3", "r1", "r1 lead1", "r2 pull"),
+        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        resting=("r1", "r1 life", "r2 pull"),
+        probes=(*ASKED, "merged", "declaration refused"),
+    ),
+    Model(
+        "lost_merge",
+        "a part is broken everywhere when a merge of it is pulled; it is declared lost meanwhile",
+        TWO,
+        (FIRST, OTHER),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        merges=MERGE,
+        prelude=("r1 ins 1", "r1 ins 3", *BOTH, *NOTED),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        resting=("r2",),
+        probes=(*ASKED, "merged"),
+    ),
+    Model(
+        "lost_unpulled",
+        "three replicas: on one the part is broken, the second waits for it and asks, the third has not pulled it",
+        THREE,
+        (FIRST,),
+        {},
+        workers=("r1", "r2", "r3"),
+        started=("r1", "r2"),
+        prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2", "r2 pull"),
+        resting=("r1",),
+        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r2")),
+        probes=(*ASKED, "declaration refused"),
+    ),
+    Model(
+        "lost_mended",
+        "a part that is broken on two replicas is fetched again from the third, where it breaks next",
+        THREE,
+        (Insert("r3", ((1, "a"),)),),
+        {},
+        workers=("r1", "r2", "r3"),
+        started=("r1", "r2", "r3"),
+        prelude=("r3 ins 1", *BOTH, *NOTED, "r3"),
+        resting=("r1", "r2", "r3", "r1 life", "r2 life", "r3 life"),
+        duties=(*_both(PART), *_all("break", "r3"), *_all("watch", "r3"), *_all("lose", "r1")),
+        probes=("declared lost", "declaration refused", "noted whole", "noted broken"),
+    ),
+    Model(
+        "lost_merging",
+        "a part breaks on the replica that merges it and then declares it lost",
+        TWO,
+        (FIRST, OTHER),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        merges=MERGE,
+        prelude=("r1 ins 1", "r1 ins 3", "r1", "r2 pull", "r1 lead1", "r1 pull"),
+        resting=("r2", "r2 life", "r1 pull"),
+        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        probes=(*ASKED, "merged", "execution fenced"),
+    ),
+    Model(
+        "lost_alone",
+        "a part is broken on the only replica, which declares it lost",
+        ONE,
+        (FIRST,),
+        {},
+        workers=("r1",),
+        started=("r1",),
+        prelude=("r1 ins 1", "r1", "r1 break1", "r1 watch2"),
+        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        probes=ASKED,
+    ),
+)
+"""Nothing goes wrong but what breaks."""
+
+
+def _harder(name: str, than: str, fault: Fault, what: str, *probes: str, nightly: bool = False) -> Model:
+    """Return a calm model with one more fault."""
+    model = next(each for each in CALM if each.name == than)
+    description = f"{model.description}; {what}"
+    faults = {**model.faults, fault: 1}
+    return replace(
+        model, name=name, description=description, faults=faults, probes=(*model.probes, *probes), nightly=nightly
+    )
+
+
+def _declared(name: str, what: str, fault: Fault, *probes: str, nightly: bool = False) -> Model:
+    """Return a model of a part that is broken on both replicas and is declared lost, with a fault."""
+    return Model(
+        name,
+        f"a part is broken on both replicas and is declared lost; {what}",
+        TWO,
+        (FIRST,),
+        {fault: 1},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        resting=("r2",),
+        duties=(*_both(PART), *_all("lose", "r1")),
+        probes=(*ASKED, *probes),
+        nightly=nightly,
+    )
+
+
+CRASH, UNKNOWN, STALE = "a process dies", "an answer is lost", "a view lags"
+LATE = ("late request applied", "unknown: applied, answer lost")
+
+HARD = (
+    _harder("lost_writer_dies", "lost_writer_away", Fault.CRASH, CRASH, "crash"),
+    _harder("lost_fetched_stale", "lost_fetched", Fault.STALE, STALE, "stale read"),
+    _harder("lost_again_stale", "lost_again", Fault.STALE, STALE, "stale read"),
+    _harder("lost_mended_stale", "lost_mended", Fault.STALE, STALE, "stale read"),
+    _harder("lost_merging_doubt", "lost_merging", Fault.UNKNOWN, UNKNOWN, *LATE),
+    _harder("lost_alone_crash", "lost_alone", Fault.CRASH, CRASH, "crash"),
+    _harder("lost_alone_doubt", "lost_alone", Fault.UNKNOWN, UNKNOWN, *LATE),
+    _harder("lost_partitions_doubt", "lost_partitions", Fault.UNKNOWN, UNKNOWN, *LATE, nightly=True),
+    _harder("lost_fetched_doubt", "lost_fetched", Fault.UNKNOWN, UNKNOWN, *LATE, nightly=True),
+    _harder("lost_mended_doubt", "lost_mended", Fault.UNKNOWN, UNKNOWN, *LATE, nightly=True),
+    _harder("lost_unpulled_stale", "lost_unpulled", Fault.STALE, STALE, "stale read", nightly=True),
+    _harder("lost_staged_crash", "lost_staged", Fault.CRASH, CRASH, "crash", nightly=True),
+    Model(
+        "lost_while_made",
+        "a part breaks on the replica that merges it, declares it lost, and executes that while the merge still runs",
+        TWO,
+        (FIRST, OTHER),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        merges=MERGE,
+        prelude=("r1 ins 1", "r1 ins 3", "r1", "r2 pull", "r1 lead1", "r1 pull"),
+        resting=("r2", "r2 life"),
+        duties=(*_all("break", "r1"), *_all("watch", "r1"), *_all("lose", "r1")),
+        probes=(*ASKED, "merged", "execution fenced", "executed later"),
+    ),
+    Model(
+        "lost_both_ask",
+        "a part is broken everywhere; both replicas declare it lost at once, while its client inserts again, and again",
+        TWO,
+        (FIRST, AGAIN, Insert("r1", ((4, "a"),))),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED),
+        resting=(*BOTH, "r1 life", "r1 watch2", "r2 watch4"),
+        duties=(*_both(PART), *_all("lose", *BOTH)),
+        probes=("declared lost", "declaration refused", "duplicate"),
+    ),
+    Model(
+        "lost_ids",
+        "a part is broken everywhere; it is declared lost while its id is forgotten, and its client inserts again",
+        TWO,
+        (FIRST, OTHER, AGAIN),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", "r1 ins 3", *BOTH, *NOTED),
+        resting=(*BOTH, "r1 life", "r2 life", "r1 watch2", "r2 watch4"),
+        duties=(*_both(PART), *_all("lose", "r1"), Duty("r2", "ids", (1, 100))),
+        window=(1, 100),
+        probes=("declared lost", "declaration refused", "duplicate"),
+    ),
+    Model(
+        "lost_holder_returns",
+        "a part is broken on both replicas; one is away, its files are brought back, and it returns while the other one asks",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED, "stop r2", "r2 heal5"),
+        resting=BOTH,
+        duties=(*_both(PART), *_all("heal", "r2"), *_all("lose", "r1")),
+        probes=("declared lost", "declaration refused", "noted whole"),
+    ),
+    _declared("lost_crash", "a process dies at any step, of the execution too", Fault.CRASH, "crash", nightly=True),
+    _declared("lost_doubt", "an answer is lost, of the declaration too", Fault.UNKNOWN, *LATE),
+    Model(
+        "lost_source",
+        "a lost replica that has a part whole recovers from one where it is broken",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", *BOTH, *NOTED, "r2 heal5", "r2 watch4", "stop r2", "lose r2"),
+        duties=(*_both(PART), *_all("heal", "r2")),
+        probes=("recovery begun", "recovered", "noted whole"),
+    ),
+)
+"""With processes that die, answers that are lost, views that lag; and what returns at the wrong moment."""
+
+MODELS = (*CALM, *HARD)

@@ -1,0 +1,128 @@
+"""Lost parts of which something was made: the result is broken where it was made, its source everywhere else.
+
+r1 has merged or mutated the first part, and what it has made is broken there.  r2 has still to do it, and the part is broken
+there.  Nobody can have the part, so it is lost; what is made of what is left has other content than r1 has said in `results`,
+and r1 has to get that.
+
+And a recovery beside a declaration: nodes that come anew while somebody counts on their versions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from replitree.protocol.core.effects import EntryId
+from replitree.protocol.core.entries import MutateEntry
+from replitree_verify.model import Ask, Duty, Fault, Insert, Kill, Model, Proposal
+from replitree_verify.models.insert import TWO
+from replitree_verify.models.lost import BOTH, FIRST, MERGE, OTHER, PART
+
+MERGED, MUTATED = "all_0_1_1", "all_0_0_0_1"
+MUTATION = Ask("r1", 9, MutateEntry("r1", EntryId("m"), "*", "x"))
+MADE = ("declared lost", "made empty", "result forgotten")
+NOTED = ("r1 break1", "r2 break3", "r1 watch2", "r2 watch4")
+
+
+def _breaking(result: str) -> tuple[Duty, ...]:
+    """Return the duties by which a result breaks on r1 and the part on r2, which declares it lost."""
+    broken = (("r1", result), ("r2", PART))
+    noticed = tuple(Duty(seat, name, (what,)) for seat, what in broken for name in ("break", "watch"))
+    return (*noticed, Duty("r2", "lose", (PART,)))
+
+
+RESULT = Model(
+    "lost_result",
+    "a merged part is broken where it was made, its source where it is still to be merged; the source is declared lost",
+    TWO,
+    (FIRST, OTHER),
+    {},
+    workers=BOTH,
+    started=BOTH,
+    merges=MERGE,
+    prelude=("r1 ins 1", "r1 ins 3", *BOTH, "r1 lead1", "r1", "r2 pull", *NOTED),
+    duties=_breaking(MERGED),
+    resting=("r2 watch4",),
+    probes=(*MADE, "merged"),
+)
+
+
+def _also(name: str, what: str, fault: Fault, *probes: str, nightly: bool = False) -> Model:
+    """Return the model in which a source has been declared lost, with a fault while that is executed."""
+    return replace(
+        RESULT,
+        name=name,
+        description=f"a merged part is broken where it was made, and its source is lost; {what} while all that is mended",
+        faults={fault: 1},
+        prelude=(*RESULT.prelude, "r2 lose5"),
+        resting=(),
+        probes=("made empty", "merged", *probes),
+        nightly=nightly,
+    )
+
+
+MODELS = (
+    RESULT,
+    replace(
+        RESULT,
+        name="lost_result_mutated",
+        description="a mutated part is broken where it was made, its source where it is still to be mutated, and lost",
+        inserts=(FIRST,),
+        merges=(),
+        commands=(MUTATION,),
+        prelude=("r1 ins 1", *BOTH, "r1 ask 9", "r1", "r2 pull", *NOTED),
+        duties=_breaking(MUTATED),
+        probes=(*MADE, "mutated"),
+    ),
+    replace(
+        RESULT,
+        name="lost_result_merged",
+        description="a merged part is broken where it was made, its source is lost; what is made anew is merged on at once",
+        merges=(*MERGE, Proposal("r2", (MERGED,))),
+        prelude=(*RESULT.prelude, "r2 lead2", "r2 pull", "r1 pull", "r2 lose5"),
+        resting=("r2 watch4", "r2 lose5"),
+        probes=("made empty", "merged"),
+    ),
+    replace(
+        RESULT,
+        name="lost_result_returns",
+        description="a merged part is broken, its source is lost; the files of the merged part, with lost rows, come back",
+        duties=(*_breaking(MERGED), Duty("r1", "heal", (MERGED,))),
+        probes=(*MADE, "merged", "declaration refused", "noted whole"),
+    ),
+    replace(_also("lost_result_stale", "a view lags", Fault.STALE, "stale read"), resting=("r2 watch4", "r2 lose5")),
+    _also("lost_result_doubt", "an answer is lost", Fault.UNKNOWN, "late request applied", nightly=True),
+    Model(
+        "lost_killed",
+        "a part is broken everywhere and declared lost while its mutation is killed",
+        TWO,
+        (FIRST,),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        commands=(MUTATION,),
+        kills=(Kill("r2", "m"),),
+        prelude=("r1 ins 1", *BOTH, "r1 ask 9", "r1 pull", "r2 pull", "r1 break1", "r2 break3", "r1 watch2"),
+        duties=(
+            *(Duty(seat, name, (PART,)) for seat in BOTH for name in ("break", "watch")),
+            Duty("r1", "lose", (PART,)),
+        ),
+        resting=("r1", "r1 life"),
+        probes=("declared lost", "made empty", "mutation killed", "mutated"),
+    ),
+    Model(
+        "lost_recovering",
+        "a part is declared lost while its files come back, and a replica that recovers fetches them",
+        TWO,
+        (Insert("r1", ((1, "a"),)),),
+        {},
+        workers=BOTH,
+        started=BOTH,
+        prelude=("r1 ins 1", "r1", "r2 pull", "stop r2", "lose r2", "r1 break1", "r1 watch2"),
+        duties=(
+            *(Duty("r1", name, (PART,)) for name in ("break", "watch", "heal", "lose")),
+            Duty("r2", "watch", (PART,)),
+        ),
+        resting=("r1",),
+        probes=("recovery begun", "recovered", "declared lost", "declaration refused", "noted whole"),
+    ),
+)

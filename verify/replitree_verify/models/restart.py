@@ -1,0 +1,69 @@
+"""Start: a process dies anywhere, its sessions end, and the next process (or the same one) takes up what is there."""
+
+from __future__ import annotations
+
+from replitree_verify.model import Fault, Insert, Model
+from replitree_verify.models.insert import ONE, TWO
+from replitree_verify.models.pull import INSERT
+
+MODELS = (
+    Model(
+        "restart_anywhere",
+        "a process dies anywhere, also while it starts, with a request in flight",
+        ONE,
+        INSERT,
+        {Fault.CRASH: 2, Fault.UNKNOWN: 1},
+        workers=("r1",),
+        started=("r1",),
+        probes=("crash", "dead owner replaced", "committed staging kept", "staging removed", "late request applied"),
+    ),
+    Model(
+        "session_ends",
+        "the session of a replica that inserts, pulls and executes ends at any moment",
+        ONE,
+        INSERT,
+        {Fault.EXPIRY: 1, Fault.UNKNOWN: 1},
+        workers=("r1",),
+        started=("r1",),
+        probes=(
+            "activated again",
+            "insert fenced",
+            "pull fenced",
+            "execution fenced",
+            "state loaded again",
+            "late request applied",
+            "doubt settled: committed again",
+        ),
+    ),
+    Model(
+        "reads_fail",
+        "reads can't be had: procedures are closed, and the replica activates again",
+        ONE,
+        INSERT,
+        {Fault.CLOSED: 1, Fault.EXPIRY: 1, Fault.CRASH: 1},
+        workers=("r1",),
+        started=("r1",),
+        probes=("insert closed", "activated again", "pull fenced", "crash"),
+    ),
+    Model(
+        "session_ends_two",
+        "the session of one of two replicas ends; the other fetches from it",
+        TWO,
+        INSERT,
+        {Fault.EXPIRY: 1},
+        workers=("r1", "r2"),
+        started=("r1", "r2"),
+        probes=("activated again", "fetched", "insert fenced"),
+    ),
+    Model(
+        "session_ends_pulling",
+        "the session of a replica ends while it pulls, and it pulls further before the first pull is taken in",
+        ONE,
+        (*INSERT, Insert("r1", ((2, "b"),))),
+        {Fault.EXPIRY: 1},
+        workers=("r1",),
+        started=("r1",),
+        prelude=("r1 ins 1", "r1 ins 2"),
+        probes=("activated again", "pull fenced", "execution fenced"),
+    ),
+)

@@ -1,0 +1,304 @@
+"""What may happen next in a model of parts that move.
+
+Every step is one effect of one thread, a late request that arrives, or a fault.  What a process asks of its own memory it is
+told at once.  What it does to its disk is a step: the other threads of the replica notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.shares.moving import FindShare, PutPart, ShareInDoubt
+from replitree.protocol.shares.share import (
+    DeleteObjects,
+    ObjectsGone,
+    ObjectsInDoubt,
+    ObjectsThere,
+    PutObjects,
+    ShareId,
+)
+from replitree_verify.kernel import Kernel, ProcedureFailed
+from replitree_verify.moving.disk import act, can_act, told_at_once
+from replitree_verify.moving.tasks import live, work_notes_off
+from replitree_verify.moving.world import LENDS, PIECES, Disk, Fault, Machine, Model, Process, Thread, World, shares_in
+from replitree_verify.shared_tables.scene import short
+from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, TABLE, clean, replica_of
+
+Step = tuple[str, World]
+Outcomes = Iterator[tuple[str, World, Any]]
+
+PART = "all_0_0_0"
+NOTES, LIFE, CLEANER = "notes", "life", "cleaner"
+"""Threads that every replica has, and the one that works the garbage off, whosesoever it is."""
+
+
+class Scene:
+    """The steps of one model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        more = ((replica, thread) for replica in model.replicas for thread in (NOTES, LIFE))
+        self._threads = (*model.threads, *more, (model.replicas[0], CLEANER))
+        self._kernel = Kernel()
+
+    def first(self) -> World:
+        """Return the world in which nothing has happened."""
+        paths = dict.fromkeys((layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE)), b"")
+        own = ShareId(f"s0{LENDS}b0" if self.model.is_borrowing else "s0") if self.model.shared else None
+        shares = () if own is None else shares_in(own)
+        for name in self.model.replicas:
+            replica = replica_of(name)
+            paths |= {layout.host(replica): b"here", layout.part(replica, PART): CONTENT.encode()}
+            for share in shares if name in self.model.shared else ():
+                paths |= {layout.share(TABLE, share): b"", f"{layout.share(TABLE, share)}/{_mark(name)}": b""}
+        disks = {True: Disk(((PART, own),)), False: Disk(((PART, None),), frozenset({PART}))}
+        written = {name: name if name in self.model.differing else "" for name in self.model.replicas}
+        process = Process(epoch=fx.Epoch(0), is_active=True)
+        world = World(
+            Tree.of(paths),
+            frozenset((share, piece) for share in shares for piece in range(PIECES)),
+            tuple(
+                Machine(replace(disks[name in self.model.shared], written=written[name]), process)
+                for name in self.model.replicas
+            ),
+            (Thread(),) * len(self._threads),
+            budget=tuple(self.model.faults.get(kind, 0) for kind in Fault),
+        )
+        for number in range(len(self._threads)):
+            world = self._begun(world, number, 0)
+        return world
+
+    def steps(self, world: World) -> Iterator[Step]:
+        """Yield whatever may happen next, with its name."""
+        for number, (replica, thread) in enumerate(self._threads):
+            effect = self._kernel.effect(world.threads[number].place)
+            if effect is None or (thread == CLEANER and not world.tree.children(layout.all_garbage(TABLE))):
+                continue
+            for text, after, outcome in self._perform(world, number, effect):
+                yield f"{replica} {thread}: {short(effect)} → {text}", self._go_on(after, number, outcome)
+        for number, name in enumerate(self.model.replicas):
+            if name in self.model.breaking:
+                yield from self._broken_off(world, number, name)
+        for request in world.late:
+            rest = list(world.late)
+            rest.remove(request)
+            yield f"late: {short(request[1])}", self._arrive(replace(world, late=tuple(rest)), *request)
+
+    def is_at_rest(self, world: World) -> bool:
+        """Whether nothing is left to do: tasks are done, nothing is on its way, and what goes on for ever changes nothing."""
+        if world.late or world.tree.children(layout.all_garbage(TABLE)):
+            return False
+        for number, (_, thread) in enumerate(self._threads):
+            effect = self._kernel.effect(world.threads[number].place)
+            is_done = effect is None if thread not in (NOTES, LIFE, CLEANER) else self._is_at_its_begin(world, number)
+            if not is_done or (thread == LIFE and can_act(world, self._machine(number), effect)):
+                return False
+            if thread == NOTES and self._round(world, number).key != world.key:
+                return False
+        return True
+
+    # --- threads --------------------------------------------------------------------------------------------------------------
+
+    def _machine(self, number: int) -> int:
+        return self.model.replicas.index(self._threads[number][0])
+
+    def _session(self, world: World, number: int) -> int:
+        at = self._machine(number)
+        return 1 + at + len(self.model.replicas) * world.machines[at].process.session
+
+    def _tasks(self, number: int) -> tuple[tuple[Any, tuple[Any, ...]], ...]:
+        replica, thread = self._threads[number]
+        known = {NOTES: ((work_notes_off, (replica,)),), LIFE: ((live, (replica,)),), CLEANER: ((clean, ()),)}
+        return known.get(thread) or self.model.threads[replica, thread]
+
+    def _is_at_its_begin(self, world: World, number: int) -> bool:
+        ((task, arguments),) = self._tasks(number)
+        return world.threads[number].place == self._kernel.begin(task, *arguments)
+
+    def _round(self, world: World, number: int) -> World:
+        """Return what a thread that goes on for ever makes of a world, alone and without faults, in one round."""
+        while True:
+            effect = self._kernel.effect(world.threads[number].place)
+            found = next(self._perform(world, number, effect), None)
+            if found is None:
+                return world
+            world = self._go_on(found[1], number, found[2])
+            if self._is_at_its_begin(world, number):
+                return world
+
+    def _begun(self, world: World, number: int, task: int) -> World:
+        tasks = self._tasks(number)
+        if task == len(tasks):
+            if self._threads[number][1] not in (NOTES, LIFE, CLEANER):
+                return world.with_thread(number, Thread(task))
+            task = 0
+        stage, arguments = tasks[task]
+        return self._settled(world.with_thread(number, Thread(task, self._kernel.begin(stage, *arguments))), number)
+
+    def _go_on(self, world: World, number: int, outcome: Any) -> World:
+        thread = world.threads[number]
+        after = replace(thread, place=self._kernel.step(thread.place, outcome))
+        return self._settled(world.with_thread(number, after), number)
+
+    def _settled(self, world: World, number: int) -> World:
+        """Answer what is answered at once, and go on to the next task when one is done."""
+        while (effect := self._kernel.effect(world.threads[number].place)) is not None:
+            told = told_at_once(world.machines[self._machine(number)], self._threads[number][0], effect)
+            if told is None:
+                return world
+            outcome, machine = told
+            thread = world.threads[number]
+            place = self._kernel.step(thread.place, outcome)
+            world = world.with_machine(self._machine(number), machine).with_thread(number, replace(thread, place=place))
+        return self._begun(world, number, world.threads[number].task + 1)
+
+    # --- what breaks a process or a session off -------------------------------------------------------------------------------
+
+    def _broken_off(self, world: World, at: int, name: str) -> Iterator[Step]:
+        numbers = [number for number, (replica, thread) in enumerate(self._threads) if replica == name]
+        numbers = [number for number in numbers if self._threads[number][1] != CLEANER]
+        session = self._session(world, numbers[0])
+        if (expired := world.spend(Fault.EXPIRY)) is not None and world.machines[at].process.is_active:
+            process = replace(world.machines[at].process, is_active=False)
+            yield f"{name}: session ends", self._ended(expired, at, session, process)
+        if (hurt := world.spend(Fault.CRASH)) is None:
+            return
+        pending = [request for number in numbers if _is_sent(request := self._request(world, number))]
+        for text, after in (("", hurt), *self._cut_offs(hurt, session, pending)):
+            crashed = self._ended(after, at, session, Process())
+            for number in numbers:
+                crashed = self._begun(crashed, number, world.threads[number].task)
+            yield f"{name}: crash{text}", crashed
+
+    def _cut_offs(self, world: World, session: int, pending: list[Any]) -> Iterator[Step]:
+        """Yield what may become of the request that was under way; what is done by then is a step before."""
+        for request in pending:
+            for way in _WAYS:
+                yield f", {short(request)} {way}", self._cut_off(world, session, request, way)
+
+    def _ended(self, world: World, at: int, session: int, process: Process) -> World:
+        """Return the world after the end of a replica's session."""
+        before = world.machines[at]
+        machine = replace(before, process=replace(process, session=before.process.session + 1))
+        return replace(world.with_machine(at, machine), tree=world.tree.expire(session))
+
+    def _request(self, world: World, number: int) -> Any:
+        thread = world.threads[number]
+        effect = self._kernel.effect(thread.place)
+        if thread.task == len(self._tasks(number)):
+            return None
+        return PutObjects(effect.share) if isinstance(effect, PutPart) else effect
+
+    def _cut_off(self, world: World, session: int, request: Any, way: str) -> World:
+        match way:
+            case "half done":
+                return _half(world, request)
+            case "late":
+                stray = {request.share} if isinstance(request, PutObjects) else set()
+                return replace(world, stray=world.stray | stray).sent(session, request)
+        return world
+
+    # --- effects --------------------------------------------------------------------------------------------------------------
+
+    def _perform(self, world: World, number: int, effect: Any) -> Outcomes:
+        match effect:
+            case fx.Sync():
+                yield "", _with_view(world, number, None), None
+            case fx.Get() | fx.GetMany() | fx.Children() | fx.ChildrenMany():
+                yield from self._read(world, number, effect)
+            case fx.Commit():
+                yield from self._commit(world, number, effect)
+            case PutPart(_, share):
+                put = PutObjects(share)
+                yield "stored", self._arrive(world, 0, put), ObjectsThere()
+                yield from self._in_doubt(world, number, put)
+            case DeleteObjects():
+                yield "deleted", self._arrive(world, 0, effect), ObjectsGone()
+                yield from self._in_doubt(world, number, effect)
+            case FindShare():
+                text, after, found = act(world, self._machine(number), effect)
+                yield text, after, found
+                if found is not None and (silent := world.spend(Fault.STORE)) is not None:
+                    yield "no answer", silent, ShareInDoubt("no answer")
+            case _:
+                if can_act(world, self._machine(number), effect):
+                    yield act(world, self._machine(number), effect)
+
+    def _commit(self, world: World, number: int, effect: fx.Commit) -> Outcomes:
+        session = self._session(world, number)
+        _, outcome = world.tree.commit(effect.operations, session)
+        fresh = _with_view(world, number, None)
+        text = "applied" if isinstance(outcome, fx.Applied) else f"refused, {outcome.reason.value}"
+        yield text, self._arrive(fresh, session, effect), outcome
+        lost = self._hurt(fresh, number, Fault.UNKNOWN)
+        if lost is not None:
+            if isinstance(outcome, fx.Applied):
+                yield "applied, answer lost", self._arrive(lost, session, effect), fx.Unknown()
+            yield "on its way, answer lost", lost.sent(session, effect), fx.Unknown()
+
+    def _hurt(self, world: World, number: int, fault: Fault) -> World | None:
+        """Take a fault from the budget for a thread whose replica may have one."""
+        return world.spend(fault) if self._threads[number][0] in self.model.breaking else None
+
+    def _read(self, world: World, number: int, effect: Any) -> Outcomes:
+        thread = world.threads[number]
+        yield "read", world, answer(thread.view or world.tree, effect)
+        lagging = self._hurt(world, number, Fault.STALE) if thread.view is None else None
+        if lagging is not None:
+            yield "lags from here", _with_view(lagging, number, world.tree), answer(world.tree, effect)
+
+    def _in_doubt(self, world: World, number: int, request: PutObjects | DeleteObjects) -> Outcomes:
+        lost = world.spend(Fault.STORE)
+        if lost is not None:
+            yield "answer lost, done", self._arrive(lost, 0, request), ObjectsInDoubt()
+            for way in _WAYS:
+                after = self._cut_off(lost, self._session(world, number), request, way)
+                yield f"answer lost, {way}", after, ObjectsInDoubt()
+
+    def _arrive(self, world: World, session: int, request: Any) -> World:
+        """Do what a request asks for, if it can be done now; what is ephemeral goes with a session that has ended."""
+        match request:
+            case fx.Commit(operations):
+                tree, outcome = world.tree.commit(operations, session)
+                if isinstance(outcome, fx.Refused):
+                    return world
+                alive = {self._session(world, number) for number in range(len(self._threads))}
+                return replace(world, tree=tree if session in alive else tree.expire(session))
+            case PutObjects(share):
+                return replace(world, objects=world.objects | {(share, piece) for piece in range(PIECES)})
+            case DeleteObjects(share):
+                return replace(world, objects=frozenset(each for each in world.objects if each[0] != share))
+        raise ProcedureFailed(f"{request} can't arrive late")
+
+
+_WAYS = "half done", "late"
+"""What may become of a request whose process does not wait for the answer, beside nothing and all."""
+
+
+def _is_sent(request: Any) -> bool:
+    return isinstance(request, fx.Commit | PutObjects | DeleteObjects)
+
+
+def _half(world: World, request: Any) -> World:
+    match request:
+        case PutObjects(share):
+            return replace(world, objects=world.objects | {(share, 0)})
+        case DeleteObjects(share):
+            return replace(world, objects=world.objects - {(share, 0)})
+    return world
+
+
+def _with_view(world: World, number: int, view: Tree | None) -> World:
+    return world.with_thread(number, replace(world.threads[number], view=view))
+
+
+def _mark(name: str) -> str:
+    return f"{name}~{INCARNATION}~{PART}"
+
+
+__all__ = ["PART", "Scene", "Step"]

@@ -1,0 +1,276 @@
+"""What is in a model of parts that move: coordination, the store, replicas with disks and memory, threads, what is on its way.
+
+A replica is one process with several threads; a crash ends them all.  A share has `PIECES` objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import count
+from typing import Any, NamedTuple
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core.effects import Epoch
+from replitree.protocol.shares.share import ShareId
+from replitree_verify.kernel import END
+from replitree_verify.small_search import spent
+
+PIECES = 2
+
+
+class Fault(Enum):
+    """Kinds of faults.
+
+    `CRASH`: a process loses its memory and what was not synced, also in the middle of a request.  `UNKNOWN`: the answer to a
+    commit is lost.  `STALE`: a thread reads old values until it syncs or commits.  `STORE`: an answer of the object store is
+    lost.  `EXPIRY`: a session ends, and with it what is ephemeral; its process goes on with another one.
+    """
+
+    CRASH = "crash"
+    UNKNOWN = "unknown"
+    STALE = "stale"
+    STORE = "store"
+    EXPIRY = "expiry"
+
+
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A world to search.
+
+    Attributes
+    ----------
+    name, description
+        For people.
+    threads
+        What each thread does, one task after another, by the replica's name and the thread's.
+    faults
+        How many of each kind.
+    shared
+        The replicas that own the share of the part at the beginning; the others have its rows on their disks.
+    is_once
+        Whether the part ends in one share at most, whoever moves it.
+    breaking
+        The replicas whose processes may crash, lose answers or read old values, and whose sessions may end.
+    is_borrowing
+        Whether the part that is shared at the beginning borrows of another share, too.
+    differing
+        The replicas that wrote files of their own for the part's rows, other than those of all others.
+    """
+
+    name: str
+    description: str
+    threads: dict[tuple[str, str], tuple[Task, ...]]
+    faults: dict[Fault, int]
+    shared: tuple[str, ...] = ()
+    is_once: bool = False
+    breaking: tuple[str, ...] = ("r1", "r2")
+    is_borrowing: bool = False
+    differing: tuple[str, ...] = ()
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """Names of the replicas, in order."""
+        return tuple(dict.fromkeys(replica for replica, _ in self.threads))
+
+
+LENDS = "<"
+"""Before the name of the share that a part borrows of, in the name of its own share."""
+
+
+def shares_in(own: ShareId) -> tuple[ShareId, ...]:
+    """Return all shares of a part, of its own one's name: its manifest names the others, too.
+
+    >>> shares_in(ShareId("s0<b0"))
+    ('s0<b0', 'b0')
+    """
+    return own, *map(ShareId, own.split(LENDS)[1:])
+
+
+WRITTEN_BY = ":"
+"""Between the name of a share and the replica that wrote its files, where not all replicas have the same files."""
+
+
+def files_of(share: ShareId) -> str:
+    """Return which replica wrote the files of a share; empty: they are those that all but `Model.differing` have.
+
+    >>> files_of(ShareId("r2-0:r2")), files_of(ShareId("r1-0"))
+    ('r2', '')
+    """
+    return share.partition(WRITTEN_BY)[2]
+
+
+class Note(NamedTuple):
+    """What is to be let go of unless the part has it; `number` tells its folder from others of the same."""
+
+    part: str
+    share: ShareId
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What survives a crash.
+
+    Attributes
+    ----------
+    parts
+        Published parts, each with the share that its manifest names, or None: its rows are here.
+    rows
+        Parts all of whose files are here, synced.
+    notes
+        Part, share and number of what is to be let go of unless the part has it: each in a folder of its own.
+    written
+        Which replica wrote the files that are here, where not all replicas have the same files; empty elsewhere.
+    """
+
+    parts: tuple[tuple[str, ShareId | None], ...] = ()
+    rows: frozenset[str] = frozenset()
+    notes: frozenset[Note] = frozenset()
+    written: str = ""
+
+    def has(self, part: str) -> bool:
+        """Whether a part is published here."""
+        return part in dict(self.parts)
+
+    def share_of(self, part: str) -> ShareId | None:
+        """Return the share that a part's manifest names."""
+        return dict(self.parts).get(part)
+
+    def with_part(self, part: str, share: ShareId | None) -> Disk:
+        """Publish a part, or let its manifest say something else."""
+        return replace(self, parts=tuple(sorted({**dict(self.parts), part: share}.items())))
+
+    def without_part(self, part: str) -> Disk:
+        """Remove a part; its share is still to be let go of."""
+        share = self.share_of(part)
+        rest = replace(self, parts=tuple(each for each in self.parts if each[0] != part), rows=self.rows - {part})
+        return rest if share is None else rest.noted(part, share)
+
+    def noted(self, part: str, share: ShareId) -> Disk:
+        """Note that something is to be let go of."""
+        number = next(number for number in count() if Note(part, share, number) not in self.notes)
+        return replace(self, notes=self.notes | {Note(part, share, number)})
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What a crash of a replica takes away.
+
+    Attributes
+    ----------
+    epoch, is_active
+        The epoch that it knows, and whether it may act.
+    moving, doubtful
+        Shares whose notes nobody works off: of running moves, and of those that ended in doubt.
+    hidden
+        Parts that reads are not shown, because they were broken.
+    session
+        How many sessions it, and those before it, have had before this one.
+    """
+
+    epoch: Epoch | None = None
+    is_active: bool = False
+    moving: frozenset[ShareId] = frozenset()
+    doubtful: frozenset[ShareId] = frozenset()
+    hidden: frozenset[str] = frozenset()
+    session: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A replica: its disk, its process, and how many shares it ever named."""
+
+    disk: Disk
+    process: Process
+    named: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Where a thread stands: which task, the place in it, and what it reads if that is old."""
+
+    task: int = 0
+    place: int = END
+    view: Tree | None = None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells threads apart."""
+        return self.task, self.place, None if self.view is None else hash(self.view)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One moment.
+
+    Attributes
+    ----------
+    tree, objects
+        Coordination, and what is in the store.
+    machines, threads
+        In the order of the model's; the cleaner's thread is the last one.
+    late
+        Requests that are on their way: commits, puts and deletes, each with the session that sent it.
+    budget
+        Faults that are left, in the order of `Fault`.
+    stray
+        Shares whose objects may come when nobody waits for them.
+    """
+
+    tree: Tree
+    objects: frozenset[tuple[ShareId, int]]
+    machines: tuple[Machine, ...]
+    threads: tuple[Thread, ...]
+    late: tuple[tuple[int, Any], ...] = ()
+    budget: tuple[int, ...] = (0,) * len(Fault)
+    stray: frozenset[ShareId] = frozenset()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells worlds apart."""
+        threads = tuple(thread.key for thread in self.threads)
+        return hash(self.tree), self.objects, self.machines, threads, self.late, self.budget, self.stray
+
+    def with_thread(self, number: int, thread: Thread) -> World:
+        """Return the world with another thread."""
+        return replace(self, threads=(*self.threads[:number], thread, *self.threads[number + 1 :]))
+
+    def with_machine(self, number: int, machine: Machine) -> World:
+        """Return the world with another replica."""
+        return replace(self, machines=(*self.machines[:number], machine, *self.machines[number + 1 :]))
+
+    def spend(self, fault: Fault) -> World | None:
+        """Take one fault from the budget; None when there is none left."""
+        left = spent(self.budget, list(Fault).index(fault))
+        return None if left is None else replace(self, budget=left)
+
+    def sent(self, session: int, request: Any) -> World:
+        """Let a request be on its way."""
+        return replace(self, late=tuple(sorted((*self.late, (session, request)), key=repr)))
+
+    def is_whole(self, share: ShareId) -> bool:
+        """Whether all objects of a share are there."""
+        return all((share, piece) in self.objects for piece in range(PIECES))
+
+
+__all__ = [
+    "LENDS",
+    "PIECES",
+    "WRITTEN_BY",
+    "Disk",
+    "Fault",
+    "Machine",
+    "Model",
+    "Note",
+    "Process",
+    "Task",
+    "Thread",
+    "World",
+    "files_of",
+    "shares_in",
+]

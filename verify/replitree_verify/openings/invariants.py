@@ -1,0 +1,60 @@
+"""What must hold of openings, whatever happens: `O1` to `O4`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from replitree.tablet.group.ids import BlobId
+from replitree.tablet.group.member import Holdings
+from replitree_verify.openings.model import INCARNATIONS, QUORUM, TABLET, Model
+from replitree_verify.openings.world import World
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "O1": "whoever has fenced and read has all blobs of earlier generations that are acknowledged, or ever will be",
+    "O2": "a member that has forgotten what it had said to have does not answer as if it took part",
+    "O3": "what is acknowledged is on as many members of the group as ever, but for one that has forgotten it",
+    "O4": "a fence that held holds on as many members of the group as ever, but for one that has forgotten it",
+}
+
+
+def broken_reading(model: Model, world: World, number: int, found: tuple[int, ...]) -> str:
+    """Return what is wrong with what a seat has read; empty when nothing is."""
+    own = model.seats[number].generation
+    for each in world.acked:
+        if model.seats[each].generation < own and each not in found:
+            return f"O1: c{own} has not found what was acknowledged to c{model.seats[each].generation}"
+    return world.wrong
+
+
+def broken_acknowledgement(model: Model, world: World, number: int) -> str:
+    """Return what is wrong with an acknowledgement to a seat; empty when nothing is."""
+    own = model.seats[number].generation
+    for each, found in enumerate(world.found):
+        if found is not None and model.seats[each].generation > own and number not in found:
+            return f"O1: c{own} acknowledges what c{model.seats[each].generation} has not found"
+    return ""
+
+
+def violations(model: Model, held: Callable[[World, int], Holdings], world: World) -> Iterator[str]:
+    """Give what does not hold in a state; `held`: what a member holds."""
+    if world.wrong:
+        yield world.wrong
+    members = _members(model, world)
+    forgetful = sum(number in world.forgot for number in members)
+    sound = [held(world, number) for number in members if number not in world.forgot]
+    for number in world.acked:
+        blob: BlobId = model.seats[number].blob
+        if sum(each.index(blob) is not None for each in sound) + forgetful < QUORUM.write:
+            yield f"O3: the blob of c{blob.generation} is on too few members"
+    for number in world.fenced:
+        generation = model.seats[number].generation
+        fences = [each.fence(TABLET) for each in sound]
+        holding = sum(fence is not None and fence.generation >= generation - 1 for fence in fences)
+        if holding + forgetful < QUORUM.fence:
+            yield f"O4: the fence of c{generation} holds on too few members"
+
+
+def _members(model: Model, world: World) -> tuple[int, ...]:
+    """Return the members that the group's file names."""
+    replaced = model.replaces if world.is_named else None
+    return tuple(len(INCARNATIONS) if number == replaced else number for number in range(len(INCARNATIONS)))

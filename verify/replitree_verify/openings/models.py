@@ -1,0 +1,186 @@
+"""The models of openings."""
+
+from __future__ import annotations
+
+from replitree_verify.openings.model import READ, STORED, Model, Seat
+
+_READER = Seat(2, stores=False)
+
+MODELS = (
+    Model(
+        "opening",
+        "somebody has the group open, and stores, while another one opens it and reads",
+        (Seat(1, ahead=READ), _READER),
+    ),
+    Model(
+        "opening_swapped",
+        "the same, and an old copy takes the place of a member at any moment",
+        (Seat(1, ahead=READ), _READER),
+        swaps=1,
+    ),
+    Model(
+        "opening_after",
+        "a blob is acknowledged; then an old copy takes the place of a member, another one is away, and an answer is lost",
+        (Seat(1, ahead=STORED), _READER),
+        swaps=1,
+        away=1,
+        lost=1,
+    ),
+    Model(
+        "opening_foreign",
+        "the same, and the directory of another group takes the place of the member",
+        (Seat(1, ahead=STORED), _READER),
+        swaps=1,
+        away=1,
+        lost=1,
+        is_foreign=True,
+    ),
+    Model(
+        "opening_both",
+        "two open the group at once, and one stores",
+        (Seat(1), _READER),
+        nightly=True,
+    ),
+    Model(
+        "opening_copied",
+        "a copy is made while the group is open, and put back when somebody else has opened it since",
+        (Seat(1, ahead=READ), _READER),
+        swaps=1,
+        copies=1,
+    ),
+    Model(
+        "opening_readmits",
+        "a member that was away is let in again, while an old copy takes the place of another one",
+        (Seat(1, ahead=STORED), Seat(2, readmits=True)),
+        swaps=1,
+        away=1,
+        lost=1,
+    ),
+    Model(
+        "opening_member_back",
+        "a member is let in that was away when a blob was acknowledged; an old copy takes the place of another one",
+        (Seat(1, ahead=STORED), Seat(2, readmits=True)),
+        swaps=1,
+        lost=1,
+        absent=2,
+    ),
+    Model(
+        "opening_member_back_away",
+        "a member comes back that was away when a blob was acknowledged; another one, or two, are exchanged or away",
+        (Seat(1, ahead=STORED), _READER),
+        swaps=1,
+        away=1,
+        absent=2,
+    ),
+    Model(
+        "replacing",
+        "an operator makes a member anew that is still there, while somebody has the group open, and stores",
+        (Seat(1, ahead=READ),),
+        replaces=2,
+    ),
+    Model(
+        "replacing_stored",
+        "the same after a blob was acknowledged; an answer is lost, and the operator dies and begins again",
+        (Seat(1, ahead=STORED),),
+        lost=1,
+        replaces=2,
+        restarts=1,
+    ),
+    Model(
+        "replacing_fenced",
+        "a member is made anew that has a fence which the one that was away lacks, while somebody has the group open",
+        (Seat(2, ahead=READ),),
+        absent=0,
+        replaces=2,
+    ),
+    Model(
+        "replacing_forgotten",
+        "the member that was exchanged by an old copy is made anew, and another one may be away",
+        (Seat(1, ahead=STORED),),
+        swaps=1,
+        away=1,
+        replaces=0,
+    ),
+    Model(
+        "replacing_readmitted",
+        "somebody has the group open without the member that is made anew, lets the new one in, or the old one, and stores",
+        (Seat(2, ahead=READ, readmits=True),),
+        absent=2,
+        replaces=2,
+        nightly=True,
+    ),
+    Model(
+        "opening_slow_looks",
+        "as opening, and looking again takes time: other things happen between one member and the next",
+        (Seat(1, ahead=READ), _READER),
+        slow_looks=True,
+        nightly=True,
+    ),
+    Model(
+        "replacing_slow_looks",
+        "as replacing, and looking again takes time",
+        (Seat(1, ahead=READ),),
+        replaces=2,
+        slow_looks=True,
+        nightly=True,
+    ),
+    Model(
+        "replacing_away",
+        "a member that is away is made anew, and whoever opens the group meanwhile lets the new one in, or the old one",
+        (Seat(2, readmits=True),),
+        absent=2,
+        replaces=2,
+        nightly=True,
+    ),
+    Model(
+        "opening_both_swapped",
+        "two open the group at once, one stores, and an old copy takes the place of a member at any moment",
+        (Seat(1), _READER),
+        swaps=1,
+        nightly=True,
+    ),
+    Model(
+        "opening_swapped_away",
+        "as opening_swapped, and a member is away for a while",
+        (Seat(1, ahead=READ), _READER),
+        swaps=1,
+        away=1,
+        nightly=True,
+    ),
+    Model(
+        "opening_swapped_lost",
+        "as opening_swapped, and an answer is lost",
+        (Seat(1, ahead=READ), _READER),
+        swaps=1,
+        lost=1,
+        nightly=True,
+    ),
+)
+
+LIMITS = (
+    Model(
+        "limit_witness_away",
+        "who alone remembers what a member has forgotten is away",
+        (Seat(1, ahead=STORED), _READER),
+        swaps=1,
+        away=1,
+        absent=2,
+        is_limit=True,
+    ),
+    Model(
+        "limit_long_opening",
+        "a member is exchanged while an opening admits it that began before the last one ended",
+        (Seat(1), _READER),
+        swaps=1,
+        is_limit=True,
+    ),
+    Model(
+        "limit_copied_away",
+        "a copy that knows the session of who stores is put back, and another member misses what was done since",
+        (Seat(1, ahead=READ), _READER),
+        swaps=1,
+        copies=1,
+        away=1,
+    ),
+)
+"""More than the group promises to survive: each shows what happens then."""

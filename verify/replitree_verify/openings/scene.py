@@ -1,0 +1,420 @@
+"""The states of a model of openings, and the moves between them.
+
+Moves: somebody begins, hears an answer, gives up waiting, looks again, dies; a message that nobody waits for arrives; a member
+goes away or comes back, is copied, or is exchanged by the copy.
+
+Whatever members are asked goes to all at once, and is answered in any order.  A request to a group is sent as what the member
+is admitted just then, and sent again as `ask_admitted` says while somebody waits; what is on its way when a question is over
+arrives late, once, or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from replitree.tablet.group.admission import Admission
+from replitree.tablet.group.member import Done, Failed, Request
+from replitree.tablet.group.openings import AskAdmitted, AskEach, LookAgain, Opening
+from replitree.tablet.group.quorum import Ask
+from replitree.tablet.group.replacing import NameIt, Replacement
+from replitree_verify.kernel import END, Interner, Kernel
+from replitree_verify.openings.invariants import broken_acknowledgement, broken_reading
+from replitree_verify.openings.lives import (
+    Acknowledged,
+    AskOpening,
+    GivesUp,
+    Opened,
+    Recovered,
+    Replied,
+    asking_as_admitted,
+    looking_again,
+    making_anew,
+    opening_it,
+)
+from replitree_verify.openings.members import VOTES, Members, Step, spent
+from replitree_verify.openings.model import EXCHANGED, INCARNATIONS, NEW, QUORUM, READ, Model
+from replitree_verify.openings.world import (
+    HEARD,
+    IDLE,
+    LOST,
+    NOT_OPEN,
+    RESTARTS,
+    SENT,
+    TOLD,
+    UNASKED,
+    Column,
+    Looking,
+    Position,
+    World,
+)
+
+LOST_ANSWER = Failed("its answer was lost")
+SILENT = Failed("it is silent")
+REFUSED = Failed("it does not take part, or did not answer")
+"""Why a member of an open group did not do what it was asked makes no difference to whoever asks."""
+BATCH_BYTES = 1
+
+ENDURED = QUORUM.members - QUORUM.write
+"""How many members may not do what they are asked."""
+
+
+class Scene:
+    """The states of one model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.members = Members(model)
+        self.openings: Interner[Opening] = Interner()
+        self._lives = Kernel()
+        self.probes = set[str]()
+        self._operator = -1 if model.replaces is None else len(model.seats)
+
+    # --- the beginning --------------------------------------------------------------------------------------------------
+
+    def first(self) -> World:
+        """Return the state in which everything begins."""
+        model, places = self.model, self.members.first()
+        world = World(
+            places,
+            (),
+            model.absent,
+            False,
+            (Position(),) * (len(model.seats) + (self._operator >= 0)),
+            (),
+            (),
+            (),
+            (None,) * len(model.seats),
+            1,
+            self.members.copy(places),
+            (model.swaps, model.copies, model.away, model.lost, model.restarts),
+        )
+        for number, seat in enumerate(model.seats):
+            if seat.ahead:
+                world = self._ahead(world, number, seat.ahead)
+        return world
+
+    def _ahead(self, world: World, number: int, until: str) -> World:
+        """Let somebody open the group, and go on, without anything going wrong."""
+        _, world = self._begin(world, number)
+        while world.found[number] is None or (until != READ and not world.seats[number].is_over):
+            world = next(after for _, after in (*self._hear(world, number), *self._give_up(world, number)))
+        return world
+
+    def is_at_rest(self, world: World) -> bool:
+        """Whether nothing is left to do."""
+        return all(each.is_over for each in world.seats) and not world.late
+
+    # --- moves ----------------------------------------------------------------------------------------------------------
+
+    def steps(self, world: World) -> Iterator[Step]:
+        """Give what may happen next."""
+        for number, position in enumerate(world.seats):
+            if position.place == IDLE:
+                yield self._begin(world, number)
+            elif not position.is_over:
+                yield from self._hear(world, number)
+                yield from self._give_up(world, number)
+                yield from self._look(world, number)
+                yield from self._die(world, number)
+        yield from self.members.arrive(world)
+        yield from self.members.faults(world, self._awaited(world))
+
+    def _name(self, number: int) -> str:
+        return "the operator" if number == self._operator else f"c{self.model.seats[number].generation}"
+
+    def _begin(self, world: World, number: int) -> Step:
+        position = Position(is_new=world.is_named)
+        if number == self._operator:
+            assert self.model.replaces is not None
+            wanted = Replacement(QUORUM, self.model.replaces, INCARNATIONS, NEW, BATCH_BYTES)
+            place = self._lives.begin(making_anew, wanted)
+        else:
+            place = self._lives.begin(opening_it, self.model.seats[number], self._incarnations(position))
+        return self._going_on(world, number, position, place, f"{self._name(number)} begins")
+
+    def _incarnations(self, position: Position) -> tuple[str, ...]:
+        replaced = self.model.replaces if position.is_new else None
+        return tuple(NEW if number == replaced else each for number, each in enumerate(INCARNATIONS))
+
+    def _member(self, position: Position, column: int) -> int:
+        """Return which member a column of somebody's question is about."""
+        return len(INCARNATIONS) if position.is_new and column == self.model.replaces else column
+
+    def _awaited(self, world: World) -> frozenset[int]:
+        """Return the members that somebody waits for."""
+        found = set[int]()
+        for position in world.seats:
+            looked = () if position.looking is None else position.looking.columns
+            for columns in (position.columns, looked):
+                found.update(self._member(position, each) for each, _ in self._on_their_way(columns))
+        return frozenset(found)
+
+    # --- somebody hears ---------------------------------------------------------------------------------------------------
+
+    def _hear(self, world: World, number: int) -> Iterator[Step]:
+        """Let the members answer what somebody asked."""
+        position = world.seats[number]
+        for each, column in self._on_their_way(position.columns):
+            for text, after, reply in self._delivered(world, number, each, column):
+                heard = self._heard(position, each, column, reply)
+                yield self._answered(
+                    after, number, position._replace(columns=_with(position.columns, each, heard)), text
+                )
+
+    def _delivered(self, world: World, number: int, each: int, column: Column) -> Iterator[tuple[str, World, int]]:
+        """Yield what may become of a message: in words, the state after it, and the number of what is heard."""
+        member, message = self._member(world.seats[number], each), column[1]
+        if member == world.away:
+            return
+        after, reply = self.members.deliver(world, member, message)
+        text = f"{self._name(number)}: member {member} {self.members.words(message, reply)}"
+        yield text, after, reply
+        if self.members.may_lose(world, member, message):
+            self.probes.add("answer lost")
+            yield f"{text}, which is lost", spent(after, LOST), self.members.replies.number(LOST_ANSWER)
+
+    def _heard(self, position: Position, each: int, column: Column, reply: int) -> Column:
+        """Return what becomes of a column when this was heard."""
+        if position.opening == NOT_OPEN or not column[2]:
+            return (HEARD, reply)
+        return self._asked(position, each, self._lives.step(column[2], self.members.replies[reply]), column[1])
+
+    def _asked(self, position: Position, each: int, place: int, message: int) -> Column:
+        """Go on at a place of `ask_admitted`."""
+        while True:
+            effect = self._lives.effect(place)
+            if isinstance(effect, Replied):
+                reply = REFUSED if isinstance(effect.reply, Failed) else effect.reply
+                return (HEARD, self.members.replies.number(reply))
+            if isinstance(effect, LookAgain):
+                self.probes.add("opened again")
+                return (TOLD, message, place)
+            assert isinstance(effect, AskAdmitted)
+            terms = self.openings[position.opening].terms(each)
+            if isinstance(terms, Admission):
+                return (SENT, self.members.messages.number((terms, self.members.messages[message][1])), place)
+            place = self._lives.step(place, Failed(terms))
+
+    def _answered(self, world: World, number: int, position: Position, text: str) -> Step:
+        """Go on with an answer: in somebody's life if that was the last one."""
+        effect = self._lives.effect(position.place)
+        if not self._is_over(effect, position):
+            return text, _seated(world, number, position)
+        world = self._left_late(world, position, position.columns)
+        place = self._lives.step(position.place, self._outcome(position.columns))
+        return self._going_on(world, number, position, place, text)
+
+    def _is_over(self, effect: AskEach | Ask, position: Position) -> bool:
+        if not any(each[0] in (SENT, TOLD) for each in position.columns):
+            return True
+        return isinstance(effect, Ask) and self._is_decided(effect, position.columns)
+
+    def _is_decided(self, ask: Ask, columns: tuple[Column, ...]) -> bool:
+        """Whether enough have done what they were asked, or so many have not that it is over for whoever asks."""
+        heard = [self.members.replies[each[1]] for each in columns if each[0] == HEARD]
+        refused = sum(not isinstance(each, VOTES) for each in heard)
+        return sum(isinstance(each, Done) for each in heard) >= ask.wanted or refused > ENDURED
+
+    def _outcome(self, columns: tuple[Column, ...]) -> tuple[Any, ...]:
+        return tuple(self.members.replies[each[1]] if each[0] == HEARD else None for each in columns)
+
+    def _on_their_way(self, columns: tuple[Column, ...]) -> list[tuple[int, Column]]:
+        """Return what members are asked just now."""
+        return [(each, column) for each, column in enumerate(columns) if column[0] == SENT]
+
+    def _left_late(self, world: World, position: Position, columns: tuple[Column, ...]) -> World:
+        """Leave what is on its way to arrive at any time."""
+        on_its_way = [(self._member(position, each), column[1]) for each, column in self._on_their_way(columns)]
+        return self.members.left_late(world, tuple(on_its_way)) if on_its_way else world
+
+    # --- somebody goes on -------------------------------------------------------------------------------------------------
+
+    def _going_on(self, world: World, number: int, position: Position, place: int, text: str) -> Step:
+        """Go on at a place of somebody's life until members are asked, or it is over."""
+        position = position._replace(columns=(), looking=None)
+        while place != END:
+            effect = self._lives.effect(place)
+            if isinstance(effect, AskEach | Ask):
+                position = position._replace(place=place, columns=self._questions(position, effect))
+                if self._is_new_alone(effect):
+                    world, outcome = self._tell_new(world, effect)
+                elif not self._is_over(effect, position):
+                    return text, _seated(world, number, position)
+                else:
+                    outcome = self._outcome(position.columns)
+            else:
+                world, position, outcome, more = self._told(world, number, position, effect)
+                text += more
+            place = self._lives.step(place, outcome)
+        return text, _seated(world, number, Position(END))
+
+    def _questions(self, position: Position, effect: AskEach | Ask) -> tuple[Column, ...]:
+        if isinstance(effect, AskEach):
+            return tuple(
+                (UNASKED,) if each is None else (SENT, self.members.messages.number((None, each)), 0)
+                for each in effect.questions
+            )
+        place = self._lives.begin(asking_as_admitted)
+        return tuple(
+            (UNASKED,) if each is None else self._asked(position, number, place, self._plain(each))
+            for number, each in enumerate(effect.requests)
+        )
+
+    def _plain(self, request: Request) -> int:
+        return self.members.messages.number((None, request))
+
+    def _is_new_alone(self, effect: AskEach | Ask) -> bool:
+        """Whether the new member alone is asked: nobody else does, so it is done at once."""
+        return (
+            isinstance(effect, AskEach) and len(effect.questions) > len(INCARNATIONS) and not any(effect.questions[:-1])
+        )
+
+    def _tell_new(self, world: World, effect: AskEach | Ask) -> tuple[World, tuple[Any, ...]]:
+        assert isinstance(effect, AskEach)
+        (*others, question) = effect.questions
+        assert question is not None
+        world, reply = self.members.deliver(world, len(others), self.members.messages.number((None, question)))
+        return world, (*others, self.members.replies[reply])
+
+    def _told(self, world: World, number: int, position: Position, effect: Any) -> tuple[World, Position, Any, str]:
+        """Take what somebody says: the state, where it stands, the outcome, and more words."""
+        match effect:
+            case Opened(opening):
+                if (
+                    self._member(position, EXCHANGED) == EXCHANGED
+                    and opening.terms(EXCHANGED) == opening.admissions[EXCHANGED]
+                ):
+                    world = world._replace(ended=max(world.ended, opening.session))
+                return world, self._opened(position, opening), None, f"; it has opened the group: {opening}"
+            case Recovered(blobs):
+                found = tuple(each for each, seat in enumerate(self.model.seats) if seat.blob in blobs)
+                all_found = (*world.found[:number], found, *world.found[number + 1 :])
+                wrong = broken_reading(self.model, world, number, found)
+                fenced = tuple(sorted({*world.fenced, number}))
+                world = world._replace(found=all_found, wrong=wrong, fenced=fenced)
+                self.probes.add("read")
+                return world, position, None, f"; it has read {[self._name(each) for each in found]}"
+            case Acknowledged():
+                wrong = world.wrong or broken_acknowledgement(self.model, world, number)
+                self.probes.add("acknowledged")
+                acked = tuple(sorted({*world.acked, number}))
+                return world._replace(acked=acked, wrong=wrong), position, None, "; its blob is acknowledged"
+            case AskOpening():
+                opening = self.openings[position.opening]
+                replaced = self.model.replaces
+                if world.is_named and replaced is not None and opening.obstacles[replaced] is not None:
+                    position = position._replace(is_new=True)
+                return world, position, (opening, self._incarnations(position)), ""
+            case NameIt():
+                self.probes.add("made anew")
+                return world._replace(is_named=True), position, None, "; the group's file names the new member"
+            case GivesUp(reason):
+                self.probes.add("gives up")
+                return world, position, None, f"; it gives up: {reason}"
+        raise AssertionError(f"nobody says {effect}")
+
+    def _opened(self, position: Position, opening: Opening) -> Position:
+        position = position._replace(opening=self.openings.number(told_shortly(opening)))
+        if opening.forgot is not None:
+            self.probes.add("found to have forgotten")
+        if any(opening.obstacles):
+            self.probes.add("opened without one")
+        return position
+
+    # --- somebody looks again ---------------------------------------------------------------------------------------------
+
+    def _look(self, world: World, number: int) -> Iterator[Step]:
+        """Let who was told that the group was opened again look how all members stand, one column at a time."""
+        position = world.seats[number]
+        looking = position.looking
+        if looking is None:
+            for each, column in enumerate(position.columns):
+                if column[0] == TOLD:
+                    opening = self.openings[position.opening]
+                    place = self._lives.begin(looking_again, opening, self._incarnations(position))
+                    yield self._looking_on(world, number, each, place, f"{self._name(number)} looks again")
+            return
+        for each, column in self._on_their_way(looking.columns):
+            for text, after, reply in self._delivered(world, number, each, column):
+                columns = _with(looking.columns, each, (HEARD, reply))
+                yield self._looked(after, number, looking._replace(columns=columns), text)
+
+    def _looked(self, world: World, number: int, looking: Looking, text: str) -> Step:
+        if any(each[0] == SENT for each in looking.columns):
+            return text, _seated(world, number, world.seats[number]._replace(looking=looking))
+        outcome = tuple(self.members.replies[each[1]] for each in looking.columns)
+        place = self._lives.step(looking.place, outcome)
+        return self._looking_on(world, number, looking.column, place, text)
+
+    def _looking_on(self, world: World, number: int, column: int, place: int, text: str) -> Step:
+        """Go on at a place of `look_again`."""
+        position, effect = world.seats[number], self._lives.effect(place)
+        while isinstance(effect, AskEach) and not self.model.slow_looks:
+            place = self._lives.step(place, self._at_once(world, position, effect))
+            effect = self._lives.effect(place)
+        if isinstance(effect, AskEach):
+            looking = Looking(column, place, self._questions(position, effect))
+            return text, _seated(world, number, position._replace(looking=looking))
+        assert isinstance(effect, Opened)
+        position = self._opened(position, effect.opening)
+        _, message, asking = position.columns[column]
+        after = self._lives.step(asking, effect.opening.forgot is None)
+        heard = self._asked(position, column, after, message)
+        position = position._replace(looking=None, columns=_with(position.columns, column, heard))
+        return self._answered(world, number, position, f"{text}; it finds {effect.opening}")
+
+    def _at_once(self, world: World, position: Position, effect: AskEach) -> tuple[Any, ...]:
+        """Return how all members stand at one moment."""
+        members = [self._member(position, each) for each in range(len(effect.questions))]
+        return tuple(SILENT if each == world.away else self.members.standing(world, each) for each in members)
+
+    # --- somebody waits no longer, or dies --------------------------------------------------------------------------------
+
+    def _give_up(self, world: World, number: int) -> Iterator[Step]:
+        """Let somebody wait no longer for the member that is away, when all others have answered."""
+        position, text = world.seats[number], f"{self._name(number)} waits no longer"
+        looking = position.looking
+        columns = position.columns if looking is None else looking.columns
+        if (looking is None and any(each[0] == TOLD for each in columns)) or not self._are_away(
+            world, position, columns
+        ):
+            return
+        after = self._left_late(world, position, columns)
+        silent = (HEARD, self.members.replies.number(SILENT))
+        for each, _ in self._on_their_way(columns):
+            columns = _with(columns, each, silent)
+        if looking is None:
+            yield self._answered(after, number, position._replace(columns=columns), text)
+        else:
+            yield self._looked(after, number, looking._replace(columns=columns), text)
+
+    def _are_away(self, world: World, position: Position, columns: tuple[Column, ...]) -> bool:
+        awaited = [self._member(position, each) for each, _ in self._on_their_way(columns)]
+        return bool(awaited) and all(member == world.away for member in awaited)
+
+    def _die(self, world: World, number: int) -> Iterator[Step]:
+        """Let the operator die, to begin again."""
+        if number == self._operator and world.left[RESTARTS]:
+            position = world.seats[number]
+            after = self._left_late(spent(world, RESTARTS), position, position.columns)
+            self.probes.add("begun again")
+            yield "the operator dies", _seated(after, number, Position())
+
+
+def told_shortly(opening: Opening) -> Opening:
+    """Return an opening without the words that people are told, which make no difference."""
+    if opening.forgot is not None:
+        return Opening(
+            opening.session, (None,) * len(INCARNATIONS), (None,) * len(INCARNATIONS), "a member has forgotten"
+        )
+    obstacles = tuple(None if each is None else "it does not take part" for each in opening.obstacles)
+    return Opening(opening.session, obstacles, opening.admissions)
+
+
+def _with(columns: tuple[Column, ...], each: int, column: Column) -> tuple[Column, ...]:
+    return (*columns[:each], column, *columns[each + 1 :])
+
+
+def _seated(world: World, number: int, position: Position) -> World:
+    return world._replace(seats=(*world.seats[:number], position, *world.seats[number + 1 :]))

@@ -1,0 +1,27 @@
+"""The search of a model of openings."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from replitree.tablet.group import openings
+from replitree_verify.openings.invariants import violations
+from replitree_verify.openings.model import Model
+from replitree_verify.openings.scene import Scene
+from replitree_verify.openings.world import World
+from replitree_verify.small_search import STATES_MAX, Mutant, Rules, Searched, patched, search_all
+
+
+def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+    """Search a model; all else as of `search_all`.
+
+    Whoever is overtaken gives up: that it begins again is the same as somebody else who begins later.
+    """
+    scene = Scene(model)
+    with patched({(openings, "ATTEMPTS"): 1}):
+        return search_all(scene, rules_of(scene), mutant, states_max)
+
+
+def rules_of(scene: Scene) -> Rules[World]:
+    """Return what must hold in a scene."""
+    return Rules(always=partial(violations, scene.model, scene.members.held), at_rest=lambda _: ())

@@ -1,0 +1,1 @@
+"""Merges whose results somebody else puts into the object store, under the checker: `merging` with an upload."""

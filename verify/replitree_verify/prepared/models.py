@@ -1,0 +1,60 @@
+"""The scenarios: a task puts the result of a merge for a replica, while another replica has the merge in its queue, too."""
+
+from __future__ import annotations
+
+from replitree_verify.merging.tasks import give_up_left, running
+from replitree_verify.merging.world import Model
+from replitree_verify.prepared.tasks import forget, prepare, put
+from replitree_verify.shared_tables.tasks import settle
+from replitree_verify.shared_tables.world import Fault, Task
+
+_ONE: dict[str, tuple[Task, ...]] = {
+    "r1": ((prepare, ("r1",)), (forget, ("r1",)), (settle, ("r1",))),
+    "task": ((put, ("r1",)),),
+    "r1 gives up": ((give_up_left, ("r1",)),),
+}
+_TWO: dict[str, tuple[Task, ...]] = {
+    "r1": _ONE["r1"],
+    "r2": ((running, ("r2",)), (settle, ("r2",))),
+    "task": _ONE["task"],
+    "r1 gives up": _ONE["r1 gives up"],
+    "r2 gives up": ((give_up_left, ("r2",)),),
+}
+
+MODELS = (
+    Model(
+        "merge_prepared",
+        "a task puts the result for one replica, or comes too late; the other one may make it",
+        _TWO,
+        {},
+    ),
+    Model(
+        "merge_prepared_crash",
+        "who takes what was put is killed at any step, and comes back at once; its old session, with its mark, ends later",
+        _ONE,
+        {Fault.CRASH: 1},
+        ("r1",),
+    ),
+    Model(
+        "merge_prepared_expiry",
+        "the same while the session of who takes what was put ends, and it goes on: both may have a result",
+        _TWO,
+        {},
+        expiries=1,
+    ),
+    Model(
+        "merge_prepared_doubt",
+        "the same while the answer to a commit of who takes it is lost, which takes place, or comes late, or never",
+        _ONE,
+        {Fault.UNKNOWN: 1},
+        ("r1",),
+    ),
+)
+
+
+def find_model(name: str) -> Model:
+    """Return a model by its name."""
+    return next(model for model in MODELS if model.name == name)
+
+
+__all__ = ["MODELS", "find_model"]

@@ -1,0 +1,41 @@
+"""Rare branches of inserts with a quorum, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from replitree.protocol.core import effects as fx
+
+_ENDS = {b'{"kind":"settle"': "quorum reached", b'{"kind":"fail"': "quorum given up"}
+
+
+def probes_of_quorums(stage: str, effect: fx.Commit, outcome: object) -> Iterator[str]:
+    """Return the rare branches that a commit belongs to, as far as they have to do with a quorum.
+
+    Parameters
+    ----------
+    stage
+        The name of the stage that asked for it.
+    """
+    match outcome:
+        case fx.Applied():
+            for operation in effect.operations:
+                yield from _of_applied(stage, operation)
+        case fx.Refused(operation=fx.Delete(path=path) | fx.Set(path=path)) if "/quorum/status/" in path:
+            yield "quorum moved meanwhile"
+
+
+def _of_applied(stage: str, operation: fx.Operation) -> Iterator[str]:
+    match operation:
+        case fx.Create(value=value, sequential=True):
+            yield from (name for begin, name in _ENDS.items() if value.startswith(begin))
+            if stage in ("tidy_up", "reload_state"):
+                yield "counted late"
+        case fx.Set(path=path) if "/quorum/status/" in path:
+            yield "counted late" if stage in ("tidy_up", "reload_state") else "counted"
+
+
+def probes_of_answers(stage: str, effect: fx.Answer) -> Iterator[str]:
+    """Return the rare branches that an answer belongs to: those of requests that waited for a quorum."""
+    if stage == "await_quorum" and isinstance(effect.answer, fx.Failed | fx.Duplicate):
+        yield "failed for good" if isinstance(effect.answer, fx.Failed) else "retry waited"

@@ -1,0 +1,276 @@
+"""The checker by name: what `replitree verify` calls.
+
+Results are plain values with the keys that the command prints: `states`, `transitions`, `seconds`, `violations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, partial
+from importlib.metadata import entry_points
+from multiprocessing import get_context
+from typing import Any
+
+from replitree.errors import BadInput
+from replitree_verify.checker import Checker
+from replitree_verify.explore import Explored
+from replitree_verify.explore import explore as explore_model
+from replitree_verify.invariants import NAMES
+from replitree_verify.model import Model
+from replitree_verify.models import MODELS
+from replitree_verify.mutant import Mutant
+from replitree_verify.mutants import MUTANTS
+from replitree_verify.reductions import THEMES
+from replitree_verify.simulate import Run, simulate_seed, summed_up
+from replitree_verify.simulation.moving_mutants import MOVING_MUTANTS
+from replitree_verify.simulation.shared_mutants import SHARED_MUTANTS
+from replitree_verify.small_search import patched
+from replitree_verify.trace import state_of, trace_of
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an exploration or a simulation found.
+
+    Attributes
+    ----------
+    name, mutant
+        What ran.
+    states, transitions
+        Distinct states and moves between them; for a simulation the events.
+    seconds
+        How long it took.
+    violations
+        What is wrong, each with the invariant, and the number of steps or the seed that leads to it.
+    depth, quiet
+        The longest of the shortest ways; states in which nothing was left to do.
+    probes, missing
+        The rare branches that were seen (for a simulation: in how many seeds); those that should have been and were not.
+    trace
+        Shortest counterexample, one line for each effect, and the state at its end.
+    digest
+        Of a simulation: hash of everything that happened.
+    warnings
+        Of a packed model: what proves less than it seems to. Of another one: why names count although they were not to.
+    cpu_seconds
+        Of an exploration of procedures: how long it took of one core, whatever else ran.
+    permutations
+        Under how many permutations of names states were one.
+    """
+
+    name: str
+    mutant: str | None
+    states: int
+    transitions: int
+    seconds: float
+    violations: tuple[dict[str, Any], ...] = ()
+    depth: int = 0
+    quiet: int = 0
+    probes: dict[str, int] | tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
+    digest: str = ""
+    warnings: tuple[str, ...] = ()
+    cpu_seconds: float = 0.0
+    permutations: int = 1
+
+
+def list_models() -> list[dict[str, Any]]:
+    """Return of each model: name, description, invariants, the mutants it catches, whether only `make nightly` explores it."""
+    return [
+        {
+            "name": model.name,
+            "description": model.description,
+            "invariants": list(NAMES),
+            "mutants": [mutant.name for mutant in MUTANTS.values() if mutant.model == model.name],
+            "nightly": model.nightly,
+        }
+        for model in MODELS.values()
+    ]
+
+
+@cache
+def _published() -> Any:
+    """Return the module that has the published models, or None where it is not installed."""
+    found = tuple(entry_points(group="replitree.verify.models"))
+    return found[0].load() if found else None
+
+
+def list_packed() -> list[dict[str, Any]]:
+    """Return the same of each published model, and its limits as they are by default; nothing where they are not installed."""
+    published = _published()
+    listed: list[dict[str, Any]] = [] if published is None else published.list_packed()
+    return listed
+
+
+def explore_published(
+    name: str, mutant: str | None = None, settings: Mapping[str, int] | None = None, *, symmetric: bool = False
+) -> Result:
+    """Search a published model, or a mutant of it; see `replitree_published.registry`.
+
+    Raises
+    ------
+    BadInput
+        There is no such model, mutant or limit, a limit does not fit, or no published model is installed.
+    """
+    published = _published()
+    if published is None:
+        raise BadInput(
+            "the published models are in no wheel: clone the repository of replitree and run `make setup` there"
+        )
+    found: Result = published.explore_published(name, mutant, settings, symmetric=symmetric)
+    return found
+
+
+def find_model(name: str) -> Model:
+    """Return a model.
+
+    Raises
+    ------
+    BadInput
+        There is none of this name.
+    """
+    if name not in MODELS:
+        near = ", ".join(get_close_matches(name, MODELS)) or "none has a name like it"
+        raise BadInput(f"there is no model {name!r} ({near}): `replitree verify list` shows all {len(MODELS)}")
+    return MODELS[name]
+
+
+def find_mutant(name: str) -> Mutant:
+    """Return a mutant.
+
+    Raises
+    ------
+    BadInput
+        There is none of this name.
+    """
+    if name not in MUTANTS:
+        raise BadInput(f"there is no mutant {name!r}; there are {', '.join(MUTANTS)}")
+    return MUTANTS[name]
+
+
+REDUCTIONS = {"plain": (False, False), "joined": (True, False), "ample": (True, True)}
+"""How states are left out: whether steps are joined (`reduction`), and whether ample sets are followed (`ample`)."""
+
+
+def compared() -> tuple[str, ...]:
+    """Return the names of the models by which reductions are compared (`reductions`)."""
+    return tuple(name for name, model in MODELS.items() if name.startswith(THEMES) and not model.nightly)
+
+
+def explore(name: str, mutant: str | None = None, reduction: str | None = None, *, symmetric: bool = False) -> Result:
+    """Explore a model, or a mutant in it.
+
+    Parameters
+    ----------
+    name, mutant
+        Names of the model and of the mutant.
+    reduction
+        One of `REDUCTIONS`; by default as the model says.
+    symmetric
+        Whether states that differ by names only are one (`symmetry`).
+
+    Raises
+    ------
+    BadInput
+        There is no such model, mutant or reduction.
+    """
+    model = find_model(name)
+    if reduction is not None and reduction not in REDUCTIONS:
+        raise BadInput(f"there is no reduction {reduction!r}; there are {', '.join(REDUCTIONS)}")
+    reduce, ample = (True, None) if reduction is None else REDUCTIONS[reduction]
+    stages = find_mutant(mutant).stages if mutant else None
+    explored = explore_model(model, stages, reduce=reduce, ample=ample, symmetric=symmetric)
+    missing = () if mutant or explored.violation else explored.missing_probes
+    return Result(
+        name,
+        mutant,
+        explored.states,
+        explored.transitions,
+        round(explored.seconds, 3),
+        _violations(explored, missing),
+        explored.depth,
+        len(explored.quiet),
+        tuple(sorted(explored.probes)),
+        missing,
+        counterexample(explored),
+        warnings=(f"names are not interchangeable: {explored.asymmetry}",) if explored.asymmetry else (),
+        permutations=explored.permutations,
+        cpu_seconds=round(explored.cpu_seconds, 3),
+    )
+
+
+def _violations(explored: Explored, missing: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """Return what is wrong; that a rare branch was never seen is wrong too, for then the model proves little."""
+    if explored.violation is not None:
+        invariant = explored.violation.partition(":")[0]
+        return ({"invariant": invariant, "what": explored.violation, "steps": len(explored.trace)},)
+    return tuple({"invariant": "PROBES", "what": f"never seen: {probe}"} for probe in missing)
+
+
+def counterexample(explored: Explored) -> tuple[str, ...]:
+    """Return the lines of the shortest way to the violation, and of the state at its end; none without a violation."""
+    if not explored.trace:
+        return ()
+    look = Checker(explored.space).look(explored.trace[-1][0])
+    return (*trace_of(explored.space, explored.trace), "", *state_of(look))
+
+
+WORKERS_MAX = 256
+HOURS_MAX = 24 * 31
+SEEDS_AT_ONCE = 4
+"""Seeds that a worker process takes at a time."""
+
+ON_STORES = SHARED_MUTANTS | MOVING_MUTANTS
+"""The mutants of tables on an object store, by name: a quarter of the seeds has one."""
+
+
+def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: int = 1, hours: int = 0) -> Result:
+    """Simulate the seeds from `seed_from` up to and without `seed_to`.
+
+    Parameters
+    ----------
+    mutant
+        Its name: one of the explorer's, whose tables lie on local disks, or of `ON_STORES`.
+    workers
+        Processes that share the seeds; what is found, and in which order, does not depend on it.
+    hours
+        Virtual hours that each run lasts at least; 0: as long as its seed says, which is less than a minute.
+
+    Raises
+    ------
+    BadInput
+        There is no such mutant, `workers` is not from 1 to `WORKERS_MAX`, or `hours` not from 0 to `HOURS_MAX`.
+    """
+    if not 0 <= hours <= HOURS_MAX:
+        raise BadInput(f"{hours} hours: use 0 to {HOURS_MAX}")
+    if not 1 <= workers <= WORKERS_MAX:
+        raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
+    if mutant is not None and mutant not in ON_STORES:
+        find_mutant(mutant)
+    run, seeds = partial(_run_seed, mutant, hours), range(seed_from, seed_to)
+    if workers == 1:
+        simulated = summed_up(map(run, seeds))
+    else:
+        with get_context("spawn").Pool(workers) as pool:
+            simulated = summed_up(pool.imap(run, seeds, SEEDS_AT_ONCE))
+    return Result(
+        "simulation",
+        mutant,
+        simulated.events,
+        simulated.events,
+        round(simulated.seconds, 3),
+        tuple({"invariant": what.partition(":")[0], "what": what, "seed": seed} for seed, what in simulated.violations),
+        probes=dict(sorted(simulated.probes.items())),
+        digest=simulated.digest,
+    )
+
+
+def _run_seed(mutant: str | None, hours: int, seed: int) -> Run:
+    """Run one seed, in whatever process: what a mutant puts in place of others can't be sent to another one, its name can."""
+    if mutant in ON_STORES:
+        with patched(ON_STORES[mutant].patches):
+            return simulate_seed(seed, None, hours)
+    return simulate_seed(seed, find_mutant(mutant).stages if mutant else None, hours)

@@ -1,0 +1,129 @@
+"""The scenarios: what a process still has in its hands while its replica is dropped and another process joins in its name."""
+
+from __future__ import annotations
+
+from replitree_verify.rejoining.tasks import (
+    LATER,
+    activate_again,
+    append,
+    come,
+    count,
+    drop,
+    join,
+    join_and_register,
+    leave,
+    register,
+    register_local,
+    remake,
+    remove,
+    restore,
+    write_log,
+)
+from replitree_verify.rejoining.world import HELPER, OPERATOR, Model, Task
+
+OLD, NEW = "old", "new"
+_DROP: tuple[Task, ...] = ((drop, (1,)),)
+
+
+def _come(name: str, *more: Task) -> tuple[Task, ...]:
+    return (come, (name,)), *more
+
+
+def _remade(name: str, does: str, *tasks: Task, **also: bool) -> Model:
+    """Return a model of a table that is dropped, and made anew under its name, while a process still does something."""
+    seats: dict[str, tuple[Task, ...]] = {OLD: tasks, LATER: ((come, (LATER,)),), OPERATOR: ((remake, ()),)}
+    return Model(
+        name, f"{does}; its table is dropped, and another one of its name is created", seats, is_joined=True, **also
+    )
+
+
+MODELS = (
+    Model(
+        "rejoin_register",
+        "a process registers a part that it has taken over; its replica is dropped, and another process joins",
+        {OLD: ((register, (OLD,)),), NEW: _come(NEW), OPERATOR: _DROP},
+        is_joined=True,
+        is_held=True,
+    ),
+    Model(
+        "rejoin_leave",
+        "a process lets go of a share",
+        {OLD: ((leave, (OLD,)),), NEW: _come(NEW), OPERATOR: _DROP},
+        is_joined=True,
+        is_marked=True,
+    ),
+    Model(
+        "rejoin_append",
+        "a process inserts rows; the other one is activated twice",
+        {OLD: ((append, (OLD,)),), NEW: _come(NEW, (activate_again, (NEW,))), OPERATOR: _DROP},
+        is_joined=True,
+    ),
+    Model(
+        "rejoin_count",
+        "a process counts its replica for an open insert",
+        {OLD: ((count, (OLD,)),), NEW: _come(NEW), OPERATOR: _DROP},
+        is_joined=True,
+        is_held=True,
+    ),
+    Model(
+        "rejoin_first",
+        "two processes add a replica that nobody was before, one after the other; the first one registers a part",
+        {OLD: ((join_and_register, (OLD,)),), NEW: ((join, (NEW,)),), OPERATOR: _DROP},
+        is_held=True,
+    ),
+    Model(
+        "rejoin_again",
+        "the same, and the name was dropped before, after two epochs",
+        {OLD: ((join_and_register, (OLD,)),), NEW: ((join, (NEW,)),), OPERATOR: _DROP},
+        had=2,
+        is_held=True,
+    ),
+    Model(
+        "rejoin_doubt",
+        "a process registers a part, while the answer to a commit is lost, which takes place, or comes late",
+        {OLD: ((register, (OLD,)),), NEW: _come(NEW), OPERATOR: _DROP},
+        is_joined=True,
+        is_held=True,
+        unknown=1,
+    ),
+    _remade("remade_register", "a process registers a part", (register, (OLD,)), is_held=True),
+    _remade("remade_leave", "a process lets go of a share", (leave, (OLD,)), is_marked=True),
+    _remade("remade_append", "a process inserts rows", (append, (OLD,))),
+    _remade(
+        "remade_activate",
+        "a process takes another epoch, and registers a part",
+        (activate_again, (OLD,)),
+        (register, (OLD,)),
+        is_held=True,
+    ),
+    Model(
+        "remade_helped",
+        "somebody helps to drop a table, which is made anew, and gets an insert, meanwhile",
+        {OPERATOR: ((remake, ()), (write_log, ())), HELPER: ((remove, ()),)},
+        has_log=True,
+        endings=0,
+    ),
+    Model(
+        "remade_doubt",
+        "who drops a table and makes it anew gets no answer to a commit, and tries again; the commit comes late",
+        {OPERATOR: ((remake, ()), (remake, ()))},
+        endings=0,
+        unknown=1,
+    ),
+    Model(
+        "remade_restored",
+        "a process registers a part on a local disk, while the table, which coordination has lost, is restored from another's",
+        {OLD: ((register_local, (OLD,)),), LATER: ((come, (LATER,)),), OPERATOR: ((restore, ()),)},
+        is_joined=True,
+        is_lost=True,
+        is_held=True,
+    ),
+)
+
+
+def find_model(name: str) -> Model:
+    """Return a model by its name."""
+    return next(model for model in MODELS if model.name == name)
+
+
+__all__ = ["MODELS", "NEW", "OLD", "find_model"]

@@ -1,0 +1,23 @@
+"""The search of a model of replicas that join again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from replitree_verify.rejoining.invariants import violations
+from replitree_verify.rejoining.scene import Scene
+from replitree_verify.rejoining.world import Model, World
+from replitree_verify.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
+
+
+def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+    """Search a model; all else as of `search_all`."""
+    scene = Scene(model)
+
+    def always(world: World) -> Iterable[str]:
+        return violations(world, scene.names)
+
+    return search_all(scene, Rules(always, lambda _: ()), mutant, states_max)
+
+
+__all__ = ["search"]

@@ -1,0 +1,135 @@
+"""What is in a model of replicas that join again: coordination, processes with disks of their own, and what is on its way.
+
+All processes but the operator's act for the replica `NAME`, each with another disk.  A *life* is the time from one joining of
+the replica to its drop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core.effects import Epoch
+from replitree.protocol.shares.share import ShareId
+from replitree_verify.kernel import END
+from replitree_verify.small_search import spent
+
+OPERATOR = "operator"
+"""The seat that drops the replica, or makes the table anew."""
+HELPER = "helper"
+"""The seat that helps to drop the table."""
+
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+Disk = tuple[tuple[str, ShareId], ...]
+"""The parts of a disk, each with its share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A world to search.
+
+    Attributes
+    ----------
+    name, description
+        For people.
+    tasks
+        What each seat does, one after another, by the seat's name.
+    is_joined
+        Whether the process of the first seat is the replica at the beginning; otherwise nobody is.
+    had
+        How often the name was activated before all that, by a replica that was dropped.
+    has_log
+        Whether the table has a log entry, as another one of its name may have.
+    is_lost
+        Whether coordination has lost everything since the first seat's process became the replica.
+    is_held, is_marked
+        Whether the first seat's disk has the part, which it has not registered; whether it has let the part go, and not
+        yet its share.
+    endings
+        Sessions that end while their processes do not notice.
+    unknown
+        Answers to commits that are lost.
+    """
+
+    name: str
+    description: str
+    tasks: dict[str, tuple[Task, ...]]
+    is_joined: bool = False
+    had: int = 0
+    has_log: bool = False
+    is_lost: bool = False
+    is_held: bool = False
+    is_marked: bool = False
+    endings: int = 1
+    unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a process stands.
+
+    Attributes
+    ----------
+    task, place
+        Which of its tasks, and where in it.
+    session
+        How many sessions it has had.
+    epoch, life
+        The epoch that it has, and the life of the replica in which it took it.
+    disk
+        What is on its disk.
+    """
+
+    task: int = 0
+    place: int = END
+    session: int = 0
+    epoch: Epoch | None = None
+    life: int = 0
+    disk: Disk = ()
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One moment.
+
+    Attributes
+    ----------
+    tree
+        Coordination.
+    seats
+        In the order of the model's.
+    life
+        How often the replica has joined.
+    late
+        Commits that are on their way: seat, session, operations.
+    budget
+        Endings of sessions and lost answers that are left.
+    changed
+        What was changed by processes of earlier lives.
+    """
+
+    tree: Tree
+    seats: tuple[Seat, ...]
+    life: int = 0
+    late: tuple[tuple[int, Any], ...] = ()
+    budget: tuple[int, int] = (0, 0)
+    changed: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells worlds apart."""
+        return hash(self.tree), self.seats, self.life, self.late, self.budget, self.changed
+
+    def with_seat(self, number: int, seat: Seat) -> World:
+        """Return the world with another seat."""
+        return replace(self, seats=(*self.seats[:number], seat, *self.seats[number + 1 :]))
+
+    def spend(self, place: int) -> World | None:
+        """Take one ending (0) or lost answer (1) from the budget; None when there is none left."""
+        left = spent(self.budget, place)
+        return None if left is None else replace(self, budget=(left[0], left[1]))
+
+
+__all__ = ["HELPER", "OPERATOR", "Disk", "Model", "Seat", "Task", "World"]

@@ -1,0 +1,255 @@
+"""The scenarios: who writes, takes over, leaves, while what goes wrong."""
+
+from __future__ import annotations
+
+from replitree_verify.shared_tables.recovering import recover
+from replitree_verify.shared_tables.restoring import rejoin, restore_table
+from replitree_verify.shared_tables.tasks import churn, drop, leave, lose, mend, settle, take, write
+from replitree_verify.shared_tables.world import Fault, Model, Task
+
+PART = "all_0_0_0"
+
+
+def _write(name: str) -> Task:
+    return write, (name, PART)
+
+
+def _take(name: str, source: str) -> Task:
+    return take, (name, PART, source)
+
+
+def _leave(name: str) -> Task:
+    return leave, (name, PART)
+
+
+def _settle(name: str) -> Task:
+    return settle, (name,)
+
+
+_WRITER: dict[str, tuple[Task, ...]] = {"r1": (_write("r1"), _leave("r1"), _settle("r1"))}
+_TAKEN_AND_LEFT: dict[str, tuple[Task, ...]] = {
+    "r1": (_leave("r1"), _settle("r1")),
+    "r2": (_take("r2", "r1"), _leave("r2"), _settle("r2")),
+}
+_TAKEN: dict[str, tuple[Task, ...]] = {
+    "r1": (_leave("r1"), _settle("r1")),
+    "r2": (_take("r2", "r1"), _settle("r2")),
+}
+
+MODELS = (
+    Model(
+        "shared_table",
+        "a part is written into the store, taken over, and leaves both replicas, at once or one after the other",
+        {
+            "r1": (_write("r1"), _leave("r1"), _settle("r1")),
+            "r2": (_take("r2", "r1"), _leave("r2"), _settle("r2")),
+        },
+        {},
+    ),
+    Model(
+        "shared_table_lag",
+        "a part is taken over while it leaves its writer, and while a process reads old values",
+        _TAKEN,
+        {Fault.STALE: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_crash",
+        "a part is written and leaves again, with a crash of anybody at any step, also in the middle of a request to the store",
+        _WRITER,
+        {Fault.CRASH: 1},
+        ("r1",),
+    ),
+    Model(
+        "shared_table_taken_crash",
+        "a part is taken over while it leaves its writer, with a crash",
+        _TAKEN,
+        {Fault.CRASH: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_doubt",
+        "a part is written and leaves again, while the answer to a commit is lost, which takes place, or comes late, or never",
+        _WRITER,
+        {Fault.UNKNOWN: 1},
+        ("r1",),
+    ),
+    Model(
+        "shared_table_taken_doubt",
+        "a part is taken over while it leaves its writer, while the answer to a commit is lost",
+        _TAKEN,
+        {Fault.UNKNOWN: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_expiry",
+        "a part is written and leaves again, while the session ends and the process activates again",
+        _WRITER,
+        {Fault.EXPIRY: 1},
+        ("r1",),
+    ),
+    Model(
+        "shared_table_taken_expiry",
+        "a part is taken over and leaves again, while a session ends, also between reading and committing",
+        {"r1": (), "r2": (_take("r2", "r1"), _leave("r2"), _settle("r2"))},
+        {Fault.EXPIRY: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_store",
+        "a part is written and leaves again, while answers of the object store are lost, and what was asked comes late",
+        _WRITER,
+        {Fault.STORE: 1},
+        ("r1",),
+    ),
+    Model(
+        "shared_table_again",
+        "a replica takes a part over, lets go of it and takes it over again, in one life, while an answer is lost",
+        {"r1": (), "r2": ((churn, ("r2", PART, "r1")), _leave("r2"), _settle("r2"))},
+        {Fault.UNKNOWN: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_lost",
+        "a replica loses a part's folder, and owns what it takes over in its place; the other one lets go meanwhile",
+        {
+            "r1": (_leave("r1"),),
+            "r2": (_write("r2"), (lose, ("r2", PART)), (mend, ("r2", PART, "r1")), _settle("r2")),
+        },
+        {},
+        written=PART,
+    ),
+    Model(
+        "shared_table_drop",
+        "a replica is dropped for good while it writes",
+        {"r1": (_write("r1"),), "r2": (), "operator": ((drop, ("r1",)),)},
+        {},
+    ),
+    Model(
+        "shared_table_restore",
+        "coordination has lost the table, and it is made anew from one disk; the other replica joins, the first one leaves",
+        {
+            "r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")),
+            "r2": ((rejoin, ("r2", PART, "r1")), _leave("r2"), _settle("r2")),
+        },
+        {},
+        wiped=PART,
+    ),
+    Model(
+        "shared_table_restore_crash",
+        "the same while the restore is cut off anywhere and begun again, and what it had on its way comes late",
+        {
+            "r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")),
+            "r2": ((rejoin, ("r2", PART, "r1")), _settle("r2")),
+        },
+        {Fault.CRASH: 1},
+        wiped=PART,
+    ),
+    Model(
+        "shared_table_restore_doubt",
+        "the same while the answer to a commit is lost",
+        {"r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")), "r2": ()},
+        {Fault.UNKNOWN: 1},
+        wiped=PART,
+    ),
+    Model(
+        "shared_borrowed",
+        "a part that borrows of a share whose own part is gone is taken over, and leaves both replicas",
+        _TAKEN_AND_LEFT,
+        {},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_borrowed_crash",
+        "the same while it leaves its writer, with a crash",
+        _TAKEN,
+        {Fault.CRASH: 1},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_borrowed_doubt",
+        "the same while the answer to a commit is lost",
+        _TAKEN,
+        {Fault.UNKNOWN: 1},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_borrowed_expiry",
+        "a part that borrows is taken over and leaves again, while a session ends, also between reading and committing",
+        {"r1": (), "r2": (_take("r2", "r1"), _leave("r2"), _settle("r2"))},
+        {Fault.EXPIRY: 1},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_borrowed_lost",
+        "a replica loses a part's folder, and owns what it takes over in its place, which borrows; the other one lets go",
+        {
+            "r1": (_leave("r1"),),
+            "r2": (_write("r2"), (lose, ("r2", PART)), (mend, ("r2", PART, "r1")), _settle("r2")),
+        },
+        {},
+        written=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_borrowed_restore",
+        "coordination has lost the table, and a part that borrows is on the disks",
+        {
+            "r1": ((restore_table, ("r1",)), _leave("r1"), _settle("r1")),
+            "r2": ((rejoin, ("r2", PART, "r1")), _settle("r2")),
+        },
+        {},
+        wiped=PART,
+        is_borrowing=True,
+    ),
+    Model(
+        "shared_table_recover",
+        "a replica is lost, and takes over another one's state and shares, while the part leaves that one",
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {},
+        written=PART,
+    ),
+    Model(
+        "shared_table_recover_had",
+        "the same, and the lost replica had the part before, unless it had left already",
+        {
+            "r1": (_leave("r1"), _settle("r1")),
+            "r2": (_take("r2", "r1"), (recover, ("r2", "r1")), _settle("r2")),
+        },
+        {},
+        written=PART,
+    ),
+    Model(
+        "shared_table_recover_crash",
+        "a replica is lost, and takes over another one's state and shares, with a crash",
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {Fault.CRASH: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_recover_doubt",
+        "the same while the answer to a commit is lost",
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {Fault.UNKNOWN: 1},
+        written=PART,
+    ),
+    Model(
+        "shared_table_recover_expiry",
+        "the same while a session ends",
+        {"r1": (_leave("r1"), _settle("r1")), "r2": ((recover, ("r2", "r1")), _settle("r2"))},
+        {Fault.EXPIRY: 1},
+        written=PART,
+    ),
+)
+
+
+def find_model(name: str) -> Model:
+    """Return a model by its name."""
+    return next(model for model in MODELS if model.name == name)
+
+
+__all__ = ["MODELS", "PART", "find_model"]

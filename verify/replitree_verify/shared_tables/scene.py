@@ -1,0 +1,415 @@
+"""What may happen next in a model of tables on an object store.
+
+Every step is one effect of one process, a late request that arrives, or a fault.  What a process asks of its own memory, or
+only looks up on its disk, it is told at once: nobody else can notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.membership.table import DROPPED_HOST, NOT_LOST
+from replitree.protocol.shares.share import (
+    DeleteObjects,
+    ObjectsGone,
+    ObjectsInDoubt,
+    ObjectsThere,
+    PutObjects,
+    ShareId,
+)
+from replitree.protocol.shares.share_effects import (
+    ForgetParts,
+    HasPart,
+    NameShares,
+    PutShares,
+    SharedPart,
+    SharesHere,
+    SharesOf,
+    SharesSettled,
+)
+from replitree_verify.kernel import END, Kernel, ProcedureFailed
+from replitree_verify.shared_tables.restoring import wiped
+from replitree_verify.shared_tables.tasks import (
+    CONTENT,
+    INCARNATION,
+    STAGING,
+    TABLE,
+    HasLeft,
+    ListLeaving,
+    LosePart,
+    activate,
+    clean,
+    replica_of,
+)
+from replitree_verify.shared_tables.world import CLEANER, PIECES, SESSION, Disk, Fault, Model, Seat, Shares, World
+
+Step = tuple[str, World]
+Outcomes = Iterator[tuple[str, World, Any]]
+_SILENT = object()
+"""Stands for the outcome of an effect that has to be a step."""
+
+
+class Scene:
+    """The steps of one model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.names = (*model.tasks, CLEANER)
+        self._kernel = Kernel()
+
+    def first(self) -> World:
+        """Return the world in which nothing has happened."""
+        paths = dict.fromkeys((layout.shares(TABLE), layout.all_garbage(TABLE), layout.all_writing(TABLE)), b"")
+        for name in self.model.replicas:
+            replica = replica_of(name)
+            paths |= {layout.replica_path(replica): INCARNATION.encode(), layout.host(replica): b"here"}
+            paths |= {layout.is_lost(replica): NOT_LOST, layout.log_pointer(replica): b"0"}
+            paths |= {layout.queue(replica): b"", layout.parts(replica): b""}
+        budget = tuple(self.model.faults.get(kind, 0) for kind in Fault)
+        world = World(Tree.of(paths), frozenset(), (Seat(),) * len(self.names), budget=budget)
+        if self.model.written:
+            world = _written(world, self.names[0], self.model.written, self._first_shares(), paths)
+        if self.model.wiped:
+            world = wiped(world, self.model.wiped, self._first_shares(), len(self.model.replicas))
+        for number, seat in enumerate(world.seats):
+            world = self._begun(world, number, seat)
+        return world
+
+    def _first_shares(self) -> Shares:
+        """Return what the part has that is there at the beginning."""
+        return (ShareId("r1-w"), ShareId("r1-b")) if self.model.is_borrowing else (ShareId("r1-w"),)
+
+    def steps(self, world: World) -> Iterator[Step]:
+        """Yield whatever may happen next, with its name."""
+        for number, name in enumerate(self.names):
+            for text, after in self._seat_steps(world, number):
+                yield f"{name}: {text}", after
+        for request in world.late:
+            rest = list(world.late)
+            rest.remove(request)
+            yield f"late: {short(request)}", _arrive(replace(world, late=tuple(rest)), request)
+
+    def is_at_rest(self, world: World) -> bool:
+        """Whether nothing is left to do: all tasks are done, nothing is on its way, and there is no garbage."""
+        is_busy = any(self._kernel.effect(seat.place) is not None for seat in world.seats)
+        return not world.late and not is_busy and not world.tree.children(layout.all_garbage(TABLE))
+
+    # --- seats ----------------------------------------------------------------------------------------------------------------
+
+    def _seat_steps(self, world: World, number: int) -> Iterator[Step]:
+        effect = self._kernel.effect(world.seats[number].place)
+        if effect is None:
+            if self.names[number] == CLEANER and world.tree.children(layout.all_garbage(TABLE)):
+                yield "begins", self._begun(world, number, Seat())
+            return
+        for text, after, outcome in self._perform(world, number, effect):
+            yield f"{short(effect)} → {text}", self._go_on(after, number, outcome)
+        for text, after in self._crashes(world, number, effect):
+            yield f"crash at {short(effect)}{text}", after
+        yield from self._expiries(world, number, effect)
+
+    def _begun(self, world: World, number: int, seat: Seat) -> World:
+        """Begin a seat's task; one whose tasks are all done stays where it ended."""
+        name = self.names[number]
+        tasks = ((clean, ()),) if name == CLEANER else self.model.tasks[name]
+        while seat.task < len(tasks):
+            stage, arguments = tasks[seat.task]
+            place = self._kernel.begin(stage, *arguments)
+            if place != END:
+                return self._settled(world.with_seat(number, replace(seat, place=place)), number)
+            seat = replace(seat, task=seat.task + 1)
+        return world.with_seat(number, replace(seat, place=END))
+
+    def _go_on(self, world: World, number: int, outcome: Any) -> World:
+        seat = world.seats[number]
+        seat = replace(seat, place=self._kernel.step(seat.place, outcome))
+        return self._settled(world.with_seat(number, seat), number)
+
+    def _settled(self, world: World, number: int) -> World:
+        """Answer what is answered at once, and go on to the next task when one is done."""
+        seat = world.seats[number]
+        while seat.place != END:
+            told, seat = _told_at_once(seat, self.names[number], self._kernel.effect(seat.place))
+            if told is _SILENT:
+                return world.with_seat(number, seat)
+            seat = replace(seat, place=self._kernel.step(seat.place, told))
+        if self.names[number] == CLEANER:
+            return world.with_seat(number, Seat())
+        seat = replace(seat, epoch=None)
+        return self._begun(world, number, replace(seat, task=seat.task + 1, view=None))
+
+    def _crashes(self, world: World, number: int, effect: Any) -> Iterator[Step]:
+        """Yield what a crash may leave: its request was not sent, is done, is half done, or is on its way."""
+        hurt = world.spend(Fault.CRASH)
+        if hurt is None:
+            return
+        seat = hurt.seats[number]
+        request = PutObjects(_named(seat)) if isinstance(effect, PutShares) else effect
+        for text, after in _cut_off(hurt, request):
+            yield text, self._begun(after, number, Seat(seat.task, count=seat.count, disk=seat.disk))
+
+    def _expiries(self, world: World, number: int, effect: Any) -> Iterator[Step]:
+        """Yield what the end of a session leaves: the process activates again, and then goes on where it was.
+
+        The answer to a commit is lost then: it was not sent, is done by then, or is on its way.
+        """
+        ended = world.spend(Fault.EXPIRY)
+        if ended is None or world.seats[number].epoch is None:
+            return
+        if not isinstance(effect, fx.Commit):
+            yield f"session ends at {short(effect)}", self._activated(ended, number)
+            return
+        for text, after in _cut_off(ended, effect):
+            yield (
+                f"session ends at {short(effect)}{text}",
+                self._go_on(self._activated(after, number), number, fx.Unknown()),
+            )
+
+    def _activated(self, world: World, number: int) -> World:
+        """Return the world in which a process has activated again, beside what it is doing: nothing else happens meanwhile."""
+        name, place = self.names[number], self._kernel.begin(activate, self.names[number])
+        world = _with_view(world, number, None)
+        while place != END:
+            effect = self._kernel.effect(place)
+            outcome, seat = _told_at_once(world.seats[number], name, effect)
+            world = world.with_seat(number, seat)
+            if outcome is _SILENT:
+                _, world, outcome = next(iter(self._perform(world, number, effect)))
+            place = self._kernel.step(place, outcome)
+        return world
+
+    # --- effects --------------------------------------------------------------------------------------------------------------
+
+    def _perform(self, world: World, number: int, effect: Any) -> Outcomes:
+        match effect:
+            case fx.Sync():
+                yield "", _with_view(world, number, None), None
+            case fx.Get() | fx.GetMany() | fx.Children() | fx.ChildrenMany() | fx.Exists():
+                yield from _read(world, number, effect)
+            case fx.Commit():
+                yield from _commit(world, number, effect)
+            case PutShares():
+                yield from _put(world, number, is_dropped=_is_dropped(world, self.names[number]))
+            case DeleteObjects():
+                yield "deleted", _arrive(world, effect), ObjectsGone()
+                yield from _in_doubt(world, effect)
+            case fx.FetchPart(part, _, sources):
+                yield from self._fetch(world, number, part, sources[0] if sources else "")
+            case fx.FetchMany((fetch,)):
+                for text, after, outcome in self._perform(world, number, fetch):
+                    yield text, after, (outcome,)
+            case ForgetParts(parts):
+                shares = (share for part in parts for share in world.seats[number].disk.shares_of(part))
+                own = {share for share in shares if share.startswith(f"{self.names[number]}-")}
+                yield _on_disk(replace(world, forgotten=world.forgotten | own), number, effect)
+            case _:
+                yield _on_disk(world, number, effect)
+
+    def _fetch(self, world: World, number: int, part: str, source: str) -> Outcomes:
+        """Take the metadata of a part over, if its manifests can be read in the store: they are put last."""
+        disk = world.seats[number].disk
+        if disk.has(part):
+            yield "here already", world, fx.Fetched(part)
+            return
+        theirs = world.seats[self.names.index(source)].disk if source else Disk()
+        shares = theirs.shares_of(part)
+        if not theirs.has(part) or any((share, PIECES - 1) not in world.objects for share in shares):
+            yield "not there", world, fx.NotFetched(part, "not there")
+            return
+        yield "fetched", world.with_disk(number, disk.with_part(part, shares)), fx.Fetched(part)
+
+
+def _written(world: World, name: str, part: str, shares: Shares, paths: dict[str, bytes]) -> World:
+    """Return the world in which the first replica has written a part and registered it, alone."""
+    owned = {layout.share(TABLE, share): b"" for share in shares}
+    marks = {f"{place}/{name}~{INCARNATION}~{part}": b"" for place in owned}
+    tree = Tree.of({**paths, **owned, **marks, layout.part(replica_of(name), part): CONTENT.encode()})
+    objects = frozenset((share, piece) for share in shares for piece in range(PIECES))
+    seat = Seat(shown=frozenset({part}), disk=Disk(parts=((part, shares),)))
+    return replace(world, tree=tree, objects=objects).with_seat(0, seat)
+
+
+def _told_at_once(seat: Seat, name: str, effect: Any) -> tuple[Any, Seat]:
+    """Return the outcome of an effect that only this process notices, and its memory after that."""
+    disk = seat.disk
+    match effect:
+        case fx.CurrentEpoch():
+            return seat.epoch, seat
+        case fx.AdoptEpoch(epoch):
+            return None, replace(seat, epoch=epoch)
+        case NameShares():
+            share = ShareId(f"{name}-{seat.count}")
+            return (share,), replace(seat, named=share, new=seat.new | {share}, count=seat.count + 1)
+        case SharesOf(parts):
+            pairs = ((part, share) for part in parts for share in disk.shares_of(part))
+            return tuple(SharedPart(part, share, share in seat.new) for part, share in pairs), seat
+        case SharesSettled(shares):
+            return None, replace(seat, new=seat.new - set(shares), named=None if seat.named in shares else seat.named)
+        case SharesHere():
+            return tuple(sorted(seat.new.union(disk.shares))), seat
+        case fx.Reveal(parts, gone):
+            return None, replace(seat, shown=(seat.shown | set(parts)) - set(gone))
+    return _seen_on(disk, effect), seat
+
+
+def _seen_on(disk: Disk, effect: Any) -> Any:
+    """Return the outcome of an effect that only looks at a disk."""
+    match effect:
+        case HasPart(part):
+            return disk.has(part)
+        case fx.FindPart(part):
+            return CONTENT if disk.has(part) else None
+        case fx.ListStaging():
+            return (STAGING,) if disk.staged else ()
+        case ListLeaving():
+            return disk.leaving
+        case fx.ListParts():
+            return tuple(part for part, _ in disk.parts)
+    return _SILENT
+
+
+def _on_disk(world: World, number: int, effect: Any) -> tuple[str, World, Any]:
+    """Return what becomes of a disk that a process changes."""
+    disk = world.seats[number].disk
+    outcome: Any = None
+    match effect:
+        case fx.Stage():
+            disk, outcome = replace(disk, staged=(None,)), fx.Staged((fx.StagedPart("all", 1, 1, CONTENT),))
+        case fx.Publish(names=((_, part),)):
+            if disk.staged:
+                disk = replace(disk.with_part(part, disk.staged_shares), staged=())
+            outcome = fx.Published()
+        case fx.RemoveStaging():
+            disk = disk.left("", disk.staged_shares) if disk.staged_shares else disk
+            disk = replace(disk, staged=())
+        case fx.RemovePart(part):
+            disk = _taken_out(disk, part)
+        case fx.Detach():
+            pass  # a copy is kept aside, with rows of its own
+        case ForgetParts(parts):
+            for part in parts:
+                disk = _taken_out(disk, part)
+        case LosePart(part):
+            disk = replace(disk.without_part(part), lost=(*disk.lost, part))
+            seat = world.seats[number]
+            world = world.with_seat(number, replace(seat, shown=seat.shown - {part}))
+        case HasLeft(part, shares):
+            disk = replace(disk, leaving=tuple(each for each in disk.leaving if each != (part, shares)))
+        case _:
+            raise ProcedureFailed(f"nobody performs {effect}")
+    return "done", world.with_disk(number, disk), outcome
+
+
+def _taken_out(disk: Disk, part: str) -> Disk:
+    shares, without = disk.shares_of(part), disk.without_part(part)
+    return without.left(part, shares) if shares else without
+
+
+def _read(world: World, number: int, effect: Any) -> Outcomes:
+    seat = world.seats[number]
+    yield "read", world, answer(seat.view or world.tree, effect)
+    lagging = world.spend(Fault.STALE) if seat.view is None else None
+    if lagging is not None:
+        yield "lags from here", _with_view(lagging, number, world.tree), answer(world.tree, effect)
+
+
+def _commit(world: World, number: int, effect: fx.Commit) -> Outcomes:
+    _, outcome = world.tree.commit(effect.operations, SESSION)
+    fresh = _with_view(world, number, None)
+    text = "applied" if isinstance(outcome, fx.Applied) else f"refused, {outcome.reason.value}"
+    yield text, _arrive(fresh, effect), outcome
+    lost = fresh.spend(Fault.UNKNOWN)
+    if lost is not None:
+        if isinstance(outcome, fx.Applied):
+            yield "applied, answer lost", _arrive(lost, effect), fx.Unknown()
+        yield "on its way, answer lost", lost.sent(effect), fx.Unknown()
+
+
+def _is_dropped(world: World, name: str) -> bool:
+    host = world.tree.get(layout.host(replica_of(name)))
+    return host is None or host.value == DROPPED_HOST
+
+
+def _put(world: World, number: int, *, is_dropped: bool) -> Outcomes:
+    """Put objects; what the process of a dropped replica puts may be nobody's."""
+    seat = world.seats[number]
+    share = _named(seat)
+    stored = _arrive(world, PutObjects(share))
+    stored = replace(stored, stray=stored.stray | {share}) if is_dropped else stored
+    disk = replace(seat.disk, staged=(share, *seat.disk.staged[1:]))
+    yield "stored", stored.with_seat(number, replace(seat, disk=disk, named=None)), ObjectsThere()
+    for text, after, outcome in _in_doubt(world, PutObjects(share)):
+        yield text, after.with_seat(number, replace(seat, named=None, new=seat.new - {share})), outcome
+
+
+def _in_doubt(world: World, effect: PutObjects | DeleteObjects) -> Outcomes:
+    lost = world.spend(Fault.STORE)
+    if lost is not None:
+        for text, after in _cut_off(lost, effect):
+            if text:
+                yield f"answer lost{text}", after, ObjectsInDoubt()
+
+
+def _cut_off(world: World, effect: Any) -> Iterator[Step]:
+    """Yield what becomes of a request whose process stops to wait for the answer."""
+    yield "", world
+    match effect:
+        case fx.Commit():
+            yield ", done", _arrive(world, effect)
+            yield ", on its way", world.sent(effect)
+        case PutObjects(share):
+            strayed = replace(world, stray=world.stray | {share})
+            yield ", done", _arrive(world, effect)
+            yield ", half done", replace(world, objects=world.objects | {(share, 0)})
+            yield ", on its way", strayed.sent(effect)
+        case DeleteObjects(share):
+            yield ", half done", replace(world, objects=world.objects - {(share, 0)})
+            yield ", on its way", world.sent(effect)
+
+
+def _arrive(world: World, effect: Any) -> World:
+    """Do what a request asks for, if it can be done now."""
+    match effect:
+        case fx.Commit(operations):
+            tree, outcome = world.tree.commit(operations, SESSION)
+            return world if isinstance(outcome, fx.Refused) else replace(world, tree=tree)
+        case PutObjects(share):
+            return replace(world, objects=world.objects | {(share, piece) for piece in range(PIECES)})
+        case DeleteObjects(share):
+            return replace(world, objects=frozenset(each for each in world.objects if each[0] != share))
+    raise ProcedureFailed(f"{effect} can't arrive late")
+
+
+def _with_view(world: World, number: int, view: Tree | None) -> World:
+    return world.with_seat(number, replace(world.seats[number], view=view))
+
+
+def _named(seat: Seat) -> ShareId:
+    assert seat.named is not None
+    return seat.named
+
+
+def short(effect: Any) -> str:
+    """Write an effect so that people can read a trace."""
+    match effect:
+        case fx.Commit(operations):
+            return "commit " + ", ".join(f"{type(each).__name__.lower()} {_place(each.path)}" for each in operations)
+        case fx.Get(path) | fx.Children(path) | fx.Exists(path) | fx.Sync(path):
+            return f"{type(effect).__name__.lower()} {_place(path)}"
+        case fx.GetMany(paths):
+            return f"get {' '.join(map(_place, paths))}"
+        case fx.ChildrenMany(paths):
+            return f"children {' '.join(map(_place, paths))}"
+    return str(effect)
+
+
+def _place(path: str) -> str:
+    return path.removeprefix(f"{TABLE.path}/").removeprefix("zero_copy_s3/").removeprefix("replicas/")
+
+
+__all__ = ["Scene", "Step", "short"]

@@ -1,0 +1,20 @@
+"""The search of a model of tables on shared storage."""
+
+from __future__ import annotations
+
+from replitree_verify.shared_tables.invariants import in_the_end, violations
+from replitree_verify.shared_tables.scene import Scene
+from replitree_verify.shared_tables.world import Model, World
+from replitree_verify.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
+
+
+def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+    """Search a model; all else as of `search_all`."""
+    scene = Scene(model)
+    rules: Rules[World] = Rules(
+        lambda world: violations(world, scene.names), lambda world: in_the_end(world, scene.names)
+    )
+    return search_all(scene, rules, mutant, states_max)
+
+
+__all__ = ["search"]

@@ -1,0 +1,212 @@
+"""What is in a model of tables on an object store: coordination, the store, disks and processes, what is on its way.
+
+A share has `PIECES` objects, of which a crash or a lost answer may leave any number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core.effects import Epoch
+from replitree.protocol.shares.share import ShareId
+from replitree_verify.kernel import END
+from replitree_verify.small_search import spent
+
+PIECES = 2
+SESSION = 1
+CLEANER = "cleaner"
+"""The seat that works the garbage off whenever there is some."""
+
+
+class Fault(Enum):
+    """Kinds of faults.
+
+    `CRASH`: a process loses its memory, also in the middle of a request to the store.  `UNKNOWN`: the answer to a commit is
+    lost.  `STALE`: a process reads old values until it syncs or commits.  `STORE`: an answer of the object store is lost.
+    `EXPIRY`: a session ends, and its process activates again while what it was doing goes on.
+    """
+
+    CRASH = "crash"
+    UNKNOWN = "unknown"
+    STALE = "stale"
+    STORE = "store"
+    EXPIRY = "expiry"
+
+
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+Shares = tuple[ShareId, ...]
+"""What a part has: its own share, then those that it borrows of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A world to search.
+
+    Attributes
+    ----------
+    name, description
+        For people.
+    tasks
+        What each seat's processes do, one after another, by the seat's name; a replica's is its name.
+    faults
+        How many of each kind.
+    replicas
+        Those that exist at the beginning.
+    written
+        The part that the first replica has registered by then, alone; empty: nothing is written.
+    wiped
+        The part that all replicas have on their disks, of which coordination knows nothing, nor of the table.
+    is_borrowing
+        Whether that part borrows of another share, whose own part is long gone.
+    """
+
+    name: str
+    description: str
+    tasks: dict[str, tuple[Task, ...]]
+    faults: dict[Fault, int]
+    replicas: tuple[str, ...] = ("r1", "r2")
+    written: str = ""
+    wiped: str = ""
+    is_borrowing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What survives a crash: published parts and their shares (none: the rows are here), what is staged, what has left.
+
+    What is staged has its own share, or None before that is put, and those that it borrows of.  `lost` are the parts whose
+    folders were lost: their marks can't be told from here.
+    """
+
+    parts: tuple[tuple[str, Shares], ...] = ()
+    staged: tuple[ShareId | None, ...] = ()
+    leaving: tuple[tuple[str, Shares], ...] = ()
+    lost: tuple[str, ...] = ()
+
+    def has(self, part: str) -> bool:
+        """Whether a part is published here."""
+        return part in dict(self.parts)
+
+    def shares_of(self, part: str) -> Shares:
+        """Return the shares of a published part; none when it is not there."""
+        return dict(self.parts).get(part, ())
+
+    @property
+    def staged_shares(self) -> Shares:
+        """What the folder of what is staged says that it has: nothing before its own share was put."""
+        own = self.staged[:1]
+        return tuple(share for share in self.staged if share is not None) if own != (None,) else ()
+
+    @property
+    def shares(self) -> Shares:
+        """All shares that something here has, ascending."""
+        here = {share for _, shares in (*self.parts, *self.leaving) for share in shares}
+        return tuple(sorted(here.union(self.staged_shares)))
+
+    def with_part(self, part: str, shares: Shares) -> Disk:
+        """Publish a part; one that is there stays."""
+        found = {part: shares, **dict(self.parts)}
+        return replace(self, parts=tuple(sorted(found.items())))
+
+    def without_part(self, part: str) -> Disk:
+        """Remove a part and leave nothing of it."""
+        return replace(self, parts=tuple(each for each in self.parts if each[0] != part))
+
+    def has_lost(self, mark: str) -> bool:
+        """Whether a mark is that of a part whose folder was lost."""
+        return mark.rpartition("~")[2] in self.lost
+
+    def left(self, part: str, shares: Shares) -> Disk:
+        """Note something that has left and is to be let go of."""
+        return replace(self, leaving=tuple(sorted({*self.leaving, (part, shares)})))
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where the processes of one replica run: which task, the place in it, their memory, what is read from; and the disk.
+
+    `named` is the share that was given to what is staged, `new` what this process has written and not registered, `shown` the
+    parts that reads may see; `count` how many shares were ever named here: a name is used once.
+    """
+
+    task: int = 0
+    place: int = END
+    view: Tree | None = None
+    epoch: Epoch | None = None
+    named: ShareId | None = None
+    new: frozenset[ShareId] = frozenset()
+    shown: frozenset[str] = frozenset()
+    count: int = 0
+    disk: Disk = Disk()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells seats apart."""
+        view = None if self.view is None else hash(self.view)
+        return self.task, self.place, view, self.epoch, self.named, self.new, self.shown, self.count, self.disk
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One moment.
+
+    Attributes
+    ----------
+    tree, objects
+        Coordination, and what is in the store.
+    seats
+        In the order of the model's.
+    late
+        Requests that are on their way: commits, puts and deletes.
+    budget
+        Faults that are left, in the order of `Fault`.
+    stray
+        Shares of which a put was on its way when its process stopped to wait, or whose replica was dropped: their objects may
+        come when nobody knows them.
+    forgotten
+        Shares whose writer has put the part out of the way before it could register it.
+    """
+
+    tree: Tree
+    objects: frozenset[tuple[ShareId, int]]
+    seats: tuple[Seat, ...]
+    late: tuple[Any, ...] = ()
+    budget: tuple[int, ...] = (0,) * len(Fault)
+    stray: frozenset[ShareId] = frozenset()
+    forgotten: frozenset[ShareId] = frozenset()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells worlds apart."""
+        seats = tuple(seat.key for seat in self.seats)
+        return hash(self.tree), self.objects, seats, self.late, self.budget, self.stray, self.forgotten
+
+    def with_seat(self, number: int, seat: Seat) -> World:
+        """Return the world with another seat."""
+        seats = list(self.seats)
+        seats[number] = seat
+        return replace(self, seats=tuple(seats))
+
+    def with_disk(self, number: int, disk: Disk) -> World:
+        """Return the world with another disk of a seat."""
+        return self.with_seat(number, replace(self.seats[number], disk=disk))
+
+    def spend(self, fault: Fault) -> World | None:
+        """Take one fault from the budget; None when there is none left."""
+        left = spent(self.budget, list(Fault).index(fault))
+        return None if left is None else replace(self, budget=left)
+
+    def sent(self, request: Any) -> World:
+        """Let a request be on its way."""
+        return replace(self, late=tuple(sorted((*self.late, request), key=repr)))
+
+    def is_whole(self, share: ShareId) -> bool:
+        """Whether all objects of a share are there."""
+        return all((share, piece) in self.objects for piece in range(PIECES))
+
+
+__all__ = ["CLEANER", "PIECES", "SESSION", "Disk", "Fault", "Model", "Seat", "Shares", "Task", "World"]

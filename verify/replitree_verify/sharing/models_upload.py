@@ -1,0 +1,62 @@
+"""The scenarios of uploads: a replica has an attempt, a task puts the objects whenever it likes, and fsck is about."""
+
+from __future__ import annotations
+
+from replitree.protocol.core import layout
+from replitree_verify.sharing.disk_tasks import check, check_afterwards
+from replitree_verify.sharing.tasks import TABLE
+from replitree_verify.sharing.upload_tasks import finish, put, receive, share_of
+from replitree_verify.sharing.world import FSCK, Fault, Model, Task
+
+_PART = ("r1", "a")
+_RECEIVE: tuple[Task, ...] = ((receive, _PART),)
+_PUT: tuple[Task, ...] = ((put, _PART),)
+_AFTERWARDS: tuple[Task, ...] = ((check_afterwards, ()),)
+
+UPLOAD_MODELS = (
+    Model(
+        "upload",
+        "a task puts objects while, before, or after the replica makes a part of them, beside fsck",
+        {"r1": _RECEIVE, "task": _PUT, FSCK: ((check, ()),)},
+        {},
+        ("r1",),
+        has_disks=True,
+    ),
+    Model(
+        "upload_crash",
+        "the replica or the task crashes at any step, and is started again; fsck afterwards",
+        {"r1": _RECEIVE, "task": _PUT, FSCK: _AFTERWARDS},
+        {Fault.CRASH: 1},
+        ("r1",),
+        has_disks=True,
+    ),
+    Model(
+        "upload_doubt",
+        "the answer to a commit of the replica is lost, which takes place, or comes late, or never; fsck afterwards",
+        {"r1": _RECEIVE, "task": _PUT, FSCK: _AFTERWARDS},
+        {Fault.UNKNOWN: 1},
+        ("r1",),
+        has_disks=True,
+    ),
+    Model(
+        "upload_store",
+        "what the task puts comes in part, or when everything is over; fsck afterwards",
+        {"r1": _RECEIVE, "task": _PUT, FSCK: _AFTERWARDS},
+        {Fault.STORE: 1},
+        ("r1",),
+        has_disks=True,
+    ),
+    Model(
+        "upload_old",
+        "an upload that is older than the grace, and goes on beside fsck",
+        {"r1": ((finish, _PART),), "task": _PUT, FSCK: ((check, ()),)},
+        {},
+        ("r1",),
+        has_disks=True,
+        nodes={layout.writing(TABLE, share_of(*_PART)): b"r1~i1"},
+        disks=frozenset({(*_PART, share_of(*_PART))}),
+    ),
+)
+
+
+__all__ = ["UPLOAD_MODELS"]

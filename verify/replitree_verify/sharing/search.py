@@ -1,0 +1,20 @@
+"""The search of a model of shared storage."""
+
+from __future__ import annotations
+
+from replitree_verify.sharing.invariants import in_the_end, violations
+from replitree_verify.sharing.scene import Scene
+from replitree_verify.sharing.world import Model, World
+from replitree_verify.small_search import STATES_MAX, Mutant, Rules, Searched, search_all
+
+
+def search(model: Model, mutant: Mutant | None = None, states_max: int = STATES_MAX) -> Searched:
+    """Search a model; all else as of `search_all`."""
+    scene = Scene(model)
+    rules: Rules[World] = Rules(
+        lambda world: violations(world, model), lambda world: in_the_end(scene.settled(world), model)
+    )
+    return search_all(scene, rules, mutant, states_max)
+
+
+__all__ = ["search"]

@@ -1,0 +1,160 @@
+"""What is: coordination, the object store, disks, processes, requests that are still on their way.
+
+A share has `PIECES` objects, of which a crash or a lost answer may leave any number.  What may happen next: `scene`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.shares.share import ShareId
+from replitree_verify.kernel import END, Stage
+from replitree_verify.small_search import spent
+
+PIECES = 2
+SESSION = 1
+CLEANER = "cleaner"
+"""The seat that works the garbage off whenever there is some."""
+
+FSCK = "fsck"
+"""The seat that runs fsck."""
+
+UNANSWERED = "no answer"
+"""What is said of objects that the store did not tell of."""
+
+
+class Fault(Enum):
+    """Kinds of faults.
+
+    `CRASH`: a process loses its memory, also in the middle of a request to the store.  `UNKNOWN`: the answer to a commit is
+    lost.  `STALE`: a process reads old values until it syncs or commits.  `STORE`: an answer of the object store is lost.
+    `DEPOSED`: a sync is answered by a leader that is none any more, so old values stay.  `SILENT`: a replica does not answer.
+    """
+
+    CRASH = "crash"
+    UNKNOWN = "unknown"
+    STALE = "stale"
+    STORE = "store"
+    DEPOSED = "deposed"
+    SILENT = "silent"
+
+
+Task = tuple[Stage, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A world to search.
+
+    Attributes
+    ----------
+    name, description
+        For people.
+    tasks
+        What each seat's processes do, one after another, by the seat's name.  Some are given the number of the attempt, too.
+    faults
+        How many of each kind.
+    replicas
+        Those that exist at the beginning.
+    has_disks
+        Whether parts lie on disks and grow old, as fsck needs it.
+    nodes, objects, disks
+        What is there at the beginning: nodes with their values, objects, and (replica, part, share) on disks.
+    damage
+        Nodes that should not be there, with their values; `violations` overlooks them, and fsck has to end them.
+    """
+
+    name: str
+    description: str
+    tasks: dict[str, tuple[Task, ...]]
+    faults: dict[Fault, int]
+    replicas: tuple[str, ...] = ("r1", "r2")
+    has_disks: bool = False
+    nodes: Mapping[str, bytes] = field(default_factory=dict)
+    objects: frozenset[tuple[ShareId, int]] = frozenset()
+    disks: frozenset[tuple[str, str, str]] = frozenset()
+    damage: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where the processes of one replica run: which task, the number of the attempt, the place in it, and what is read from."""
+
+    task: int = 0
+    attempt: int = 0
+    place: int = END
+    view: Tree | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One moment.
+
+    Attributes
+    ----------
+    tree, objects
+        Coordination, and what is in the store.
+    seats
+        In the order of the model's.
+    late
+        Requests that are on their way: commits, puts and deletes.
+    budget
+        Faults that are left, in the order of `Fault`.
+    owned
+        Shares that ever had a node.
+    young
+        Shares of which something was begun since the grace passed last.
+    disks
+        (replica, part, share) of what is on disks.
+    damage
+        Paths of nodes that were there at the beginning and should not be.
+    broken
+        What a process has done or said that it must not.
+    """
+
+    tree: Tree
+    objects: frozenset[tuple[ShareId, int]]
+    seats: tuple[Seat, ...]
+    late: tuple[Any, ...] = ()
+    budget: tuple[int, ...] = (0, 0, 0, 0)
+    owned: frozenset[str] = frozenset()
+    young: frozenset[str] = frozenset()
+    disks: frozenset[tuple[str, str, str]] = frozenset()
+    damage: frozenset[str] = frozenset()
+    broken: str = ""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells worlds apart."""
+        seats = tuple((s.task, s.attempt, s.place, hash(s.view) if s.view is not None else None) for s in self.seats)
+        more = self.young, self.disks, self.damage, self.broken
+        return hash(self.tree), self.objects, seats, self.late, self.budget, self.owned, more
+
+
+Step = tuple[str, World]
+
+
+def spend(world: World, fault: Fault) -> World | None:
+    """Take one fault from the budget; None when there is none left."""
+    left = spent(world.budget, list(Fault).index(fault))
+    return None if left is None else replace(world, budget=left)
+
+
+__all__ = [
+    "CLEANER",
+    "FSCK",
+    "PIECES",
+    "SESSION",
+    "UNANSWERED",
+    "Fault",
+    "Model",
+    "Seat",
+    "Step",
+    "Task",
+    "World",
+    "spend",
+]

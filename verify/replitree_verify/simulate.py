@@ -1,0 +1,521 @@
+"""Simulated runs: many seeds, each a virtual cluster under faults that must lose nothing and agree in the end.
+
+A run has two phases.  *Safety*: faults happen as the seed draws them, and nothing wrong may ever be seen.  *Liveness*:
+the cluster is healed, every process runs; within `LIVENESS` of virtual time every insert must be acknowledged and every
+replica must have the same table.  Everything random comes from the seed, so a seed and a commit are a run: its digest, the
+hash of everything that happened, is the same on every machine and under every ``PYTHONHASHSEED``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from random import Random
+
+import msgspec
+from xxhash import xxh3_64_hexdigest
+
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import EntryId, LogIndex
+from replitree.protocol.core.entries import AlterEntry, Command, DropEntry, MutateEntry
+from replitree.protocol.core.layout import Replica
+from replitree_verify.disk import Disk
+from replitree_verify.initial import table_tree
+from replitree_verify.kernel import Stage
+from replitree_verify.memory import State
+from replitree_verify.model import TABLE
+from replitree_verify.reading import NotShown, Shown, Told
+from replitree_verify.simulation.clients import Client, Committer
+from replitree_verify.simulation.cluster import COORDINATION, Cluster
+from replitree_verify.simulation.moving_options import draw_moving
+from replitree_verify.simulation.observer import Observer, Violated
+from replitree_verify.simulation.options import MS, SECOND, Options, draw_options, stretched
+from replitree_verify.simulation.process import Process
+from replitree_verify.simulation.shared_disk import SharedDisk
+from replitree_verify.simulation.shared_table import SharedTable
+from replitree_verify.simulation.store_options import StoreOptions, draw_store, patient
+from replitree_verify.simulation.waits import Read
+from replitree_verify.steps import Turn
+from replitree_verify.trace import line_of
+
+LIVENESS = 600 * SECOND
+"""How long a healed cluster has to agree and to acknowledge everything, at least."""
+
+SESSIONS = 20
+"""The same, in times of the session timeout; and twice as long as faults may begin, for clients that pause in long runs."""
+
+DETACHES = 0.4
+"""Share of the drops that keep aside what they remove."""
+
+EVENTS_MAX = 5_000_000
+"""Events in which a healed cluster must agree; it needs a few thousand, and some ten thousand for each virtual hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of one seed.
+
+    Attributes
+    ----------
+    seed, options
+        The seed and what it drew.
+    digest
+        Hash of everything that happened.
+    events, virtual_s, entries
+        Events, virtual seconds, entries in the log at the end.
+    violation
+        What went wrong, or None.
+    probes
+        How often each rare branch was taken.
+    store
+        The object store of its table; None for a table on local disks.
+    """
+
+    seed: int
+    options: Options
+    digest: str
+    events: int
+    virtual_s: float
+    entries: int
+    violation: str | None
+    probes: Mapping[str, int]
+    store: StoreOptions | None = None
+
+
+@dataclass(slots=True)
+class Simulated:
+    """What became of many seeds.
+
+    Attributes
+    ----------
+    runs, events, seconds
+        Seeds, events, and how long it took.
+    violations
+        The seeds that went wrong, with what did.
+    probes
+        In how many seeds each rare branch was taken.
+    digest
+        Hash of the digests of all runs.
+    """
+
+    runs: int = 0
+    events: int = 0
+    seconds: float = 0.0
+    violations: list[tuple[int, str]] = field(default_factory=list)
+    probes: Counter[str] = field(default_factory=Counter)
+    digest: str = ""
+
+
+class Simulation:
+    """One run.
+
+    Parameters
+    ----------
+    seed
+        Everything random comes from it.
+    stages
+        Stages to run instead of others, by name: a mutant.  Its table lies on local disks.
+    hours
+        Virtual hours that the run lasts at least; 0: as long as the seed says, which is less than a minute.
+    """
+
+    def __init__(self, seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> None:
+        self.seed = seed
+        self._random = Random(seed)  # noqa: S311 - repeatable is what it must be
+        self.options = draw_options(self._random, Random(f"{seed}/more"))  # noqa: S311
+        if hours:
+            self.options = stretched(self.options, hours)
+        self._stages = dict(stages or {})
+        self._names = tuple(f"r{number}" for number in range(1, self.options.replicas + 1))
+        self.store = None if self._stages else draw_store(Random(f"{seed}/object store"))  # noqa: S311
+        if self.store is not None:
+            self.options = patient(self.options, self.store)
+            self.store = replace(self.store, moving=draw_moving(seed, self.options.duration))
+        self.disks = {name: self._new_disk() for name in self._names}
+        tree = table_tree(self._names, shared=self.store is not None)
+        self.observer = Observer(self._names, tree, self.disks)
+        self.cluster = Cluster(self.options, self._random, tree, self.disks, self._changed)
+        self._processes: dict[str, Process] = {}
+        self._shared = self._shared_table()
+        self._incarnations = dict.fromkeys(self._names, 0)
+        self._committers = {name: Committer(self.cluster) for name in self._names}
+        self._requests = 0
+        self._operators = 0
+        self._clients = [
+            Client(f"c{n}", self.options.inserts, self.cluster, self.observer, self._committers, self._new_request)
+            for n in range(self.options.clients)
+        ]
+        self._readers: dict[int, Client] = {}
+        self.observer.on_answer = self._answered
+
+    @property
+    def names_at_most(self) -> tuple[str, ...]:
+        """The names of the replicas that there are, and of those that may join."""
+        return tuple(f"r{number}" for number in range(1, self.options.replicas + self.options.joins + 1))
+
+    # --- the two phases -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Run:
+        """Run both phases; a violation ends the run."""
+        violation: str | None = None
+        try:
+            self._safety()
+            self._liveness()
+        except Violated as wrong:
+            violation = str(wrong)
+        except AssertionError as wrong:
+            violation = f"a procedure failed: {wrong!r}"
+        cluster = self.cluster
+        return Run(
+            self.seed,
+            self.options,
+            cluster.digest.hexdigest(),
+            cluster.events,
+            cluster.now / SECOND,
+            len(self.observer.look({}, ()).log.entries),
+            violation,
+            dict(self.observer.probes),
+            self.store,
+        )
+
+    def _safety(self) -> None:
+        for name in self._names:
+            self._start(name)
+        for client in self._clients:
+            client.next()
+        self._plan_faults()
+        if self._shared is not None:
+            self._shared.plan_faults(self._random, self.options.duration)
+        self.cluster.run_until(self.options.duration)
+
+    def _liveness(self) -> None:
+        self.cluster.heal()
+        if self._shared is not None:
+            self._shared.heal()
+        self.observer.full.clear()
+        for name in self._names:
+            self._processes[name].paused_until = min(self._processes[name].paused_until, self.cluster.now)
+            if not self._processes[name].alive:
+                self._start(name)
+        liveness = max(LIVENESS, SESSIONS * self.options.session_timeout, 2 * self.options.duration)
+        self._converge(liveness)
+        if self._shared is not None:
+            self._shared.check_before_activation()
+            for process in self._processes.values():
+                process.activate_again()
+            self._converge(liveness)
+            self._shared.check_at_rest()
+        self.observer.check_all({name: process.memory for name, process in self._processes.items()})
+
+    def _converge(self, liveness: int) -> None:
+        """Let time pass until everything is done and all agree."""
+        end, events = self.cluster.now + liveness, self.cluster.events + EVENTS_MAX
+        while not self._has_converged():
+            if self.cluster.now >= end:
+                raise Violated(f"CONVERGES: not within {liveness // SECOND} virtual seconds; {self._who_lags()}")
+            self.cluster.run_until(self.cluster.now + SECOND)
+            if self.cluster.events > events:
+                raise Violated(f"CONVERGES: not within {EVENTS_MAX} events; {self._who_lags()}")
+
+    def _has_converged(self) -> bool:
+        if not all(client.is_done for client in self._clients):
+            return False
+        if self._shared is not None and not self._shared.is_settled():
+            return False
+        length = len(self.observer.look({}, ()).log.entries)
+        return all(self._is_settled(process, length) for process in self._processes.values())
+
+    def _is_settled(self, process: Process, length: int) -> bool:
+        memory = process.memory
+        pulled = memory.place is not None and memory.place.pointer.index == length
+        at_rest = memory.state is State.ACTIVE and not memory.trouble and not memory.reload and process.session.alive
+        return pulled and at_rest and not memory.queue and not memory.lacking and not process.groups
+
+    def _who_lags(self) -> str:
+        waiting = sum(not client.is_done for client in self._clients)
+        states = ", ".join(f"{name} {process.memory.state.value}" for name, process in self._processes.items())
+        shares = "" if self._shared is None else f"; {self._shared.who_lags()}"
+        return f"{waiting} clients wait; {states}{shares}"
+
+    # --- processes --------------------------------------------------------------------------------------------------------
+
+    def _shared_table(self) -> SharedTable | None:
+        if self.store is None:
+            return None
+        return SharedTable(self.store, self.cluster, self.observer, self.disks, self._processes)
+
+    def _new_disk(self) -> Disk:
+        return Disk() if self.store is None else SharedDisk()
+
+    def _new_process(self, name: str, incarnation: int, *, is_operator: bool = False) -> Process:
+        if self._shared is not None:
+            return self._shared.process(name, incarnation, self._stages, is_operator=is_operator)
+        return Process(
+            self.cluster, self.observer, name, incarnation, self._stages, self._processes, is_operator=is_operator
+        )
+
+    def _start(self, name: str) -> None:
+        process = self._new_process(name, self._incarnations[name])
+        self._incarnations[name] += 1
+        self._processes[name] = process
+        self._committers[name].serve(process)
+        process.start()
+
+    def _restart(self, name: str) -> None:
+        if not self._processes[name].alive:
+            self._start(name)
+
+    def _changed(self, tree: object, who: str, breach: str | None) -> None:
+        del tree
+        self.observer.changed(self.cluster.tree, who, breach)
+        if self._shared is not None:
+            self._shared.changed()
+        for process in self._processes.values():
+            process.watch_fires()
+
+    def _answered(self, request: int, answer: Told) -> None:
+        for client in self._clients:
+            client.hear(request, answer)
+        if isinstance(answer, Shown | NotShown):
+            self._readers.pop(request).known.append(request)
+
+    def _new_request(self) -> int:
+        self._requests += 1
+        return self._requests
+
+    # --- faults -----------------------------------------------------------------------------------------------------------
+
+    def _plan_faults(self) -> None:
+        options = self.options
+        for count, fault in (
+            (options.crashes, self._crash),
+            (options.pauses, self._pause),
+            (options.cuts, self._cut),
+            (options.splits, self._split),
+            (options.full, self._fill),
+            (options.corrupt, self._corrupt),
+            (options.merges, self._merge),
+            (options.commands, self._command),
+            (options.cleanings, self._clean),
+            (options.absences, self._be_away),
+            (options.joins, self._join),
+            (options.leaves, self._leave),
+            (options.give_ups, self._give_up),
+            (options.reads, self._read),
+        ):
+            for _ in range(count):
+                self.cluster.after(self._random.randrange(options.duration), fault)
+
+    def _any(self) -> str:
+        return self._random.choice(self._names)
+
+    def _crash(self) -> None:
+        name = self._any()
+        if self._processes[name].alive:
+            self._processes[name].die()
+            self.cluster.after(self._random.choice((50 * MS, SECOND, 8 * SECOND)), lambda: self._restart(name))
+
+    def _clean(self) -> None:
+        """Let some replica clean the log, and keep little."""
+        process = self._processes[self._any()]
+        if process.is_active:
+            at_least = self._random.randrange(3)
+            process.duty("clean", at_least, at_least + self._random.randrange(4))
+
+    def _be_away(self) -> None:
+        """Let a process die, and start the next one long after."""
+        name = self._any()
+        if self._processes[name].alive:
+            self._processes[name].die()
+            self.cluster.after(self._random.randrange(self.options.duration), lambda: self._restart(name))
+
+    def _join(self) -> None:
+        """Let a new replica join."""
+        name = f"r{len(self._names) + 1}"
+        self._names = (*self._names, name)
+        self.disks[name], self._incarnations[name] = self._new_disk(), 0
+        self.observer.add(name)
+        self._committers[name] = Committer(self.cluster)
+        self._start(name)
+
+    def _leave(self) -> None:
+        """Let an operator drop a replica whose process is dead and whose rows others have; half of the time it is cut off."""
+        name = self._any()
+        if self._processes[name].alive or self.observer.is_needed(name):
+            return
+        self._operators += 1
+        operator = self._new_process(f"op{self._operators}", 0, is_operator=True)
+        self.disks[operator.name] = self._new_disk()
+        operator.duty("drop", name)
+        if self.cluster.chance(0.5):
+            self.cluster.after(self._random.randrange(20 * self.options.delay), operator.die)
+        self.cluster.after(self._random.randrange(self.options.duration), lambda: self._restart(name))
+
+    def _give_up(self) -> None:
+        """Let some replica give up an insert that is open, as the leader does with those of writers that are gone."""
+        process = self._processes[self._any()]
+        if process.is_active:
+            process.duty("give-up")
+
+    def _read(self) -> None:
+        """Let a client read at some replica, at any level."""
+        process, client = self._processes[self._any()], self._random.choice(self._clients)
+        if not process.is_active:
+            return
+        number, level = self._new_request(), self._random.choice(("eventual", "sequential", "linearizable", "as_of"))
+        seen = [told.position for each in client.known if isinstance(told := self.observer.told[each], Shown)]
+        position = self._random.choice(seen) if seen else LogIndex(0)
+        self.observer.seen("read as of a position" if level == "as_of" else f"{level} read asked")
+        self._readers[number] = client
+        process.read(Read(number, level, tuple(client.known), position))
+
+    def _merge(self) -> None:
+        """Let some replica propose to merge neighbours, as it sees them."""
+        process = self._processes[self._any()]
+        place = process.memory.place
+        if not process.is_active or place is None:
+            return
+        neighbours = [pair for pair in pairwise(place.parts) if pair[0].partition == pair[1].partition]
+        if neighbours:
+            process.propose(tuple(part.name for part in self._random.choice(neighbours)))
+
+    def _command(self) -> None:
+        """Send a mutation, a drop or an alter to some replica, or kill the last mutation there."""
+        process, request = self._processes[self._any()], self._new_request()
+        if not process.is_active:
+            return
+        name, entry_id = process.name, EntryId(f"e{request}")
+        partition = self._random.choice(("*", "p"))
+        kind = self._random.randrange(5)
+        if kind == 0:
+            command: Command = DropEntry(name, entry_id, partition, detach=self._random.random() < DETACHES)
+        elif kind == 1:
+            first, last = (first := self._random.randrange(8)), first + self._random.randrange(3)
+            command = DropEntry(name, entry_id, partition, first, last, self._random.random() < DETACHES)
+        elif kind == 2:
+            command = AlterEntry(name, entry_id, "x", 2)
+        else:
+            command = MutateEntry(name, entry_id, partition, f"x{request}{self._condition(request)}")
+        self.observer.commanded(request, command)
+        process.ask(request, command)
+        if self.cluster.chance(self.options.doubles):
+            self._command_again(command)
+        if kind == 4:
+            self.observer.killed.add(entry_id)
+            process.kill(entry_id)
+
+    def _condition(self, request: int) -> str:
+        """Return the condition of every second mutation: it covers rows of two inserts and of another mutation."""
+        inserts = sorted(self.observer.tokens)
+        if request % 2 or not inserts:
+            return ""
+        self.observer.seen("mutation with a condition")
+        return f"@{inserts[0]},{inserts[-1]},~x{request - 1}"
+
+    def _command_again(self, command: Command) -> None:
+        """Give a command to another replica too, as a client does that heard nothing."""
+        process = self._processes[self._any()]
+        if process.is_active:
+            request = self._new_request()
+            self.observer.seen("command sent twice")
+            again = msgspec.structs.replace(command, replica=process.name)
+            self.observer.commanded(request, again)
+            process.ask(request, again)
+
+    def _pause(self) -> None:
+        self._processes[self._any()].pause(self._random.choice((200 * MS, 2 * SECOND, 20 * SECOND)))
+
+    def _cut(self) -> None:
+        """Cut a replica off from coordination, in one direction or both."""
+        self._cut_link(self._any(), COORDINATION)
+
+    def _split(self) -> None:
+        """Cut two replicas off from each other, in one direction or both."""
+        source, target = self._random.sample(self._names, 2)
+        self._cut_link(source, target)
+
+    def _cut_link(self, source: str, target: str) -> None:
+        directions = self._random.choice(
+            (((source, target),), ((target, source),), ((source, target), (target, source)))
+        )
+        length = self._random.choice((500 * MS, 3 * SECOND, 15 * SECOND))
+        self.observer.seen(f"link cut {'one way' if len(directions) == 1 else 'both ways'}")
+        for one, other in directions:
+            self.cluster.cut(one, other)
+            self.cluster.after(length, lambda one=one, other=other: self.cluster.mend(one, other))  # type: ignore[misc]
+
+    def _fill(self) -> None:
+        name = self._any()
+        self.observer.full.add(name)
+        self.cluster.after(self._random.choice((SECOND, 5 * SECOND)), lambda: self.observer.full.discard(name))
+
+    def _corrupt(self) -> None:
+        """Break a part of which another replica has registered a whole copy: no fault that nobody could mend."""
+        name = self._any()
+        process = self._processes[name]
+        if not process.alive:
+            return
+        for part, content in self.disks[name].parts:
+            others = [each for each in self._names if each != name and self._has_whole(each, part, content)]
+            if others and part in [each.name for each in process.memory.visible]:
+                process.break_part(part)
+                return
+
+    def _has_whole(self, name: str, part: str, content: str) -> bool:
+        """Whether a replica has registered a part and has it: what is not registered yet, nobody keeps."""
+        registered = self.cluster.tree.exists(layout.part(Replica(TABLE, name), part))
+        return registered and self.disks[name].content(part) == content
+
+
+def simulate_seed(seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> Run:
+    """Run one seed.
+
+    Parameters
+    ----------
+    seed
+        Everything random comes from it.
+    stages
+        Stages to run instead of others, by name: a mutant.
+    hours
+        As of `Simulation`.
+    """
+    return Simulation(seed, stages, hours).run()
+
+
+def simulate(seeds: Iterable[int], stages: Mapping[str, Stage] | None = None) -> Simulated:
+    """Run many seeds and count what they saw."""
+    return summed_up(simulate_seed(seed, stages) for seed in seeds)
+
+
+def summed_up(runs: Iterable[Run]) -> Simulated:
+    """Count what runs saw, which are given in the order of their seeds and may run only now."""
+    begun = time.perf_counter()
+    result = Simulated()
+    digests = []
+    for run in runs:
+        digests.append(run.digest)
+        result.runs += 1
+        result.events += run.events
+        result.probes.update(list(run.probes))
+        if run.violation is not None:
+            result.violations.append((run.seed, run.violation))
+    result.digest = xxh3_64_hexdigest("\n".join(digests).encode())
+    result.seconds = time.perf_counter() - begun
+    return result
+
+
+def trace_of_seed(seed: int, stages: Mapping[str, Stage] | None = None, hours: int = 0) -> tuple[Run, list[str]]:
+    """Run one seed again and return its lines: virtual time, who, what, and how it ended."""
+    simulation = Simulation(seed, stages, hours)
+    lines: list[str] = []
+
+    def write(now: int, who: str, turn: Turn) -> None:
+        line = line_of(who, who, turn)
+        if line is not None:
+            lines.append(f"{now / SECOND:>10.6f} {line}")
+
+    simulation.observer.on_turn = write
+    return simulation.run(), lines

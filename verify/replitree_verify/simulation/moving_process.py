@@ -1,0 +1,234 @@
+"""A virtual process of a replica whose parts move between its disk and the store, while everything else goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from typing_extensions import override
+
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import Detach, StoreFailed
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.shares.moving import (
+    BringRows,
+    FindShare,
+    FoundShare,
+    Moved,
+    NameMove,
+    NoteMove,
+    NotMoved,
+    PutPart,
+    ShareInDoubt,
+    ToDisk,
+    ToShare,
+)
+from replitree.protocol.shares.share import InDoubt, ObjectsInDoubt, ObjectsThere, ShareId
+from replitree_verify.disk import Disk
+from replitree_verify.kernel import Stage as StageFunction
+from replitree_verify.memory import Memory
+from replitree_verify.model import TABLE
+from replitree_verify.moving.tasks import LoseRows
+from replitree_verify.simulation import shared_process
+from replitree_verify.simulation.moving_life import Misplaced, MoveEnded, NextMove, move_next
+from replitree_verify.simulation.moving_options import MovingOptions, Place
+from replitree_verify.simulation.object_store import putting
+from replitree_verify.simulation.options import SECOND
+from replitree_verify.simulation.process import Thread
+from replitree_verify.simulation.shared_disk import SharedDisk
+from replitree_verify.simulation.shared_process import SharedProcess
+
+_ON_DISK = (NoteMove, ToShare, ToDisk, LoseRows)
+_ELSEWHERE = (FindShare, BringRows)
+"""Effects that ask other replicas, or read in the store."""
+
+
+class MovingProcess(SharedProcess):
+    """One process of a replica whose parts move.
+
+    All parameters are those of `Process`; these are set before it starts, beside those of `SharedProcess`.
+
+    Attributes
+    ----------
+    moving
+        What the seed drew.
+    on_unseen
+        Called with a part whose share an active replica does not give: it has not registered the part, or lacks objects.
+    """
+
+    moving: MovingOptions
+    on_unseen: Callable[[str], None]
+
+    @override
+    def start(self) -> None:
+        self._lag = self.cluster.random.randint(0, self.moving.lag)
+        self._since: dict[str, int] = {}
+        self._again: dict[str, int] = {}
+        self._put_count = 0
+        self._on_the_move: Misplaced | None = None
+        super().start()
+        self._spawn("mover", move_next, self.replica)
+
+    @property
+    def place(self) -> Place:
+        """Where parts belong, as far as it has heard."""
+        return self.moving.place_at(self.cluster.now - self._lag)
+
+    @property
+    @override
+    def puts_new_parts(self) -> bool:
+        return self.place is Place.STORE
+
+    # --- threads ------------------------------------------------------------------------------------------------------------
+
+    @override
+    def _stage_after_close(self, thread: Thread) -> StageFunction | None:
+        return move_next if thread.kind == "mover" else super()._stage_after_close(thread)
+
+    @override
+    def _close(self, thread: Thread) -> None:
+        if thread.kind == "mover" and self._on_the_move is not None:
+            self.observer.seen("move broken off")
+            self.moves.broken_off(self._on_the_move.part)
+            self._on_the_move = None
+            self._remember(self.memory.with_trouble())
+        super()._close(thread)
+
+    @override
+    def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        if isinstance(effect, _ON_DISK):
+            self.cluster.after(self._disk_time(effect), lambda: self._do(thread, effect))
+            return None
+        if isinstance(effect, _ELSEWHERE):
+            long = self.store.options.request if isinstance(effect, BringRows) else 2 * self.cluster.options.delay
+            self.cluster.after(self.cluster.spread(long), lambda: self._do(thread, effect))
+            return None
+        if isinstance(effect, PutPart) and self.disk.has_rows(effect.part):
+            self._change(thread, effect, putting(effect.share), partial(self._has_put, thread, effect))
+            return None
+        if isinstance(effect, NextMove | MoveEnded | NameMove | PutPart):
+            outcome = self._tell_of_moves(effect)
+            self._told(thread, effect, outcome)
+            return (outcome,)
+        return super()._begin(thread, effect)
+
+    # --- what it knows ------------------------------------------------------------------------------------------------------
+
+    def _tell_of_moves(self, effect: Any) -> Any:
+        match effect:
+            case NextMove():
+                self._on_the_move = self._next_move()
+                return self._on_the_move
+            case MoveEnded(misplaced, outcome):
+                self._on_the_move = None
+                return self._note(misplaced, outcome)
+            case NameMove(part):
+                self._put_count += 1
+                share = ShareId(f"{self.me.decode()}-moved-{self._put_count}")
+                self.moves.begin(part, share)
+                return share
+        return ObjectsInDoubt("its rows are not here any more")
+
+    def _next_move(self) -> Misplaced | None:
+        """Return the first part that is not where it belongs and may be moved now."""
+        disk, now = self.disk, self.cluster.now
+        busy = {part.name for item in self.memory.queue for part in item.change.removed}
+        for name in (part.name for part in self.memory.held):
+            self._since.setdefault(name, now)
+            is_free = name not in busy and self._again.get(name, 0) <= now and disk.content(name) is not None
+            if is_free and self._is_misplaced(name, disk.share_of(name)):
+                return Misplaced(name, disk.share_of(name))
+        return None
+
+    def _is_misplaced(self, part: str, share: ShareId | None) -> bool:
+        place = self.place
+        if place is Place.DISK or share is not None:
+            return place is Place.DISK and share is not None
+        return place is Place.STORE or self.cluster.now - self._since[part] >= self.moving.older
+
+    def _note(self, misplaced: Misplaced, outcome: Any) -> None:
+        self._again.pop(misplaced.part, None)
+        match outcome:
+            case Moved(has_put) if misplaced.share is None:
+                self.observer.seen("moved into the store, put" if has_put else "moved into the store, taken over")
+            case Moved():
+                self.observer.seen("moved to the disk")
+            case NotMoved(reason):
+                self.observer.seen(f"not moved: {reason.partition(':')[0]}" if " moves it" not in reason else _CLAIMED)
+                self._again[misplaced.part] = self.cluster.now + self.cluster.spread(SECOND)
+            case InDoubt():
+                self.observer.seen("move in doubt")
+                self._remember(self.memory.with_trouble())
+
+    # --- the store, the disk, and other replicas ----------------------------------------------------------------------------
+
+    def _has_put(self, thread: Thread, effect: PutPart, is_there: bool) -> None:
+        self._over_store(thread, effect, ObjectsThere() if is_there else ObjectsInDoubt("no answer"))
+
+    @override
+    def _do(self, thread: Thread, effect: Any) -> None:
+        super()._do(thread, effect)
+        if isinstance(effect, _ON_DISK):
+            self.on_let_go()
+
+    @override
+    def _on_disk(self, effect: Any, before: Disk) -> tuple[Any, Disk, Memory]:
+        disk, after = cast("SharedDisk", before), None
+        match effect:
+            case FindShare(part):
+                return self._find(part), disk, self.memory
+            case NoteMove(part, share):
+                self.moves.begin(part, share)
+                has_noted = disk.content(part) is not None and not self.observer.is_full(self.name)
+                after = disk.noting_move(part, share) if has_noted else None
+            case ToShare(part, share):
+                after = disk.to_share(part, share)
+            case ToDisk(part, share):
+                after = disk.to_disk(part, share)
+            case Detach(parts) if not self._can_read(disk, parts):
+                return StoreFailed("the store gives no answer"), disk, self.memory
+            case LoseRows(part):
+                return None, disk.losing_rows(part), self.memory
+            case BringRows(part, share):
+                after = self._bring(disk, part, share)
+                outcome = ObjectsInDoubt("no answer, or no room") if after is None else ObjectsThere()
+                return outcome, after or disk, self.memory
+            case _:
+                return super()._on_disk(effect, before)
+        return after is not None, after or disk, self.memory
+
+    def _can_read(self, disk: SharedDisk, parts: tuple[str, ...]) -> bool:
+        """Whether the rows of parts can be brought here, for copies that are kept aside."""
+        return all(share is None or self.store.can_read(share) for share in map(disk.share_of, parts))
+
+    def _bring(self, disk: SharedDisk, part: str, share: ShareId) -> SharedDisk | None:
+        """Bring the rows of a part; None where that can't be."""
+        is_lost = self.cluster.chance(self.store.options.loss) or not self.store.can_read(share)
+        return None if is_lost or self.observer.is_full(self.name) else disk.bringing(part, share)
+
+    def _find(self, part: str) -> FoundShare | ShareInDoubt | None:
+        """Ask the active replicas for a share with just the rows that are here."""
+        doubt: ShareInDoubt | None = None
+        content = self.disk.content(part)
+        noted = {left.share for left in self.disk.leaving if left.part == part}
+        others = (name for name in sorted(self._processes) if name != self.name)
+        for name in (name for name in others if self.cluster.tree.exists(layout.is_active(Replica(TABLE, name)))):
+            theirs = cast("SharedDisk", self.cluster.disks[name])
+            share = theirs.share_of(part)
+            if not self._serves(name):
+                doubt = ShareInDoubt("a replica gives no answer")
+            elif share is not None and theirs.content(part) == content:
+                if self.store.is_away:
+                    doubt = ShareInDoubt("the store gives no answer")
+                elif self.store.is_whole(share) and shared_process.gives_share(self._processes[name], part):
+                    return FoundShare(share, share in noted)
+                else:
+                    self.on_unseen(part)
+        return doubt
+
+
+_CLAIMED = "not moved: another replica moves it"
+
+
+__all__ = ["MovingProcess"]

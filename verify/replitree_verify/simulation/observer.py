@@ -1,0 +1,337 @@
+"""What must hold while a simulation runs, and at its end.
+
+The observer sees every change of coordination, every answer, everything that is removed from a disk and everything that a read
+shows, and checks what that could break (I2, I3, I8, I9, QUORUM, "failed", file before node, node before sight).  At the end
+every invariant of `invariants` is checked in full.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ClientAnswer, Duplicate, Failed, Inserted, RequestId
+from replitree.protocol.core.entries import (
+    AlterEntry,
+    Command,
+    DropEntry,
+    Entry,
+    FailEntry,
+    GetEntry,
+    MutateEntry,
+    SettleEntry,
+    decode_entry,
+)
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.part_set import PartSet
+from replitree_verify.disk import Disk, requests_in
+from replitree_verify.history import Log
+from replitree_verify.invariants import (
+    READS,
+    SEAT_READS,
+    Invariant,
+    Look,
+    detached_rows_are_kept,
+    inserted_rows_are_there,
+    log_and_queue_give_the_table,
+    log_is_dense,
+    parts_have_their_rows,
+    pointers_are_valid,
+    quiet_states_agree,
+    revealed_parts_are_registered,
+    somebody_is_good,
+)
+from replitree_verify.memory import Memory
+from replitree_verify.model import TABLE, Ask, Duty, Insert, Model
+from replitree_verify.quorum_rules import (
+    acknowledged_inserts_are_settled,
+    failed_at,
+    failed_between,
+    failed_inserts_free_their_ids,
+    quorums_end_once,
+    settled_rows_are_on_enough_disks,
+)
+from replitree_verify.reading import Shown, ShowRows, Told
+from replitree_verify.steps import Turn
+
+
+class Violated(Exception):
+    """An invariant does not hold."""
+
+
+class Observer:
+    """Checks a run, and counts the rare branches that it takes.
+
+    Parameters
+    ----------
+    replicas
+        Their names.
+    tree, disks
+        Coordination at the beginning, and the disks, which change in place.
+    """
+
+    def __init__(self, replicas: tuple[str, ...], tree: Tree, disks: dict[str, Disk]) -> None:
+        self.replicas = replicas
+        self.tree = tree
+        self.disks = disks
+        self.tokens: dict[int, str] = {}
+        self._inserts: dict[int, Insert] = {}
+        self.commands: dict[int, Command] = {}
+        self.killed: set[str] = set()
+        self._requests_of: dict[str, list[int]] = {}
+        self._command_at: dict[str, int] = {}
+        self.answers: dict[int, ClientAnswer] = {}
+        self.told: dict[int, Told | None] = {}
+        """What clients have heard: answers, and what reads have shown."""
+        self.quorums: dict[int, int] = {}
+        self.probes: Counter[str] = Counter()
+        self.full: set[str] = set()
+        self.on_answer: Callable[[int, Told], None] = lambda _request, _answer: None
+        self.on_shown: Callable[[ShowRows, Shown], None] | None = None
+        self.on_turn: Callable[[int, str, Turn], None] | None = None
+        self.on_change: Callable[[Tree], None] | None = None
+        self._log, self._killed = Log(tree, killed=self.killed), 0
+        self._registered: dict[str, frozenset[str]] = dict.fromkeys(replicas, frozenset())
+        self._shown: dict[str, PartSet] = {}
+        self._start_and_marks: tuple[object, ...] = ()
+        self._at: dict[int, int] = {}
+        self._blocks: dict[int, tuple[str, ...]] = {}
+        self._token_at: dict[str, int] = {}
+
+    def add(self, replica: str) -> None:
+        """Look at one more replica."""
+        self.replicas = (*self.replicas, replica)
+        self._registered[replica] = frozenset()
+
+    def is_needed(self, replica: str) -> bool:
+        """Whether rows of the table may be on a replica's disk only."""
+        look = self.look({}, ())
+        others = {name: Disk() if name == replica else disk for name, disk in look.disks.items()}
+        return inserted_rows_are_there(replace(look, disks=others)) is not None
+
+    def seen(self, probe: str) -> None:
+        """Count a rare branch."""
+        self.probes[probe] += 1
+
+    def turn(self, now: int, who: str, turn: Turn) -> None:
+        """Pass a turn on to whoever writes the trace."""
+        if self.on_turn is not None:
+            self.on_turn(now, who, turn)
+
+    def is_full(self, replica: str) -> bool:
+        """Whether a replica's disk takes no more."""
+        return replica in self.full
+
+    # --- coordination ---------------------------------------------------------------------------------------------------
+
+    def changed(self, tree: Tree, who: str, breach: str | None) -> None:
+        """Check a change of coordination."""
+        self.tree = tree
+        if self.on_change is not None:
+            self.on_change(tree)
+        if breach is not None:
+            raise Violated(breach)
+        length = tree.next_sequence(layout.log(TABLE)) or 0
+        for index in range(len(self._blocks), length):
+            self._appended(tree, index)
+        self._check_registered(tree, who)
+        self._check_log(tree)
+
+    def _check_log(self, tree: Tree) -> None:
+        """Check the log's beginning and who is lost, when either changed."""
+        start = tree.get(layout.log(TABLE))
+        marks = tuple(tree.get(layout.is_lost(Replica(TABLE, name))) for name in self.replicas)
+        if (start, marks) != self._start_and_marks:
+            self._start_and_marks = (start, marks)
+            look = self.look({}, ())
+            for invariant in (pointers_are_valid, somebody_is_good, log_is_dense, log_and_queue_give_the_table):
+                wrong = invariant(look)
+                if wrong is not None:
+                    raise Violated(wrong)
+
+    def _appended(self, tree: Tree, index: int) -> None:
+        path = layout.log_entry(TABLE, index)
+        node = tree.get(path)
+        assert node is not None
+        entry = decode_entry(node.value, path)
+        self._blocks[index] = entry.blocks if isinstance(entry, GetEntry) else ()
+        if not isinstance(entry, GetEntry):
+            self._commanded(index, entry)
+            self._ended(entry)
+            return
+        for token in entry.blocks:
+            first = self._token_at.get(token)
+            if first is not None and not self._was_dropped(first, index):
+                raise Violated(f"I3: {token} is in the log twice, at {self._token_at[token]} and at {index}")
+            self._token_at[token] = index
+        requests = requests_in(entry.parts[0].content_hash)
+        if sorted(self.tokens[request] for request in requests) != sorted(entry.blocks):
+            raise Violated(f"I3: entry {index} does not have the rows of the tokens that it names")
+        for request in requests:
+            self._at[request] = index
+            if isinstance(self.answers.get(request), Failed):
+                raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
+        folder = self.disks[entry.replica].folder(entry.insert)
+        if folder is None or folder.torn:
+            raise Violated(f"I2: nobody has the rows of entry {index}")
+
+    def _ended(self, entry: Entry) -> None:
+        """Check the end of a quorum: it ends once, settled it is on enough disks, failed it keeps no token."""
+        if isinstance(entry, SettleEntry | FailEntry):
+            self.seen("quorum settled" if isinstance(entry, SettleEntry) else "quorum failed")
+            self._refuse(quorums_end_once, failed_inserts_free_their_ids)
+            if not self.probes["part broken"]:  # what has rotted on a disk is fetched again, some time
+                self._refuse(settled_rows_are_on_enough_disks)
+
+    def _refuse(self, *invariants: Invariant) -> None:
+        look = self.look({}, ())
+        for invariant in invariants:
+            wrong = invariant(look)
+            if wrong is not None:
+                raise Violated(wrong)
+
+    def _commanded(self, index: int, entry: Entry) -> None:
+        if not isinstance(entry, MutateEntry | DropEntry | AlterEntry):
+            return
+        if self._command_at.setdefault(entry.id, index) != index:
+            raise Violated(f"I3: {entry.id} is in the log twice, at {self._command_at[entry.id]} and at {index}")
+        for request in self._requests_of.get(entry.id, ()):
+            self._at[request] = index
+            own = self.commands[request].replica == entry.replica
+            if own and isinstance(self.answers.get(request), Failed):
+                raise Violated(f"FAILED: request {request} was told that it failed, and is in the log at {index}")
+
+    def _was_dropped(self, first: int, index: int) -> bool:
+        log = Log(self.tree)
+        if failed_between(first, index, log):
+            return True
+        (entry,) = (entry for at, entry in log.inserts if at == first)
+        return all(log.dropped_between(part.partition, first, index) for part in entry.parts)
+
+    def _check_registered(self, tree: Tree, who: str) -> None:
+        replica = Replica(TABLE, who)
+        if who not in self._registered:
+            return
+        names = tree.children(layout.parts(replica)) or ()
+        known = self._registered[who]
+        if len(names) == len(known) and known.issuperset(names):
+            return
+        self._registered[who] = frozenset(names)
+        self._refuse(log_and_queue_give_the_table, parts_have_their_rows)
+        for name in names:
+            if name not in known and self.disks[who].content(name) is None:
+                raise Violated(f"FILES: {who} registered {name}, and its disk does not have it")
+
+    # --- clients, disks, memory -----------------------------------------------------------------------------------------
+
+    def asked(self, request: int, token: str, quorum: int = 0) -> None:
+        """Note a client's request."""
+        self.tokens[request] = token
+        self._inserts[request] = Insert(self.replicas[0], ((request, token),), quorum=quorum)
+        if quorum:
+            self.quorums[request] = quorum
+
+    def index_of(self, request: int) -> int | None:
+        """Return where the log has what was asked for; None where it does not."""
+        return self._at.get(request)
+
+    def not_taken(self, request: int) -> None:
+        """Forget a request that no replica takes: in a long run there are a great many."""
+        del self.tokens[request], self._inserts[request]
+        self.quorums.pop(request, None)
+
+    def commanded(self, request: int, command: Command) -> None:
+        """Note a client's command."""
+        self.commands[request] = command
+        self._requests_of.setdefault(command.id, []).append(request)
+        if command.id in self._command_at:
+            self._at[request] = self._command_at[command.id]
+
+    def answered(self, request: RequestId, answer: ClientAnswer) -> None:
+        """Check an answer; the first one counts."""
+        if request in self.answers:
+            return
+        self.answers[request] = self.told[request] = answer
+        if self.quorums and isinstance(answer, Inserted | Duplicate):
+            self._refuse(acknowledged_inserts_are_settled)
+        match answer:
+            case Inserted(index) if self._at.get(request) != index:
+                raise Violated(f"I2: request {request} was acknowledged at {index}, where the log does not have it")
+            case Duplicate(None) if self._token_at.get(self.tokens.get(request, ""), 0) >= self._first():
+                raise Violated(
+                    f"I2: request {request} is said to be a duplicate of an insert that is gone, which it is not"
+                )
+            case Duplicate(int(index)) if self.tokens[request] not in self._blocks.get(index, ()):
+                raise Violated(f"I2: request {request} is said to be a duplicate of {index}, which it is not")
+            case Failed() if request in self._at and self._is_own(request) and not self._has_failed(request):
+                raise Violated(f"FAILED: request {request} was told that it failed, and is in the log")
+        self.on_answer(request, answer)
+
+    def shown(self, effect: ShowRows, told: Told, breach: str | None) -> None:
+        """Check what a read shows."""
+        if self.on_shown is not None and isinstance(told, Shown):
+            self.on_shown(effect, told)
+        if breach is not None:
+            raise Violated(breach)
+        if isinstance(told, Shown):
+            self.seen(f"{effect.level} read")
+        self.told[effect.number] = told
+        self.on_answer(effect.number, told)
+
+    def _has_failed(self, request: int) -> bool:
+        return self._at[request] in failed_at(Log(self.tree))
+
+    def _first(self) -> int:
+        return Log(self.tree).first
+
+    def _is_own(self, request: int) -> bool:
+        """Whether it was the replica which was asked that put the request into the log."""
+        command = self.commands.get(request)
+        entries = Log(self.tree).raw
+        return command is None or entries[self._at[request]][1].replica == command.replica
+
+    def removed(self) -> None:
+        """Check that what was removed from a disk was not the last of its kind."""
+        look = self.look({}, ())
+        wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look)
+        if wrong is not None:
+            raise Violated(wrong)
+
+    def revealed(self, who: str, memory: Memory) -> None:
+        """Check that a process shows only what it has registered."""
+        if memory.held is not self._shown.get(who):
+            self._shown[who] = memory.held
+            wrong = revealed_parts_are_registered(self.look({who: memory}, (), (who,)))
+            if wrong is not None:
+                raise Violated(wrong)
+
+    # --- the whole ------------------------------------------------------------------------------------------------------
+
+    def look(
+        self, memories: Mapping[str, Memory], workers: tuple[str, ...], replicas: tuple[str, ...] | None = None
+    ) -> Look:
+        """Return the present state for the invariants."""
+        inserts = tuple(self._inserts.values())
+        seats = tuple((name, name) for name in replicas or self.replicas)
+        commands = tuple(Ask(self.replicas[0], request, command) for request, command in self.commands.items())
+        cleaned = (Duty(self.replicas[0], "clean"),)  # the log may be, and replicas may recover
+        model = Model("simulation", "", seats, inserts, {}, workers=workers, commands=commands, duties=cleaned)
+        answers: dict[int, ClientAnswer | None] = dict(self.answers)
+        return Look(model, self._log_now(), answers, dict(self.disks), dict(memories))
+
+    def _log_now(self) -> Log:
+        """Return what coordination says now, and what was worked out of it already."""
+        if self._log.tree is not self.tree or len(self.killed) != self._killed:
+            self._log, self._killed = Log(self.tree, killed=self.killed), len(self.killed)
+        return self._log
+
+    def check_all(self, memories: Mapping[str, Memory]) -> None:
+        """Check every invariant, and that nothing is left to do."""
+        look = self.look(memories, self.replicas)
+        for invariant in (*READS, *SEAT_READS, quiet_states_agree):
+            wrong = invariant(look)
+            if wrong is not None:
+                raise Violated(wrong)

@@ -1,0 +1,512 @@
+"""A virtual process: the threads of a running replica, performing effects in virtual time.
+
+The threads are those of `life`.  An effect on memory takes no time (but a thread may be put off between any two effects);
+an effect on the disk takes its time and happens when it ends; a request goes through the cluster.  What waits is looked at
+again when the process's memory changed, when a watch fires, and now and then.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.entries import Command
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.program import executor, life, puller
+from replitree.protocol.program.stages import Then
+from replitree_verify import longlife, quorums, threads
+from replitree_verify.branches import Request
+from replitree_verify.closing import after_close
+from replitree_verify.disk import Disk
+from replitree_verify.kernel import Conversation
+from replitree_verify.kernel import Stage as StageFunction
+from replitree_verify.local import Here, cancelled, perform_local
+from replitree_verify.memory import Memory, State
+from replitree_verify.model import TABLE, me_of, seat_of
+from replitree_verify.probes import Seen, probes_of
+from replitree_verify.quorums import AwaitDecided
+from replitree_verify.reading import ShowRows
+from replitree_verify.simulation import waits
+from replitree_verify.simulation.cluster import COORDINATION, Cluster, Reply
+from replitree_verify.simulation.observer import Observer
+from replitree_verify.simulation.options import MS, SECOND
+from replitree_verify.simulation.spoiled import half_done, with_other_bytes
+from replitree_verify.simulation.waits import Read
+from replitree_verify.steps import Turn
+
+RETRY = 300 * MS
+RETRIES = 20_000
+"""A process tries at most about so often in a run: in one of many hours, where a fault lasts hours, it is slower."""
+
+POLL = 10 * SECOND
+FETCH_TIMEOUT = 2 * SECOND
+
+_READS = (fx.Get, fx.GetMany, fx.Exists, fx.Children, fx.ChildrenMany, fx.NextNumber, fx.Sync)
+_ON_DISK = (
+    fx.Stage, fx.Publish, fx.FetchMany, fx.Merge, fx.Mutate, fx.Link, fx.Detach, fx.ListStaging,
+    fx.RemoveStaging, fx.ListParts, fx.FindPart, fx.RemovePart,
+)  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """A thread: its stage, what that was told so far, and the effect that it is at."""
+
+    kind: str
+    stage: StageFunction
+    arguments: tuple[Any, ...]
+    generator: fx.Procedure[Any]
+    turns: list[tuple[Any, Any]] = field(default_factory=list)
+    effect: Any = None
+    waits: bool = False
+    in_vain: tuple[Any, Any] = (None, None)
+    """The effect that was looked at last, and everything that could have ended its wait then."""
+
+    @property
+    def told(self) -> Conversation:
+        """The stage so far."""
+        return Conversation(self.stage, self.arguments, self.turns)
+
+
+class Process:
+    """One process of a replica, from its start to its death.
+
+    Parameters
+    ----------
+    cluster, observer
+        The world, and who checks it.
+    name, incarnation
+        Which process of which replica.
+    stages
+        Stages to run instead of others, by name: a mutant.
+    processes
+        The present process of every replica; also where this one looks whether another is dead.
+    is_operator
+        Whether it is no replica's process: it has nothing but duties.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        observer: Observer,
+        name: str,
+        incarnation: int,
+        stages: Mapping[str, StageFunction],
+        processes: dict[str, Process],
+        *,
+        is_operator: bool = False,
+    ) -> None:
+        self.cluster, self.observer = cluster, observer
+        self.name, self.me = name, me_of(name, incarnation)
+        self.incarnation = incarnation
+        self.replica = Replica(TABLE, name)
+        self.alive, self.paused_until = True, 0
+        self.groups = 0
+        self.on_group_over: Callable[[], None] = lambda: None
+        self.partitions = tuple("pq"[: cluster.options.partitions])
+        self._stages, self._processes = stages, processes
+        self._threads: list[Thread] = []
+        self._looking = False
+        self._there: tuple[Any, ...] = ()
+        self.session = cluster.open_session(name)
+        self._heard_at = cluster.now
+        self.memory = Memory(incarnation, self.session.number)
+        if is_operator:
+            self._beat()
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.cluster.note(self.name, f"process {self.incarnation} starts")
+        self._spawn("life", life.become_active, self.replica, self.me)
+        self._spawn("puller", puller.pull_next, self.replica, self.cluster.options.pull_count)
+        self._spawn("executor", executor.execute_next, self.replica)
+        self._spawn("maker", executor.make_next, self.replica)
+        self._spawn("mender", threads.mend_next, self.replica)
+        self._poll()
+        self._beat()
+
+    def insert(self, requests: tuple[tuple[int, str], ...], quorum: int = 0) -> None:
+        """Take a group of requests."""
+        self.groups += 1
+        self._spawn("insert", threads.accept_insert, self.replica, requests, (), quorum)
+
+    def read(self, read: Read) -> None:
+        """Take a read."""
+        stage, arguments = read.first_stage(self.replica, self.observer.told)
+        self._spawn("read", stage, *arguments)
+
+    def ask(self, request: int, command: Command) -> None:
+        """Take a user's command."""
+        self._spawn("command", threads.accept_command, self.replica, fx.RequestId(request), command)
+
+    def propose(self, sources: tuple[str, ...]) -> None:
+        """Propose a merge."""
+        self._spawn("leader", threads.lead, self.replica, sources)
+
+    def duty(self, name: str, *arguments: Any) -> None:
+        """Do what an operator or a leader does once, by its name in `longlife` or `quorums`."""
+        self._spawn("duty", (longlife.DUTIES | quorums.DUTIES)[name], self.replica, *arguments)
+
+    def kill(self, mutation: fx.EntryId) -> None:
+        """Kill a mutation."""
+        self._spawn("kill", threads.kill, self.replica, mutation)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it takes inserts."""
+        return self.alive and self.memory.state is State.ACTIVE and self.paused_until <= self.cluster.now
+
+    def die(self) -> None:
+        """Lose the memory, and leave what is on disk as it is: torn where something was being written."""
+        self.cluster.note(self.name, "dies")
+        self.observer.seen("crash")
+        self.alive = False
+        disk = self.cluster.disks[self.name]
+        for thread in self._threads:
+            if self.cluster.random.random() < 0.5:
+                disk = half_done(thread.effect, disk, self.partitions)
+        self.cluster.disks[self.name] = disk
+        self._threads.clear()
+
+    def pause(self, length: int) -> None:
+        """Stand still for a while."""
+        self.observer.seen("pause")
+        self.cluster.note(self.name, "stands still")
+        self.paused_until = max(self.paused_until, self.cluster.now + length)
+
+    def activate_again(self) -> None:
+        """Take a new epoch, as after a restart, and settle what is left of earlier ones."""
+        self._remember(self.memory.with_trouble())
+
+    def break_part(self, part: str) -> None:
+        """Find a part broken: it is not shown any more, and must be fetched again."""
+        disk = self.cluster.disks[self.name]
+        content = disk.content(part)
+        assert content is not None
+        self.observer.seen("part broken")
+        self.cluster.note(self.name, f"{part} is broken")
+        self.cluster.disks[self.name] = disk.without_parts(part)
+        self._remember(self.memory.lacks(((part, content),)))
+
+    # --- session --------------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Be heard by coordination, or lose the session; notice a lost one as soon as the link is there."""
+        cluster, timeout = self.cluster, self.cluster.options.session_timeout
+        linked = not cluster.is_cut(self.name, COORDINATION) and not cluster.is_cut(COORDINATION, self.name)
+        heard = self.alive and linked and self.paused_until <= cluster.now
+        if self.session.alive and heard:
+            self._heard_at = cluster.now
+        elif self.session.alive and cluster.now - self._heard_at > timeout:
+            cluster.end_session(self.session)
+            self.observer.seen("session ended")
+        elif not self.session.alive and heard:
+            self.session = cluster.open_session(self.name)
+            self._heard_at = cluster.now
+            self._remember(replace(self.memory, session=self.session.number).with_trouble())
+        if self.alive or self.session.alive:
+            cluster.after(timeout // 4, self._beat)
+
+    # --- threads --------------------------------------------------------------------------------------------------------
+
+    def _spawn(self, kind: str, stage: StageFunction, *arguments: Any) -> None:
+        thread = Thread(kind, stage, arguments, self._generator(stage, arguments))
+        self._threads.append(thread)
+        self._resume(thread, None)
+
+    def _generator(self, stage: StageFunction, arguments: tuple[Any, ...]) -> fx.Procedure[Any]:
+        return self._stages.get(stage.__name__, stage)(*arguments)
+
+    def _continue(self, thread: Thread, then: Then) -> None:
+        thread.stage, thread.arguments = then.stage, then.arguments
+        thread.generator, thread.turns, thread.effect = self._generator(then.stage, then.arguments), [], None
+        if then.stage is threads.await_quorum and thread.kind == "insert":
+            thread.kind = "waiter"
+            self._end_group()
+
+    def _end_group(self) -> None:
+        self.groups -= 1
+        self.on_group_over()
+
+    def _resume(self, thread: Thread, outcome: Any) -> None:
+        """Let a thread go on until it waits for something."""
+        if not self.alive or thread not in self._threads:
+            return
+        if self.paused_until > self.cluster.now:
+            self.cluster.after(self.paused_until - self.cluster.now, lambda: self._resume(thread, outcome))
+            return
+        while True:
+            try:
+                thread.effect = thread.generator.send(outcome)
+            except StopIteration as stop:
+                if not isinstance(stop.value, Then):
+                    self._over(thread)
+                    return
+                self._continue(thread, stop.value)
+                outcome = None
+                continue
+            done = self._begin(thread, thread.effect)
+            if not done:
+                return
+            outcome = done[0]
+            if self.cluster.chance(self.cluster.options.preempt):
+                self.cluster.after(self.cluster.spread(20 * MS), partial(self._resume, thread, outcome))
+                return
+
+    def _over(self, thread: Thread) -> None:
+        self._threads.remove(thread)
+        if thread.kind == "insert":
+            self._end_group()
+
+    def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        """Begin an effect; its outcome when it is over at once, None when the thread will be resumed."""
+        if isinstance(effect, fx.Commit):
+            request = Request(self.replica, self.me, self.session.number, self.memory.epoch, effect.operations)
+            self.cluster.ask(self.session, request, lambda reply: self._hear(thread, reply))
+            return None
+        if isinstance(effect, _READS):
+            self.cluster.ask(self.session, effect, lambda reply: self._hear(thread, reply))
+            return None
+        if isinstance(effect, _ON_DISK):
+            self.cluster.after(self._disk_time(effect), lambda: self._do(thread, effect))
+            return None
+        if isinstance(effect, fx.Answer):
+            self._told(thread, effect, None)
+            self.observer.answered(effect.request, effect.answer)
+            return (None,)
+        if isinstance(effect, fx.ProbeOwner):
+            outcome = self._owner(effect)
+            self._told(thread, effect, outcome)
+            return (outcome,)
+        if isinstance(effect, ShowRows):
+            return self._show(thread, effect)
+        done = self._locally(thread, effect)
+        if done is None and isinstance(effect, AwaitDecided) and effect.patience:
+            patience = self.cluster.spread(self.cluster.options.patience)
+            self.cluster.after(patience, lambda: self._lose_patience(thread, effect))
+        return done
+
+    def _now(self) -> waits.Now:
+        return waits.Now(self.replica, self.session.number, self.memory, self.cluster.tree)
+
+    def _show(self, thread: Thread, effect: ShowRows) -> tuple[Any]:
+        told, breach = waits.show(effect, self._now(), self.cluster.disks[self.name])
+        self._told(thread, effect, told)
+        self.observer.shown(effect, told, breach)
+        return (told,)
+
+    def _lose_patience(self, thread: Thread, effect: AwaitDecided) -> None:
+        if thread.effect is not effect or not thread.waits or not self.alive:
+            return
+        thread.waits = False
+        outcome = waits.lose_patience(effect, self._now())
+        self._told(thread, effect, outcome)
+        self._resume(thread, outcome)
+
+    def _waited_for(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        done = waits.perform(effect, self._now())
+        thread.waits = done is None
+        if done is not None:
+            self._told(thread, effect, done[0])
+        return done
+
+    def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        if isinstance(effect, waits.EFFECTS):
+            return self._waited_for(thread, effect)
+        done = perform_local(effect, self._here())
+        thread.waits = done is None
+        if done is None:
+            return None
+        self._told(thread, effect, done.outcome)
+        if isinstance(effect, fx.Reveal) and done.disk is not self.cluster.disks[self.name]:
+            self.cluster.disks[self.name] = done.disk
+            self.observer.removed()
+        self._remember(done.memory)
+        self.observer.revealed(self.name, self.memory)
+        return (done.outcome,)
+
+    def _here(self) -> Here:
+        disks = self.cluster.disks
+        return Here(self.replica, self.me, self.memory, disks[self.name], self.cluster.tree, disks, self.partitions)
+
+    def _owner(self, effect: fx.ProbeOwner) -> fx.Owner:
+        seat, incarnation = seat_of(effect.value)
+        process = self._processes[seat]
+        return fx.Owner.DEAD if process.incarnation > incarnation or not process.alive else fx.Owner.UNCLEAR
+
+    # --- outcomes -------------------------------------------------------------------------------------------------------
+
+    def _hear(self, thread: Thread, reply: Reply) -> None:
+        """Hear the outcome of a request, or that there is none."""
+        if not self.alive or thread not in self._threads:
+            return
+        if self.paused_until > self.cluster.now:
+            self.cluster.after(self.paused_until - self.cluster.now, lambda: self._hear(thread, reply))
+        elif reply.lost:
+            self._close(thread)
+        else:
+            self._told(thread, thread.effect, reply.outcome, reply.fate)
+            self._resume(thread, reply.outcome)
+
+    def _close(self, thread: Thread) -> None:
+        """Close a stage whose read could not be had; the thread goes on a little later."""
+        self.cluster.note(self.name, f"{thread.kind} closed")
+        self.observer.seen(f"{thread.kind} closed")
+        thread.generator.close()
+        again = self._stage_after_close(thread)
+        if again is not None:
+            self._continue(thread, Then(again, (self.replica,)))
+        else:
+            closed = after_close(thread.kind, self.replica, self.me, self.memory, thread.told)
+            self._remember(closed.memory)  # before anything else begins, which would be forgotten
+            for request, answer in closed.answers:
+                self.observer.answered(request, answer)
+            if closed.then is None:
+                self._over(thread)
+            else:
+                self._continue(thread, closed.then)
+        self.cluster.after(self._pause(), lambda: self._resume(thread, None))
+
+    def _stage_after_close(self, thread: Thread) -> StageFunction | None:
+        """Return the stage with which a thread begins anew that has nothing to give back; None for all others."""
+        return threads.mend_next if thread.kind == "mender" else None
+
+    def _told(self, thread: Thread, effect: Any, outcome: Any, fate: str = "", *, disk_changed: bool = False) -> None:
+        for probe in probes_of(Seen(thread.told, effect, outcome, fate, disk_changed)):
+            self.observer.seen(probe)
+        thread.turns.append((effect, outcome))
+        self.cluster.note(self.name, f"{type(effect).__name__} {type(outcome).__name__} {fate}")
+        self.observer.turn(self.cluster.now, self.name, Turn(effect, outcome, fate))
+
+    def _remember(self, memory: Memory) -> None:
+        if memory is not self.memory:
+            self.memory = memory
+            self.look(0)
+
+    # --- the disk -------------------------------------------------------------------------------------------------------
+
+    def _disk_time(self, effect: Any) -> int:
+        cluster = self.cluster
+        if isinstance(effect, fx.FetchMany):
+            cut = any(self._is_split(source) for fetch in effect.fetches for source in fetch.sources)
+            return FETCH_TIMEOUT if cut else cluster.spread(cluster.options.disk + 2 * cluster.options.delay)
+        return cluster.spread(cluster.options.disk)
+
+    def _is_split(self, other: str) -> bool:
+        return self.cluster.is_cut(self.name, other) or self.cluster.is_cut(other, self.name)
+
+    def _do(self, thread: Thread, effect: Any) -> None:
+        """Perform an effect on the disk, as it is at its end."""
+        if not self.alive or thread not in self._threads:
+            return
+        if self.paused_until > self.cluster.now:
+            self.cluster.after(self.paused_until - self.cluster.now, lambda: self._do(thread, effect))
+            return
+        before = self.cluster.disks[self.name]
+        outcome, after, memory = self._on_disk(effect, before)
+        self.cluster.disks[self.name] = after
+        if isinstance(effect, fx.RemoveStaging | fx.RemovePart) and after != before:
+            self.observer.removed()
+        self._told(thread, effect, outcome, disk_changed=after != before)
+        self._remember(memory)
+        if isinstance(outcome, fx.StoreFailed) and not isinstance(
+            effect, fx.Merge | fx.Mutate | fx.Link
+        ):  # a source may be broken
+            self._remember(self.memory.with_trouble())
+        if isinstance(effect, fx.Publish | fx.FetchMany):
+            for process in self._processes.values():
+                process.look(self.cluster.spread(20 * MS))
+        wait = self._pause() if isinstance(effect, fx.FetchMany) and _failed(outcome) else RETRY
+        if wait > RETRY:
+            self.cluster.after(wait, lambda: self._resume(thread, outcome))
+        else:
+            self._resume(thread, outcome)
+
+    def _pause(self) -> int:
+        """Return how long to wait before something is tried again: in runs of many hours, where a fault lasts hours, longer."""
+        return max(RETRY, self.cluster.options.duration // RETRIES)
+
+    def _on_disk(self, effect: Any, before: Disk) -> tuple[Any, Disk, Memory]:
+        if isinstance(effect, fx.Stage | fx.Publish | fx.Merge | fx.Mutate) and self.observer.is_full(self.name):
+            return fx.StoreFailed("disk full"), half_done(effect, before, self.partitions), self.memory
+        if isinstance(effect, fx.FetchMany):
+            return (*self._fetch(effect, before), self.memory)
+        done = cancelled(effect, self._here()) if isinstance(effect, fx.Merge | fx.Mutate) else None
+        done = perform_local(effect, self._here()) if done is None else done
+        assert done is not None
+        differs = isinstance(effect, fx.Merge | fx.Mutate) and int(self.name[1:]) <= self.cluster.options.differing
+        if isinstance(done.outcome, fx.Made) and differs:
+            return with_other_bytes(effect, done, f"{self.name}.{self.cluster.random.randrange(3)}")
+        return done.outcome, done.disk, done.memory
+
+    def _fetch(self, effect: fx.FetchMany, before: Disk) -> tuple[Any, Disk]:
+        """Fetch from the sources that are there and can be reached."""
+        outcomes: list[Any] = []
+        disk = before
+        for fetch in effect.fetches:
+            reached = tuple(source for source in fetch.sources if self._serves(source))
+            done = perform_local(
+                fx.FetchMany((fx.FetchPart(fetch.part, fetch.content_hash, reached),)), replace(self._here(), disk=disk)
+            )
+            assert done is not None
+            full = isinstance(done.outcome[0], fx.Fetched) and self.observer.is_full(self.name)
+            outcomes.append(fx.NotFetched(fetch.part, "disk full") if full else done.outcome[0])
+            disk = disk if full else done.disk
+        return tuple(outcomes), disk
+
+    def _serves(self, source: str) -> bool:
+        process = self._processes[source]
+        return process.alive and process.paused_until <= self.cluster.now and not self._is_split(source)
+
+    # --- waiting --------------------------------------------------------------------------------------------------------
+
+    def look(self, delay: int) -> None:
+        """Look soon whether what threads wait for is there."""
+        if not self._looking and self.alive:
+            self._looking = True
+            self.cluster.after(delay, self._look)
+
+    def watch_fires(self) -> None:
+        """Be woken by coordination, if the message arrives."""
+        if not self.cluster.is_cut(COORDINATION, self.name):
+            self.look(self.cluster.spread(self.cluster.options.delay))
+
+    def _look(self) -> None:
+        self._looking = False
+        there = self._all_there_is()
+        for thread in [thread for thread in self._threads if thread.waits]:
+            if not self.alive or self.paused_until > self.cluster.now:
+                return
+            effect, before = thread.in_vain
+            if effect is thread.effect and before is there:
+                continue
+            thread.waits = False
+            done = self._locally(thread, thread.effect)
+            if done is None:
+                thread.in_vain = (thread.effect, there)
+            else:
+                self._resume(thread, done[0])
+                there = self._all_there_is()
+
+    def _all_there_is(self) -> tuple[Any, ...]:
+        """Return all that decides whether a wait is over: the same object as before when nothing has changed."""
+        cluster = self.cluster
+        there = (self.session.number, self.memory, cluster.tree, *cluster.disks.values())
+        if len(there) != len(self._there) or not all(map(operator.is_, there, self._there)):
+            self._there = there
+        return self._there
+
+    def _poll(self) -> None:
+        if self.alive:
+            self.look(0)
+            self.cluster.after(POLL, self._poll)
+
+
+def _failed(outcomes: tuple[fx.Fetched | fx.NotFetched, ...]) -> bool:
+    return any(isinstance(outcome, fx.NotFetched) for outcome in outcomes)

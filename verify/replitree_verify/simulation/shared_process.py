@@ -1,0 +1,381 @@
+"""A virtual process of a replica whose table lies in an object store: what it asks of its disk and of the store.
+
+Its procedures run through `sharing.with_shares` from the moment that it knows which replica of its name it is.  Requests to the
+store are sent one after the other, each twice when there was no answer; who dies in between leaves what was done by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+from typing_extensions import override
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.program.life_in_store import stages_in_store
+from replitree.protocol.program.stages import CurrentSharer, Opened, WorkTurn
+from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ObjectsThere, ShareId
+from replitree.protocol.shares.share_effects import (
+    ForgetParts,
+    HasPart,
+    NameShares,
+    PutShares,
+    SharedPart,
+    Sharer,
+    SharesHere,
+    SharesInDoubt,
+    SharesOf,
+    SharesSettled,
+)
+from replitree.protocol.shares.sharing import with_shares
+from replitree_verify.disk import Disk
+from replitree_verify.kernel import Stage as StageFunction
+from replitree_verify.local import MAKING, is_made
+from replitree_verify.memory import Memory
+from replitree_verify.simulation import moves, shared_disk, shared_life
+from replitree_verify.simulation.object_store import Change, ObjectStore, deleting, putting
+from replitree_verify.simulation.options import SECOND
+from replitree_verify.simulation.process import Process, Thread
+from replitree_verify.simulation.shared_disk import SharedDisk
+from replitree_verify.simulation.shared_life import AsHeld, EndMaking, ForAll, HasLeft, ListDetached, ListLeft, Rest
+
+TRIES = 2
+"""How often a change is asked for before the store is said not to answer."""
+
+PATIENCE = 30 * SECOND
+"""How long a replica waits for what another one should make before it makes that itself."""
+
+_TOLD = (
+    *shared_life.ON_PROCESS, HasPart, NameShares, fx.ResultsInWork, SharesHere, SharesInDoubt, SharesOf,
+    SharesSettled, fx.Untouched,
+)  # fmt: skip
+"""Effects whose outcome a process knows at once."""
+
+_ON_DISK = (fx.Discard, ForgetParts, HasLeft)
+_IDLE = ("puller", "executor", "maker", "mender", "keeper")
+"""Threads that wait for something to do when a process learns who it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A staged part that is to go into the store."""
+
+    partition: str
+    share: ShareId
+
+
+class SharedProcess(Process):
+    """One process of a replica on an object store.
+
+    All parameters are those of `Process`; `store` and `on_let_go` are set before it starts.
+    """
+
+    store: ObjectStore
+    on_let_go: Callable[[], None]
+    sharer: Sharer | None = None
+    """Who it is to the others; known since it has opened the store."""
+
+    @property
+    def puts_new_parts(self) -> bool:
+        """Whether what is staged goes into the store; otherwise it stays here, and each replica makes its own results."""
+        return True
+
+    @override
+    def start(self) -> None:
+        self.moves = moves.Moves()
+        self._named: dict[fx.StagingId, tuple[_Named, ...]] = {}
+        self._new: set[ShareId] = set()
+        self._count = 0
+        self._first_tried: dict[fx.LogIndex, int] = {}
+        super().start()
+        self._spawn("keeper", shared_life.keep_shares, self.replica)
+
+    # --- threads ------------------------------------------------------------------------------------------------------------
+
+    @override
+    def _generator(self, stage: StageFunction, arguments: tuple[Any, ...]) -> fx.Procedure[Any]:
+        in_store = shared_life.STAGES | dict(stages_in_store(shared_life.STORE_ID, self.me.decode()))
+        shared = in_store.get(stage.__name__, stage)
+        generator: fx.Procedure[Any] = self._stages.get(stage.__name__, shared)(*arguments)
+        return generator if self.sharer is None else with_shares(self.sharer, generator)
+
+    @override
+    def _stage_after_close(self, thread: Thread) -> StageFunction | None:
+        return shared_life.keep_shares if thread.kind == "keeper" else super()._stage_after_close(thread)
+
+    @override
+    def _close(self, thread: Thread) -> None:
+        if thread.kind == "maker":
+            self._end_making()
+        super()._close(thread)
+
+    def _open(self, incarnation: str) -> None:
+        """Learn who this replica is; threads that have begun nothing yet go on as that one."""
+        sharer = Sharer(self.replica, incarnation)
+        if sharer == self.sharer:
+            return
+        self.sharer = sharer
+        for thread in self._threads:
+            if thread.kind in _IDLE and thread.waits and not thread.turns:
+                thread.generator = self._generator(thread.stage, thread.arguments)
+                thread.effect = thread.generator.send(None)
+
+    @override
+    def _locally(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        if isinstance(effect, fx.AdoptEpoch):
+            self.moves.has_new_epoch()
+        return super()._locally(thread, effect)
+
+    @override
+    def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
+        if isinstance(effect, _TOLD):
+            outcome = self._tell(effect)
+            self._told(thread, effect, outcome)
+            return (outcome,)
+        match effect:
+            case Rest(long):
+                pause = self.cluster.spread(self.store.options.upkeep) if long else self._pause()
+                self.cluster.after(max(pause, self._pause()), partial(self._resume, thread, None))
+                return None
+            case PutShares(staging):
+                self._put(thread, effect, staging, self._named.pop(staging, ()))
+                return None
+            case DeleteObjects(share):
+                self._change(thread, effect, deleting(share), partial(self._deleted, thread, effect))
+                return None
+        if isinstance(effect, _ON_DISK):
+            self.cluster.after(self._disk_time(effect), lambda: self._do(thread, effect))
+            return None
+        return super()._begin(thread, effect)
+
+    # --- what it knows ------------------------------------------------------------------------------------------------------
+
+    @property
+    def disk(self) -> SharedDisk:
+        """Its disk as it is now."""
+        return cast("SharedDisk", self.cluster.disks[self.name])
+
+    @property
+    def begun(self) -> frozenset[ShareId]:
+        """The shares that it writes now."""
+        return frozenset(self._new)
+
+    def _tell(self, effect: Any) -> Any:
+        """Return the outcome of an effect that takes no time."""
+        disk = self.disk
+        match effect:
+            case NameShares(staging):
+                return self._name(staging)
+            case SharesOf(parts):
+                pairs = ((part, disk.share_of(part)) for part in parts)
+                return tuple(SharedPart(part, share, share in self._new) for part, share in pairs if share is not None)
+            case SharesSettled(shares):
+                return self._settled(shares)
+            case SharesHere():
+                return tuple(sorted(disk.all_shares | self._new | self.moves.shares))
+            case SharesInDoubt(shares):
+                self.observer.seen("shares in doubt")
+                self.moves.doubt(shares)
+                return self._remember(self.memory.with_trouble())
+            case HasPart(part):
+                return disk.content(part) is not None
+            case fx.Untouched():
+                return False
+            case fx.ResultsInWork():
+                return self._in_work()
+            case ListDetached():
+                return tuple(share for _, share in disk.detached)
+            case ListLeft():
+                return moves.to_let_go_of(disk, self.moves)
+        return self._tell_of_process(effect)
+
+    def _tell_of_process(self, effect: Any) -> Any:
+        match effect:
+            case Opened(incarnation):
+                return self._open(incarnation)
+            case CurrentSharer():
+                assert self.sharer is not None
+                return self.sharer
+            case ForAll(turn):
+                return self._for_all(turn)
+            case EndMaking():
+                return self._end_making()
+        assert isinstance(effect, AsHeld)
+        held = {part.name for part in self.memory.held}
+        self._remember(replace(self.memory, lacking=tuple(each for each in self.memory.lacking if each[0] in held)))
+        return tuple(each for each in effect.parts if each[0] in held)
+
+    def _for_all(self, turn: WorkTurn) -> WorkTurn:
+        """Say who it is, and whether it has waited for the others long enough."""
+        first = [self._first_tried.setdefault(item.index, self.cluster.now) for item in turn.batch]
+        is_overdue = self.cluster.now - min(first) > PATIENCE
+        sharer = self.sharer if self.puts_new_parts else None
+        return replace(turn, view=replace(turn.view, sharer=sharer, is_overdue=is_overdue))
+
+    def _end_making(self) -> None:
+        """Remove what was staged of results in vain, and hold it no more."""
+        making = tuple(staging for staging in self.memory.staging if staging.startswith(MAKING))
+        disk = self.disk
+        for staging in making:
+            disk = disk.without_folder(staging)
+        self.cluster.disks[self.name] = disk
+        left = tuple(staging for staging in self.memory.staging if staging not in making)
+        self._remember(replace(self.memory, staging=left))
+
+    def _in_work(self) -> tuple[str, ...]:
+        running = (item for item in self.memory.queue if item.index in self.memory.running and is_made(item))
+        return tuple(sorted(part.name for item in running for part in item.change.added))
+
+    def _name(self, staging: fx.StagingId) -> tuple[ShareId, ...]:
+        """Name the shares of what is staged and has none: what is linked has that of its source."""
+        folder = self.disk.folder(staging)
+        parts = () if folder is None or not self.puts_new_parts else folder.parts
+        have = {partition for id_, partition, _ in self.disk.staged if id_ == staging}
+        named: list[_Named] = []
+        for partition, _ in parts:
+            if partition not in have:
+                self._count += 1
+                named.append(_Named(partition, ShareId(f"{self.me.decode()}-{self._count}")))
+        self._named[staging] = tuple(named)
+        shares = tuple(each.share for each in named)
+        self._new.update(shares)
+        return shares
+
+    def _settled(self, shares: tuple[ShareId, ...]) -> None:
+        self.moves.settled(shares)
+        self._new.difference_update(shares)
+        for staging, named in list(self._named.items()):
+            if any(each.share in shares for each in named):
+                del self._named[staging]
+
+    # --- the store ----------------------------------------------------------------------------------------------------------
+
+    def _put(self, thread: Thread, effect: PutShares, staging: fx.StagingId, named: tuple[_Named, ...]) -> None:
+        """Put the objects of one share after the other, and note in each staged part where they are."""
+
+        def done(is_there: bool) -> None:
+            if is_there:
+                noted = self.disk.noting(staging, named[0].partition, named[0].share)
+                self.cluster.disks[self.name] = noted
+                self._put(thread, effect, staging, named[1:])
+            else:
+                self._settled(tuple(each.share for each in named))
+                self._over_store(thread, effect, ObjectsInDoubt("no answer"))
+
+        if named:
+            self._change(thread, effect, putting(named[0].share), done)
+        else:
+            self._over_store(thread, effect, ObjectsThere())
+
+    def _deleted(self, thread: Thread, effect: DeleteObjects, is_gone: bool) -> None:
+        self._over_store(thread, effect, ObjectsGone() if is_gone else ObjectsInDoubt("no answer"))
+
+    def _over_store(self, thread: Thread, effect: Any, outcome: Any) -> None:
+        if isinstance(outcome, ObjectsInDoubt):
+            self.observer.seen(f"{type(effect).__name__} in doubt")
+        self._told(thread, effect, outcome)
+        self._resume(thread, outcome)
+
+    def _change(
+        self, thread: Thread, effect: Any, changes: tuple[Change, ...], done: Callable[[bool], None], tries: int = TRIES
+    ) -> None:
+        """Ask the store for one change after the other; `done` is told whether all were answered."""
+        if not changes:
+            done(True)
+            return
+
+        def waits() -> bool:
+            return self.alive and thread in self._threads and thread.effect is effect
+
+        def hear(is_answered: bool) -> None:
+            if not waits():
+                return
+            if self.paused_until > self.cluster.now:
+                self.cluster.after(self.paused_until - self.cluster.now, lambda: hear(is_answered))
+            elif is_answered:
+                self._change(thread, effect, changes[1:], done)
+            elif tries > 1:
+                self._change(thread, effect, changes, done, tries - 1)
+            else:
+                done(False)
+
+        if fate := self.store.send(changes[0], waits, hear):
+            self.observer.seen(fate)
+
+    # --- the disk -----------------------------------------------------------------------------------------------------------
+
+    @override
+    def _on_disk(self, effect: Any, before: Disk) -> tuple[Any, Disk, Memory]:
+        disk = cast("SharedDisk", before)
+        match effect:
+            case fx.Discard(part):
+                return None, disk.without_parts(part), self.memory
+            case fx.Detach(parts):
+                return None, shared_disk.kept_aside(disk, parts), self.memory
+            case ForgetParts(parts):
+                self.observer.seen("too late to take over")
+                contents = tuple((part, content) for part in parts if (content := disk.content(part)) is not None)
+                return None, disk.without_parts(*parts), self.memory.lacks(contents)
+            case HasLeft(left):
+                self._settled((left.share,))
+                return None, disk.without_left(left.number), self.memory
+            case fx.Merge() | fx.Mutate() if self.store.is_away:
+                return fx.StoreFailed("the store gives no answer"), disk, self.memory
+        outcome, after, memory = super()._on_disk(effect, before)
+        if isinstance(effect, fx.Link) and isinstance(outcome, fx.Made):
+            after = self._borrowing(effect, cast("SharedDisk", after))
+        return outcome, after, memory
+
+    def _borrowing(self, effect: fx.Link, disk: SharedDisk) -> SharedDisk:
+        """Let what was linked have the share of its source."""
+        share = disk.share_of(effect.source)
+        if share is None:
+            return disk
+        self.observer.seen("borrowed")
+        return disk.noting(effect.staging, parse_part(effect.result).partition, share)
+
+    @override
+    def _do(self, thread: Thread, effect: Any) -> None:
+        super()._do(thread, effect)
+        if isinstance(effect, HasLeft):
+            self.on_let_go()
+
+    @override
+    def _fetch(self, effect: fx.FetchMany, before: Disk) -> tuple[Any, Disk]:
+        outcomes: list[Any] = []
+        disk = cast("SharedDisk", before)
+        for fetch in effect.fetches:
+            outcome, disk = self._take_over(fetch, disk)
+            outcomes.append(outcome)
+        return tuple(outcomes), disk
+
+    def _take_over(self, fetch: fx.FetchPart, disk: SharedDisk) -> tuple[fx.Fetched | fx.NotFetched, SharedDisk]:
+        """Take a part over from a source that has it, or be sent its rows."""
+        if disk.content(fetch.part) == fetch.content_hash:
+            return fx.Fetched(fetch.part), disk
+        if self.observer.is_full(self.name):
+            return fx.NotFetched(fetch.part, "disk full"), disk
+        for source in (each for each in fetch.sources if self._serves(each)):
+            theirs = cast("SharedDisk", self.cluster.disks[source])
+            share = theirs.share_of(fetch.part)
+            if theirs.content(fetch.part) != fetch.content_hash or not (share is None or self.store.can_read(share)):
+                continue
+            here = disk.with_part(fetch.part, fetch.content_hash)
+            if share is None or self.cluster.chance(self.store.options.rows):
+                self.observer.seen("rows sent")
+                return fx.Fetched(fetch.part), here
+            if gives_share(self._processes[source], fetch.part):
+                self.observer.seen("taken over")
+                return fx.Fetched(fetch.part), here.having(fetch.part, share)
+        return fx.NotFetched(fetch.part, "nobody has it"), disk
+
+
+def gives_share(source: Process, part: str) -> bool:
+    """Whether a replica lets others own a part's share: before it owns that itself, nobody can."""
+    return parse_part(part) in source.memory.held
+
+
+__all__ = ["SharedProcess"]

@@ -1,0 +1,85 @@
+"""Threads of a process that wait for the log: for the end of a quorum, for what a read must show.
+
+Inserts whose group is committed wait beside the others, and their writer loses patience after a while, as in
+`replica.insert.quorums`. Reads are those of `replitree_verify.reading`: what they show is judged the moment it is shown (I8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core.effects import CurrentSession, LogIndex
+from replitree.protocol.core.layout import Replica
+from replitree_verify import reading
+from replitree_verify.disk import Disk
+from replitree_verify.kernel import Stage
+from replitree_verify.memory import Memory
+from replitree_verify.quorums import AwaitDecided, QuorumTurn
+from replitree_verify.quorums import perform as perform_quorum
+from replitree_verify.reading import AwaitPointer, AwaitReadable, Begun, ShowRows, Told
+
+EFFECTS = (AwaitDecided, AwaitPointer, AwaitReadable, CurrentSession)
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What a process has at the moment: its session, its memory, and coordination as it is."""
+
+    replica: Replica
+    session: int
+    memory: Memory
+    tree: Tree
+
+
+def perform(effect: Any, now: Now) -> tuple[Any] | None:
+    """Perform one of `EFFECTS`; None while what it waits for is not there.  Nobody has lost patience yet."""
+    match effect:
+        case CurrentSession():
+            return (now.session,)
+        case AwaitDecided():
+            done = perform_quorum(replace(effect, patience=False), now.memory, now.tree, now.replica)
+            return None if done is None else (done.outcome,)
+        case AwaitPointer():
+            pointer = reading.pointer_of(now.memory)
+            return None if pointer is None else (pointer,)
+    assert isinstance(effect, AwaitReadable)
+    pointer = reading.pointer_of(now.memory)
+    if pointer is None or pointer < effect.position:  # looked at first: the rest reads the whole log
+        return None
+    view = reading.look(effect, now.memory, now.tree, now.replica)
+    return None if view is None else (view,)
+
+
+def lose_patience(effect: AwaitDecided, now: Now) -> QuorumTurn:
+    """Return what a writer works with who does not wait any longer."""
+    done = perform_quorum(effect, now.memory, now.tree, now.replica)
+    assert done is not None
+    outcome: QuorumTurn = done.outcome
+    return outcome
+
+
+def show(effect: ShowRows, now: Now, disk: Disk) -> tuple[Told, str | None]:
+    """Return what a read shows, and how that breaks I8."""
+    return reading.answer_read(effect, now.memory.held, disk, now.tree, now.replica)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read: its number, its level (or `as_of` a position), and the earlier requests that its client has heard of."""
+
+    number: int
+    level: str
+    known: tuple[int, ...]
+    position: LogIndex
+
+    def first_stage(self, replica: Replica, told: Mapping[int, Told | None]) -> tuple[Stage, tuple[Any, ...]]:
+        """Return the stage with which it begins now, and its arguments."""
+        if self.level == "as_of":
+            nothing = Begun(LogIndex(0), (), LogIndex(0))
+            return reading.show_rows, (self.number, "sequential", nothing, self.position)
+        begun = reading.begin(reading.AwaitAnswers(self.level, self.known), told)  # type: ignore[arg-type]  # it is one
+        assert begun is not None
+        return reading.find_position, (replica, self.number, self.level, begun)

@@ -1,0 +1,6 @@
+"""The checker of tablets: every order of messages, with crashes, lost answers and disks that come back late.
+
+It runs the production code: `tablet.core.election.stand`, `tablet.group.quorum.carry_out`, the ledger of
+`tablet.core.commit`, and `tablet.group.member.answer` for each member.  Messages between them are delivered in every
+order, and late.
+"""

@@ -1,0 +1,84 @@
+"""What a successor would find that nothing disturbs: asked at every state, with every choice of members that is enough.
+
+* I17: it is elected, in a bounded number of questions
+* I12: it finds all that it needs, and all that it refers to; nothing was collected too early
+* I16: recovering once more, with whichever members, finds the same, and changes nothing where the same members answer
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.core.recovery import MissingEntries, Recovered, recover
+from replitree.tablet.group.effects import Fence, Overtaken, Procedure, RaiseFence
+from replitree.tablet.group.ids import Generation
+from replitree.tablet.group.member import Holdings
+from replitree_verify.tablets.invariants_data import broken_end, broken_needs
+from replitree_verify.tablets.model import TABLET, Model
+from replitree_verify.tablets.undisturbed import ISSUER, Undisturbed, enough_of
+
+
+def broken_aftermath(model: Model, held: tuple[Holdings, ...]) -> str | None:
+    """Return what a successor would run into, or None."""
+    enough = enough_of(model)
+    for present in enough:
+        broken = _broken_election(model, held, present) or _broken_repetition(model, held, present, enough)
+        if broken is not None:
+            return broken
+    return broken_end(model, held) if model.collects_data else None
+
+
+def _broken_election(model: Model, held: tuple[Holdings, ...], present: tuple[int, ...]) -> str | None:
+    members = Undisturbed(model, held, present)
+    result = members.run(stand(Candidate(model.channels, ISSUER)))
+    if result is None:
+        return f"I17: a successor that hears members {present} asks without end"
+    if isinstance(result, NotElected) and isinstance(result.reason, MissingEntries):
+        return f"I12: a successor that hears members {present} misses {result.reason.places}"
+    if not isinstance(result, Elected):
+        return f"I17: a successor that hears members {present} is not elected: {result.reason}"
+    broken = broken_needs(model, result.recovered.accepted, [members.held[number] for number in present], 1)
+    return broken and f"{broken}, where a successor hears members {present}"
+
+
+def _broken_repetition(
+    model: Model, held: tuple[Holdings, ...], present: tuple[int, ...], enough: list[tuple[int, ...]]
+) -> str | None:
+    members = Undisturbed(model, held, present)
+    fence = _fence_above(held)
+    first = members.run(_recovering(model, fence))
+    if not isinstance(first, Recovered):
+        return None  # another candidate of this generation was here; `_broken_election` takes one that is free
+    after = tuple(members.held)
+    for others in enough:
+        repeated = Undisturbed(model, after, others)
+        again = repeated.run(_recovering(model, fence))
+        if not isinstance(again, Recovered):
+            return f"I16: recovering again with members {others} ends with {again}"
+        if others == present and (again != first or tuple(repeated.held) != after):
+            return f"I16: recovering again with members {others} changes something"
+        if [each for each in first.accepted if each[0] >= _begin(again) and each not in again.accepted]:
+            return f"I16: recovering with members {present}, and then with {others}, loses what was found"
+    return None
+
+
+def _begin(recovered: Recovered) -> tuple[int, int]:
+    """Return the snapshot that covers everything before it, or the begin."""
+    accepted = recovered.accepted
+    return accepted[0][0] if accepted and accepted[0][1].is_snapshot else (0, 0)
+
+
+def _fence_above(held: tuple[Holdings, ...]) -> Fence:
+    """Return a fence above every fence and every entry."""
+    fences = [fence.generation for each in held if (fence := each.fence(TABLET)) is not None]
+    blobs = [blob.generation for each in held for blob in each.names]
+    return Fence(Generation(max([0, *fences, *blobs]) + 1), ISSUER)
+
+
+def _recovering(model: Model, fence: Fence) -> Procedure[Any]:
+    for group in model.groups:
+        fenced = yield RaiseFence(group.group, TABLET, fence)
+        if isinstance(fenced, Overtaken):
+            return fenced
+    return (yield from recover(model.channels, fence))

@@ -1,0 +1,66 @@
+"""Which messages that nobody waits for can be forgotten, for they can't change anything any more."""
+
+from __future__ import annotations
+
+from replitree.tablet.group import store
+from replitree.tablet.group.effects import Fence
+from replitree.tablet.group.ids import BlobId
+from replitree.tablet.group.member import (
+    AskBarrier,
+    AskFence,
+    Holdings,
+    Look,
+    Raise,
+    Request,
+    Scan,
+    Sweep,
+    Write,
+    outranks,
+)
+from replitree_verify.tablets.model import TABLET
+
+
+def is_dead(held: Holdings, request: Request | store.StoreRequest) -> bool:
+    """Whether a request can never change a member that holds this, whatever else it gets to hold."""
+    match request:
+        case Write(blobs=blobs, restorer=restorer):
+            return all(_is_refused(held, blob, restorer) or held.index(blob) is not None for blob, _ in blobs)
+        case Raise(tablet=tablet, fence=fence):
+            return _is_raised(held.fence(tablet), fence)
+        case Scan(fence=fence) | Look(fence=fence):
+            return fence is None or _is_raised(held.fence(TABLET), fence)
+        case AskFence() | AskBarrier():
+            return True
+        case Sweep(collection=collection):
+            fence = held.fence(collection.tablet)
+            barrier = held.barrier(collection.tablet, collection.channel)
+            is_fenced = fence is not None and collection.order[0] <= fence.generation
+            return is_fenced or collection.order <= barrier.order
+        case _:
+            return _is_dead_on_store(held, request)
+
+
+def _is_dead_on_store(held: Holdings, request: store.StoreRequest) -> bool:
+    """Whether a request to a store changes nothing that anybody can see: objects below a barrier are gone, come what may."""
+    match request:
+        case store.Create(blobs):
+            return all(held.index(blob) is not None or store.is_swept(held, blob) for blob, _ in blobs)
+        case store.Mend(blobs):
+            return all((at := held.index(blob)) is not None and held.data[at] is not None for blob, _ in blobs)
+        case store.ReplaceState(tag=tag):
+            return store.state_of(held) != tag
+        case store.Delete(blobs):
+            return all(store.is_swept(held, blob) for blob in blobs)
+        case store.ReadState() | store.List() | store.Read():
+            return True
+
+
+def _is_refused(held: Holdings, blob: BlobId, restorer: Fence | None) -> bool:
+    fence = held.fence(blob.tablet)
+    if restorer is not None:
+        return outranks(fence, restorer)
+    return fence is not None and blob.generation <= fence.generation
+
+
+def _is_raised(known: Fence | None, fence: Fence) -> bool:
+    return known is not None and known.generation >= fence.generation

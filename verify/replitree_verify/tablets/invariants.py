@@ -1,0 +1,333 @@
+"""What must hold of a tablet, whatever happens.  The numbers are those of `docs/tablet-invariants.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from replitree.tablet.core.election import Elected, NotElected
+from replitree.tablet.core.entries import MASK_BITS, LogEntry, ZeroEntry, decode
+from replitree.tablet.core.recovery import MissingEntries, own_references
+from replitree.tablet.group.effects import InDoubt
+from replitree.tablet.group.ids import ENTRY, LOG, NOTHING, SYNC, BlobId, Cookie, Generation, GenStep, Step, log_entry
+from replitree.tablet.group.member import Holdings
+from replitree_verify.tablets.aftermath import broken_aftermath
+from replitree_verify.tablets.invariants_data import broken_fences, broken_needs
+from replitree_verify.tablets.invariants_kept import Truth, broken_state, truth_of
+from replitree_verify.tablets.invariants_losses import broken_acceptance, broken_loss, given_up, is_wrongly_missed
+from replitree_verify.tablets.model import TABLET
+from replitree_verify.tablets.space import Space
+from replitree_verify.tablets.state import LEADING, Move, Position, World
+
+Places = tuple[tuple[int, int], ...]
+
+
+class Checker:
+    """The invariants over the states of a space."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._stored: dict[Any, str | None] = {}
+        self._changes: dict[tuple[int, int], str | None] = {}
+
+    def broken(self, world: World, move: Move) -> str | None:
+        """Return what is wrong with a state that a move led to, or None."""
+        held = tuple(self._space.holdings[number] for number in world.held)
+        window = self._space.model.steps_max
+        if any(_on_its_way(self._space, position) > window for position in world.seats):
+            return f"I20: more than {window} entries are on their way"
+        if move.read is not None and not set(move.read[0]) <= set(move.read[1]):
+            return f"I14: clients had heard {move.read[0]} before this read began, and it shows {move.read[1]}"
+        if isinstance(move.election, Elected):
+            return (
+                self._broken_loss(world, held, move)
+                or self._broken_election(world, held, move.election)
+                or self._broken_log(world, held)
+            )
+        if isinstance(move.election, NotElected):
+            return self._broken_refusal(held, move.election)
+        if move.committed:
+            return self._broken_commit(world, held, move.committed)
+        return self._broken_log(world, held)
+
+    def broken_between(self, before: World, after: World) -> str | None:
+        """Return what is wrong with how a move changed what members hold, or None."""
+        for pair in zip(before.held, after.held, strict=True):
+            if pair[0] != pair[1] and pair not in self._changes:
+                self._changes[pair] = broken_change(*(self._space.holdings[number] for number in pair))
+            if pair[0] != pair[1] and self._changes[pair] is not None:
+                return self._changes[pair]
+        return None
+
+    def _broken_election(self, world: World, held: tuple[Holdings, ...], result: Elected) -> str | None:
+        generation, write = int(result.generation), self._space.model.write
+        own = next(places for each, places in reversed(world.elected) if each == generation)
+        if sum(each == generation for each, _ in world.elected) > 1:
+            return f"I1: generation {generation} has two leaders"
+        if copies(held, log_entry(TABLET, result.generation, Step(0))) < write:
+            return f"I6: generation {generation} leads before its zero entry is stored"
+        broken = self._broken_data(held, result)
+        if broken is not None:
+            return broken
+        if flaw_of_mask(result.zero):
+            return f"I10: the zero entry of generation {generation} has {flaw_of_mask(result.zero)}"
+        lost = lost_by(world, result)
+        if lost and not set(lost) <= given_up(held, 0, generation, write):
+            number = "L2" if self._space.model.has_operators else "I3"
+            return f"{number}: {lost[0]} was acknowledged, and generation {generation} does not have it"
+        return self._broken_past(world, held, result, own) or _broken_closure(held, result, write)
+
+    def _broken_data(self, held: tuple[Holdings, ...], result: Elected) -> str | None:
+        """Look at the groups of all channels, and at the blobs that entries speak of."""
+        model, accepted = self._space.model, result.recovered.accepted
+        unfenced = broken_fences(model, held, result.generation) if model.data_members else None
+        return unfenced or (broken_needs(model, accepted, held, model.write) if model.collects_data else None)
+
+    def _broken_loss(self, world: World, held: tuple[Holdings, ...], move: Move) -> str | None:
+        if move.loss is None:
+            return None
+        assert isinstance(move.election, Elected)
+        asked = tuple(self._space.holdings[number] for number in move.loss.asked)
+        lost = lost_by(world, move.election)
+        kept = [(int(place[0]), int(place[1])) for place, _ in move.loss.agreed.accepted]
+        before = world._replace(elected=tuple(each for each in world.elected if each[0] != move.election.generation))
+        return broken_loss(move.election, move.loss.agreed, lost, held, asked, self._space.model.write) or broken_state(
+            self._truth(before, held), kept
+        )
+
+    def _broken_past(self, world: World, held: tuple[Holdings, ...], result: Elected, own: Places) -> str | None:
+        """I4: what a leader accepted stays accepted, unless it was given up, and what it declined stays declined."""
+        generation, base, write = int(result.generation), base_of(result), self._space.model.write
+        for other, places in world.elected:
+            older, newer = sorted(((other, places), (generation, own)))
+            since = max(base, min(newer[1], default=(0, 0)) if base != (0, 0) else (0, 0))
+            before = [place for place in older[1] if place >= since]
+            now = [place for place in newer[1] if place[0] < older[0] and place >= since]
+            if other == generation or before == now:
+                continue
+            if not set(now) < set(before) or set(before) - set(now) - given_up(held, older[0], newer[0], write):
+                return f"I4: generation {older[0]} had {before} before it, generation {newer[0]} has {now}"
+        return None
+
+    def _broken_refusal(self, held: tuple[Holdings, ...], result: NotElected) -> str | None:
+        """I15: what is missing was deleted too early, or forgotten, if it can be read on enough members."""
+        model, reason = self._space.model, result.reason
+        if not isinstance(reason, MissingEntries) or result.generation is None:
+            return None if model.has_damage else _broken_answer(reason)
+        if not model.has_damage or is_wrongly_missed(held, reason.places, int(result.generation), model.write):
+            return f"I15: generation {result.generation} misses {reason.places}"
+        return None
+
+    def _broken_commit(self, world: World, held: tuple[Holdings, ...], committed: Places) -> str | None:
+        for generation, step in committed:
+            for other, places in world.elected:
+                covered = min(places, default=(0, 0))
+                is_declined = other > generation and (generation, step) not in places and (generation, step) >= covered
+                if is_declined and (generation, step) not in given_up(held, generation, other, self._space.model.write):
+                    return f"I2: {(generation, step)} was acknowledged after generation {other} had declined it"
+            broken = self._broken_step(held, generation, step)
+            if broken is not None:
+                return broken
+        return self._broken_log(world, held)
+
+    def _broken_step(self, held: tuple[Holdings, ...], generation: int, step: int) -> str | None:
+        entries = entries_of(held)
+        place = GenStep(Generation(generation), Step(step))
+        entry = entries.get(place)
+        if entry is None:  # damaged on all members since it was stored
+            return None
+        blobs = (log_entry(TABLET, *place), *own_references(TABLET, entry))
+        if any(copies(held, blob) < self._space.model.write for blob in blobs):
+            return f"I6: {place} was acknowledged before all of it was stored"
+        write = self._space.model.write
+        for each in entry.depends_on:
+            if copies(held, log_entry(TABLET, place.generation, each)) < write:
+                return f"I5: {place} was acknowledged before step {each}, which it depends on"
+        return None
+
+    def _broken_log(self, world: World, held: tuple[Holdings, ...]) -> str | None:
+        """Look at what the members hold, once for each value; where a loss may be accepted, and each thing that counts."""
+        model = self._space.model
+        known = (world.held, world.acked, world.elected) if model.has_operators and model.aftermath else world.held
+        if known not in self._stored:
+            self._stored[known] = broken_log(held, model.write) or self._broken_after(world, held)
+        return self._stored[known]
+
+    def _broken_after(self, world: World, held: tuple[Holdings, ...]) -> str | None:
+        model = self._space.model
+        if not model.aftermath:
+            return None
+        return (
+            broken_acceptance(self._truth(world, held), held) if model.has_operators else broken_aftermath(model, held)
+        )
+
+    def _truth(self, world: World, held: tuple[Holdings, ...]) -> Truth:
+        model, last = self._space.model, max(generation for generation, _ in world.elected)
+        return truth_of(model, world.acked, world.elected, given_up(held, 0, last, model.write))
+
+
+def _on_its_way(space: Space, position: Position) -> int:
+    """Return how many entries a seat waits for."""
+    pending = space.ledger_of(position).pending if position[0] == LEADING else ()
+    return sum(not each.is_committed for each in pending)
+
+
+def flaw_of_mask(zero: ZeroEntry) -> str | None:
+    """I10: the mask has as many bits as there are steps, and ends with a step that counts."""
+    if len(zero.tail_mask) != -(-zero.tail_steps // MASK_BITS):
+        return "a mask of another length"
+    last = zero.tail_steps - 1
+    if zero.tail_steps and zero.tail_mask[-1] >> (last % MASK_BITS) != 1:
+        return "a mask that does not end with a step that counts"
+    return None
+
+
+def broken_change(before: Holdings, after: Holdings) -> str | None:
+    """Return what is wrong with how one member has changed: what never sinks has, or a deposed leader has collected."""
+    fences = dict(after.fences)
+    for tablet, fence in before.fences:
+        if tablet not in fences or fences[tablet].generation < fence.generation:
+            return f"I18: the fence at {fence.generation} has sunk"
+    for tablet, channel, barrier in before.barriers:
+        new = after.barrier(tablet, channel)
+        if (new.order, new.soft, new.hard) != (
+            max(new.order, barrier.order),
+            max(new.soft, barrier.soft),
+            max(new.hard, barrier.hard),
+        ):
+            return f"I19: a collection of order {new.order} came after {barrier.order}, with the barrier at {new.soft}"
+    for tablet, channel, barrier in after.barriers:
+        known = before.fence(tablet)
+        if barrier != before.barrier(tablet, channel) and known is not None and barrier.order[0] <= known.generation:
+            return f"I13: the leader of generation {barrier.order[0]} has collected behind the fence"
+    return None
+
+
+def base_of(result: Elected) -> tuple[int, int]:
+    """Return the snapshot that covers everything before it, or the begin."""
+    accepted = result.recovered.accepted
+    if not accepted or not accepted[0][1].is_snapshot:
+        return (0, 0)
+    place = accepted[0][0]
+    return (place.generation, place.step)
+
+
+def lost_by(world: World, result: Elected) -> Places:
+    """Return what was acknowledged before a leader's generation, and is neither in what it accepted nor before its snapshot."""
+    own, base = {place for place, _ in result.recovered.accepted}, base_of(result)
+    return tuple(place for place in world.acked if place[0] < result.generation and place >= base and place not in own)
+
+
+def _broken_closure(held: tuple[Holdings, ...], result: Elected, write: int) -> str | None:
+    """I5: with an entry comes all that it depends on, stored for good."""
+    accepted = dict(result.recovered.accepted)
+    base = base_of(result)
+    for place, entry in accepted.items():
+        for step in () if entry.is_snapshot and place == base else entry.depends_on:
+            on = GenStep(place.generation, step)
+            if on >= base and on not in accepted:
+                return f"I5: {place} is accepted, and {on}, which it depends on, is not"
+        missing = [blob for blob in own_references(TABLET, entry) if copies(held, blob) < write]
+        if missing or copies(held, log_entry(TABLET, *place)) < write:
+            return f"I5: {place} is accepted and not stored for good"
+    return None
+
+
+def _broken_answer(reason: object) -> str | None:
+    return f"I11: {reason.reason}" if isinstance(reason, InDoubt) and "differ" in reason.reason else None
+
+
+# --- what is stored -------------------------------------------------------------------------------------------------------
+
+
+def copies(held: tuple[Holdings, ...], blob: BlobId) -> int:
+    """Return how many members have a blob, or had it: they were told to delete it, or can't tell any more."""
+    return sum(
+        each.index(blob) is not None
+        or each.barrier(blob.tablet, blob.channel).has_swept(blob)
+        or any(first <= blob <= last for first, last in each.doubts)
+        for each in held
+    )
+
+
+def entries_of(held: tuple[Holdings, ...], cookie: Cookie = ENTRY) -> Mapping[GenStep, LogEntry]:
+    """Return the log entries that any member has, by place; with `SYNC` the sync entries."""
+    found = dict[GenStep, LogEntry]()
+    for each in held:
+        for blob, data in zip(each.names, each.data, strict=True):
+            if _is_entry(blob, cookie) and data is not None:
+                entry = decode(blob, data)
+                assert isinstance(entry, LogEntry)
+                found[blob.place] = entry
+    return found
+
+
+def _is_entry(blob: BlobId, cookie: Cookie = ENTRY) -> bool:
+    return blob.channel == LOG and blob.step > 0 and blob.cookie == cookie
+
+
+def broken_log(held: tuple[Holdings, ...], write: int) -> str | None:
+    """Return what is wrong with what the members hold together, or None."""
+    contents = dict[BlobId, bytes | None]()
+    for each in held:
+        for blob, data in zip(each.names, each.data, strict=True):
+            if data is not None and contents.setdefault(blob, data) != data:
+                return f"I11: {blob} has two contents"
+    entries = entries_of(held)
+    for place, entry in (*entries.items(), *entries_of(held, SYNC).items()):
+        for step in range(1, entry.confirmed + 1):
+            if copies(held, log_entry(TABLET, place.generation, Step(step))) < write:
+                return f"I7: {place} says that step {step} is confirmed, and it is not stored"
+        wrong = _broken_snapshot(held, entries, entry.snapshot, write)
+        if wrong is not None:
+            return f"I8: {place} names the snapshot {entry.snapshot}: {wrong}"
+    return _broken_order(entries) or _broken_barrier(held, entries, write)
+
+
+def _broken_barrier(held: tuple[Holdings, ...], entries: Mapping[GenStep, LogEntry], write: int) -> str | None:
+    """I12: whatever was collected of the log is before a snapshot that is stored."""
+    barrier = max((each.barrier(TABLET, LOG).soft for each in held), default=NOTHING)
+    named = {blob.place for each in held for blob in each.names if _is_entry(blob)}
+    snapshots = {place for place, entry in entries.items() if entry.is_snapshot} | (
+        named - entries.keys()
+    )  # or damaged
+    later = sorted(place for place in snapshots if place > barrier)
+    kept = any(sum(each.index(log_entry(TABLET, *place)) is not None for each in held) >= write for place in later)
+    return None if barrier == NOTHING or kept else f"I12: the log is collected up to {barrier}, and no snapshot is left"
+
+
+def _broken_snapshot(
+    held: tuple[Holdings, ...], entries: Mapping[GenStep, LogEntry], snapshot: GenStep, write: int
+) -> str | None:
+    if snapshot == (0, 0):
+        return None
+    found = entries.get(snapshot)
+    if found is not None and not found.is_snapshot:
+        return "it is none"
+    for step in range(1, snapshot.step + 1):
+        if copies(held, log_entry(TABLET, snapshot.generation, Step(step))) < write and not _is_older(held, snapshot):
+            return f"step {step} of its generation is not stored"
+    return None
+
+
+def _is_older(held: tuple[Holdings, ...], snapshot: GenStep) -> bool:
+    """Whether a zero entry names the snapshot: then its own generation's holes do not count."""
+    zeros = [
+        decode(blob, data)
+        for each in held
+        for blob, data in zip(each.names, each.data, strict=True)
+        if blob.channel == LOG and not blob.step and data is not None
+    ]
+    return any(isinstance(zero, ZeroEntry) and zero.snapshot == snapshot for zero in zeros)
+
+
+def _broken_order(entries: Mapping[GenStep, LogEntry]) -> str | None:
+    """I9: along the steps of a generation, what is confirmed and the snapshot never go back."""
+    places = sorted(entries)
+    for before, place in pairwise(places):
+        older, newer = entries[before], entries[place]
+        is_less = newer.confirmed < older.confirmed or newer.snapshot < older.snapshot
+        if before.generation == place.generation and is_less:
+            return f"I9: {place} knows less than {before}"
+    return None

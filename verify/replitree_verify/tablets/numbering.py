@@ -1,0 +1,54 @@
+"""States that differ in the numbers of the members of a group only are one: the state that stands for them."""
+
+from __future__ import annotations
+
+from replitree_verify.tablets.members import Members
+from replitree_verify.tablets.state import ASKING, LEADING, Position, World, questions
+
+
+class Numbering:
+    """Renumbers members within their groups."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._first = members.model.members
+        self._in_order = list(range(members.model.members_of_all))
+
+    def canonical(self, world: World) -> World:
+        """Return the state that stands for all that differ from it in the members' numbers only.
+
+        A procedure that asks a second time knows who answered what the first time: that is reordered with the rest.
+        """
+        columns = [world.held, world.absent]
+        for position in world.seats:
+            for carry, asked in questions(position):
+                columns.append(asked)
+                if carry not in self._members.fresh:
+                    columns += self._members.past_of(carry)
+        late = [list[int]() for _ in world.held]
+        for number, request in world.late:
+            late[number].append(request)
+        signatures = list(zip(*columns, late, strict=True))
+        order = sorted(self._in_order[: self._first], key=signatures.__getitem__)
+        order += sorted(self._in_order[self._first :], key=signatures.__getitem__)
+        return world if order == self._in_order else self._reordered(world, tuple(order))
+
+    def _reordered(self, world: World, order: tuple[int, ...]) -> World:
+        """Return the state with its members in another order."""
+
+        def moved(column: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(column[number] for number in order)
+
+        carried, seats = self._members.moved, list[Position]()
+        for position in world.seats:
+            if position[0] == ASKING:
+                seats.append((ASKING, position[1], carried(position[2], order), moved(position[3])))
+            elif position[0] == LEADING:
+                works = (
+                    work._replace(carry=carried(work.carry, order), columns=moved(work.columns)) for work in position[3]
+                )
+                seats.append((*position[:3], tuple(sorted(works))))
+            else:
+                seats.append(position)
+        late = tuple(sorted((order.index(member), request) for member, request in world.late))
+        return world._replace(held=moved(world.held), absent=moved(world.absent), seats=tuple(seats), late=late)

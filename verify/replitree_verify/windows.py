@@ -1,0 +1,148 @@
+"""When deduplication ids were written, and when they were forgotten: the clock of coordination, WINDOW and NOTES.
+
+Only in a model with a window there are times.  The clock moves with every entry of the log; what it shows when an id is written
+is kept beside the tree, and `timed` puts it into what is read.  Ids that were forgotten are remembered with the length of the
+log at that moment: from then on their inserts may come again (I3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from replitree.coordination.tree import Tree
+from replitree.decoding import json_decoder
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import GetEntry, decode_block, decode_entry
+from replitree.protocol.core.layout import Table
+from replitree.protocol.upkeep.clean_blocks import Window
+
+PAST = "/past"
+"""Below this the checker keeps what no procedure reads."""
+
+TIMES = f"{PAST}/times"
+"""Its value is the window; its children are the times of the ids."""
+
+_FORGOTTEN = f"{PAST}/forgotten-"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedNode(fx.Node):
+    """A node of which it matters when it was written."""
+
+    changed_ms: int = field(default=0)
+
+
+def with_clock(tree: Tree, count: int, age_ms: int) -> Tree:
+    """Return a tree whose ids have times, and stay for a window."""
+    value = msgspec.json.encode((count, age_ms))
+    return tree.commit((fx.Create(PAST), fx.Create(TIMES, value)), session=1)[0]
+
+
+def remembered(operations: Sequence[fx.Operation], before: Tree, table: Table) -> list[fx.Operation]:
+    """Return what keeps the times of the ids that a commit writes, and of those that it forgets, when."""
+    if not before.exists(TIMES):
+        return []
+    now, kept = _now(before, table), list[fx.Operation]()
+    for each in operations:
+        name = each.path.rpartition("/")[2]
+        if each.path != f"{layout.blocks(table)}/{name}":
+            continue
+        if isinstance(each, fx.Create):
+            kept.append(fx.Create(f"{TIMES}/{name}", now))
+        elif isinstance(each, fx.Set):
+            kept.append(fx.Set(f"{TIMES}/{name}", now, fx.ANY_VERSION))
+        elif isinstance(each, fx.Delete):
+            kept += (fx.Delete(f"{TIMES}/{name}", fx.ANY_VERSION), _note(name, before, now))
+    return kept
+
+
+def _now(tree: Tree, table: Table) -> bytes:
+    return str(tree.next_sequence(layout.log(table))).encode()
+
+
+def _note(name: str, before: Tree, now: bytes) -> fx.Operation:
+    path = f"{_FORGOTTEN}{name}"
+    earlier = before.get(path)
+    return fx.Create(path, now) if earlier is None else fx.Set(path, earlier.value + b" " + now, fx.ANY_VERSION)
+
+
+def forgotten_between(tree: Tree, token: str, first: int, last: int) -> bool:
+    """Whether the id of a token was forgotten after entry `first` and before entry `last` came."""
+    node = tree.get(f"{_FORGOTTEN}{token}")
+    return node is not None and any(first < int(length) <= last for length in node.value.split())
+
+
+def forgotten_too_early(operations: Sequence[fx.Operation], before: Tree, table: Table) -> str | None:
+    """Check WINDOW and NOTES for a commit that took place, in a model with a window.
+
+    WINDOW: an id that it forgets is not among the newest, or was written too long before the newest one.  NOTES: the note of a
+    drop that it forgets frees no id that is left, or the id says itself that it is free.
+    """
+    node = before.get(TIMES)
+    if node is None:
+        return None
+    window = Window(*json_decoder(tuple[int, int]).decode(node.value))
+    times = {name: _time(before, name) for name in before.children(TIMES) or ()}
+    for each in operations:
+        name = each.path.rpartition("/")[2]
+        if isinstance(each, fx.Delete) and each.path == f"{layout.blocks(table)}/{name}":
+            newer = [time for other, time in times.items() if other != name and time >= times[name]]
+            if len(newer) < window.count and max((times[name], *newer)) - times[name] <= window.age_ms:
+                return f"WINDOW: {name} is forgotten, and only {len(newer)} ids are newer"
+        kept = _freed_by(each.path, before, table) if isinstance(each, fx.Delete) else None
+        if kept is not None:
+            return f"NOTES: the drop of {name} is forgotten, and {kept}, whose rows it dropped, stays taken"
+    return None
+
+
+def _freed_by(note: str, tree: Tree, table: Table) -> str | None:
+    """Return an id that is free because of this note alone."""
+    node = tree.get(note) if note.startswith(f"{layout.drops(table)}/") else None
+    for name in () if node is None else tree.children(layout.blocks(table)) or ():
+        block = tree.get(layout.block(table, fx.BlockId(name)))
+        assert node is not None
+        assert block is not None
+        value = decode_block(block.value, name)
+        index = _index_of(value.insert, tree, table)
+        if value.dropped is not True and index is not None and index < int(node.value):
+            return name
+    return None
+
+
+def _index_of(insert: fx.StagingId, tree: Tree, table: Table) -> int | None:
+    """Return the index of an insert whose entry is in the log."""
+    for name in tree.children(layout.log(table)) or ():
+        path = f"{layout.log(table)}/{name}"
+        node = tree.get(path)
+        entry = None if node is None else decode_entry(node.value, path)
+        if isinstance(entry, GetEntry) and entry.insert == insert:
+            return layout.index_of(table, path)
+    return None
+
+
+def _time(tree: Tree, name: str) -> int:
+    node = tree.get(f"{TIMES}/{name}")
+    return 0 if node is None else int(node.value)
+
+
+def timed(tree: Tree, effect: Any, outcome: Any) -> Any:
+    """Return what a read shows, with the times of ids in it."""
+    if not tree.exists(TIMES):
+        return outcome
+    match effect, outcome:
+        case fx.Get(path), fx.Node():
+            return _timed(tree, path, outcome)
+        case fx.GetMany(paths), fx.Many(nodes, watched):
+            return fx.Many(tuple(_timed(tree, path, node) for path, node in zip(paths, nodes, strict=True)), watched)
+    return outcome
+
+
+def _timed(tree: Tree, path: str, node: fx.Node | None) -> fx.Node | None:
+    if node is None or "/blocks/" not in path:
+        return node
+    return TimedNode(node.value, node.version, _time(tree, path.rpartition("/")[2]))
