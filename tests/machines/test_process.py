@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from replitree.machines.apis import APIS
-from replitree.machines.process import CandidateProcess, Place
+from replitree.machines.process import CandidatePlace, CandidateProcess
 from replitree.machines.service import Service
 from replitree.tablet.members.folders import make_group
 from tests.tablet.runtime.group import QUIET
@@ -26,7 +26,7 @@ def service() -> Iterator[Service]:
 @pytest.fixture
 def candidate(tmp_path: Path, service: Service) -> Iterator[CandidateProcess]:
     make_group(tmp_path)
-    found = CandidateProcess(service.api, Place(tmp_path), QUIET, service, lambda _: None)
+    found = CandidateProcess(service.api, CandidatePlace(tmp_path), QUIET, service, lambda _: None)
     for member in ("0", "1"):
         (tmp_path / member).rename(tmp_path / f"away{member}")
     thread = threading.Thread(target=found.run, daemon=True)

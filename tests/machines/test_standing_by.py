@@ -9,48 +9,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.machines.standing_by import AWAY_S, ENOUGH_MAX, SILENCE_MAX, STEP_S, Peer, ask, delay_s
+from replitree.machines.standing_by import AWAY_S, ENOUGH_MAX, SILENCE_MAX, STEP_S, PeerCandidate, ask, delay_s
 
-OWN = Peer("m", "standby", seed=5)
+OWN = PeerCandidate("m", "standby", seed=5)
 
 
 @pytest.mark.parametrize(
     ("peers", "wait"),
     [
         ([], 0.0),
-        ([Peer("a", "leader")], None),
-        ([Peer("a", "candidate")], None),
-        ([Peer("a", "leader", SILENCE_MAX - 1)], None),
-        ([Peer("a", "leader", SILENCE_MAX)], AWAY_S),
-        ([Peer("a")], 0.0),
-        ([Peer("a", "standby", seed=4)], STEP_S),
-        ([Peer("a", "standby", seed=5)], STEP_S),
-        ([Peer("a", "standby", seed=6)], 0.0),
-        ([Peer("z", "standby", seed=5)], 0.0),
-        ([Peer("a", "deposed", seed=1), Peer("b", "standby", seed=2)], 2 * STEP_S),
-        ([Peer("a"), Peer("b", "standby", SILENCE_MAX)], AWAY_S),
-        ([Peer("a", "standby", seed=9), Peer("b", "standby", SILENCE_MAX)], 0.0),
+        ([PeerCandidate("a", "leader")], None),
+        ([PeerCandidate("a", "candidate")], None),
+        ([PeerCandidate("a", "leader", SILENCE_MAX - 1)], None),
+        ([PeerCandidate("a", "leader", SILENCE_MAX)], AWAY_S),
+        ([PeerCandidate("a")], 0.0),
+        ([PeerCandidate("a", "standby", seed=4)], STEP_S),
+        ([PeerCandidate("a", "standby", seed=5)], STEP_S),
+        ([PeerCandidate("a", "standby", seed=6)], 0.0),
+        ([PeerCandidate("z", "standby", seed=5)], 0.0),
+        ([PeerCandidate("a", "deposed", seed=1), PeerCandidate("b", "standby", seed=2)], 2 * STEP_S),
+        ([PeerCandidate("a"), PeerCandidate("b", "standby", SILENCE_MAX)], AWAY_S),
+        ([PeerCandidate("a", "standby", seed=9), PeerCandidate("b", "standby", SILENCE_MAX)], 0.0),
         (
-            [Peer(str(each), "standby", seed=9) for each in range(2)]
-            + [Peer(str(each), "standby", 9) for each in range(9)],
+            [PeerCandidate(str(each), "standby", seed=9) for each in range(2)]
+            + [PeerCandidate(str(each), "standby", 9) for each in range(9)],
             0.0,
         ),
     ],
 )
-def test_candidates_stand_one_after_the_other(peers: list[Peer], wait: float | None) -> None:
+def test_candidates_stand_one_after_the_other(peers: list[PeerCandidate], wait: float | None) -> None:
     assert delay_s(OWN, peers, 0, 0.5) == wait
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6))
 def test_of_those_that_hear_each_other_one_stands_at_once_and_no_two_together(seeds: list[int]) -> None:
-    candidates = [Peer(f"http://{number}", "standby", seed=seed) for number, seed in enumerate(seeds)]
+    candidates = [PeerCandidate(f"http://{number}", "standby", seed=seed) for number, seed in enumerate(seeds)]
     delays = [delay_s(own, [peer for peer in candidates if peer is not own], 0, 0.5) for own in candidates]
     assert sorted(delay for delay in delays if delay is not None) == [number * STEP_S for number in range(len(seeds))]
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=7))
 def test_on_each_side_of_a_torn_network_somebody_stands(sides: list[bool]) -> None:
-    candidates = [Peer(f"http://{number}", "standby", seed=number) for number in range(len(sides))]
+    candidates = [PeerCandidate(f"http://{number}", "standby", seed=number) for number in range(len(sides))]
     for side in set(sides):
         here = [peer for peer, place in zip(candidates, sides, strict=True) if place is side]
         away = [replace(peer, silent=SILENCE_MAX) for peer in candidates if peer not in here]
@@ -66,5 +66,5 @@ def test_who_was_not_elected_waits_by_chance() -> None:
 def test_closed_port_is_known_at_once_and_silence_is_counted() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        assert ask(Peer(url, "leader"), patience_s=0.05) == Peer(url, "leader", 1)
-    assert ask(Peer(url, "leader", 1)) == Peer(url)
+        assert ask(PeerCandidate(url, "leader"), patience_s=0.05) == PeerCandidate(url, "leader", 1)
+    assert ask(PeerCandidate(url, "leader", 1)) == PeerCandidate(url)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import StoreError
-from replitree.tablet.group.effects import Blobs, Collection, Get, InDoubt, Put, Stored
+from replitree.tablet.group.effects import Blobs, Collection, NotKnown, Put, ReadBlobs, Stored
 from replitree.tablet.group.ids import BlobId, Channel, Generation
 from replitree.tablet.group.member import Contents, Done, Failed, Raise, Reply, Scan, Sweep, Write
 from replitree.tablet.members.directory import LOCK, BlobDirectory, make_blob_directory
@@ -216,12 +216,12 @@ def test_41_copy_of_a_disk_that_failed_to_sync_once_counts_as_unknown(
         whole(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", fail_once)
-    put, get = Put(GROUP, blob_id(1, 1), b"x"), Get(GROUP, (blob_id(1, 1),))
+    put, get = Put(GROUP, blob_id(1, 1), b"x"), ReadBlobs(GROUP, (blob_id(1, 1),))
     assert do(group, put) == Stored()
     assert do(group, get) == Blobs(((blob_id(1, 1), b"x"),))
     assert not left
     provider.take_away(1)
-    assert isinstance(do(group, get), InDoubt)  # the one that failed says neither yes nor no
+    assert isinstance(do(group, get), NotKnown)  # the one that failed says neither yes nor no
     group.close()
 
 

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from replitree.tablet.group.effects import InDoubt, Procedure, Put, Stored
+from replitree.tablet.group.effects import NotKnown, Procedure, Put, Stored
 from replitree.tablet.group.member import Done, Failed, Request
 from replitree.tablet.group.quorum import Quorum
 from replitree.tablet.members import gathering as blob_gathering
@@ -93,7 +93,7 @@ def test_two_that_fail_leave_a_doubt(three: Three) -> None:
     members[0].next()(Failed("it is full"))
     members[2].next()(Done())
     members[1].next()(Failed("it is full"))
-    assert isinstance(stored.result(PATIENCE_S), InDoubt)
+    assert isinstance(stored.result(PATIENCE_S), NotKnown)
 
 
 def test_spare_is_asked_when_another_one_hangs(three: Three) -> None:

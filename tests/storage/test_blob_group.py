@@ -16,14 +16,14 @@ from replitree.tablet.group.effects import (
     Collection,
     Discover,
     Fence,
-    Fenced,
     FencedUpTo,
-    Get,
-    InDoubt,
+    FenceRaised,
+    NotKnown,
     Overtaken,
     Put,
     RaiseFence,
     Range,
+    ReadBlobs,
     ReadFence,
     Stored,
 )
@@ -87,7 +87,7 @@ def test_stored_blobs_are_found(opened: Opened) -> None:
     assert [put(group, step) for step in (2, 1, 3)] == [Stored()] * 3
     assert names(everything(opened())) == [blob_id(1, step) for step in (1, 2, 3)]
     assert names(do(group, Discover(GROUP, blob_id(1, 0)))) == [blob_id(1, 3)]
-    assert names(do(group, Get(GROUP, (blob_id(1, 2), blob_id(1, 8))))) == [blob_id(1, 2)]
+    assert names(do(group, ReadBlobs(GROUP, (blob_id(1, 2), blob_id(1, 8))))) == [blob_id(1, 2)]
     assert names(do(group, Discover(GROUP, blob_id(2, 0)))) == []
 
 
@@ -98,7 +98,7 @@ def test_one_missing_member_is_survived(provider: Provider, opened: Opened, numb
     provider.take_away(number)
     assert put(group, 2) == Stored()
     assert names(everything(group, fence(1), restore=True)) == [blob_id(1, 1), blob_id(1, 2)]
-    assert do(group, RaiseFence(GROUP, TABLET, fence(1))) == Fenced()
+    assert do(group, RaiseFence(GROUP, TABLET, fence(1))) == FenceRaised()
     assert isinstance(put(group, 3), Overtaken)
     assert put(group, 1, 2) == Stored()
 
@@ -113,9 +113,9 @@ def test_two_missing_members_are_a_doubt(provider: Provider, opened: Opened) -> 
         RaiseFence(GROUP, TABLET, fence(1)),
         ReadFence(GROUP, TABLET),
         Discover(GROUP, blob_id(1, 0)),
-        Get(GROUP, (blob_id(1, 1),)),
+        ReadBlobs(GROUP, (blob_id(1, 1),)),
     ):
-        assert isinstance(do(group, effect), InDoubt)
+        assert isinstance(do(group, effect), NotKnown)
     with pytest.raises(StoreError, match="2 of 3 members are needed"):
         opened()
 
@@ -143,7 +143,7 @@ def test_blob_that_can_not_be_restored_ends_the_read_in_doubt(provider: Provider
     provider.take_away(2)
     provider.fill(1)
     do(group, RaiseFence(GROUP, TABLET, fence(1)))
-    assert isinstance(everything(group, fence(1), restore=True), InDoubt)
+    assert isinstance(everything(group, fence(1), restore=True), NotKnown)
     provider.make_room(1)
     assert names(everything(group, fence(1), restore=True)) == [blob_id(1, 1)]
 
@@ -166,10 +166,10 @@ def test_damaged_copy_and_noes(provider: Provider, opened: Opened, away: tuple[i
     for number in away:
         provider.take_away(number)
     latest = do(group, Discover(GROUP, blob_id(1, 0), fence(1)))
-    assert latest == Blobs(()) if is_known else isinstance(latest, InDoubt)
+    assert latest == Blobs(()) if is_known else isinstance(latest, NotKnown)
     found = everything(group, fence(1))
     assert found == Blobs((), () if is_known else (blob_id(1, 1),))
-    assert isinstance(everything(group, fence(1), restore=True), Blobs if is_known else InDoubt)
+    assert isinstance(everything(group, fence(1), restore=True), Blobs if is_known else NotKnown)
 
 
 def test_discover_walks_below_a_damaged_copy_that_was_never_stored(provider: Provider, opened: Opened) -> None:
@@ -184,15 +184,15 @@ def test_copies_that_differ_are_a_doubt(provider: Provider, opened: Opened) -> N
     group = opened()
     for number in (0, 1):
         provider.member(number).answer(Write(((blob_id(1, 1), b"%d" % number),)))
-    assert isinstance(everything(group, fence(1), restore=True), InDoubt)
+    assert isinstance(everything(group, fence(1), restore=True), NotKnown)
     assert everything(group) == Blobs((), (blob_id(1, 1),))
 
 
 def test_fences_are_counted(opened: Opened) -> None:
     group = opened()
     assert do(group, ReadFence(GROUP, TABLET)) == FencedUpTo(Generation(0))
-    assert do(group, RaiseFence(GROUP, TABLET, fence(4, "a"))) == Fenced()
-    assert do(group, RaiseFence(GROUP, TABLET, fence(4, "a"))) == Fenced()
+    assert do(group, RaiseFence(GROUP, TABLET, fence(4, "a"))) == FenceRaised()
+    assert do(group, RaiseFence(GROUP, TABLET, fence(4, "a"))) == FenceRaised()
     assert do(group, RaiseFence(GROUP, TABLET, fence(4, "b"))) == Overtaken(Generation(4))
     assert do(group, RaiseFence(GROUP, TABLET, fence(3, "b"))) == Overtaken(Generation(4))
     assert do(group, ReadFence(GROUP, TABLET)) == FencedUpTo(Generation(4), is_set=True)
@@ -205,7 +205,7 @@ def test_collection_reaches_every_member_or_is_a_doubt(provider: Provider, opene
     put(group, 2)
     collect = Collect(GROUP, Collection(TABLET, Channel(0), (Generation(1), 1), at(1, 1)))
     provider.take_away(1)
-    assert isinstance(do(group, collect), InDoubt)
+    assert isinstance(do(group, collect), NotKnown)
     provider.bring_back(1)
     assert do(group, collect) == Collected()
     assert names(everything(group)) == [blob_id(1, 2)]
@@ -276,7 +276,7 @@ def test_member_that_is_exchanged_by_an_older_copy_does_not_answer(provider: Pro
     provider.take_away(2)
     put_back()
     reply = put(group, 2)
-    assert isinstance(reply, InDoubt)
+    assert isinstance(reply, NotKnown)
     assert "has forgotten session 1" in reply.reason
     provider.bring_back(2)
     assert put(group, 3) == Stored()
@@ -286,7 +286,7 @@ def test_member_that_is_exchanged_by_another_one_does_not_answer(provider: Provi
     group = opened()
     provider.take_away(2)
     provider.replace_by_empty(0)
-    assert isinstance(put(group, 1), InDoubt)
+    assert isinstance(put(group, 1), NotKnown)
 
 
 def test_23_member_that_forgot_a_later_leaders_fence_acknowledges_nothing(provider: Provider, opened: Opened) -> None:
@@ -357,5 +357,5 @@ def test_nobody_goes_on_when_others_opened_the_group_and_a_member_does_not_say_w
     group = opened()
     opened()
     provider.take_away(0)
-    assert isinstance(put(group, 1), InDoubt)
+    assert isinstance(put(group, 1), NotKnown)
     assert put(opened(), 1) == Stored()

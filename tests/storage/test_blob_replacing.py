@@ -14,7 +14,7 @@ from replitree.tablet import open as open_tablet
 from replitree.tablet.core.channels import in_one_group
 from replitree.tablet.group import openings, replacing
 from replitree.tablet.group.admission import Answer, AskStanding, Remember, Standing
-from replitree.tablet.group.effects import Blobs, Fence, InDoubt, Procedure, Put, Range, Stored
+from replitree.tablet.group.effects import Blobs, Fence, NotKnown, Procedure, Put, Range, Stored
 from replitree.tablet.group.ids import BlobId, Channel, Cookie, Generation, GroupId, Step, TabletId
 from replitree.tablet.group.member import Contents, Done, Raise, Scan, Write
 from replitree.tablet.group.openings import AskEach, Opening
@@ -118,7 +118,7 @@ def test_old_member_is_not_counted_on_any_more_wherever_it_is(folder: Path, tmp_
     group = open_group(tmp_path / "elsewhere")
     assert do(group.groups, Put(GROUP, blob_id(1), b"x")) == Stored()
     replace_member(folder, 2, tmp_path / "new")
-    assert isinstance(do(group.groups, Put(GROUP, blob_id(2), b"x")), InDoubt)
+    assert isinstance(do(group.groups, Put(GROUP, blob_id(2), b"x")), NotKnown)
     assert "member 2 took part" in (group.forgot or "")
     group.close()
     again = open_group(tmp_path / "elsewhere")
@@ -363,7 +363,7 @@ def test_without_telling_the_others_the_old_member_still_counts(
 def test_leader_that_looks_while_the_others_are_told_does_not_count_on_the_old_member(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert isinstance(put_while_replaced(folder, tmp_path / "new", monkeypatch), InDoubt)
+    assert isinstance(put_while_replaced(folder, tmp_path / "new", monkeypatch), NotKnown)
 
 
 def test_leader_that_is_told_once_does(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from replitree.storage.objects import ObjectStore, open_store
 from replitree.tablet import open as open_tablet
 from replitree.tablet.core.channels import Channels, in_one_group
 from replitree.tablet.core.commit import Draft, Ledger, form, open_ledger, stored
-from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.core.election import Candidate, NotElected, Won, stand
 from replitree.tablet.group.effects import Collection, Overtaken, Procedure, Put, Stored
 from replitree.tablet.group.ids import BlobId, Channel, Generation, Step, TabletId, log_entry
 from replitree.tablet.group.member import Contents, Done, Failed, Look, Raise, Request, Scan, Sweep, Swept, Write
@@ -328,7 +328,7 @@ def group_on(member: BlobStore) -> BlobGroups:
     return BlobGroups({GROUP: (quorum, [MemberPool(member, obstacle)])}, patience_s=60)
 
 
-def lead(group: BlobGroups, issuer: str) -> Elected | NotElected:
+def lead(group: BlobGroups, issuer: str) -> Won | NotElected:
     """Stand for leader."""
     return group.run(stand(Candidate(LOG_ONLY, issuer)))
 
@@ -348,15 +348,15 @@ def commit(group: BlobGroups, ledger: Ledger, bodies: list[bytes]) -> tuple[Ledg
     return ledger, outcomes
 
 
-def ledger_of(elected: Elected | NotElected) -> Ledger:
+def ledger_of(elected: Won | NotElected) -> Ledger:
     """Begin to lead."""
-    assert isinstance(elected, Elected), elected
+    assert isinstance(elected, Won), elected
     return open_ledger(LOG_ONLY.tablet, elected)
 
 
-def bodies_of(elected: Elected | NotElected) -> list[bytes]:
+def bodies_of(elected: Won | NotElected) -> list[bytes]:
     """What a leader found."""
-    assert isinstance(elected, Elected), elected
+    assert isinstance(elected, Won), elected
     return [entry.body for _, entry in elected.recovered.accepted]
 
 
@@ -386,7 +386,7 @@ def test_candidate_that_was_overtaken_before_its_zero_entry_does_not_lead(
 ) -> None:
     slow, fast, later = (group_on(opened()) for _ in range(3))
     zero = log_entry(LOG_ONLY.tablet, Generation(1), Step(0))
-    elected: list[Elected | NotElected] = []
+    elected: list[Won | NotElected] = []
     once_before(faults, "put", key_of(zero), lambda: elected.append(lead(fast, "c1")))
     overtaken = lead(slow, "c0")
     assert isinstance(overtaken, NotElected)
@@ -479,7 +479,7 @@ def test_recovery_from_a_store_reads_each_entry_once_and_lists_instead_of_lookin
             tablet.execute(b"a")
     requests = Requests(monkeypatch)
     elected = groups.run(stand(Candidate(channels, "next")))
-    assert isinstance(elected, Elected)
+    assert isinstance(elected, Won)
     assert len(elected.recovered.accepted) == 40
     counted = Counter(requests.kinds)
     assert counted == {

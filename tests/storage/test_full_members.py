@@ -9,9 +9,9 @@ import pytest
 
 from replitree.tablet.core.channels import in_one_group
 from replitree.tablet.core.commit import Draft, form, open_ledger
-from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.core.election import Candidate, NotElected, Won, stand
 from replitree.tablet.core.recovery import MissingEntries
-from replitree.tablet.group.effects import Discover, InDoubt, Overtaken, Procedure, Put, RaiseFence, Range, Stored
+from replitree.tablet.group.effects import Discover, NotKnown, Overtaken, Procedure, Put, RaiseFence, Range, Stored
 from replitree.tablet.group.member import Write
 from replitree.tablet.members.group import BlobGroups
 from replitree_verify.tablets.mutants import MUTANTS, mutated
@@ -28,28 +28,28 @@ def groups(provider: Provider) -> Iterator[BlobGroups]:
     opened.close()
 
 
-def lead(groups: BlobGroups, issuer: str) -> Elected:
+def lead(groups: BlobGroups, issuer: str) -> Won:
     """Let a candidate stand, with room for all that it writes."""
     result = groups.run(stand(Candidate(CHANNELS, issuer)))
-    assert isinstance(result, Elected), result
+    assert isinstance(result, Won), result
     return result
 
 
-def accepted(result: Elected) -> list[str]:
+def accepted(result: Won) -> list[str]:
     """Return the places that a leader accepted."""
     return [str(place) for place, _ in result.recovered.accepted]
 
 
-def stand_while_full(groups: BlobGroups, provider: Provider, full: tuple[int, ...], when: str) -> Elected | NotElected:
+def stand_while_full(groups: BlobGroups, provider: Provider, full: tuple[int, ...], when: str) -> Won | NotElected:
     """Let a candidate stand while members are full, but only while it does one thing."""
 
-    def watched() -> Procedure[Elected | NotElected]:
+    def watched() -> Procedure[Won | NotElected]:
         standing, outcome = stand(Candidate(CHANNELS, "c2")), None
         while True:
             try:
                 effect = standing.send(outcome)
             except StopIteration as stop:
-                result: Elected | NotElected = stop.value
+                result: Won | NotElected = stop.value
                 return result
             numbers = full if isinstance(effect, WHEN[when]) else ()
             for number in numbers:
@@ -75,7 +75,7 @@ def log_of_two(groups: BlobGroups, provider: Provider) -> Any:
 def test_40_one_full_member_is_survived(groups: BlobGroups, provider: Provider, when: str) -> None:
     log_of_two(groups, provider)
     result = stand_while_full(groups, provider, (1,), when)
-    assert isinstance(result, Elected), result
+    assert isinstance(result, Won), result
     assert accepted(result) == accepted(lead(groups, "c3")) == ["1:1", "1:2"]
 
 
@@ -86,7 +86,7 @@ def test_40_two_full_members_end_the_candidate_and_one_with_room_succeeds(
     late = log_of_two(groups, provider)
     result = stand_while_full(groups, provider, (1, 2), when)
     assert isinstance(result, NotElected)
-    assert isinstance(result.reason, InDoubt)
+    assert isinstance(result.reason, NotKnown)
     assert isinstance(do(groups, Put(GROUP, *late)), Overtaken), "the fence remains"
     again = lead(groups, "c3")
     assert again.generation == 3
@@ -104,7 +104,7 @@ def test_40_candidate_that_leads_although_members_are_full_is_noticed(
 ) -> None:
     log_of_two(groups, provider)
     with mutated(MUTANTS[mutant]):
-        assert isinstance(stand_while_full(groups, provider, (1, 2), when), Elected)
+        assert isinstance(stand_while_full(groups, provider, (1, 2), when), Won)
     provider.take_away(0)
     again = groups.run(stand(Candidate(CHANNELS, "c3")))
     assert isinstance(again, NotElected) == (mutant == "tail-not-restored")

@@ -19,11 +19,11 @@ from replitree.tablet.group.effects import (
     Discover,
     Fence,
     FencedUpTo,
-    Get,
     GroupEffect,
-    InDoubt,
+    NotKnown,
     Put,
     Range,
+    ReadBlobs,
     ReadFence,
     Restore,
     Stored,
@@ -54,7 +54,7 @@ FIRST, LAST = entry_id(1, 0), entry_id(9, 0)
 WHOLE = Contents(((FIRST, b"x"),))
 Waits = list[float]
 Run = Callable[[GroupEffect], Future[Any]]
-READS: tuple[GroupEffect, ...] = (Discover(GROUP, FIRST), Range(GROUP, FIRST, LAST), Get(GROUP, (FIRST,)))
+READS: tuple[GroupEffect, ...] = (Discover(GROUP, FIRST), Range(GROUP, FIRST, LAST), ReadBlobs(GROUP, (FIRST,)))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_fence_that_one_member_says_is_no_probe(three: tuple[list[Asked], Run]) 
     members, run = three
     probed = run(ReadFence(GROUP, TABLET))
     answer(members, FenceIs(None), Failed("away"), Failed("away"))
-    assert isinstance(probed.result(SOON_S), InDoubt)
+    assert isinstance(probed.result(SOON_S), NotKnown)
 
 
 @pytest.mark.parametrize("effect", READS, ids=lambda each: type(each).__name__)

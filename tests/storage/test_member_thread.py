@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from typing_extensions import override
 
-from replitree.tablet.group.effects import Blobs, Fence, Get, InDoubt, Procedure
+from replitree.tablet.group.effects import Blobs, Fence, NotKnown, Procedure, ReadBlobs
 from replitree.tablet.group.ids import Generation
 from replitree.tablet.group.member import AskFence, Done, Failed, FenceIs, Look, Reply, Request, Write
 from replitree.tablet.group.quorum import Quorum
@@ -143,11 +143,11 @@ def test_long_read_is_waited_for_longer_than_silence() -> None:
 def test_read_that_nobody_answers_is_a_doubt_in_the_end() -> None:
     members = [Slow(str(number)) for number in range(3)]
     groups = BlobGroups({GROUP: (Quorum(GROUP, 3, 2), [MemberThread(each) for each in members])}, patience_s=0.01)
-    assert isinstance(groups.run(_get()), InDoubt)
+    assert isinstance(groups.run(_get()), NotKnown)
     for member in members:
         member.gate.set()
     groups.close()
 
 
 def _get() -> Procedure[object]:
-    return (yield Get(GROUP, (entry_id(1, 1),)))
+    return (yield ReadBlobs(GROUP, (entry_id(1, 1),)))

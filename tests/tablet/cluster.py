@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.commit import Draft, Ledger, form, open_ledger, stored
-from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.core.election import Candidate, NotElected, Won, stand
 from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.ids import BlobId, Generation, GroupId, Step
 from replitree.tablet.group.member import Holdings, Reply, Request, Write, answer, with_blobs, without_blobs
@@ -78,7 +78,7 @@ class Cluster:
             replies[number] = self.ask(number, request, ask.group)
         return tuple(replies)
 
-    def stand(self, generation: int | None = None, reachable: Iterable[int] = EVERYBODY) -> Elected | NotElected:
+    def stand(self, generation: int | None = None, reachable: Iterable[int] = EVERYBODY) -> Won | NotElected:
         """Let a candidate stand while only some members can be reached."""
         self.reachable, self.candidates = reachable, self.candidates + 1
         assigned = None if generation is None else Generation(generation)
@@ -96,7 +96,7 @@ class Cluster:
     def lead(self, generation: int | None = None, reachable: Iterable[int] = EVERYBODY) -> tuple[Ledger, list[str]]:
         """Let a candidate win; return its ledger, and the places that it accepted."""
         result = self.stand(generation, reachable)
-        assert isinstance(result, Elected), result
+        assert isinstance(result, Won), result
         return open_ledger(TABLET, result), [str(place) for place, _ in result.recovered.accepted]
 
     def commit(self, ledger: Ledger, draft: Draft | None = None, at: Sequence[int] = EVERYBODY) -> Ledger:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.commit import Draft, form, open_ledger, stored
-from replitree.tablet.core.election import Candidate, Elected, stand
+from replitree.tablet.core.election import Candidate, Won, stand
 from replitree.tablet.group.effects import Procedure, Put, Stored
 from replitree.tablet.group.ids import BlobId, Generation, GroupId, TabletId
 from replitree.tablet.group.quorum import Quorum
@@ -48,7 +48,7 @@ def main(root: Path, issuer: str) -> None:
     """Lead until nothing can be stored any more."""
     groups = open_group(root)
     elected = groups.run(stand(Candidate(CHANNELS, issuer)))
-    assert isinstance(elected, Elected), elected
+    assert isinstance(elected, Won), elected
     bodies = [entry.body.decode() for _, entry in elected.recovered.accepted]
     say(str(elected.generation), *bodies)
     ledger = open_ledger(CHANNELS.tablet, elected)

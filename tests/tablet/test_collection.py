@@ -9,10 +9,10 @@ from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.collecting import begun, heard, next_commands
 from replitree.tablet.core.collection import bound_of, collect, inherited, log_collection, noted, said_again, take, told
 from replitree.tablet.core.commit import Draft, Ledger, open_ledger
-from replitree.tablet.core.election import Elected
+from replitree.tablet.core.election import Won
 from replitree.tablet.core.entries import LogEntry
-from replitree.tablet.core.recovery import MissingEntries, Recovered, recover
-from replitree.tablet.group.effects import Collected, Collection, InDoubt, Overtaken
+from replitree.tablet.core.recovery import MissingEntries, RecoveredLog, recover
+from replitree.tablet.group.effects import Collected, Collection, NotKnown, Overtaken
 from replitree.tablet.group.ids import NOTHING, STEP_MAX, BlobId, Channel, Generation, GroupId, Step
 from replitree.tablet.group.quorum import Quorum, carry_out
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
@@ -49,7 +49,7 @@ def test_blob_that_an_accepted_entry_left_stays_until_a_snapshot_takes_its_place
     ledger = cluster.commit(ledger, Draft(parallel=((A, b"body"),), gc_discovered=(A,)))
     cluster.commit(ledger, Draft(b"x", gc_left=(A,)))
     result = cluster.stand()
-    assert isinstance(result, Elected)
+    assert isinstance(result, Won)
     known = begun(TABLET, result.generation, result.recovered.accepted)
     ledger = open_ledger(TABLET, result)
     known, commands = next_commands(known, ledger, DATA)
@@ -169,7 +169,7 @@ def test_collection_that_does_not_reach_everybody_is_repeated() -> None:
     command = log_collection(ledger, 1)
     assert command is not None
     cluster.reachable = (0, 1)
-    assert isinstance(cluster.run(collect(cluster.channels, command, everywhere=False)), InDoubt)
+    assert isinstance(cluster.run(collect(cluster.channels, command, everywhere=False)), NotKnown)
     cluster.reachable = (0, 1, 2)
     assert sent(cluster, command)
 
@@ -190,7 +190,7 @@ def test_33_references_of_an_accepted_tail_survive_the_first_barrier() -> None:
     draft = Draft(parallel=((reference, b"body"),), gc_discovered=(reference,))
     cluster.commit(ledger, draft, at=(0, 1))
     result = cluster.stand()
-    assert isinstance(result, Elected)
+    assert isinstance(result, Won)
     garbage = inherited(TABLET, Generation(2), result.recovered.accepted)
     assert sent(cluster, *take(garbage, NOTHING, DATA)[1])
     assert cluster.copies(reference) == [0, 1, 2]
@@ -213,7 +213,7 @@ def test_32_what_a_declined_entry_no_longer_needs_stays(*, is_broken: bool) -> N
     ledger = cluster.commit(ledger, Draft(parallel=((kept, b"body"),), gc_discovered=(kept,)))
     cluster.commit(ledger, Draft(b"x", gc_left=(kept,)), at=(0,))
     result = cluster.stand(reachable=(1, 2))
-    assert isinstance(result, Elected)
+    assert isinstance(result, Won)
     accepted = result.recovered.accepted
     assert [str(place) for place, _ in accepted] == ["1:1"]
     if is_broken:  # the declined entry is listened to
@@ -247,10 +247,10 @@ def test_44_reader_without_a_fence_sees_all_or_nothing_of_a_log_that_is_collecte
     command = log_collection(latest, 1)
     assert command is not None
     found = collected_between(cluster, command, question)
-    if isinstance(found, Recovered):
+    if isinstance(found, RecoveredLog):
         assert [str(place) for place, _ in found.accepted] == ["1:4"]
     else:
-        assert isinstance(found, MissingEntries | InDoubt)
+        assert isinstance(found, MissingEntries | NotKnown)
     again = cluster.run(recover(cluster.channels, None))
-    assert isinstance(again, Recovered)
+    assert isinstance(again, RecoveredLog)
     assert [str(place) for place, _ in again.accepted] == ["1:4"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replitree.tablet.core.commit import Draft
-from replitree.tablet.core.election import Elected, NotElected
+from replitree.tablet.core.election import NotElected, Won
 from replitree.tablet.core.lease import Tenure, metadata
 from replitree.tablet.core.losses import (
     FORMAT,
@@ -18,7 +18,7 @@ from replitree.tablet.core.losses import (
     record_id,
 )
 from replitree.tablet.core.recovery import MissingEntries
-from replitree.tablet.group.effects import Collection, Fence, InDoubt
+from replitree.tablet.group.effects import Collection, Fence, NotKnown
 from replitree.tablet.group.ids import Generation, GenStep
 from replitree.tablet.group.member import Done, Raise, Sweep, Write, with_blobs
 from replitree.tablet.group.quorum import HIDDEN
@@ -40,7 +40,7 @@ def record_of(found: Assessment) -> LossRecord:
     return LossRecord(FORMAT, "ann", "a Sunday", "two disks died", found.kept, found.unreadable, found.given_up)
 
 
-def accepted(cluster: Cluster, found: Assessment) -> Elected | NotElected:
+def accepted(cluster: Cluster, found: Assessment) -> Won | NotElected:
     """Accept a loss."""
     return cluster.run(accept(cluster.channels, "operator", found, record_of(found)))
 
@@ -99,7 +99,7 @@ def test_what_counted_before_the_first_lost_entry_stays_for_all_later_leaders(ho
     assert found.unreadable == ("entry 1:3 was confirmed and is not there",)
     assert at(1, 5) in found.given_up
     result = accepted(cluster, found)
-    assert isinstance(result, Elected)
+    assert isinstance(result, Won)
     assert (result.generation, result.zero.predecessor) == (3, at(1, 2))
     for number in EVERYBODY:  # a disk comes back with what was lost
         held = cluster.held[GROUP][number]
@@ -116,7 +116,7 @@ def test_nothing_is_done_when_less_would_stay_than_was_agreed_on() -> None:
     cluster.rot(entry_id(1, 2))
     result = accepted(cluster, found)
     assert isinstance(result, NotElected)
-    assert isinstance(result.reason, InDoubt)
+    assert isinstance(result.reason, NotKnown)
     assert "look again" in result.reason.reason
     assert cluster.run(read_records(cluster.channels)) == ()
     assert isinstance(cluster.stand(), NotElected)
@@ -138,7 +138,7 @@ def test_entry_of_the_tail_that_can_not_be_told_is_given_up() -> None:
     assert isinstance(cluster.stand(), NotElected)
     found = assessed(cluster)
     assert (found.kept, found.given_up) == (at(1, 4), (at(1, 5),))
-    assert isinstance(accepted(cluster, found), Elected)
+    assert isinstance(accepted(cluster, found), Won)
     assert cluster.lead()[1] == ["1:1", "1:2", "1:3", "1:4"]
 
 
@@ -153,7 +153,7 @@ def test_lost_zero_entry_takes_all_since_the_snapshot() -> None:
     assert isinstance(result.reason, MissingEntries)
     found = assessed(cluster)
     assert found.kept == at(1, 2)
-    assert isinstance(accepted(cluster, found), Elected)
+    assert isinstance(accepted(cluster, found), Won)
     assert cluster.lead()[1] == ["1:2"]
 
 
@@ -173,7 +173,7 @@ def test_snapshot_whose_blobs_are_lost_takes_everything(more: int, what: str) ->
     cluster.rot(blob)
     found = assessed(cluster)
     assert (found.accepted, found.unreadable) == ((), (what,))
-    assert isinstance(accepted(cluster, found), Elected)
+    assert isinstance(accepted(cluster, found), Won)
     assert cluster.lead()[1] == []
 
 
@@ -188,7 +188,7 @@ def test_snapshot_whose_entry_is_lost_is_named_and_nothing_else_is_missed() -> N
     found = assessed(cluster)
     assert found.unreadable == ("the snapshot 1:2, and with it everything before, was confirmed and is not there",)
     assert found.kept == at(0, 0)
-    assert isinstance(accepted(cluster, found), Elected)
+    assert isinstance(accepted(cluster, found), Won)
     assert cluster.lead()[1] == []
 
 
@@ -217,7 +217,7 @@ def test_what_a_snapshot_replaced_stays_if_nobody_has_deleted_it(
     cluster.rot(data_id(1, 2), at=(0, 1))
     found = assessed(cluster)
     assert (found.kept, found.unreadable[-1]) == (kept, words)
-    assert isinstance(accepted(cluster, found), Elected)
+    assert isinstance(accepted(cluster, found), Won)
     assert cluster.lead()[1] == [str(place) for place, _ in found.accepted]
 
 
@@ -251,7 +251,7 @@ def test_reference_that_is_lost_takes_its_entry_and_all_after_it_and_the_one_bef
     found = assessed(cluster)
     assert (found.kept, found.given_up) == (at(1, 1), (at(1, 2), at(1, 3)))
     assert found.unreadable == ("blob 7/1/1:2/0 of entry 1:2 can't be read",)
-    assert isinstance(accepted(cluster, found), Elected)
+    assert isinstance(accepted(cluster, found), Won)
     assert cluster.lead()[1] == ["1:1"]
     assert cluster.copies(data_id(1, 1)) == [0, 1, 2]
 
@@ -269,7 +269,7 @@ def test_nothing_is_given_up_while_members_can_not_tell_what_they_had() -> None:
     cluster.rot(entry_id(1, 3), at=(1, 2))
     found = assessed(cluster)
     assert found.unreadable == ("entry 1:3 was confirmed and is not there",)
-    assert isinstance(accepted(cluster, found), Elected)
+    assert isinstance(accepted(cluster, found), Won)
     assert cluster.lead()[1] == ["1:1", "1:2"]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from replitree.tablet.core.commit import Draft
-from replitree.tablet.core.election import Elected
+from replitree.tablet.core.election import Won
 from replitree.tablet.core.mending import BLOBS_AT_ONCE, Mended, blobs_of, mend
-from replitree.tablet.group.effects import Fence, InDoubt
+from replitree.tablet.group.effects import Fence, NotKnown
 from replitree.tablet.group.ids import Generation
 from replitree.tablet.group.quorum import Quorum, over_members
 from tests.tablet.building import GROUP, TABLET, data_id, entry_id
@@ -22,7 +22,7 @@ def test_member_that_was_away_gets_everything() -> None:
     for _ in range(3):
         ledger = cluster.commit(ledger, at=(0, 1))
     elected = cluster.stand()
-    assert isinstance(elected, Elected)
+    assert isinstance(elected, Won)
     assert cluster.copies(entry_id(1, 2)) == [0, 1]  # known to be confirmed, so the recovery left it
     fence = Fence(Generation(1), "c2")
     blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
@@ -35,11 +35,11 @@ def test_nothing_is_called_whole_when_too_few_answer() -> None:
     cluster = Cluster()
     cluster.commit(cluster.lead()[0])
     elected = cluster.stand()
-    assert isinstance(elected, Elected)
+    assert isinstance(elected, Won)
     cluster.reachable = (2,)
     blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
     found = cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs))
-    assert isinstance(found, InDoubt)
+    assert isinstance(found, NotKnown)
 
 
 def test_it_is_done_a_few_blobs_at_a_time() -> None:
@@ -48,7 +48,7 @@ def test_it_is_done_a_few_blobs_at_a_time() -> None:
     for _ in range(BLOBS_AT_ONCE + 1):
         ledger = cluster.commit(ledger, at=(0, 1))
     elected = cluster.stand()
-    assert isinstance(elected, Elected)
+    assert isinstance(elected, Won)
     asked = cluster.asked
     blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
     assert cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs)) == Mended()
@@ -70,7 +70,7 @@ def test_first_zero_entry_that_is_damaged_does_not_stop_the_rest() -> None:
         ledger = cluster.commit(ledger, at=(0, 1))
     cluster.rot(entry_id(1, 0), at=(0, 1))
     elected = cluster.stand()
-    assert isinstance(elected, Elected)
+    assert isinstance(elected, Won)
     blobs = blobs_of(TABLET, Generation(2), elected.recovered.accepted)
     assert cluster.run(mend(cluster.channels, Fence(Generation(1), "c2"), blobs)) == Mended()
     assert cluster.copies(entry_id(1, 1)) == [0, 1, 2]

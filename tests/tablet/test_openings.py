@@ -8,7 +8,7 @@ import pytest
 
 from replitree.errors import StoreError
 from replitree.tablet.group.admission import Admission, Admit, AskStanding, Remember, Reopened, Standing, serve, told
-from replitree.tablet.group.admission import Place as Member
+from replitree.tablet.group.admission import MemberState as Member
 from replitree.tablet.group.effects import Procedure
 from replitree.tablet.group.ids import GroupId
 from replitree.tablet.group.member import Done, Failed, Holdings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from replitree.tablet.core.probing import Leads, probe
-from replitree.tablet.group.effects import InDoubt, Overtaken
+from replitree.tablet.core.probing import StillLeads, probe
+from replitree.tablet.group.effects import NotKnown, Overtaken
 from replitree.tablet.group.ids import Generation
 from tests.tablet.cluster import Cluster
 
@@ -11,7 +11,7 @@ from tests.tablet.cluster import Cluster
 def test_last_leader_leads() -> None:
     cluster = Cluster()
     cluster.lead()
-    assert cluster.run(probe(cluster.channels, Generation(1))) == Leads()
+    assert cluster.run(probe(cluster.channels, Generation(1))) == StillLeads()
 
 
 def test_leader_that_was_fenced_on_a_quorum_does_not() -> None:
@@ -26,4 +26,4 @@ def test_nobody_knows_when_too_few_answer() -> None:
     cluster = Cluster()
     cluster.lead()
     cluster.reachable = (2,)
-    assert isinstance(cluster.run(probe(cluster.channels, Generation(1))), InDoubt)
+    assert isinstance(cluster.run(probe(cluster.channels, Generation(1))), NotKnown)

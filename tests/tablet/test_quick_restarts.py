@@ -9,7 +9,7 @@ import pytest
 
 from replitree.tablet.core import election
 from replitree.tablet.core.commit import Draft, open_ledger
-from replitree.tablet.core.election import Elected, NotElected
+from replitree.tablet.core.election import NotElected, Won
 from replitree.tablet.core.entries import ZeroEntry, decode
 from replitree.tablet.core.recovery import Accepted, Latest, chain_of, log_of
 from replitree.tablet.core.zero import zero_of
@@ -67,7 +67,7 @@ def some_members(chance: random.Random) -> list[int]:
     return chance.sample(EVERYBODY, chance.choice((2, 3)))
 
 
-def places_of(result: Elected) -> list[str]:
+def places_of(result: Won) -> list[str]:
     """Return what a leader accepted."""
     return [str(place) for place, _ in result.recovered.accepted]
 
@@ -141,7 +141,7 @@ def test_34_quick_restarts_agree_whatever_members_answer(seed: int) -> None:
             cluster.die(generation, some_members(chance), chance.randrange(REQUESTS_MAX))
             continue
         result = cluster.stand(generation, some_members(chance))
-        assert isinstance(result, Elected), result
+        assert isinstance(result, Won), result
         accepted = {place for place, _ in result.recovered.accepted}
         assert all((place in accepted) == counts for place, counts in known.items() if place.generation < leader)
         leader, ledger = generation, open_ledger(cluster.channels.tablet, result)

@@ -13,10 +13,10 @@ from typing_extensions import override
 from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.collection import collect, inherited, take
 from replitree.tablet.core.commit import Draft, form, sync_entry
-from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
+from replitree.tablet.core.election import Candidate, NotElected, Won, stand
 from replitree.tablet.core.recovery import MissingEntries
 from replitree.tablet.group import member
-from replitree.tablet.group.effects import Collected, Fence, InDoubt, Overtaken
+from replitree.tablet.group.effects import Collected, Fence, NotKnown, Overtaken
 from replitree.tablet.group.ids import GENERATION_MAX, NOTHING, Channel, Generation, GroupId
 from replitree.tablet.group.member import Done, Raise, Write
 from tests.tablet.building import GROUP, TABLET, at, data_id, entry_id
@@ -173,8 +173,8 @@ def test_15_and_16_log_collected_up_to_a_snapshot_that_no_entry_names(barrier: i
     for step in range(barrier + 1):
         cluster.forget(entry_id(1, step))
     result = cluster.stand()
-    assert isinstance(result, Elected) == is_fine
-    if isinstance(result, Elected):
+    assert isinstance(result, Won) == is_fine
+    if isinstance(result, Won):
         assert [str(place) for place, _ in result.recovered.accepted] == ["1:5"]
 
 
@@ -221,7 +221,7 @@ def test_17_if_fences_had_no_issuer_both_would_win(monkeypatch: pytest.MonkeyPat
     )
     cluster = two_groups()
     results = cluster.run_in_turn(*map(stand, two_candidates(cluster)))
-    assert [isinstance(each, Elected) for each in results] == [True, True]
+    assert [isinstance(each, Won) for each in results] == [True, True]
 
 
 def test_18_candidate_that_fences_again_is_fine() -> None:
@@ -270,7 +270,7 @@ def test_35_generations_without_entries_are_passed_in_one_step() -> None:
     for generation in range(2, 7):
         assert cluster.lead(generation)[1] == ["1:1"]
     result = cluster.stand(7)
-    assert isinstance(result, Elected)
+    assert isinstance(result, Won)
     assert result.zero.predecessor == at(1, 1)
 
 
@@ -291,7 +291,7 @@ def test_36_tail_with_holes_is_exact_where_words_meet(count: int) -> None:
 def test_37_last_generation_is_refused_clearly() -> None:
     result = Cluster().stand(GENERATION_MAX + 1)
     assert isinstance(result, NotElected)
-    assert isinstance(result.reason, InDoubt)
+    assert isinstance(result.reason, NotKnown)
     assert "used up" in result.reason.reason
 
 

@@ -20,8 +20,8 @@ import msgspec
 
 from replitree.decoding import json_decoder, msgpack_decoder
 from replitree.errors import BadInput
-from replitree.machines.register import NEVER_SET, CompareAndSet, Outcome, Register, Registers
-from replitree.machines.sequencer import Sequencer, Sequences, Take, Taken
+from replitree.machines.register import NEVER_SET, CompareAndSet, CompareAndSetResult, Register, Registers
+from replitree.machines.sequencer import NumberRange, Sequencer, Sequences, Take
 
 COUNT_MAX = 1_000_000
 Answer = tuple[int, Mapping[str, Any]]
@@ -81,7 +81,7 @@ class RegisterApi:
 
     def answer(self, answer: bytes) -> Answer:
         """Return what is there now; 409 when it was not what was expected."""
-        outcome = msgpack_decoder(Outcome).decode(answer)
+        outcome = msgpack_decoder(CompareAndSetResult).decode(answer)
         return HTTPStatus.OK if outcome.is_done else HTTPStatus.CONFLICT, _plain(outcome.cell)
 
 
@@ -105,7 +105,7 @@ class SequencerApi:
 
     def answer(self, answer: bytes) -> Answer:
         """Return the numbers that were given."""
-        taken = msgpack_decoder(Taken).decode(answer)
+        taken = msgpack_decoder(NumberRange).decode(answer)
         return HTTPStatus.OK, {"first": taken.first, "last": taken.last}
 
 

@@ -16,7 +16,7 @@ from replitree.errors import NotLeader, ReplitreeError
 from replitree.machines.apis import Api
 from replitree.machines.generations import Generations
 from replitree.machines.service import Service
-from replitree.machines.standing_by import LOOK_S, Peer, ask, delay_s
+from replitree.machines.standing_by import LOOK_S, PeerCandidate, ask, delay_s
 from replitree.tablet.members.folders import OpenGroup, open_group
 from replitree.tablet.runtime.settings import Settings
 from replitree.tablet.runtime.tablet import Tablet
@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CandidatePlace:
     """Which tablet a candidate stands for.
 
     Attributes
@@ -63,13 +63,13 @@ class CandidateProcess:
         Takes a line for people.
     """
 
-    def __init__(self, api: Api, place: Place, settings: Settings, service: Service, say: Say) -> None:
+    def __init__(self, api: Api, place: CandidatePlace, settings: Settings, service: Service, say: Say) -> None:
         self._api = api
         self._place = place
         self._settings = settings
         self._service = service
         self._say = say
-        self._peers: Sequence[Peer] = [Peer(url) for url in place.peers]
+        self._peers: Sequence[PeerCandidate] = [PeerCandidate(url) for url in place.peers]
         self._floor = 0
         self.stop = threading.Event()
 
@@ -79,7 +79,7 @@ class CandidateProcess:
         while not self.stop.is_set():
             self._peers = [ask(peer) for peer in self._peers]
             draw = random.random()  # noqa: S311 - a chance, not a secret
-            own = Peer(self._service.url, seed=self._service.seed)
+            own = PeerCandidate(self._service.url, seed=self._service.seed)
             delay = delay_s(own, self._peers, self._service.failures, draw)
             if delay is None:
                 idle_since = None
@@ -148,7 +148,7 @@ class CandidateProcess:
             tablet.close(timeout_s=5.0)
 
 
-def run(api: Api, place: Place, settings: Settings, port: int, say: Say) -> int:
+def run(api: Api, place: CandidatePlace, settings: Settings, port: int, say: Say) -> int:
     """Serve until SIGTERM or SIGINT; say where, who leads, and why not."""
     service = Service(api, port)
     candidate = CandidateProcess(api, place, settings, service, say)

@@ -29,7 +29,7 @@ class CompareAndSet(msgspec.Struct, frozen=True, array_like=True):
     value: str
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True):
+class CompareAndSetResult(msgspec.Struct, frozen=True, array_like=True):
     """Whether it was replaced, and what is there now."""
 
     is_done: bool
@@ -42,7 +42,7 @@ NEVER_SET = Cell()
 
 
 class Register:
-    """The machine: `CompareAndSet` to `Outcome`, both MessagePack."""
+    """The machine: `CompareAndSet` to `CompareAndSetResult`, both MessagePack."""
 
     def begin(self) -> Registers:
         """Return no values at all."""
@@ -53,9 +53,9 @@ class Register:
         asked = msgpack_decoder(CompareAndSet).decode(command)
         cell = state.get(asked.name, NEVER_SET)
         if cell.version != asked.expected:
-            return state, msgspec.msgpack.encode(Outcome(is_done=False, cell=cell))
+            return state, msgspec.msgpack.encode(CompareAndSetResult(is_done=False, cell=cell))
         fresh = Cell(cell.version + 1, asked.value)
-        return {**state, asked.name: fresh}, msgspec.msgpack.encode(Outcome(is_done=True, cell=fresh))
+        return {**state, asked.name: fresh}, msgspec.msgpack.encode(CompareAndSetResult(is_done=True, cell=fresh))
 
     def snapshot(self, state: Registers) -> bytes:
         """Return all values as bytes."""

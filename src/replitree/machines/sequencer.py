@@ -21,7 +21,7 @@ class Take(msgspec.Struct, frozen=True, array_like=True):
     count: int = 1
 
 
-class Taken(msgspec.Struct, frozen=True, array_like=True):
+class NumberRange(msgspec.Struct, frozen=True, array_like=True):
     """The first and the last number; they are whoever's who asked."""
 
     first: int
@@ -33,7 +33,7 @@ Sequences: TypeAlias = Mapping[str, int]
 
 
 class Sequencer:
-    """The machine: `Take` to `Taken`, both MessagePack."""
+    """The machine: `Take` to `NumberRange`, both MessagePack."""
 
     def begin(self) -> Sequences:
         """Return no sequences at all; each begins with 1."""
@@ -43,7 +43,7 @@ class Sequencer:
         """Give the next numbers."""
         asked = msgpack_decoder(Take).decode(command)
         last = state.get(asked.name, 0)
-        taken = Taken(last + 1, last + asked.count)
+        taken = NumberRange(last + 1, last + asked.count)
         return {**state, asked.name: taken.last}, msgspec.msgpack.encode(taken)
 
     def snapshot(self, state: Sequences) -> bytes:

@@ -45,7 +45,7 @@ BACKOFF_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerCandidate:
     """What is known of another candidate.
 
     Attributes
@@ -71,7 +71,7 @@ class Peer:
         return self.role is not None and self.silent < SILENCE_MAX
 
 
-def delay_s(own: Peer, peers: Sequence[Peer], failures: int, draw: float) -> float | None:
+def delay_s(own: PeerCandidate, peers: Sequence[PeerCandidate], failures: int, draw: float) -> float | None:
     """Return in how many seconds to stand if nothing changes; None: not now, for somebody leads.
 
     Parameters
@@ -95,17 +95,17 @@ def delay_s(own: Peer, peers: Sequence[Peer], failures: int, draw: float) -> flo
     return rank * STEP_S + chance + (AWAY_S if is_small else 0.0)
 
 
-def ask(peer: Peer, patience_s: float = PATIENCE_S) -> Peer:
+def ask(peer: PeerCandidate, patience_s: float = PATIENCE_S) -> PeerCandidate:
     """Ask a peer what it is."""
     address = urlsplit(peer.url)
     connection = HTTPConnection(address.hostname or "", address.port, timeout=patience_s)
     try:
         connection.request("GET", "/status")
         said = json.loads(connection.getresponse().read())
-        return Peer(peer.url, said.get("role"), seed=int(said.get("seed", 0)))
+        return PeerCandidate(peer.url, said.get("role"), seed=int(said.get("seed", 0)))
     except ConnectionRefusedError:
-        return Peer(peer.url)
+        return PeerCandidate(peer.url)
     except (OSError, HTTPException, ValueError):
-        return Peer(peer.url, peer.role, peer.silent + 1, peer.seed)
+        return PeerCandidate(peer.url, peer.role, peer.silent + 1, peer.seed)
     finally:
         connection.close()

@@ -18,7 +18,7 @@ from replitree.tablet.group.effects import Stored
 from replitree.tablet.group.ids import NOTHING, STEP_MAX, Generation, Step, TabletId
 from replitree.tablet.group.member import with_blobs
 from replitree.tablet.members.folders import make_group, open_group
-from replitree.tablet.runtime.answers import Answer
+from replitree.tablet.runtime.answers import CommandAnswer
 from replitree.tablet.runtime.commits import COMMAND_BYTES_MAX, Commits
 from tests.tablet.building import GROUP, TABLET, entry_id
 from tests.tablet.machine import Words
@@ -301,7 +301,7 @@ def test_threads_that_find_nothing_on_its_way_store_their_own_command(group: Gro
 
 def test_answer_is_waited_for_although_another_one_of_its_group_comes_first() -> None:
     turn = threading.Condition()
-    first, second = Answer(turn), Answer(turn)
+    first, second = CommandAnswer(turn), CommandAnswer(turn)
     assert vars(first).keys() == vars(Future()).keys(), "an answer is made without the future's own condition"
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.result, 60)
@@ -312,4 +312,4 @@ def test_answer_is_waited_for_although_another_one_of_its_group_comes_first() ->
         assert (waiting.result(60), second.exception(0)) == (b"2", None)
     assert not first.cancel()
     with pytest.raises(TimeoutError):
-        Answer(turn).result(0)
+        CommandAnswer(turn).result(0)

@@ -11,7 +11,7 @@ from replitree.tablet.group.admission import (
     AskRules,
     AskStanding,
     AskStreams,
-    Place,
+    MemberState,
     Question,
     Remember,
     Standing,
@@ -43,7 +43,7 @@ class Members:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.places: Interner[Place] = Interner()
+        self.places: Interner[MemberState] = Interner()
         self.messages: Interner[Message] = Interner()
         self.replies: Interner[Answer] = Interner()
         self._served: dict[tuple[int, int], tuple[int, int]] = {}
@@ -52,14 +52,14 @@ class Members:
     def first(self) -> tuple[int, ...]:
         """Return members of a group that was opened once, and the new one."""
         seen = (1,) * len(INCARNATIONS)
-        old = [Place(Standing(each, 1, seen), Holdings()) for each in INCARNATIONS]
-        new = [] if self.model.replaces is None else [Place(Standing(NEW, 0, ()), Holdings())]
+        old = [MemberState(Standing(each, 1, seen), Holdings()) for each in INCARNATIONS]
+        new = [] if self.model.replaces is None else [MemberState(Standing(NEW, 0, ()), Holdings())]
         return tuple(self.places.number(each) for each in (*old, *new))
 
     def copy(self, places: tuple[int, ...]) -> int:
         """Return what may take the place of member 0, if it is there from the beginning."""
         if self.model.is_foreign:
-            return self.places.number(Place(FOREIGN, Holdings()))
+            return self.places.number(MemberState(FOREIGN, Holdings()))
         return -1 if self.model.copies else places[EXCHANGED]
 
     def standing(self, world: World, number: int) -> Standing:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from replitree.tablet.core.election import Candidate, Elected, NotElected, stand
-from replitree.tablet.core.recovery import MissingEntries, Recovered, recover
+from replitree.tablet.core.election import Candidate, NotElected, Won, stand
+from replitree.tablet.core.recovery import MissingEntries, RecoveredLog, recover
 from replitree.tablet.group.effects import Fence, Overtaken, Procedure, RaiseFence
 from replitree.tablet.group.ids import Generation
 from replitree.tablet.group.member import Holdings
@@ -36,7 +36,7 @@ def _broken_election(model: Model, held: tuple[Holdings, ...], present: tuple[in
         return f"I17: a successor that hears members {present} asks without end"
     if isinstance(result, NotElected) and isinstance(result.reason, MissingEntries):
         return f"I12: a successor that hears members {present} misses {result.reason.places}"
-    if not isinstance(result, Elected):
+    if not isinstance(result, Won):
         return f"I17: a successor that hears members {present} is not elected: {result.reason}"
     broken = broken_needs(model, result.recovered.accepted, [members.held[number] for number in present], 1)
     return broken and f"{broken}, where a successor hears members {present}"
@@ -48,13 +48,13 @@ def _broken_repetition(
     members = Undisturbed(model, held, present)
     fence = _fence_above(held)
     first = members.run(_recovering(model, fence))
-    if not isinstance(first, Recovered):
+    if not isinstance(first, RecoveredLog):
         return None  # another candidate of this generation was here; `_broken_election` takes one that is free
     after = tuple(members.held)
     for others in enough:
         repeated = Undisturbed(model, after, others)
         again = repeated.run(_recovering(model, fence))
-        if not isinstance(again, Recovered):
+        if not isinstance(again, RecoveredLog):
             return f"I16: recovering again with members {others} ends with {again}"
         if others == present and (again != first or tuple(repeated.held) != after):
             return f"I16: recovering again with members {others} changes something"
@@ -63,7 +63,7 @@ def _broken_repetition(
     return None
 
 
-def _begin(recovered: Recovered) -> tuple[int, int]:
+def _begin(recovered: RecoveredLog) -> tuple[int, int]:
     """Return the snapshot that covers everything before it, or the begin."""
     accepted = recovered.accepted
     return accepted[0][0] if accepted and accepted[0][1].is_snapshot else (0, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from replitree.tablet.core.election import Candidate, Elected, NotElected
+from replitree.tablet.core.election import Candidate, NotElected, Won
 from replitree.tablet.group.ids import Generation
 from replitree_verify.kernel import END, Kernel
 from replitree_verify.tablets.leading import Leading
@@ -103,7 +103,7 @@ class Asking:
         return with_seat(world, seat, position), Move(told)
 
     def _end(self, world: World, seat: int, ended: Ended, told: Told) -> Found:
-        result: Elected | NotElected = ended.value
+        result: Won | NotElected = ended.value
         if isinstance(result, NotElected):
             told = (*told, "; it gives up: ", result.reason)
             probe = "refused" if self._is_operator(seat) else "not elected"

@@ -43,13 +43,13 @@ def is_dead(held: Holdings, request: Request | store.StoreRequest) -> bool:
 def _is_dead_on_store(held: Holdings, request: store.StoreRequest) -> bool:
     """Whether a request to a store changes nothing that anybody can see: objects below a barrier are gone, come what may."""
     match request:
-        case store.Create(blobs):
+        case store.CreateBlobs(blobs):
             return all(held.index(blob) is not None or store.is_swept(held, blob) for blob, _ in blobs)
-        case store.Mend(blobs):
+        case store.MendBlobs(blobs):
             return all((at := held.index(blob)) is not None and held.data[at] is not None for blob, _ in blobs)
         case store.ReplaceState(tag=tag):
             return store.state_of(held) != tag
-        case store.Delete(blobs):
+        case store.DeleteBlobs(blobs):
             return all(store.is_swept(held, blob) for blob in blobs)
         case store.ReadState() | store.List() | store.Read():
             return True

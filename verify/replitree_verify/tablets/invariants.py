@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from replitree.tablet.core.election import Elected, NotElected
+from replitree.tablet.core.election import NotElected, Won
 from replitree.tablet.core.entries import MASK_BITS, LogEntry, ZeroEntry, decode
 from replitree.tablet.core.recovery import MissingEntries, own_references
-from replitree.tablet.group.effects import InDoubt
+from replitree.tablet.group.effects import NotKnown
 from replitree.tablet.group.ids import ENTRY, LOG, NOTHING, SYNC, BlobId, Cookie, Generation, GenStep, Step, log_entry
 from replitree.tablet.group.member import Holdings
 from replitree_verify.tablets.aftermath import broken_aftermath
@@ -39,7 +39,7 @@ class Checker:
             return f"I20: more than {window} entries are on their way"
         if move.read is not None and not set(move.read[0]) <= set(move.read[1]):
             return f"I14: clients had heard {move.read[0]} before this read began, and it shows {move.read[1]}"
-        if isinstance(move.election, Elected):
+        if isinstance(move.election, Won):
             return (
                 self._broken_loss(world, held, move)
                 or self._broken_election(world, held, move.election)
@@ -60,7 +60,7 @@ class Checker:
                 return self._changes[pair]
         return None
 
-    def _broken_election(self, world: World, held: tuple[Holdings, ...], result: Elected) -> str | None:
+    def _broken_election(self, world: World, held: tuple[Holdings, ...], result: Won) -> str | None:
         generation, write = int(result.generation), self._space.model.write
         own = next(places for each, places in reversed(world.elected) if each == generation)
         if sum(each == generation for each, _ in world.elected) > 1:
@@ -78,7 +78,7 @@ class Checker:
             return f"{number}: {lost[0]} was acknowledged, and generation {generation} does not have it"
         return self._broken_past(world, held, result, own) or _broken_closure(held, result, write)
 
-    def _broken_data(self, held: tuple[Holdings, ...], result: Elected) -> str | None:
+    def _broken_data(self, held: tuple[Holdings, ...], result: Won) -> str | None:
         """Look at the groups of all channels, and at the blobs that entries speak of."""
         model, accepted = self._space.model, result.recovered.accepted
         unfenced = broken_fences(model, held, result.generation) if model.data_members else None
@@ -87,7 +87,7 @@ class Checker:
     def _broken_loss(self, world: World, held: tuple[Holdings, ...], move: Move) -> str | None:
         if move.loss is None:
             return None
-        assert isinstance(move.election, Elected)
+        assert isinstance(move.election, Won)
         asked = tuple(self._space.holdings[number] for number in move.loss.asked)
         lost = lost_by(world, move.election)
         kept = [(int(place[0]), int(place[1])) for place, _ in move.loss.agreed.accepted]
@@ -96,7 +96,7 @@ class Checker:
             self._truth(before, held), kept
         )
 
-    def _broken_past(self, world: World, held: tuple[Holdings, ...], result: Elected, own: Places) -> str | None:
+    def _broken_past(self, world: World, held: tuple[Holdings, ...], result: Won, own: Places) -> str | None:
         """I4: what a leader accepted stays accepted, unless it was given up, and what it declined stays declined."""
         generation, base, write = int(result.generation), base_of(result), self._space.model.write
         for other, places in world.elected:
@@ -204,7 +204,7 @@ def broken_change(before: Holdings, after: Holdings) -> str | None:
     return None
 
 
-def base_of(result: Elected) -> tuple[int, int]:
+def base_of(result: Won) -> tuple[int, int]:
     """Return the snapshot that covers everything before it, or the begin."""
     accepted = result.recovered.accepted
     if not accepted or not accepted[0][1].is_snapshot:
@@ -213,13 +213,13 @@ def base_of(result: Elected) -> tuple[int, int]:
     return (place.generation, place.step)
 
 
-def lost_by(world: World, result: Elected) -> Places:
+def lost_by(world: World, result: Won) -> Places:
     """Return what was acknowledged before a leader's generation, and is neither in what it accepted nor before its snapshot."""
     own, base = {place for place, _ in result.recovered.accepted}, base_of(result)
     return tuple(place for place in world.acked if place[0] < result.generation and place >= base and place not in own)
 
 
-def _broken_closure(held: tuple[Holdings, ...], result: Elected, write: int) -> str | None:
+def _broken_closure(held: tuple[Holdings, ...], result: Won, write: int) -> str | None:
     """I5: with an entry comes all that it depends on, stored for good."""
     accepted = dict(result.recovered.accepted)
     base = base_of(result)
@@ -235,7 +235,7 @@ def _broken_closure(held: tuple[Holdings, ...], result: Elected, write: int) -> 
 
 
 def _broken_answer(reason: object) -> str | None:
-    return f"I11: {reason.reason}" if isinstance(reason, InDoubt) and "differ" in reason.reason else None
+    return f"I11: {reason.reason}" if isinstance(reason, NotKnown) and "differ" in reason.reason else None
 
 
 # --- what is stored -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from replitree.tablet.core import collecting, commit
-from replitree.tablet.core.election import Candidate, Elected, stand
+from replitree.tablet.core.election import Candidate, Won, stand
 from replitree.tablet.core.recovery import Accepted, own_references
 from replitree.tablet.core.snapshots import DATA
 from replitree.tablet.group.effects import Put, Stored
@@ -90,7 +90,7 @@ def broken_end(model: Model, held: tuple[Holdings, ...]) -> str | None:
     """I19: return what a successor that every member hears does not get rid of, or None."""
     members = Undisturbed(model, held, tuple(range(model.members_of_all)))
     result = members.run(stand(Candidate(model.channels, ISSUER)))
-    if not isinstance(result, Elected):
+    if not isinstance(result, Won):
         return None  # that is another invariant's
     accepted = result.recovered.accepted
     known = collecting.begun(TABLET, result.generation, accepted)

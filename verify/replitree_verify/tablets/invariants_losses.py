@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from replitree.tablet.core.election import Candidate, Elected, stand
+from replitree.tablet.core.election import Candidate, Won, stand
 from replitree.tablet.core.losses import AUDIT, FORMAT, Assessment, LossRecord, accept, assess, decode_record
 from replitree.tablet.group.ids import BlobId, Generation, Step, log_entry
 from replitree.tablet.group.member import Holdings
@@ -65,7 +65,7 @@ def _records(held: Iterable[Holdings]) -> dict[BlobId, LossRecord]:
 
 
 def broken_loss(
-    result: Elected,
+    result: Won,
     agreed: Assessment,
     lost: Sequence[Place],
     held: Sequence[Holdings],
@@ -152,7 +152,7 @@ def _broken_look(truth: Truth, members: Undisturbed, found: Assessment, present:
 def _broken_acceptance(truth: Truth, members: Undisturbed, found: Assessment) -> str | None:
     record = LossRecord(FORMAT, ISSUER, "once", "a model", found.kept, found.unreadable, found.given_up)
     result = members.run(accept(CHANNELS, ISSUER, found, record))
-    if not isinstance(result, Elected):
+    if not isinstance(result, Won):
         return f"L4: it is not done: {result}"
     held, kept = tuple(members.held), [(int(place[0]), int(place[1])) for place, _ in found.accepted]
     return _broken_later(truth.model, held, found) or broken_copies(truth, kept, held, truth.model.write)
@@ -168,7 +168,7 @@ def _broken_later(model: Model, held: tuple[Holdings, ...], found: Assessment) -
                 continue
             members = Undisturbed(model, after, present)
             later = members.run(stand(Candidate(CHANNELS, f"after {ISSUER} {number}")))
-            if not isinstance(later, Elected):
+            if not isinstance(later, Won):
                 return f"L4: a candidate that hears members {present} then is not elected: {later}"
             if later.recovered.accepted != found.accepted:
                 places = [place for place, _ in later.recovered.accepted]

@@ -8,8 +8,8 @@ from replitree.tablet.core import collecting, commit
 from replitree.tablet.core.collecting import Sent
 from replitree.tablet.core.collection import log_collection
 from replitree.tablet.core.commit import Ledger
-from replitree.tablet.core.election import Elected
-from replitree.tablet.core.probing import Leads
+from replitree.tablet.core.election import Won
+from replitree.tablet.core.probing import StillLeads
 from replitree.tablet.core.snapshots import DATA
 from replitree.tablet.group.effects import Collect, Collection, Overtaken, Put, Stored
 from replitree.tablet.group.ids import LOG, SYNC, BlobId, Cookie, GenStep, Step
@@ -46,7 +46,7 @@ class Leading:
         self._model = members.model
         self.leaders: Interner[Leader] = Interner()
 
-    def elected(self, result: Elected) -> Position:
+    def elected(self, result: Won) -> Position:
         """Return where a leader stands that was just elected."""
         accepted = result.recovered.accepted
         known = collecting.begun(TABLET, result.generation, accepted) if self._model.collects_data else None
@@ -171,7 +171,7 @@ class Leading:
         _, number, done, _ = world.seats[seat]
         leader, (outcome, told) = self.leaders[number], ended
         world = self.settled(world, seat, leader, done, others)
-        if not isinstance(outcome, Leads):
+        if not isinstance(outcome, StillLeads):
             return world, Move((*told, "; nothing is shown"), probes=("read refused",))
         ledger = leader.ledger
         found = next(places for generation, places in world.elected if generation == ledger.generation)

@@ -13,11 +13,11 @@ from msgspec import structs
 
 from replitree.tablet.core import commit, election, recovery, zero
 from replitree.tablet.core.channels import Channels
-from replitree.tablet.core.election import Elected, NotElected
+from replitree.tablet.core.election import NotElected, Won
 from replitree.tablet.core.entries import ZeroEntry, encode
 from replitree.tablet.core.zero import Verdict
 from replitree.tablet.group import member, quorum
-from replitree.tablet.group.effects import Fence, InDoubt, Procedure, Put
+from replitree.tablet.group.effects import Fence, NotKnown, Procedure, Put
 from replitree.tablet.group.ids import LOG, BlobId, Generation, GenStep, Step, log_entry
 from replitree.tablet.group.member import Look, Scan
 from replitree_verify.tablets.mutant import Mutant, mutated
@@ -41,7 +41,7 @@ def _no_restoring(*_: object) -> Procedure[None]:
     yield from ()
 
 
-def _damaged_is_absent(_: quorum.Quorum, views: Sequence[quorum.View | None], blob: BlobId) -> bytes | None:
+def _damaged_is_absent(_: quorum.Quorum, views: Sequence[quorum.MemberView | None], blob: BlobId) -> bytes | None:
     return next((view.blobs[blob] for view in views if view is not None and blob in view.blobs), None)
 
 
@@ -53,12 +53,12 @@ def _no_issuer(fence: Fence | None, other: Fence) -> bool:
 
 
 def _zero_not_awaited(
-    channels: Channels, generation: Generation, recovered: recovery.Recovered
-) -> Procedure[Elected | NotElected]:
+    channels: Channels, generation: Generation, recovered: recovery.RecoveredLog
+) -> Procedure[Won | NotElected]:
     entry = zero.zero_of(recovered.accepted)
     blob = log_entry(channels.tablet, generation, Step(0))
     yield Put(channels.group(LOG, generation), blob, encode(blob, entry))
-    return Elected(generation, recovered, entry)
+    return Won(generation, recovered, entry)
 
 
 _find_latest = recovery.find_latest
@@ -66,10 +66,10 @@ _find_latest = recovery.find_latest
 
 def _doubt_is_nothing(*arguments: Any) -> Procedure[Any]:
     found = yield from _find_latest(*arguments)
-    return None if isinstance(found, InDoubt) else found
+    return None if isinstance(found, NotKnown) else found
 
 
-def _unchecked_references(channels: Channels, _: object, log: recovery.Log) -> Procedure[frozenset[BlobId]]:
+def _unchecked_references(channels: Channels, _: object, log: recovery.LogAsRead) -> Procedure[frozenset[BlobId]]:
     yield from ()
     return frozenset(blob for entry in log.entries.values() for blob in recovery.own_references(channels.tablet, entry))
 
@@ -79,7 +79,7 @@ def _beyond_the_mask(entry: ZeroEntry, step: Step) -> Verdict:
     return Verdict.TAIL if step > zero.last_step(entry) else found
 
 
-def _steps_without_end(log: recovery.Log, generation: int, entry: ZeroEntry | None) -> range:
+def _steps_without_end(log: recovery.LogAsRead, generation: int, entry: ZeroEntry | None) -> range:
     found = [place.step for place in log.entries if place.generation == generation]
     begin = max(log.latest.entry.snapshot.step, 1) if generation == log.latest.entry.snapshot.generation else 1
     return range(begin, max([*found, 0 if entry is None else zero.last_step(entry), 0]) + 1)

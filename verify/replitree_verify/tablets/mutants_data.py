@@ -34,7 +34,7 @@ def _groups_of_the_log(channels: Channels) -> tuple[GroupId, ...]:
     return tuple(dict.fromkeys(group for _, group in channels.histories[LOG]))
 
 
-def _looked_for_with_the_log(channels: Channels, fence: Fence | None, log: recovery.Log) -> Procedure[Any]:
+def _looked_for_with_the_log(channels: Channels, fence: Fence | None, log: recovery.LogAsRead) -> Procedure[Any]:
     """Look for references where the entries are."""
     group = channels.group(LOG, log.latest.blob.generation)
     return (yield from _present_references(in_one_group(channels.tablet, group), fence, log))

@@ -13,14 +13,14 @@ from replitree.tablet.core.entries import ZeroEntry
 from replitree.tablet.core.recovery import Accepted
 from replitree.tablet.core.zero import zero_of
 from replitree.tablet.group import quorum
-from replitree.tablet.group.effects import Fenced, GroupEffect, InDoubt, Overtaken, Procedure, RaiseFence, Stored
+from replitree.tablet.group.effects import FenceRaised, GroupEffect, NotKnown, Overtaken, Procedure, RaiseFence, Stored
 from replitree.tablet.group.ids import BlobId, GenStep, Step
 from replitree_verify.tablets.mutant import Mutant
 
 _put, _carry_out, _commit = quorum.put, quorum.carry_out, commit._commit  # noqa: SLF001 - mutants reach into what they break
 
 
-def _put_again(numbers: quorum.Quorum, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | InDoubt]:
+def _put_again(numbers: quorum.Quorum, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | NotKnown]:
     """Send a blob once more when the fence has refused it."""
     outcome = yield from _put(numbers, blob, data)
     return (yield from _put(numbers, blob, data)) if isinstance(outcome, Overtaken) else outcome
@@ -36,7 +36,7 @@ def _named_when_committed(ledger: Ledger, before: Sequence[Pending]) -> tuple[Le
 
 def _not_fenced_at_once(numbers: quorum.Quorum, effect: GroupEffect) -> Procedure[Any]:
     """Leave the fence to the reads that follow."""
-    return Fenced() if isinstance(effect, RaiseFence) else (yield from _carry_out(numbers, effect))
+    return FenceRaised() if isinstance(effect, RaiseFence) else (yield from _carry_out(numbers, effect))
 
 
 def _no_mask(accepted: Accepted) -> ZeroEntry:

@@ -12,7 +12,7 @@ from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.commit import Ledger
 from replitree.tablet.core.entries import ZeroEntry
 from replitree.tablet.group import member, quorum
-from replitree.tablet.group.effects import Collection, Fence, FencedUpTo, InDoubt, Overtaken, Procedure, ReadFence
+from replitree.tablet.group.effects import Collection, Fence, FencedUpTo, NotKnown, Overtaken, Procedure, ReadFence
 from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Generation, GenStep, Step, log_entry
 from replitree.tablet.group.member import Barrier, Done, Holdings, Reply
 from replitree_verify.tablets import members
@@ -98,16 +98,16 @@ def _any_order(barrier: Barrier, collection: Collection) -> Barrier:
 
 def _answer_ignored(channels: Channels, generation: Generation) -> Procedure[Any]:
     yield ReadFence(channels.group(LOG, generation), channels.tablet)
-    return probing.Leads()
+    return probing.StillLeads()
 
 
 def _successor_overlooked(channels: Channels, generation: Generation) -> Procedure[Any]:
     """Take a fence of the own generation for one's own."""
     known = yield ReadFence(channels.group(LOG, generation), channels.tablet)
-    assert isinstance(known, FencedUpTo | InDoubt)
-    if isinstance(known, InDoubt):
+    assert isinstance(known, FencedUpTo | NotKnown)
+    if isinstance(known, NotKnown):
         return known
-    return Overtaken(Generation(known.generation + 1)) if known.generation > generation else probing.Leads()
+    return Overtaken(Generation(known.generation + 1)) if known.generation > generation else probing.StillLeads()
 
 
 LATE_MUTANTS = (

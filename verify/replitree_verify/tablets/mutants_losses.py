@@ -10,12 +10,12 @@ from typing import Any
 
 from replitree.tablet.core import election, losses
 from replitree.tablet.core.channels import Channels
-from replitree.tablet.core.election import Elected, NotElected, choose_generation, open_generation
+from replitree.tablet.core.election import NotElected, Won, choose_generation, open_generation
 from replitree.tablet.core.entries import ZeroEntry, encode
 from replitree.tablet.core.losses import Assessment, LossRecord, assess
-from replitree.tablet.core.recovery import MissingEntries, Recovered, recover
+from replitree.tablet.core.recovery import MissingEntries, RecoveredLog, recover
 from replitree.tablet.group import quorum
-from replitree.tablet.group.effects import Fence, InDoubt, Procedure, Put
+from replitree.tablet.group.effects import Fence, NotKnown, Procedure, Put
 from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Generation, GenStep, Step, log_entry
 from replitree_verify.tablets.mutant import Mutant
 
@@ -34,7 +34,7 @@ def _not_awaited(channels: Channels, generation: Generation, record: LossRecord)
 
 def _recorded_last(
     channels: Channels, issuer: str, agreed: Assessment, record: LossRecord
-) -> Procedure[Elected | NotElected]:
+) -> Procedure[Won | NotElected]:
     generation = yield from choose_generation(channels)
     if not isinstance(generation, int):
         return NotElected(None, generation)
@@ -47,7 +47,7 @@ def _recorded_last(
         refused = yield from step
         if refused is not None:
             return NotElected(generation, refused)
-    opened = yield from open_generation(channels, generation, Recovered(agreed.accepted))
+    opened = yield from open_generation(channels, generation, RecoveredLog(agreed.accepted))
     refused = yield from _write_down(channels, generation, record)
     return opened if refused is None else NotElected(generation, refused)
 
@@ -55,35 +55,35 @@ def _recorded_last(
 def _unfenced(channels: Channels, _: Fence | None, agreed: Assessment) -> Procedure[Any]:
     """Look again while others write."""
     found = yield from assess(channels)
-    return None if found == agreed else InDoubt("it has changed")
+    return None if found == agreed else NotKnown("it has changed")
 
 
 def _whole_generation_counts(
-    channels: Channels, generation: Generation, recovered: Recovered
-) -> Procedure[Elected | NotElected]:
+    channels: Channels, generation: Generation, recovered: RecoveredLog
+) -> Procedure[Won | NotElected]:
     """Let the first generation count up to its third step, should anybody find it."""
     zero = ZeroEntry(NOTHING, GenStep(Generation(1), Step(3)))
     blob = log_entry(channels.tablet, generation, Step(0))
     yield Put(channels.group(LOG, generation), blob, encode(blob, zero))
-    return Elected(generation, recovered, zero)
+    return Won(generation, recovered, zero)
 
 
-def _less_stays(channels: Channels, generation: Generation, recovered: Recovered) -> Procedure[Elected | NotElected]:
-    return (yield from open_generation(channels, generation, Recovered(recovered.accepted[:-1])))
+def _less_stays(channels: Channels, generation: Generation, recovered: RecoveredLog) -> Procedure[Won | NotElected]:
+    return (yield from open_generation(channels, generation, RecoveredLog(recovered.accepted[:-1])))
 
 
 def _one_damaged_copy_is_enough(
-    numbers: quorum.Quorum, views: Sequence[quorum.View | None], blob: BlobId
-) -> bytes | InDoubt | None:
+    numbers: quorum.Quorum, views: Sequence[quorum.MemberView | None], blob: BlobId
+) -> bytes | NotKnown | None:
     """Take a blob for unreadable when one copy is, whatever the others are."""
     if any(view is not None and view.is_unsure(blob) for view in views):
-        return InDoubt(f"a copy of {blob} is damaged")
+        return NotKnown(f"a copy of {blob} is damaged")
     return _verdict(numbers, views, blob)
 
 
 def _whatever_is_readable(channels: Channels, fence: Fence | None) -> Procedure[Any]:
     found = yield from recover(channels, fence)
-    return Recovered(found.readable) if isinstance(found, MissingEntries) else found
+    return RecoveredLog(found.readable) if isinstance(found, MissingEntries) else found
 
 
 LOSS_MUTANTS = (

@@ -10,14 +10,14 @@ from msgspec import structs
 
 from replitree.tablet.core import election, losses, recovery
 from replitree.tablet.core.channels import Channels
-from replitree.tablet.core.election import Elected, NotElected
+from replitree.tablet.core.election import NotElected, Won
 from replitree.tablet.core.entries import LogEntry, ZeroEntry, encode
 from replitree.tablet.core.losses import Assessment, LossRecord, assess
 from replitree.tablet.core.mending import blobs_of
-from replitree.tablet.core.recovery import Accepted, Log, MissingEntries, Recovered
+from replitree.tablet.core.recovery import Accepted, LogAsRead, MissingEntries, RecoveredLog
 from replitree.tablet.core.zero import zero_of
 from replitree.tablet.group import member, quorum
-from replitree.tablet.group.effects import Blobs, Fence, InDoubt, Procedure, Put
+from replitree.tablet.group.effects import Blobs, Fence, NotKnown, Procedure, Put
 from replitree.tablet.group.ids import LOG, NOTHING, BlobId, Generation, GenStep, Step, TabletId, log_entry
 from replitree.tablet.group.member import Contents
 from replitree_verify.tablets.mutant import Mutant
@@ -30,8 +30,8 @@ _write_down, _counted = losses._write_down, losses._counted  # noqa: SLF001 - as
 
 
 def _no_zero_entry_needed(
-    log: Log, chain: tuple[Generation, ...], present: frozenset[BlobId]
-) -> Recovered | MissingEntries:
+    log: LogAsRead, chain: tuple[Generation, ...], present: frozenset[BlobId]
+) -> RecoveredLog | MissingEntries:
     zeros: Mapping[Generation, ZeroEntry] = {each: ZeroEntry(NOTHING, NOTHING) for each in chain} | dict(log.zeros)
     return _build(replace(log, zeros=zeros), chain, present)
 
@@ -44,22 +44,22 @@ def _what_follows_stays(built: Any, place: GenStep) -> None:
     built.missing.append(place)
 
 
-def _all_zeros_needed(latest: recovery.Latest, blobs: Any, _: object = ()) -> Log | InDoubt:
+def _all_zeros_needed(latest: recovery.Latest, blobs: Any, _: object = ()) -> LogAsRead | NotKnown:
     return _log_of(latest, blobs)
 
 
-def _nothing(_: Log) -> Accepted:
+def _nothing(_: LogAsRead) -> Accepted:
     return ()
 
 
 def _one_less_for_the_next(
-    channels: Channels, generation: Generation, recovered: Recovered
-) -> Procedure[Elected | NotElected]:
+    channels: Channels, generation: Generation, recovered: RecoveredLog
+) -> Procedure[Won | NotElected]:
     """Lead with what was found, and leave the last of it out of what the zero entry says."""
     zero = zero_of(recovered.accepted[:-1])
     blob = log_entry(channels.tablet, generation, Step(0))
     yield Put(channels.group(LOG, generation), blob, encode(blob, zero))
-    return Elected(generation, recovered, zero)
+    return Won(generation, recovered, zero)
 
 
 # --- snapshots and references -----------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def _unexplained(channels: Channels, generation: Generation, record: LossRecord)
     return (yield from _write_down(channels, generation, structs.replace(record, unreadable=())))
 
 
-def _what_comes_after_stays(channels: Channels, log: Log, looked: Blobs) -> tuple[Accepted, tuple[str, ...]]:
+def _what_comes_after_stays(channels: Channels, log: LogAsRead, looked: Blobs) -> tuple[Accepted, tuple[str, ...]]:
     """Leave out the entries whose blobs are lost, and no other."""
     accepted, lost = _counted(channels, log, looked)
     present = {blob for blob, _ in looked.found}
@@ -88,7 +88,7 @@ def _entries_only(tablet: TabletId, generation: Generation, accepted: Accepted) 
 
 def _unfenced(channels: Channels, _: Fence | None, agreed: Assessment) -> Procedure[Any]:
     found = yield from assess(channels)
-    return None if found == agreed else InDoubt("it has changed")
+    return None if found == agreed else NotKnown("it has changed")
 
 
 def _not_done(*_: object) -> Procedure[None]:

@@ -40,7 +40,7 @@ def _whatever_is_there(held: Holdings, request: store.StoreRequest) -> tuple[Hol
 
 def _refusal_is_there(request: store.StoreRequest, kind: type[Any]) -> Procedure[Any]:
     """Take it for created when the store did not say so, as if another one had it already."""
-    if isinstance(request, store.Create):
+    if isinstance(request, store.CreateBlobs):
         reply = yield request
         return store.Created() if reply is None else reply
     return (yield from _asked(request, kind))

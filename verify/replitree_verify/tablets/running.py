@@ -18,7 +18,7 @@ from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.collecting import Kind as KindOfCommand
 from replitree.tablet.core.losses import FORMAT, Assessment, LossRecord
 from replitree.tablet.group import quorum, store
-from replitree.tablet.group.effects import Collection, GroupEffect, InDoubt, Procedure, Put
+from replitree.tablet.group.effects import Collection, GroupEffect, NotKnown, Procedure, Put
 from replitree.tablet.group.ids import Generation, GenStep
 from replitree.tablet.group.quorum import Quorum
 from replitree_verify.tablets.model import CHANNELS
@@ -52,7 +52,7 @@ def looking(issuer: str) -> Procedure[Then | None]:
     """Look what would stay; the operator is asked when something can't be read."""
     found = yield from losses.assess(CHANNELS)
     if not isinstance(found, Assessment) or not found.unreadable:
-        doubt = InDoubt("there is no loss to accept") if isinstance(found, Assessment) else found
+        doubt = NotKnown("there is no loss to accept") if isinstance(found, Assessment) else found
         yield Ended(election.NotElected(None, doubt))
         return None
     yield Agreement(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from replitree.tablet.core.election import Elected, NotElected
+from replitree.tablet.core.election import NotElected, Won
 from replitree.tablet.core.losses import Assessment
 from replitree.tablet.group.ids import BlobId, Channel
 from replitree.tablet.group.quorum import Ask
@@ -100,7 +100,7 @@ class Move:
 
     told: Told
     committed: tuple[tuple[int, int], ...] = ()
-    election: Elected | NotElected | None = None
+    election: Won | NotElected | None = None
     probes: tuple[str, ...] = ()
     is_asked: bool = False
     read: tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] | None = None

@@ -105,7 +105,7 @@ def serve(
 ) -> int:
     """Stand by and serve a machine over HTTP while this process leads, until SIGTERM."""
     from replitree.machines.apis import APIS
-    from replitree.machines.process import Place, run
+    from replitree.machines.process import CandidatePlace, run
     from replitree.tablet import Settings
     from replitree.tablet.core.pace import FLIGHTS, STORE_FLIGHTS, Limits
     from replitree.tablet.members.folders import read_group
@@ -114,7 +114,7 @@ def serve(
     for option, urls in (("--peer", peers), ("--generations", generations)):
         for url in urls or ():
             check_address(option, url)
-    place = Place(directory, tablet, tuple(peers or ()), tuple(generations or ()))
+    place = CandidatePlace(directory, tablet, tuple(peers or ()), tuple(generations or ()))
     return run(
         APIS[machine.value],
         place,

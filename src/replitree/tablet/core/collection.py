@@ -32,7 +32,7 @@ from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.commit import Ledger
 from replitree.tablet.core.entries import LogEntry
 from replitree.tablet.core.recovery import Accepted
-from replitree.tablet.group.effects import Collect, Collected, Collection, InDoubt, Overtaken, Procedure
+from replitree.tablet.group.effects import Collect, Collected, Collection, NotKnown, Overtaken, Procedure
 from replitree.tablet.group.ids import LOG, NOTHING, STEP_MAX, BlobId, Channel, Generation, GenStep, Step, TabletId
 
 
@@ -197,7 +197,7 @@ def log_collection(ledger: Ledger, number: int) -> Collection | None:
 
 def collect(
     channels: Channels, collection: Collection, *, everywhere: bool
-) -> Procedure[Collected | Overtaken | InDoubt]:
+) -> Procedure[Collected | Overtaken | NotKnown]:
     """Send a command.
 
     Parameters
@@ -212,11 +212,11 @@ def collect(
     """
     intervals = channels.intervals(collection.channel)
     groups = tuple(dict.fromkeys(each.group for each in intervals))
-    result: Collected | Overtaken | InDoubt = Collected()
+    result: Collected | Overtaken | NotKnown = Collected()
     for group in groups if everywhere else (intervals[-1].group,):
         outcome = yield Collect(group, collection)
         if isinstance(outcome, Overtaken):
             return outcome
-        if isinstance(outcome, InDoubt):
+        if isinstance(outcome, NotKnown):
             result = outcome
     return result

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from replitree.tablet.core.election import Elected
+from replitree.tablet.core.election import Won
 from replitree.tablet.core.entries import LogEntry, encode
 from replitree.tablet.group.ids import ENTRY, LOG, NOTHING, SYNC, BlobId, Generation, GenStep, Step, TabletId, log_entry
 
@@ -132,7 +132,7 @@ class Ledger(msgspec.Struct, frozen=True):
         )
 
 
-def open_ledger(tablet: TabletId, elected: Elected) -> Ledger:
+def open_ledger(tablet: TabletId, elected: Won) -> Ledger:
     """Return the ledger of a leader that was just elected."""
     snapshot = elected.zero.snapshot
     return Ledger(tablet, elected.generation, snapshot, snapshot_durable=snapshot)

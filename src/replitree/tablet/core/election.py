@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.entries import ZeroEntry, encode
-from replitree.tablet.core.recovery import Latest, MissingEntries, Recovered, find_latest, recover
+from replitree.tablet.core.recovery import Latest, MissingEntries, RecoveredLog, find_latest, recover
 from replitree.tablet.core.zero import zero_of
 from replitree.tablet.group.effects import (
     Fence,
-    Fenced,
     FencedUpTo,
-    InDoubt,
+    FenceRaised,
+    NotKnown,
     Overtaken,
     Procedure,
     Put,
@@ -60,11 +60,11 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Elected:
+class Won:
     """It leads this generation: the log is known, and fixed by the zero entry, which is stored."""
 
     generation: Generation
-    recovered: Recovered
+    recovered: RecoveredLog
     zero: ZeroEntry
 
 
@@ -76,7 +76,7 @@ class NotElected:
     """
 
     generation: Generation | None
-    reason: MissingEntries | Overtaken | InDoubt
+    reason: MissingEntries | Overtaken | NotKnown
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class Prepared:
     """The log is known, and nobody else can write to it; what is missing is the zero entry of this generation."""
 
     generation: Generation
-    recovered: Recovered
+    recovered: RecoveredLog
 
 
-def stand(candidate: Candidate) -> Procedure[Elected | NotElected]:
+def stand(candidate: Candidate) -> Procedure[Won | NotElected]:
     """Become leader, or not."""
     prepared = yield from prepare(candidate)
     if isinstance(prepared, NotElected):
@@ -100,35 +100,33 @@ def prepare(candidate: Candidate) -> Procedure[Prepared | NotElected]:
     generation = candidate.assigned
     if generation is None:
         chosen = yield from choose_generation(candidate.channels)
-        if isinstance(chosen, InDoubt | Overtaken):
+        if isinstance(chosen, NotKnown | Overtaken):
             return NotElected(None, chosen)
         generation = Generation(max(chosen, candidate.floor + 1))
     if generation > GENERATION_MAX:
-        return NotElected(generation, InDoubt("all generations of this tablet are used up: make a new tablet"))
+        return NotElected(generation, NotKnown("all generations of this tablet are used up: make a new tablet"))
     fence = Fence(Generation(generation - 1), candidate.issuer)
     for group in candidate.channels.groups():
         fenced = yield RaiseFence(group, candidate.channels.tablet, fence)
-        if not isinstance(fenced, Fenced):
+        if not isinstance(fenced, FenceRaised):
             return NotElected(generation, fenced)
     recovered = yield from recover(candidate.channels, fence)
-    if not isinstance(recovered, Recovered):
+    if not isinstance(recovered, RecoveredLog):
         return NotElected(generation, recovered)
     return Prepared(generation, recovered)
 
 
-def open_generation(
-    channels: Channels, generation: Generation, recovered: Recovered
-) -> Procedure[Elected | NotElected]:
+def open_generation(channels: Channels, generation: Generation, recovered: RecoveredLog) -> Procedure[Won | NotElected]:
     """Store the zero entry, which fixes what counts."""
     zero = zero_of(recovered.accepted)
     blob = log_entry(channels.tablet, generation, Step(0))
     stored = yield Put(channels.group(LOG, generation), blob, encode(blob, zero))
     if not isinstance(stored, Stored):
         return NotElected(generation, stored)
-    return Elected(generation, recovered, zero)
+    return Won(generation, recovered, zero)
 
 
-def choose_generation(channels: Channels) -> Procedure[Generation | Overtaken | InDoubt]:
+def choose_generation(channels: Channels) -> Procedure[Generation | Overtaken | NotKnown]:
     """Return a generation above everything that can be seen; somebody else may choose the same.
 
     Nobody wrote anything whose predecessors were not fenced first.  So fences say all, and the log is looked at only where
@@ -137,21 +135,21 @@ def choose_generation(channels: Channels) -> Procedure[Generation | Overtaken | 
     highest = Generation(0)
     for group in channels.groups():
         known = yield from _fence_of(channels, group)
-        if isinstance(known, InDoubt):
+        if isinstance(known, NotKnown):
             return known
         highest = max(highest, known)
     if highest == 0:
         latest = yield from find_latest(channels, None)
-        if isinstance(latest, InDoubt | Overtaken):
+        if isinstance(latest, NotKnown | Overtaken):
             return latest
         highest = latest.blob.generation if isinstance(latest, Latest) else highest
     return Generation(highest + 1)
 
 
-def _fence_of(channels: Channels, group: GroupId) -> Procedure[Generation | InDoubt]:
+def _fence_of(channels: Channels, group: GroupId) -> Procedure[Generation | NotKnown]:
     """Return the generation that a group's fence lets through next, less one."""
     known = yield ReadFence(group, channels.tablet)
-    assert isinstance(known, FencedUpTo | InDoubt)
-    if isinstance(known, InDoubt):
+    assert isinstance(known, FencedUpTo | NotKnown)
+    if isinstance(known, NotKnown):
         return known
     return Generation(known.generation + 1) if known.is_set else Generation(0)

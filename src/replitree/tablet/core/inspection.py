@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.entries import Entry, LogEntry, ZeroEntry, decode
 from replitree.tablet.core.envelope import BadEntry
-from replitree.tablet.core.recovery import MissingEntries, Recovered, RecoveryFailed, own_references, recover
+from replitree.tablet.core.recovery import MissingEntries, RecoveredLog, RecoveryFailed, own_references, recover
 from replitree.tablet.core.zero import Verdict, verdict
-from replitree.tablet.group.effects import Blobs, Get, InDoubt, Overtaken, Procedure, Range
+from replitree.tablet.group.effects import Blobs, NotKnown, Overtaken, Procedure, Range, ReadBlobs
 from replitree.tablet.group.ids import ENTRY, LOG, NOTHING, BlobId, Generation, GenStep, GroupId, Step, first_of
 from replitree.tablet.group.quorum import end_of
 
@@ -39,7 +39,7 @@ class Survey:
     entries: Mapping[BlobId, Entry]
     flaws: tuple[str, ...]
     doubtful: tuple[BlobId, ...]
-    outcome: Recovered | RecoveryFailed
+    outcome: RecoveredLog | RecoveryFailed
     missing: tuple[BlobId, ...] = ()
 
 
@@ -71,14 +71,14 @@ class GenerationReport:
     decisions: tuple[tuple[int, str], ...]
 
 
-def survey(channels: Channels) -> Procedure[Survey | Overtaken | InDoubt]:
+def survey(channels: Channels) -> Procedure[Survey | Overtaken | NotKnown]:
     """Read the log, and find out what a candidate would accept, without changing anything."""
     found, doubtful = list[tuple[BlobId, bytes]](), list[BlobId]()
     begin = first_of(channels.tablet, LOG, NOTHING)
     for group in dict.fromkeys(each.group for each in channels.intervals()):
         answer = yield Range(group, begin, end_of(begin))
         if not isinstance(answer, Blobs):
-            refused: Overtaken | InDoubt = answer
+            refused: Overtaken | NotKnown = answer
             return refused
         found += answer.found
         doubtful += answer.doubtful
@@ -98,16 +98,16 @@ def _decoded(found: Sequence[tuple[BlobId, bytes]]) -> tuple[Mapping[BlobId, Ent
     return entries, tuple(flaws)
 
 
-def _missing(channels: Channels, outcome: Recovered | RecoveryFailed) -> Procedure[tuple[BlobId, ...]]:
+def _missing(channels: Channels, outcome: RecoveredLog | RecoveryFailed) -> Procedure[tuple[BlobId, ...]]:
     """Look for the blobs of the snapshot with which a candidate would begin."""
-    if not isinstance(outcome, Recovered) or not outcome.accepted or not outcome.accepted[0][1].is_snapshot:
+    if not isinstance(outcome, RecoveredLog) or not outcome.accepted or not outcome.accepted[0][1].is_snapshot:
         return ()
     wanted = dict[GroupId, list[BlobId]]()
     for blob in own_references(channels.tablet, outcome.accepted[0][1]):
         wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     missing = list[BlobId]()
     for group, blobs in wanted.items():
-        answer = yield Get(group, tuple(sorted(blobs)))
+        answer = yield ReadBlobs(group, tuple(sorted(blobs)))
         there = [blob for blob, _ in answer.found] if isinstance(answer, Blobs) else []
         missing += [blob for blob in blobs if blob not in there]
     return tuple(missing)
@@ -164,7 +164,7 @@ def _decisions(
         return tuple((int(step), words[verdict(follower, step)]) for step in tail)
     if any(each > generation for each in zeros):
         return tuple((int(step), "passed over") for step in steps)
-    if not isinstance(found.outcome, Recovered):
+    if not isinstance(found.outcome, RecoveredLog):
         return ()
     declined = [place.step for place in found.outcome.declined]
     accepted = [place.step for place, _ in found.outcome.accepted if place.generation == generation]
@@ -192,10 +192,10 @@ def complaints(found: Survey) -> tuple[tuple[str, ...], tuple[str, ...]]:
     match found.outcome:
         case MissingEntries(places):
             wrong += [f"entry {place} was confirmed and is not there" for place in places]
-        case InDoubt(reason):
+        case NotKnown(reason):
             unknown.append(f"the chain of generations: {reason}")
         case Overtaken(generation):
             unknown.append(f"the chain of generations: generation {generation} began meanwhile; look again")
-        case Recovered():
+        case RecoveredLog():
             wrong += [f"blob {blob} of the snapshot is not there" for blob in found.missing]
     return tuple(wrong), tuple(unknown)

@@ -30,7 +30,7 @@ import msgspec
 from replitree.decoding import msgpack_decoder
 from replitree.errors import UnsupportedFormat
 from replitree.tablet.core.channels import Channels
-from replitree.tablet.core.election import Elected, NotElected, Prepared, choose_generation, open_generation
+from replitree.tablet.core.election import NotElected, Prepared, Won, choose_generation, open_generation
 from replitree.tablet.core.entries import decode
 from replitree.tablet.core.envelope import BadEntry, seal, unseal
 from replitree.tablet.core.lease import duration_of
@@ -38,9 +38,9 @@ from replitree.tablet.core.mending import Mended, blobs_of, mend
 from replitree.tablet.core.recovery import (
     Accepted,
     Latest,
-    Log,
+    LogAsRead,
     MissingEntries,
-    Recovered,
+    RecoveredLog,
     build,
     chain_of,
     log_of,
@@ -50,15 +50,15 @@ from replitree.tablet.group.effects import (
     Blobs,
     CollectedUpTo,
     Fence,
-    Fenced,
-    Get,
-    InDoubt,
+    FenceRaised,
+    NotKnown,
     Overtaken,
     Procedure,
     Put,
     RaiseFence,
     Range,
     ReadBarrier,
+    ReadBlobs,
     Stored,
 )
 from replitree.tablet.group.ids import (
@@ -138,7 +138,7 @@ class Assessment:
         return self.accepted[-1][0] if self.accepted else NOTHING
 
 
-def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessment | Overtaken | InDoubt]:
+def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessment | Overtaken | NotKnown]:
     """Find out what would stay if what can't be read were lost.
 
     Parameters
@@ -153,7 +153,7 @@ def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessme
     for group in dict.fromkeys(each.group for each in channels.intervals()):
         answer = yield Range(group, begin, end_of(begin), fence)
         if not isinstance(answer, Blobs):
-            refused: Overtaken | InDoubt = answer
+            refused: Overtaken | NotKnown = answer
             return refused
         found += answer.found
         doubtful += answer.doubtful
@@ -165,7 +165,7 @@ def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessme
     if not isinstance(looked, Blobs):
         return looked
     counted = yield from _not_collected(channels, log, *_counted(channels, log, looked))
-    if isinstance(counted, InDoubt):
+    if isinstance(counted, NotKnown):
         return counted
     accepted, more = counted
     kept = accepted[-1][0] if accepted else NOTHING
@@ -175,7 +175,7 @@ def assess(channels: Channels, fence: Fence | None = None) -> Procedure[Assessme
     return Assessment(accepted, (*_named(tail), *more), given_up, _lease_of(log, damaged))
 
 
-def _lease_of(log: Log, damaged: Sequence[BlobId]) -> int | None:
+def _lease_of(log: LogAsRead, damaged: Sequence[BlobId]) -> int | None:
     """Return the longest lease that any entry speaks of; None if a later leader had entries of which none can be read.
 
     All entries of a leader speak of its lease, and none makes it longer; a later leader has waited for those before.
@@ -196,7 +196,7 @@ def _named(damaged: Sequence[BlobId]) -> tuple[str, ...]:
 
 def _readable(
     found: Sequence[tuple[BlobId, bytes]], doubtful: Sequence[BlobId]
-) -> tuple[Log | None, tuple[BlobId, ...]]:
+) -> tuple[LogAsRead | None, tuple[BlobId, ...]]:
     """Return the log that can be read, up to its last entry, and the entries that are no entries."""
     good, flawed = list[tuple[BlobId, bytes]](), list[BlobId]()
     for blob, data in found:
@@ -209,30 +209,32 @@ def _readable(
     if not good:
         return None, tuple(flawed)
     log = log_of(Latest(good[-1][0], decode(*good[-1])), good, (*doubtful, *flawed))
-    assert isinstance(log, Log)
+    assert isinstance(log, LogAsRead)
     return log, tuple(flawed)
 
 
-def _look_for_references(channels: Channels, fence: Fence | None, log: Log) -> Procedure[Blobs | Overtaken | InDoubt]:
+def _look_for_references(
+    channels: Channels, fence: Fence | None, log: LogAsRead
+) -> Procedure[Blobs | Overtaken | NotKnown]:
     """Read what the entries refer to."""
     wanted, found, doubtful = dict[GroupId, list[BlobId]](), list[tuple[BlobId, bytes]](), list[BlobId]()
     for entry in log.entries.values():
         for blob in own_references(channels.tablet, entry):
             wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     for group, names in wanted.items():
-        answer = yield Get(group, tuple(sorted(names)), fence)
+        answer = yield ReadBlobs(group, tuple(sorted(names)), fence)
         if not isinstance(answer, Blobs):
-            refused: Overtaken | InDoubt = answer
+            refused: Overtaken | NotKnown = answer
             return refused
         found += answer.found
         doubtful += answer.doubtful
     return Blobs(tuple(found), tuple(doubtful))
 
 
-def _counted(channels: Channels, log: Log, looked: Blobs) -> tuple[Accepted, tuple[str, ...]]:
+def _counted(channels: Channels, log: LogAsRead, looked: Blobs) -> tuple[Accepted, tuple[str, ...]]:
     """Return what would count, and what stands in the way of more: something confirmed, or a doubt about the tail."""
     chain = chain_of(log)
-    if isinstance(chain, InDoubt):
+    if isinstance(chain, NotKnown):
         return (), (chain.reason,)
     present = frozenset(blob for blob, _ in looked.found)
     built = build(log, chain, present)
@@ -250,21 +252,21 @@ def _counted(channels: Channels, log: Log, looked: Blobs) -> tuple[Accepted, tup
 
 
 def _not_collected(
-    channels: Channels, log: Log, accepted: Accepted, more: tuple[str, ...]
-) -> Procedure[tuple[Accepted, tuple[str, ...]] | InDoubt]:
+    channels: Channels, log: LogAsRead, accepted: Accepted, more: tuple[str, ...]
+) -> Procedure[tuple[Accepted, tuple[str, ...]] | NotKnown]:
     """Return what would stay, and why no more: nothing, if a member was told to delete the begin of it."""
     if not _is_passed_over(log, accepted):
         return accepted, more
     barrier = yield ReadBarrier(channels.group(LOG, accepted[0][0].generation), channels.tablet, LOG)
     if not isinstance(barrier, CollectedUpTo):
-        doubt: InDoubt = barrier
+        doubt: NotKnown = barrier
         return doubt
     if barrier.place < _begin_of(accepted):
         return accepted, more
     return (), (*more, _collected(log, barrier.place))
 
 
-def _is_passed_over(log: Log, accepted: Accepted) -> bool:
+def _is_passed_over(log: LogAsRead, accepted: Accepted) -> bool:
     """Whether there is a later snapshot than what would stay begins with: then that may be collected already."""
     return bool(accepted) and any(entry.is_snapshot and place > accepted[0][0] for place, entry in log.entries.items())
 
@@ -275,21 +277,21 @@ def _begin_of(accepted: Accepted) -> GenStep:
     return place if entry.is_snapshot else GenStep(place.generation, Step(0))
 
 
-def _collected(log: Log, barrier: GenStep) -> str:
+def _collected(log: LogAsRead, barrier: GenStep) -> str:
     """Say why nothing stays: members that were told to delete what a snapshot has replaced do not take it again."""
     place = min((place for place, entry in log.entries.items() if entry.is_snapshot and place > barrier), default=None)
     named = f"a snapshot after {barrier}" if place is None else f"the snapshot {place}"
     return f"{named}, and with it everything before, can't be read, and the log is collected up to {barrier}"
 
 
-def _named_at(log: Log, place: GenStep) -> str:
+def _named_at(log: LogAsRead, place: GenStep) -> str:
     """Name an entry; a snapshot by this word, for all before it is lost with it."""
     entry = log.entries.get(place)
     is_snapshot = place == log.latest.entry.snapshot if entry is None else entry.is_snapshot
     return f"the snapshot {place}, and with it everything before," if is_snapshot else f"entry {place}"
 
 
-def _snapshot_of(log: Log) -> Accepted:
+def _snapshot_of(log: LogAsRead) -> Accepted:
     """Return the snapshot that the latest entry names: of what came after it nothing is known to follow from it."""
     place = log.latest.entry.snapshot
     entry = log.entries.get(place)
@@ -299,7 +301,7 @@ def _snapshot_of(log: Log) -> Accepted:
 # --- to accept it -----------------------------------------------------------------------------------------------------------
 
 
-def accept(channels: Channels, issuer: str, agreed: Assessment, record: LossRecord) -> Procedure[Elected | NotElected]:
+def accept(channels: Channels, issuer: str, agreed: Assessment, record: LossRecord) -> Procedure[Won | NotElected]:
     """Give up what was agreed on, and nothing else: open a generation that begins with what stays.  It waits for no lease."""
     prepared = yield from prepare_loss(channels, issuer, agreed, record)
     if isinstance(prepared, NotElected):
@@ -324,7 +326,7 @@ def prepare_loss(
         What to write down.
     """
     generation = yield from choose_generation(channels)
-    if isinstance(generation, InDoubt | Overtaken):
+    if isinstance(generation, NotKnown | Overtaken):
         return NotElected(None, generation)
     fence = Fence(Generation(generation - 1), issuer)
     for step in (
@@ -336,27 +338,27 @@ def prepare_loss(
         refused = yield from step
         if refused is not None:
             return NotElected(generation, refused)
-    return Prepared(generation, Recovered(agreed.accepted))
+    return Prepared(generation, RecoveredLog(agreed.accepted))
 
 
-def _raise_fences(channels: Channels, fence: Fence) -> Procedure[Overtaken | InDoubt | None]:
+def _raise_fences(channels: Channels, fence: Fence) -> Procedure[Overtaken | NotKnown | None]:
     for group in channels.groups():
         fenced = yield RaiseFence(group, channels.tablet, fence)
-        if not isinstance(fenced, Fenced):
-            refused: Overtaken | InDoubt = fenced
+        if not isinstance(fenced, FenceRaised):
+            refused: Overtaken | NotKnown = fenced
             return refused
     return None
 
 
-def _compare(channels: Channels, fence: Fence, agreed: Assessment) -> Procedure[Overtaken | InDoubt | None]:
+def _compare(channels: Channels, fence: Fence, agreed: Assessment) -> Procedure[Overtaken | NotKnown | None]:
     """Look again, now that nobody writes."""
     found = yield from assess(channels, fence)
     if not isinstance(found, Assessment):
         return found
-    return None if found == agreed else InDoubt("what can be read has changed meanwhile: look again")
+    return None if found == agreed else NotKnown("what can be read has changed meanwhile: look again")
 
 
-def _restore_kept(channels: Channels, fence: Fence, agreed: Assessment) -> Procedure[Overtaken | InDoubt | None]:
+def _restore_kept(channels: Channels, fence: Fence, agreed: Assessment) -> Procedure[Overtaken | NotKnown | None]:
     """Store what stays as if it were new: of what was confirmed there may be one copy left."""
     generation = Generation(fence.generation + 1)
     kept = blobs_of(channels.tablet, generation, agreed.accepted)
@@ -366,12 +368,12 @@ def _restore_kept(channels: Channels, fence: Fence, agreed: Assessment) -> Proce
 
 def _write_down(
     channels: Channels, generation: Generation, record: LossRecord
-) -> Procedure[Overtaken | InDoubt | None]:
+) -> Procedure[Overtaken | NotKnown | None]:
     blob = record_id(channels, generation)
     stored = yield Put(channels.group(LOG, generation), blob, encode_record(blob, record))
     if isinstance(stored, Stored):
         return None
-    refused: Overtaken | InDoubt = stored
+    refused: Overtaken | NotKnown = stored
     return refused
 
 
@@ -380,14 +382,14 @@ def record_id(channels: Channels, generation: Generation) -> BlobId:
     return BlobId(channels.tablet, AUDIT, generation, Step(0), Cookie(0))
 
 
-def read_records(channels: Channels) -> Procedure[tuple[tuple[Generation, LossRecord], ...] | Overtaken | InDoubt]:
+def read_records(channels: Channels) -> Procedure[tuple[tuple[Generation, LossRecord], ...] | Overtaken | NotKnown]:
     """Return every loss that was accepted, and in which generation, oldest first."""
     found = list[tuple[Generation, LossRecord]]()
     first = first_of(channels.tablet, AUDIT, NOTHING)
     for group in dict.fromkeys(each.group for each in channels.intervals()):
         answer = yield Range(group, first, end_of(first))
         if not isinstance(answer, Blobs):
-            refused: Overtaken | InDoubt = answer
+            refused: Overtaken | NotKnown = answer
             return refused
         found += [(blob.generation, decode_record(blob, data)) for blob, data in answer.found]
     return tuple(sorted(found, key=lambda each: each[0]))

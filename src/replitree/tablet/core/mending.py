@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.recovery import Accepted, first_zero, own_references
-from replitree.tablet.group.effects import Fence, InDoubt, Overtaken, Procedure, Restore, Restored
+from replitree.tablet.group.effects import BlobsRestored, Fence, NotKnown, Overtaken, Procedure, Restore
 from replitree.tablet.group.ids import BlobId, Generation, GroupId, Step, TabletId, log_entry
 
 BLOBS_AT_ONCE = 256
@@ -37,7 +37,7 @@ class Mended:
     lacking: tuple[tuple[GroupId, int], ...] = ()
 
 
-def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure[Overtaken | InDoubt | Mended]:
+def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure[Overtaken | NotKnown | Mended]:
     """Restore blobs wherever they are missing.
 
     Parameters
@@ -56,10 +56,10 @@ def mend(channels: Channels, fence: Fence, blobs: Sequence[BlobId]) -> Procedure
         for begin in range(0, len(names), BLOBS_AT_ONCE):
             batch = tuple(sorted(names[begin : begin + BLOBS_AT_ONCE]))
             outcome = yield Restore(group, batch, fence)
-            if isinstance(outcome, InDoubt) and outcome.about == first_zero(channels.tablet):  # nobody needs it
+            if isinstance(outcome, NotKnown) and outcome.about == first_zero(channels.tablet):  # nobody needs it
                 outcome = yield Restore(group, batch[1:], fence)
-            if not isinstance(outcome, Restored):
-                doubt: Overtaken | InDoubt = outcome
+            if not isinstance(outcome, BlobsRestored):
+                doubt: Overtaken | NotKnown = outcome
                 return doubt
             lacking |= dict.fromkeys((group, number) for number in outcome.lacking)
     return Mended(tuple(lacking))

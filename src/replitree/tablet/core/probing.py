@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from replitree.tablet.core.channels import Channels
-from replitree.tablet.group.effects import FencedUpTo, InDoubt, Overtaken, Procedure, ReadFence
+from replitree.tablet.group.effects import FencedUpTo, NotKnown, Overtaken, Procedure, ReadFence
 from replitree.tablet.group.ids import LOG, Generation
 
 
 @dataclass(frozen=True, slots=True)
-class Leads:
+class StillLeads:
     """Nobody later was active when the probe began."""
 
 
-Probed: TypeAlias = Leads | Overtaken | InDoubt
+Probed: TypeAlias = StillLeads | Overtaken | NotKnown
 """What a probe found."""
 
 
 def probe(channels: Channels, generation: Generation) -> Procedure[Probed]:
     """Ask whether a generation's leader still is the last."""
     known = yield ReadFence(channels.group(LOG, generation), channels.tablet)
-    assert isinstance(known, FencedUpTo | InDoubt)
-    if isinstance(known, InDoubt):
+    assert isinstance(known, FencedUpTo | NotKnown)
+    if isinstance(known, NotKnown):
         return known
-    return Overtaken(known.generation) if known.generation >= generation else Leads()
+    return Overtaken(known.generation) if known.generation >= generation else StillLeads()

@@ -9,7 +9,7 @@
 
 What comes out is fixed by the zero entry of the new generation (`zero.zero_of`), which is stored before anybody hears anything.
 
-A recovery ends with `Recovered`, or with a reason why not: an entry that must be there is not, or that is not known, or
+A recovery ends with `RecoveredLog`, or with a reason why not: an entry that must be there is not, or that is not known, or
 somebody else is further.  Nothing was changed then but the fence, and copies that were restored: it may be tried again.
 """
 
@@ -23,7 +23,7 @@ from replitree.tablet.core.channels import Channels, overlapping
 from replitree.tablet.core.entries import Entry, LogEntry, ZeroEntry, decode
 from replitree.tablet.core.envelope import BadEntry
 from replitree.tablet.core.zero import Verdict, last_step, verdict
-from replitree.tablet.group.effects import Blobs, Discover, Fence, Get, InDoubt, Overtaken, Procedure, Range
+from replitree.tablet.group.effects import Blobs, Discover, Fence, NotKnown, Overtaken, Procedure, Range, ReadBlobs
 from replitree.tablet.group.ids import (
     COOKIE_MAX,
     ENTRY,
@@ -47,7 +47,7 @@ Accepted: TypeAlias = tuple[tuple[GenStep, LogEntry], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredLog:
     """The log is known.
 
     Attributes
@@ -73,7 +73,7 @@ class MissingEntries:
     readable: Accepted = field(default=(), compare=False)
 
 
-RecoveryFailed: TypeAlias = MissingEntries | Overtaken | InDoubt
+RecoveryFailed: TypeAlias = MissingEntries | Overtaken | NotKnown
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Latest:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogAsRead:
     """What was read of a log: the zero entries by generation, and the others by place."""
 
     latest: Latest
@@ -99,7 +99,7 @@ class Log:
     entries: Mapping[GenStep, LogEntry]
 
 
-def recover(channels: Channels, fence: Fence | None) -> Procedure[Recovered | RecoveryFailed]:
+def recover(channels: Channels, fence: Fence | None) -> Procedure[RecoveredLog | RecoveryFailed]:
     """Find out which entries count.
 
     Parameters
@@ -112,16 +112,16 @@ def recover(channels: Channels, fence: Fence | None) -> Procedure[Recovered | Re
     """
     latest = yield from find_latest(channels, fence)
     if latest is None:
-        return Recovered(())
+        return RecoveredLog(())
     if not isinstance(latest, Latest):
         return latest
     if fence is not None and latest.blob.generation > fence.generation:
         return Overtaken(latest.blob.generation)
     log = yield from _read_log(channels, fence, latest)
-    if not isinstance(log, Log):
+    if not isinstance(log, LogAsRead):
         return log
     chain = chain_of(log)
-    if isinstance(chain, InDoubt):
+    if isinstance(chain, NotKnown):
         return chain
     present = yield from _present_references(channels, fence, log)
     if not isinstance(present, frozenset):
@@ -129,7 +129,7 @@ def recover(channels: Channels, fence: Fence | None) -> Procedure[Recovered | Re
     return build(log, chain, present)
 
 
-def find_latest(channels: Channels, fence: Fence | None) -> Procedure[Latest | Overtaken | InDoubt | None]:
+def find_latest(channels: Channels, fence: Fence | None) -> Procedure[Latest | Overtaken | NotKnown | None]:
     """Find the latest entry of the log, going from the newest group to the oldest.
 
     A doubt in a group ends the search: what an older one has is not the latest.
@@ -138,12 +138,12 @@ def find_latest(channels: Channels, fence: Fence | None) -> Procedure[Latest | O
         first = _log_id(channels.tablet, GenStep(interval.first, Step(0)), ENTRY)
         found = yield Discover(interval.group, first, fence)
         if not isinstance(found, Blobs):
-            answer: Overtaken | InDoubt = found
+            answer: Overtaken | NotKnown = found
             return answer
         for blob, data in found.found:
             if interval.first <= blob.generation:
                 entry = _decoded(blob, data)
-                return entry if isinstance(entry, InDoubt) else Latest(blob, entry)
+                return entry if isinstance(entry, NotKnown) else Latest(blob, entry)
     return None
 
 
@@ -151,14 +151,14 @@ def _log_id(tablet: TabletId, place: GenStep, cookie: Cookie) -> BlobId:
     return BlobId(tablet, LOG, place.generation, place.step, cookie)
 
 
-def _decoded(blob: BlobId, data: bytes) -> Entry | InDoubt:
+def _decoded(blob: BlobId, data: bytes) -> Entry | NotKnown:
     try:
         return decode(blob, data)
     except BadEntry as error:
-        return InDoubt(str(error))
+        return NotKnown(str(error))
 
 
-def _read_log(channels: Channels, fence: Fence | None, latest: Latest) -> Procedure[Log | Overtaken | InDoubt]:
+def _read_log(channels: Channels, fence: Fence | None, latest: Latest) -> Procedure[LogAsRead | Overtaken | NotKnown]:
     """Read what must be there as it is, and the tail with restoring."""
     snapshot, confirmed = latest.entry.snapshot, latest.confirmed
     pieces = [(snapshot, confirmed, False)]
@@ -173,14 +173,16 @@ def _read_log(channels: Channels, fence: Fence | None, latest: Latest) -> Proced
             ids = _log_id(channels.tablet, begin, ENTRY), _log_id(channels.tablet, end, Cookie(COOKIE_MAX))
             found = yield Range(each.group, *ids, fence, restore)
             if not isinstance(found, Blobs):
-                answer: Overtaken | InDoubt = found
+                answer: Overtaken | NotKnown = found
                 return answer
             blobs += found.found
             doubtful += found.doubtful
     return log_of(latest, blobs, doubtful)
 
 
-def log_of(latest: Latest, blobs: Sequence[tuple[BlobId, bytes]], doubtful: Sequence[BlobId] = ()) -> Log | InDoubt:
+def log_of(
+    latest: Latest, blobs: Sequence[tuple[BlobId, bytes]], doubtful: Sequence[BlobId] = ()
+) -> LogAsRead | NotKnown:
     """Return a log of the entries that were found, up to the latest; sync entries say no more than that one.
 
     The zero entry of the first generation counts as found if it is damaged: nothing is before it, and it says nothing else.
@@ -193,13 +195,13 @@ def log_of(latest: Latest, blobs: Sequence[tuple[BlobId, bytes]], doubtful: Sequ
             continue
         entry = _decoded(blob, data)
         match entry:
-            case InDoubt():
+            case NotKnown():
                 return entry
             case ZeroEntry():
                 zeros[blob.generation] = entry
             case LogEntry():
                 entries[blob.place] = entry
-    return Log(latest, zeros, entries)
+    return LogAsRead(latest, zeros, entries)
 
 
 def first_zero(tablet: TabletId) -> BlobId:
@@ -207,7 +209,7 @@ def first_zero(tablet: TabletId) -> BlobId:
     return log_entry(tablet, FIRST, Step(0))
 
 
-def chain_of(log: Log) -> tuple[Generation, ...] | InDoubt:
+def chain_of(log: LogAsRead) -> tuple[Generation, ...] | NotKnown:
     """Return the generations that count, oldest first: from the latest back along the zero entries, to the snapshot's."""
     snapshot = log.latest.entry.snapshot
     generation = log.latest.blob.generation
@@ -217,15 +219,15 @@ def chain_of(log: Log) -> tuple[Generation, ...] | InDoubt:
         if previous == 0:
             break
         if previous < snapshot.generation or previous >= generation:
-            return InDoubt(f"generation {generation} follows {previous}, which is before the snapshot at {snapshot}")
+            return NotKnown(f"generation {generation} follows {previous}, which is before the snapshot at {snapshot}")
         chain.append(previous)
         generation = previous
     return tuple(reversed(chain))
 
 
 def _present_references(
-    channels: Channels, fence: Fence | None, log: Log
-) -> Procedure[frozenset[BlobId] | Overtaken | InDoubt]:
+    channels: Channels, fence: Fence | None, log: LogAsRead
+) -> Procedure[frozenset[BlobId] | Overtaken | NotKnown]:
     """Look for the references of the tail, and restore them: an entry counts only with all of its own."""
     wanted, confirmed = dict[GroupId, list[BlobId]](), log.latest.confirmed
     for place, entry in log.entries.items():
@@ -234,9 +236,9 @@ def _present_references(
                 wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     present: list[BlobId] = []
     for group, blobs in wanted.items():
-        found = yield Get(group, tuple(sorted(blobs)), fence, restore=fence is not None)
+        found = yield ReadBlobs(group, tuple(sorted(blobs)), fence, restore=fence is not None)
         if not isinstance(found, Blobs):
-            answer: Overtaken | InDoubt = found
+            answer: Overtaken | NotKnown = found
             return answer
         present += [blob for blob, _ in found.found]
     return frozenset(present)
@@ -277,7 +279,7 @@ class _Build:
         self.accepted.append((place, entry))
 
 
-def build(log: Log, chain: tuple[Generation, ...], present: frozenset[BlobId]) -> Recovered | MissingEntries:
+def build(log: LogAsRead, chain: tuple[Generation, ...], present: frozenset[BlobId]) -> RecoveredLog | MissingEntries:
     """Go through the entries in order and keep those that count.
 
     Parameters
@@ -306,10 +308,10 @@ def build(log: Log, chain: tuple[Generation, ...], present: frozenset[BlobId]) -
             built.lose(GenStep(generation, Step(0)))
     if built.missing:
         return MissingEntries(tuple(built.missing), tuple(built.readable))
-    return Recovered(tuple(built.accepted), tuple(built.declined))
+    return RecoveredLog(tuple(built.accepted), tuple(built.declined))
 
 
-def _steps(log: Log, generation: Generation, zero: ZeroEntry | None) -> range:
+def _steps(log: LogAsRead, generation: Generation, zero: ZeroEntry | None) -> range:
     """Return the steps of a generation that are looked at; `zero` is its successor's, None for the latest."""
     snapshot = log.latest.entry.snapshot
     first = max(snapshot.step, 1) if generation == snapshot.generation else 1

@@ -123,14 +123,14 @@ Answer: TypeAlias = Reply | Standing | Streams | Rules
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemberState:
     """A member as a value: what it knows of openings, and what it holds."""
 
     standing: Standing
     held: Holdings
 
 
-def serve(place: Place, question: Question, admission: Admission | None = None) -> tuple[Place, Answer]:
+def serve(place: MemberState, question: Question, admission: Admission | None = None) -> tuple[MemberState, Answer]:
     """Return what a member is after a question, and what it answers; `admission`: as what it is asked, if that is said."""
     standing, held = place.standing, place.held
     if admission is not None and (refused := refusal(admission, *_who(standing))) is not None:

@@ -4,9 +4,9 @@ A *blob group* keeps blobs on several members and hides them.  Guarantees that e
 
 * `Stored` is certain: the blob survives whatever the group promises to survive.  Every other answer to a `Put` is a doubt, also
   `Overtaken`: the blob may be found later, or never.
-* After `Fenced` no blob of the fenced generations, or an earlier one, can begin to be stored.
+* After `FenceRaised` no blob of the fenced generations, or an earlier one, can begin to be stored.
 * A blob that an answer leaves out was never stored, and is not going to be: whoever answers has raised the fence of the read
-  first.  What can't be proven to be there, or not to be, is `InDoubt`; damaged blobs count as unknown, never as absent.
+  first.  What can't be proven to be there, or not to be, is `NotKnown`; damaged blobs count as unknown, never as absent.
 * A blob that was read with `restore` is stored as if it had been put now.
 
 An effect that can't be performed at all does not return: the interpreter closes the procedure, as a crash would.
@@ -32,7 +32,7 @@ class Fence:
 
 
 class Put(msgspec.Struct, frozen=True):
-    """Store a blob.  Outcome: `Stored`, `Overtaken`, `InDoubt`.  A struct, as `Write` is."""
+    """Store a blob.  Outcome: `Stored`, `Overtaken`, `NotKnown`.  A struct, as `Write` is."""
 
     group: GroupId
     blob: BlobId
@@ -41,7 +41,7 @@ class Put(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RaiseFence:
-    """Forbid blobs and collections of generations up to the fence's.  Outcome: `Fenced`, `Overtaken`, `InDoubt`.
+    """Forbid blobs and collections of generations up to the fence's.  Outcome: `FenceRaised`, `Overtaken`, `NotKnown`.
 
     Said again by the same issuer it is fine; of another issuer with the same generation one is overtaken, or both.
     """
@@ -53,7 +53,7 @@ class RaiseFence:
 
 @dataclass(frozen=True, slots=True)
 class ReadFence:
-    """Outcome: `FencedUpTo`, or `InDoubt`."""
+    """Outcome: `FencedUpTo`, or `NotKnown`."""
 
     group: GroupId
     tablet: TabletId
@@ -61,7 +61,7 @@ class ReadFence:
 
 @dataclass(frozen=True, slots=True)
 class ReadBarrier:
-    """Ask up to where a channel was collected.  Outcome: `CollectedUpTo`, `InDoubt`."""
+    """Ask up to where a channel was collected.  Outcome: `CollectedUpTo`, `NotKnown`."""
 
     group: GroupId
     tablet: TabletId
@@ -69,8 +69,8 @@ class ReadBarrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Get:
-    """Read blobs by id.  Outcome: `Blobs`, `Overtaken`, `InDoubt`.
+class ReadBlobs:
+    """Read blobs by id.  Outcome: `Blobs`, `Overtaken`, `NotKnown`.
 
     With `fence`, whoever answers raises it first; with `restore`, what is found is stored anew where it is missing.
     """
@@ -83,7 +83,9 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Store blobs anew wherever they are missing, as far as anybody has them.  Outcome: `Restored`, `Overtaken`, `InDoubt`.
+    """Store blobs anew wherever they are missing, as far as a member has them.
+
+    Outcome: `BlobsRestored`, `Overtaken`, `NotKnown`.
 
     Whoever answers raises the fence first.  A group of one member is not asked: nobody has what that one lacks.
     """
@@ -95,7 +97,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Read all blobs from `first` to `last`, both included, of one channel.  Outcome and options: as of `Get`."""
+    """Read all blobs from `first` to `last`, both included, of one channel.  Outcome and options: as of `ReadBlobs`."""
 
     group: GroupId
     first: BlobId
@@ -106,7 +108,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Discover:
-    """Read the newest blob of a channel from `first` on, restored if there is a fence.  Outcome: as of `Get`."""
+    """Read the newest blob of a channel from `first` on, restored if there is a fence.  Outcome: as of `ReadBlobs`."""
 
     group: GroupId
     first: BlobId
@@ -140,7 +142,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Delete blobs.  Outcome: `Collected`, `Overtaken`, `InDoubt`; the same command may be repeated."""
+    """Delete blobs.  Outcome: `Collected`, `Overtaken`, `NotKnown`; the same command may be repeated."""
 
     group: GroupId
     collection: Collection
@@ -152,14 +154,14 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class BlobsRestored:
     """What there is of the blobs is stored for good; members in `lacking` did not say that they have all of it."""
 
     lacking: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
+class FenceRaised:
     """The fence holds."""
 
 
@@ -204,14 +206,14 @@ class Overtaken:
 
 
 @dataclass(frozen=True, slots=True)
-class InDoubt:
+class NotKnown:
     """Not known; `reason` is for people, `about` the one blob that can't be told, if it is one."""
 
     reason: str
     about: BlobId | None = None
 
 
-GroupEffect: TypeAlias = Put | RaiseFence | ReadFence | ReadBarrier | Get | Restore | Range | Discover | Collect
+GroupEffect: TypeAlias = Put | RaiseFence | ReadFence | ReadBarrier | ReadBlobs | Restore | Range | Discover | Collect
 
 T = TypeVar("T")
 Procedure: TypeAlias = Generator[Any, Any, T]

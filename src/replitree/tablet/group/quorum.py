@@ -30,25 +30,25 @@ import msgspec
 
 from replitree.tablet.group.effects import (
     Blobs,
+    BlobsRestored,
     Collect,
     Collected,
     CollectedUpTo,
     Discover,
     Fence,
-    Fenced,
     FencedUpTo,
-    Get,
+    FenceRaised,
     GroupEffect,
-    InDoubt,
+    NotKnown,
     Overtaken,
     Procedure,
     Put,
     RaiseFence,
     Range,
     ReadBarrier,
+    ReadBlobs,
     ReadFence,
     Restore,
-    Restored,
     Stored,
 )
 from replitree.tablet.group.ids import (
@@ -78,7 +78,7 @@ from replitree.tablet.group.member import (
     Write,
 )
 
-HIDDEN = InDoubt("too many members have damaged data, and can't tell any more which blobs it was")
+HIDDEN = NotKnown("too many members have damaged data, and can't tell any more which blobs it was")
 
 T = TypeVar("T")
 Replies: TypeAlias = tuple[Reply | None, ...]
@@ -162,12 +162,12 @@ def carry_out(quorum: Quorum, effect: GroupEffect) -> Procedure[Any]:
             return (yield from put(quorum, blob, data))
         case RaiseFence(tablet=tablet, fence=fence):
             replies = yield from _ask_all(quorum, Raise(tablet, fence), quorum.fence)
-            return _decided(replies, quorum.fence, Fenced())
+            return _decided(replies, quorum.fence, FenceRaised())
         case ReadFence(tablet=tablet):
             return (yield from _read_fence(quorum, AskFence(tablet)))
         case ReadBarrier(tablet=tablet, channel=channel):
             return (yield from _read_barrier(quorum, AskBarrier(tablet, channel)))
-        case Get(blobs=blobs, fence=fence, restore=restore):
+        case ReadBlobs(blobs=blobs, fence=fence, restore=restore):
             return (yield from _get(quorum, blobs, fence, restore=restore))
         case Restore(blobs=blobs, fence=fence):
             return (yield from _restored(quorum, blobs, fence))
@@ -188,10 +188,10 @@ def _ask_all(quorum: Quorum, request: Request, wanted: int) -> Procedure[Replies
     return replies
 
 
-def _decided(replies: Replies, needed: int, success: T) -> T | Overtaken | InDoubt:
+def _decided(replies: Replies, needed: int, success: T) -> T | Overtaken | NotKnown:
     """Return `success` if enough members are done; else who was faster, or what else is known."""
     done = len([reply for reply in replies if isinstance(reply, Done)])
-    return success if done >= needed else _overtaken(replies) or InDoubt(_complaint(replies, done, needed))
+    return success if done >= needed else _overtaken(replies) or NotKnown(_complaint(replies, done, needed))
 
 
 def _overtaken(replies: Replies) -> Overtaken | None:
@@ -208,27 +208,27 @@ def _complaint(replies: Replies, good: int, needed: int) -> str:
     return f"{good} of {len(replies)} members answered well, {needed} are needed: {', '.join(reasons)}"
 
 
-def put(quorum: Quorum, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | InDoubt]:
+def put(quorum: Quorum, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | NotKnown]:
     """Store a blob; who did not answer may get it later."""
     replies = yield from _ask_all(quorum, Write(((blob, data),)), quorum.write)
     return _decided(replies, quorum.write, Stored())
 
 
-def _read_fence(quorum: Quorum, request: AskFence) -> Procedure[FencedUpTo | InDoubt]:
+def _read_fence(quorum: Quorum, request: AskFence) -> Procedure[FencedUpTo | NotKnown]:
     needed = quorum.members - quorum.fence + 1
     replies = yield from _ask_all(quorum, request, needed)
     known = [reply.fence for reply in replies if isinstance(reply, FenceIs)]
     if len(known) < needed:
-        return InDoubt(_complaint(replies, len(known), needed))
+        return NotKnown(_complaint(replies, len(known), needed))
     generations = [fence.generation for fence in known if fence is not None]
     return FencedUpTo(max(generations, default=Generation(0)), is_set=bool(generations))
 
 
-def _read_barrier(quorum: Quorum, request: AskBarrier) -> Procedure[CollectedUpTo | InDoubt]:
+def _read_barrier(quorum: Quorum, request: AskBarrier) -> Procedure[CollectedUpTo | NotKnown]:
     replies = yield from _ask_all(quorum, request, quorum.read)
     known = [reply.place for reply in replies if isinstance(reply, BarrierIs)]
     if len(known) < quorum.read:
-        return InDoubt(_complaint(replies, len(known), quorum.read))
+        return NotKnown(_complaint(replies, len(known), quorum.read))
     return CollectedUpTo(max(known))
 
 
@@ -237,24 +237,26 @@ def _read_barrier(quorum: Quorum, request: AskBarrier) -> Procedure[CollectedUpT
 
 def _get(
     quorum: Quorum, blobs: tuple[BlobId, ...], fence: Fence | None, *, restore: bool
-) -> Procedure[Blobs | Overtaken | InDoubt]:
+) -> Procedure[Blobs | Overtaken | NotKnown]:
     if not blobs:
         return Blobs(())
     replies = yield from _ask_all(quorum, Look(tuple(sorted(blobs)), fence), quorum.read)
     return (yield from _settle(quorum, replies, blobs, fence if restore else None))
 
 
-def _restored(quorum: Quorum, blobs: tuple[BlobId, ...], fence: Fence) -> Procedure[Restored | Overtaken | InDoubt]:
+def _restored(
+    quorum: Quorum, blobs: tuple[BlobId, ...], fence: Fence
+) -> Procedure[BlobsRestored | Overtaken | NotKnown]:
     if quorum.members == 1:
-        return Restored()
+        return BlobsRestored()
     if not blobs:
-        return Restored()
+        return BlobsRestored()
     replies = yield from _ask_all(quorum, Look(tuple(sorted(blobs)), fence), quorum.members)
     found = yield from _settle(quorum, replies, blobs, fence)
-    return Restored(found.lacking) if isinstance(found, Blobs) else found
+    return BlobsRestored(found.lacking) if isinstance(found, Blobs) else found
 
 
-def _discover(quorum: Quorum, first: BlobId, fence: Fence | None) -> Procedure[Blobs | Overtaken | InDoubt]:
+def _discover(quorum: Quorum, first: BlobId, fence: Fence | None) -> Procedure[Blobs | Overtaken | NotKnown]:
     """Walk down from the newest blob that any member names, to the first that is present."""
     last = end_of(first)
     while True:
@@ -298,7 +300,7 @@ def _named(contents: Contents) -> tuple[BlobId, ...]:
 
 def _settle(
     quorum: Quorum, replies: Replies, asked: tuple[BlobId, ...], restorer: Fence | None
-) -> Procedure[Blobs | Overtaken | InDoubt]:
+) -> Procedure[Blobs | Overtaken | NotKnown]:
     """Judge every blob that was asked for or that a member names; restore what is there."""
     unfit = _unfit(quorum, replies)
     if unfit is not None:
@@ -309,7 +311,7 @@ def _settle(
     views = tuple(_view(reply) if rest and isinstance(reply, Contents) else None for reply in replies)
     for blob in rest:
         verdict = _verdict(quorum, views, blob)
-        if isinstance(verdict, InDoubt):
+        if isinstance(verdict, NotKnown):
             if restorer is not None:
                 return verdict
             doubtful.append(blob)
@@ -318,7 +320,7 @@ def _settle(
     lacking: Lacking = ()
     if restorer is not None:
         restored = yield from _restore(quorum, replies, found, restorer)
-        if isinstance(restored, Overtaken | InDoubt):
+        if isinstance(restored, Overtaken | NotKnown):
             return restored
         lacking = restored
     return Blobs(tuple(sorted(found.items()) if rest else found.items()), tuple(doubtful), lacking)
@@ -334,10 +336,10 @@ def _agreed(replies: Replies) -> dict[BlobId, bytes]:
     return dict(row[0] for row in same)
 
 
-def _unfit(quorum: Quorum, replies: Replies) -> Overtaken | InDoubt | None:
+def _unfit(quorum: Quorum, replies: Replies) -> Overtaken | NotKnown | None:
     """Return why a read proves nothing, if so."""
     answered = sum(isinstance(reply, Contents) for reply in replies)
-    too_few = InDoubt(_complaint(replies, answered, quorum.read)) if answered < quorum.read else None
+    too_few = NotKnown(_complaint(replies, answered, quorum.read)) if answered < quorum.read else None
     return _overtaken(replies) or too_few
 
 
@@ -350,7 +352,7 @@ def _doubts(reply: Contents, first: BlobId, last: BlobId) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MemberView:
     """What a member answered, to be looked up by blob."""
 
     blobs: Mapping[BlobId, bytes]
@@ -362,22 +364,22 @@ class View:
         return blob in self.damaged or _doubts(self.contents, blob, blob)
 
 
-def _view(contents: Contents) -> View:
-    return View(dict(contents.blobs), frozenset(contents.damaged), contents)
+def _view(contents: Contents) -> MemberView:
+    return MemberView(dict(contents.blobs), frozenset(contents.damaged), contents)
 
 
-def _verdict(quorum: Quorum, views: Sequence[View | None], blob: BlobId) -> bytes | InDoubt | None:
+def _verdict(quorum: Quorum, views: Sequence[MemberView | None], blob: BlobId) -> bytes | NotKnown | None:
     """Return a blob's bytes, None if it was never stored, or why that is not known; None in `views`: no answer."""
     seen = [data for view in views if view is not None and (data := view.blobs.get(blob)) is not None]
     if seen:
-        return seen[0] if seen.count(seen[0]) == len(seen) else InDoubt(f"two copies of blob {blob} differ")
+        return seen[0] if seen.count(seen[0]) == len(seen) else NotKnown(f"two copies of blob {blob} differ")
     unknown = sum(view is None or view.is_unsure(blob) for view in views)
-    return InDoubt(f"blob {blob}: {unknown} members can't tell", blob) if unknown >= quorum.write else None
+    return NotKnown(f"blob {blob}: {unknown} members can't tell", blob) if unknown >= quorum.write else None
 
 
 def _restore(
     quorum: Quorum, replies: Replies, found: Mapping[BlobId, bytes], restorer: Fence
-) -> Procedure[Overtaken | InDoubt | Lacking]:
+) -> Procedure[Overtaken | NotKnown | Lacking]:
     """Write what is present to the members that answered and do not have it; return what is in the way, or who lacks some."""
     missing = [_missing(reply, found) for reply in replies]
     written: Replies = (None,) * quorum.members
@@ -392,7 +394,7 @@ def _restore(
     for blob in found if any(lacking) or len(lacking) < quorum.write else ():
         copies = sum(blob not in each for each in lacking)
         if copies < quorum.write:
-            return _overtaken(written) or InDoubt(f"blob {blob} has {copies} copies, {quorum.write} are needed")
+            return _overtaken(written) or NotKnown(f"blob {blob} has {copies} copies, {quorum.write} are needed")
     return tuple(
         number
         for number, (reply, each, done) in enumerate(zip(replies, missing, written, strict=True))

@@ -72,15 +72,15 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class CreateBlobs:
     """Create objects, each unless it is there.  Reply: `Created`."""
 
     blobs: tuple[tuple[BlobId, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Mend:
-    """Give objects that can't be read their bytes again.  Reply: `Made`."""
+class MendBlobs:
+    """Give objects that can't be read their bytes again.  Reply: `Persisted`."""
 
     blobs: tuple[tuple[BlobId, bytes], ...]
 
@@ -94,7 +94,7 @@ class ReadState:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceState:
-    """Replace `state` if it is still the one with this tag.  Reply: `Made`, `Changed`."""
+    """Replace `state` if it is still the one with this tag.  Reply: `Persisted`, `Changed`."""
 
     state: Holdings
     tag: object
@@ -120,13 +120,13 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete objects; those that are gone already do not matter.  Reply: `Made`."""
+class DeleteBlobs:
+    """Delete objects; those that are gone already do not matter.  Reply: `Persisted`."""
 
     blobs: tuple[BlobId, ...]
 
 
-StoreRequest: TypeAlias = Create | Mend | ReadState | ReplaceState | List | Read | Delete
+StoreRequest: TypeAlias = CreateBlobs | MendBlobs | ReadState | ReplaceState | List | Read | DeleteBlobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Persisted:
     """It is so, durably."""
 
 
@@ -168,7 +168,7 @@ class Found:
     blobs: tuple[tuple[BlobId, bytes | None], ...]
 
 
-StoreReply: TypeAlias = Created | Made | StateIs | Changed | Listed | Found | Failed
+StoreReply: TypeAlias = Created | Persisted | StateIs | Changed | Listed | Found | Failed
 
 
 # --- the procedure --------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def _change(rule: Callable[[Holdings], tuple[Holdings, Reply]]) -> Procedure[tup
         if held == state.held:
             return held, reply
         changed = yield ReplaceState(held, state.tag)
-        if isinstance(changed, Made):
+        if isinstance(changed, Persisted):
             return held, reply
         if isinstance(changed, Failed):
             return Holdings(), changed
@@ -249,7 +249,7 @@ def _write(request: Write, known: Holdings) -> Procedure[Reply]:
     refused = _refusal(known, request)
     if refused is not None:
         return refused
-    created = yield from _asked(Create(tuple(wanted.items())), Created)
+    created = yield from _asked(CreateBlobs(tuple(wanted.items())), Created)
     if isinstance(created, Failed):
         return created
     other = next((blob for blob, data in created.before if data is not None and data != wanted[blob]), None)
@@ -257,7 +257,7 @@ def _write(request: Write, known: Holdings) -> Procedure[Reply]:
         return Conflict(other)
     unreadable = tuple((blob, wanted[blob]) for blob, data in created.before if data is None)
     if unreadable:
-        mended = yield from _asked(Mend(unreadable), Made)
+        mended = yield from _asked(MendBlobs(unreadable), Persisted)
         if isinstance(mended, Failed):
             return mended
     state = yield from _asked(ReadState(), StateIs)
@@ -390,7 +390,7 @@ def _sweep(request: Sweep) -> Procedure[Reply]:
     )
     gone = tuple(blob for blob in listed.names if barrier.has_swept(blob)) if isinstance(listed, Listed) else ()
     if gone:
-        yield from _asked(Delete(gone), Made)
+        yield from _asked(DeleteBlobs(gone), Persisted)
     return reply
 
 
@@ -427,29 +427,29 @@ def answer(held: Holdings, request: StoreRequest) -> tuple[Holdings, StoreReply]
     `names` and `data` of what it holds are the objects, whatever the barriers say; the rest is `state`.
     """
     match request:
-        case Create(blobs):
+        case CreateBlobs(blobs):
             data = dict(zip(held.names, held.data, strict=True))
             new = {blob: each for blob, each in blobs if blob not in data}
             before = tuple((blob, data[blob]) for blob, _ in blobs if blob in data)
             return with_blobs(held, dict[BlobId, bytes | None](new)) if new else held, Created(before)
-        case Mend(blobs):
+        case MendBlobs(blobs):
             lost = {
                 blob: each for blob, each in blobs if (at := held.index(blob)) is not None and held.data[at] is None
             }
-            return with_blobs(held, dict[BlobId, bytes | None](lost)) if lost else held, Made()
+            return with_blobs(held, dict[BlobId, bytes | None](lost)) if lost else held, Persisted()
         case ReadState():
             return held, StateIs(state_of(held), state_of(held))
         case ReplaceState(state, tag):
             if state_of(held) != tag:
                 return held, Changed()
-            return replace(held, fences=state.fences, barriers=state.barriers), Made()
+            return replace(held, fences=state.fences, barriers=state.barriers), Persisted()
         case List(first=first, last=last):
             return held, Listed(tuple(blob for blob in held.names if first <= blob <= last))
         case Read(wanted):
             found = [(blob, held.data[at]) for blob in wanted if (at := held.index(blob)) is not None]
             return held, Found(tuple(found))
-        case Delete(gone):
-            return without_blobs(held, gone), Made()
+        case DeleteBlobs(gone):
+            return without_blobs(held, gone), Persisted()
 
 
 def state_of(held: Holdings) -> Holdings:

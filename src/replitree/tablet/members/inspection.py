@@ -16,7 +16,7 @@ from replitree.tablet.core.channels import Channels
 from replitree.tablet.core.inspection import GenerationReport, Survey, complaints, generations_of, survey
 from replitree.tablet.core.losses import in_words, read_records
 from replitree.tablet.group.admission import Answer, AskStanding, AskStreams, Question, Standing, obstacles_of
-from replitree.tablet.group.effects import InDoubt, Overtaken
+from replitree.tablet.group.effects import NotKnown, Overtaken
 from replitree.tablet.group.ids import NOTHING, Channel, Generation, GroupId, TabletId, first_of
 from replitree.tablet.group.member import AskFence, Contents, Failed, FenceIs, Scan
 from replitree.tablet.group.openings import AskEach
@@ -194,8 +194,8 @@ def _inspected(looked: Looked, groups: BlobGroups, channels: Channels) -> Tablet
     losses, more = _losses(groups, channels)
     unknown = (*unknown, *more)
     found = groups.run(survey(channels))
-    if isinstance(found, InDoubt | Overtaken):
-        reason = found.reason if isinstance(found, InDoubt) else "a leader was elected meanwhile; look again"
+    if isinstance(found, NotKnown | Overtaken):
+        reason = found.reason if isinstance(found, NotKnown) else "a leader was elected meanwhile; look again"
         return TabletReport(int(tablet), fences, (), wrong, (*unknown, f"the log: {reason}"), losses)
     complained = _complained(looked, found, wrong, unknown)
     return TabletReport(int(tablet), fences, generations_of(found), *complained, losses)

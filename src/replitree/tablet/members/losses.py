@@ -14,9 +14,9 @@ from pathlib import Path
 from replitree.errors import BadInput, NotLeader, Unavailable
 from replitree.tablet.core import lease
 from replitree.tablet.core.channels import Channels, in_one_group
-from replitree.tablet.core.election import Elected, NotElected, Prepared, open_generation
+from replitree.tablet.core.election import NotElected, Prepared, Won, open_generation
 from replitree.tablet.core.losses import FORMAT, Assessment, LossRecord, assess, prepare_loss
-from replitree.tablet.group.effects import InDoubt, Overtaken
+from replitree.tablet.group.effects import NotKnown, Overtaken
 from replitree.tablet.group.ids import TabletId
 from replitree.tablet.members.folders import NAME, OpenGroup, open_group, read_group
 from replitree.tablet.runtime.patience import wait_until
@@ -116,13 +116,11 @@ class Losses:
         when = datetime.now(UTC).isoformat(timespec="seconds")
         record = LossRecord(FORMAT, who, when, why, agreed.kept, agreed.unreadable, agreed.given_up, self._without)
         run = self._group.groups.run
-        result: Elected | Prepared | NotElected = run(
-            prepare_loss(self._channels, secrets.token_hex(16), agreed, record)
-        )
+        result: Won | Prepared | NotElected = run(prepare_loss(self._channels, secrets.token_hex(16), agreed, record))
         if isinstance(result, Prepared):
             wait_until(self._clock, self._clock() + waited_ns)
             result = run(open_generation(self._channels, result.generation, result.recovered))
-        if isinstance(result, Elected):
+        if isinstance(result, Won):
             return record
         assert isinstance(result, NotElected)
         if isinstance(result.reason, Overtaken):
@@ -163,4 +161,4 @@ def _members_in(folder: Path) -> int:
 
 
 def _reason(answer: object) -> str:
-    return answer.reason if isinstance(answer, InDoubt) else str(answer)
+    return answer.reason if isinstance(answer, NotKnown) else str(answer)

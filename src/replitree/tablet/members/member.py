@@ -15,7 +15,7 @@ from replitree.tablet.group.admission import (
     Answer,
     AskRules,
     AskStreams,
-    Place,
+    MemberState,
     Question,
     Remember,
     Reopened,
@@ -142,6 +142,6 @@ class MemoryMember:
     def _served(self, question: Question) -> Answer:
         if self.trouble is not None:
             return Failed(self.trouble)
-        place, reply = serve(Place(self._standing, self.held), question)
+        place, reply = serve(MemberState(self._standing, self.held), question)
         self.session, self.seen = place.standing.session, place.standing.seen
         return reply

@@ -29,7 +29,7 @@ PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacedMember:
     """What was done.
 
     Attributes
@@ -45,7 +45,7 @@ class Replaced:
     bytes: int
 
 
-def replace_member(folder: Path, number: int, wanted: Wanted | None = None) -> Replaced:
+def replace_member(folder: Path, number: int, wanted: Wanted | None = None) -> ReplacedMember:
     """Make a member anew from the others.
 
     Parameters
@@ -103,7 +103,7 @@ def _wanted(folder: Path, file: GroupFile, number: int, wanted: Wanted | None) -
 
 def _replaced(
     folder: Path, file: GroupFile, number: int, place: MemberPlace, members: Sequence[BlobMember]
-) -> Replaced:
+) -> ReplacedMember:
     """Make it anew; `members`: all, and the new one after them."""
     wanted = Replacement(file.quorum, number, file.incarnations, place.incarnation, BATCH_BYTES)
     making, asking, outcome = make_anew(wanted), Asking(PATIENCE_S), None
@@ -112,7 +112,7 @@ def _replaced(
             effect = making.send(outcome)
         except StopIteration as stop:
             copied: Copied = stop.value
-            return Replaced(place, copied.blobs, copied.bytes)
+            return ReplacedMember(place, copied.blobs, copied.bytes)
         outcome = _perform(asking, folder, file.with_member(number, place), members, effect)
 
 

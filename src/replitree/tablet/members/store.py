@@ -33,7 +33,7 @@ from replitree.tablet.members.ahead import Ahead
 from replitree.tablet.members.frames import frame_of, scan
 from replitree.tablet.members.member import Admission, Rules, Standing, Streams
 from replitree.tablet.members.state import DirectoryState, admitted, decode_state, encode_state
-from replitree.tablet.members.store_state import STATE_KEY, ReadState, StoredState, no_answer, outcome_of
+from replitree.tablet.members.store_state import STATE_KEY, KnownState, StoredState, no_answer, outcome_of
 
 BLOBS_PREFIX = "blobs"
 REQUESTS_AT_ONCE = 64
@@ -179,7 +179,7 @@ class BlobStore:
                 return no_answer(probed)
             self._probes = False
         read = reading.result()
-        state = outcome_of(partial(self._state.with_owed, read)) if isinstance(read, ReadState) else read
+        state = outcome_of(partial(self._state.with_owed, read)) if isinstance(read, KnownState) else read
         if not isinstance(state, DirectoryState):
             return no_answer(state)
         return Standing(state.incarnation, state.session, state.seen)
@@ -204,7 +204,7 @@ class BlobStore:
     def rules(self) -> Rules | Failed:
         """Return what it refuses to take."""
         found = outcome_of(self._state.read)
-        if not isinstance(found, ReadState):
+        if not isinstance(found, KnownState):
             return no_answer(found)
         held = found.state.holdings()
         return Rules(held.fences, held.barriers)
@@ -234,12 +234,12 @@ class BlobStore:
 
     def _reply(self, request: store.StoreRequest, admission: Admission | None) -> store.StoreReply:
         match request:
-            case store.Create(blobs):
+            case store.CreateBlobs(blobs):
                 before = self._each(self._create, blobs)
                 return store.Created(tuple(each for each in before if each is not None))
-            case store.Mend(blobs):
+            case store.MendBlobs(blobs):
                 self._each(self._mend, blobs)
-                return store.Made()
+                return store.Persisted()
             case store.ReadState(is_fresh):
                 found = self._state.read_as(admission, is_fresh=is_fresh)
                 if isinstance(found, Failed):
@@ -247,16 +247,16 @@ class BlobStore:
                 self._known = found[1]
                 return store.StateIs(found[1], found[0])
             case store.ReplaceState(held, tag):
-                assert isinstance(tag, ReadState)
+                assert isinstance(tag, KnownState)
                 return self._replace_by(held, tag)
             case store.List(first, last, since):
                 return store.Listed(self._names(first, last) if since is None else self._names_since(first, since))
             case store.Read(blobs):
                 data = self._each(self._read, blobs)
                 return store.Found(tuple(each for each in data if each is not None))
-            case store.Delete(blobs):
+            case store.DeleteBlobs(blobs):
                 self._objects.delete([key_of(blob) for blob in blobs])
-                return store.Made()
+                return store.Persisted()
 
     def _each(self, work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         """Do something for each item, many at once; in this thread if it is only one."""
@@ -314,13 +314,13 @@ class BlobStore:
         first = first_of(tablet, LOG, NOTHING)
         return Ahead(self._pool, lambda: self._sizes(first, end_of(first)), self._fetch)
 
-    def _replace_by(self, held: Holdings, read: ReadState) -> store.Made | store.Changed:
+    def _replace_by(self, held: Holdings, read: KnownState) -> store.Persisted | store.Changed:
         before = read.state.holdings()
         fenced = [tablet for tablet, fence in held.fences if before.fence(tablet) != fence]
         if self._state.is_alone and len(fenced) == 1:
             self._ahead = self._read_ahead(fenced[0])
         reply = self._state.replace_by(held, read)
-        if isinstance(reply, store.Made):
+        if isinstance(reply, store.Persisted):
             self._known = held
         return reply
 

@@ -23,7 +23,7 @@ from replitree.storage.objects import ObjectChanged, ObjectStore, StoreInDoubt
 from replitree.tablet.group.effects import Fence
 from replitree.tablet.group.ids import TabletId
 from replitree.tablet.group.member import Done, Failed, Holdings
-from replitree.tablet.group.store import CHANGES_MAX, Changed, Made
+from replitree.tablet.group.store import CHANGES_MAX, Changed, Persisted
 from replitree.tablet.members.member import MEND_IT, Admission, refusal
 from replitree.tablet.members.state import DirectoryState, decode_state, encode_state
 from replitree.tablet.runtime.fresh import FreshReads
@@ -38,7 +38,7 @@ Change: TypeAlias = Callable[[DirectoryState], DirectoryState]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadState:
+class KnownState:
     """`state` as it was read or written.
 
     Attributes
@@ -90,18 +90,18 @@ class StoredState:
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._reads = FreshReads(self._read)
-        self._seen: ReadState | None = None
+        self._seen: KnownState | None = None
         self._owed: tuple[Change, ...] = ()
         self._owed_session = 0
         self._owing = threading.Lock()
 
     # --- reading --------------------------------------------------------------------------------------------------------
 
-    def read(self) -> ReadState:
+    def read(self) -> KnownState:
         """Read it; raises `StoreError`, `NotAuthorized`, `UnsupportedFormat`."""
         return self._reads.read()
 
-    def _read(self) -> ReadState:
+    def _read(self) -> KnownState:
         found = self._objects.get_tagged(STATE_KEY)
         if found is None:
             raise StoreError(
@@ -109,10 +109,10 @@ class StoredState:
                 f" bring the object back, or {MEND_IT}"
             )
         state = decode_state(found.data, f"{self._objects.name}, {STATE_KEY}")
-        self._seen = read = ReadState(state, found.tag, time.monotonic())
+        self._seen = read = KnownState(state, found.tag, time.monotonic())
         return read
 
-    def read_as(self, admission: Admission | None, *, is_fresh: bool) -> tuple[ReadState, Holdings] | Failed:
+    def read_as(self, admission: Admission | None, *, is_fresh: bool) -> tuple[KnownState, Holdings] | Failed:
         """Return the state if it is the one of the place that was admitted, and what it says of fences and barriers.
 
         Unless `is_fresh`, as it was seen before will do; but nobody is refused for that.
@@ -126,7 +126,7 @@ class StoredState:
             return read, who.holdings()
         return refused if is_fresh else self.read_as(admission, is_fresh=True)
 
-    def with_owed(self, read: ReadState) -> DirectoryState:
+    def with_owed(self, read: KnownState) -> DirectoryState:
         """Return what was read with the openings that are not written yet; raises `StoreError` if it is another place."""
         return changed(read.state, self._due(read.state, self._owed))
 
@@ -149,23 +149,23 @@ class StoredState:
 
     # --- replacing ------------------------------------------------------------------------------------------------------
 
-    def replace_by(self, held: Holdings, read: ReadState) -> Made | Changed:
+    def replace_by(self, held: Holdings, read: KnownState) -> Persisted | Changed:
         """Replace what was read by the same with these fences and barriers, and with what is owed."""
         owed = self._owed
         reply = self._replace(read, changed(read.state, self._due(read.state, owed)).with_holdings(held))
-        if isinstance(reply, Made):
+        if isinstance(reply, Persisted):
             self._paid(owed)
         return reply
 
-    def _replace(self, read: ReadState, state: DirectoryState) -> Made | Changed:
+    def _replace(self, read: KnownState, state: DirectoryState) -> Persisted | Changed:
         if read.tag is None:
             return Changed()
         try:
             self._objects.replace(STATE_KEY, encode_state(state), read.tag)
         except ObjectChanged:
             return Changed()
-        self._seen = ReadState(state, None, time.monotonic())
-        return Made()
+        self._seen = KnownState(state, None, time.monotonic())
+        return Persisted()
 
     # --- openings -------------------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class StoredState:
         seen = self._seen
         for known in (*((seen,) if seen else ()), *(None,) * CHANGES_MAX):
             read = known or outcome_of(self.read)
-            if not isinstance(read, ReadState):
+            if not isinstance(read, KnownState):
                 return no_answer(read)
             owed = self._owed
             state = outcome_of(partial(changed, read.state, (*self._due(read.state, owed), *changes)))
@@ -206,10 +206,10 @@ class StoredState:
                 continue
             if not isinstance(state, DirectoryState):
                 return no_answer(state)
-            replaced = Made() if state == read.state else outcome_of(partial(self._replace, read, state))
+            replaced = Persisted() if state == read.state else outcome_of(partial(self._replace, read, state))
             if isinstance(replaced, Failed):
                 return replaced
-            if isinstance(replaced, Made):
+            if isinstance(replaced, Persisted):
                 self._paid(owed)
                 return Done()
         return Failed(f"others were faster to change the state {CHANGES_MAX} times; try again")

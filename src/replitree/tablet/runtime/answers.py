@@ -59,7 +59,7 @@ class Shared(Future[T]):
         return False
 
 
-class Answer(Shared[bytes]):
+class CommandAnswer(Shared[bytes]):
     """The answer to one command; of an entry that is sent without one, no bytes."""
 
 
@@ -67,7 +67,7 @@ class Answers(Shared[list[bytes]]):
     """The answers to commands that go together, in their order."""
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingCommands(msgspec.Struct, frozen=True):
     """Commands that go together, and who waits for the answers.
 
     None means that an entry is to be sent, though it says nothing.
@@ -75,7 +75,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
     commands: Sequence[bytes]
     bytes: int
-    future: Answer | Answers
+    future: CommandAnswer | Answers
 
     @property
     def weight(self) -> int:

@@ -30,9 +30,9 @@ from replitree.tablet.core.commit import BEGIN, Draft, Ledger
 from replitree.tablet.core.lease import Tenure
 from replitree.tablet.core.machine import Machine, machine_failed
 from replitree.tablet.core.snapshots import bytes_of
-from replitree.tablet.group.effects import InDoubt, Overtaken, Stored
+from replitree.tablet.group.effects import NotKnown, Overtaken, Stored
 from replitree.tablet.group.ids import STEP_MAX, BlobId, GenStep, Step
-from replitree.tablet.runtime.answers import Answer, Answers, Telling, Waiting, tell
+from replitree.tablet.runtime.answers import Answers, CommandAnswer, Telling, WaitingCommands, tell
 from replitree.tablet.runtime.settings import Settings
 
 State = TypeVar("State")
@@ -64,7 +64,7 @@ class Flight(msgspec.Struct, frozen=True):
 
     step: Step
     blobs: tuple[tuple[BlobId, bytes], ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingCommands, ...]
     sent_ns: int
 
 
@@ -108,7 +108,7 @@ class Commits(Generic[State]):
         self._machine = machine
         self._settings = settings
         self._pace = pace.Pace()
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[WaitingCommands] = deque()
         self._turn: threading.Condition | None = None
         self._alone = threading.Condition()
         self._queue_commands = self._queue_bytes = 0
@@ -121,7 +121,7 @@ class Commits(Generic[State]):
 
     # --- taking commands ------------------------------------------------------------------------------------------------
 
-    def submit(self, command: bytes) -> Answer:
+    def submit(self, command: bytes) -> CommandAnswer:
         """Let a command wait to be sent.
 
         Raises
@@ -134,7 +134,7 @@ class Commits(Generic[State]):
             It is too large.
         """
         with self._lock:
-            answer = Answer(self._next_turn())
+            answer = CommandAnswer(self._next_turn())
             self._wake(self._queued((command,), len(command), answer))
         return answer
 
@@ -154,14 +154,16 @@ class Commits(Generic[State]):
             self._wake(self._queued(given, size, answers))
         return answers
 
-    def submit_or_fly(self, command: bytes) -> tuple[Answer, Flight | None]:
+    def submit_or_fly(self, command: bytes) -> tuple[CommandAnswer, Flight | None]:
         """Like `submit`; where nothing is on its way or waits, the caller gets the entry, stores it, and says how it landed."""
         with self._lock:
             if self._queue or self._pace.flying or not self._has_room:
                 return self.submit(command), None
             self._check(len(command))
-            answer = Answer(self._alone)
-            return answer, self._send((Waiting((command,), len(command), answer),), (command,), self._settings.clock())
+            answer = CommandAnswer(self._alone)
+            return answer, self._send(
+                (WaitingCommands((command,), len(command), answer),), (command,), self._settings.clock()
+            )
 
     def _next_turn(self) -> threading.Condition:
         """Return the condition that the clients of the next entry share."""
@@ -176,18 +178,18 @@ class Commits(Generic[State]):
             )
         self.check_leading()
 
-    def _queued(self, commands: Sequence[bytes], size: int, answer: Answer | Answers) -> Waiting:
+    def _queued(self, commands: Sequence[bytes], size: int, answer: CommandAnswer | Answers) -> WaitingCommands:
         limits = self._settings.limits
         self._check(size)
         if self._queue_commands >= limits.waiting_commands or self._queue_bytes >= limits.waiting_bytes:
             raise Unavailable(f"{self._queue_commands:,} commands wait already; try again later")
-        waiting = Waiting(commands, size, answer)
+        waiting = WaitingCommands(commands, size, answer)
         self._queue.append(waiting)
         self._queue_commands += waiting.weight
         self._queue_bytes += size
         return waiting
 
-    def _wake(self, last: Waiting) -> None:
+    def _wake(self, last: WaitingCommands) -> None:
         """Let somebody look after what waits, of which this is the last, unless somebody does already."""
         limits = self._settings.limits
         is_large = self._queue_bytes >= limits.batch_bytes > self._queue_bytes - last.bytes
@@ -231,9 +233,9 @@ class Commits(Generic[State]):
     def _has_room(self) -> bool:
         return self.ledger.has_room and self._since_bytes < SINCE_BYTES_MAX
 
-    def _taken_from_queue(self) -> tuple[Sequence[Waiting], Sequence[bytes]]:
+    def _taken_from_queue(self) -> tuple[Sequence[WaitingCommands], Sequence[bytes]]:
         """Take what goes into the next entry: who waits, and the commands."""
-        limits, batch, commands, size = self._settings.limits, list[Waiting](), list[bytes](), 0
+        limits, batch, commands, size = self._settings.limits, list[WaitingCommands](), list[bytes](), 0
         while self._queue and len(commands) < limits.batch_commands and size < limits.batch_bytes:
             waiting = self._queue.popleft()
             batch.append(waiting)
@@ -246,7 +248,7 @@ class Commits(Generic[State]):
             self._sends.notify()
         return batch, commands
 
-    def _send(self, batch: Sequence[Waiting], commands: Sequence[bytes], now: int) -> Flight:
+    def _send(self, batch: Sequence[WaitingCommands], commands: Sequence[bytes], now: int) -> Flight:
         before = {self._last_command, self.ledger.last} - {BEGIN}
         draft = Draft(
             encode_commands(commands) if commands else b"",
@@ -259,7 +261,7 @@ class Commits(Generic[State]):
         self._pace = pace.sent(self._pace, now)
         return self._form(draft, tuple(batch), now)
 
-    def _form(self, draft: Draft, waiting: tuple[Waiting, ...], now: int) -> Flight:
+    def _form(self, draft: Draft, waiting: tuple[WaitingCommands, ...], now: int) -> Flight:
         before = self.ledger.flying_bytes
         self.ledger, blobs = commit.form(self.ledger, draft)
         flight = Flight(self.ledger.last, blobs, waiting, now)
@@ -276,20 +278,20 @@ class Commits(Generic[State]):
 
     # --- landing --------------------------------------------------------------------------------------------------------
 
-    def landed(self, flight: Flight, outcome: Stored | Overtaken | InDoubt) -> None:
+    def landed(self, flight: Flight, outcome: Stored | Overtaken | NotKnown) -> None:
         """Take what became of an entry."""
         with self._lock:
             self._pace = pace.landed(self._pace, self._settings.clock() - flight.sent_ns)
             told = self._taken(flight.blobs[0][0], outcome)
         tell(told)
 
-    def taken(self, blob: BlobId, outcome: Stored | Overtaken | InDoubt) -> None:
+    def taken(self, blob: BlobId, outcome: Stored | Overtaken | NotKnown) -> None:
         """Take what became of a blob of a snapshot."""
         with self.changed:
             told = self._taken(blob, outcome)
         tell(told)
 
-    def _taken(self, blob: BlobId, outcome: Stored | Overtaken | InDoubt) -> list[Telling]:
+    def _taken(self, blob: BlobId, outcome: Stored | Overtaken | NotKnown) -> list[Telling]:
         had_room = self._has_room
         told = self._stored(blob) if isinstance(outcome, Stored) else self._failed(blob.step, outcome)
         if not had_room:
@@ -305,7 +307,7 @@ class Commits(Generic[State]):
         told = [self._apply(waiting) for step in steps for waiting in self._flights.pop(step).waiting]
         return [*told, *self._end(self.ended)] if self.ended is not None else told
 
-    def _apply(self, waiting: Waiting) -> Telling:
+    def _apply(self, waiting: WaitingCommands) -> Telling:
         answers: list[bytes] = []
         if not self._is_broken:
             state, apply = self.state, self._machine.apply
@@ -322,7 +324,7 @@ class Commits(Generic[State]):
             return waiting.future, answers
         return waiting.future, CommandUnknown(f"the command is in the log, and {self.ended}")
 
-    def _failed(self, step: Step, outcome: Stored | Overtaken | InDoubt) -> list[Telling]:
+    def _failed(self, step: Step, outcome: Stored | Overtaken | NotKnown) -> list[Telling]:
         self.ledger = commit.failed(self.ledger, step)
         told = self._end(end_of(outcome))
         assert self.ledger.failed_at is not None
@@ -334,7 +336,7 @@ class Commits(Generic[State]):
                 told.append((waiting.future, error))
         return told
 
-    def failed(self, step: Step, outcome: Overtaken | InDoubt) -> None:
+    def failed(self, step: Step, outcome: Overtaken | NotKnown) -> None:
         """Take that something of a step may not be stored."""
         with self.changed:
             told = self._failed(step, outcome)
@@ -424,17 +426,17 @@ class Commits(Generic[State]):
         with self.changed:
             if self.tenure.duration_ns and self.ended is None and not self._is_closing:
                 self.tenure = lease.released(self.tenure)
-                self._queue.append(Waiting((), 0, Answer(self._next_turn())))
+                self._queue.append(WaitingCommands((), 0, CommandAnswer(self._next_turn())))
                 self._queue_commands += 1
             self._is_closing = True
             self._sends.notify_all()
 
 
-def end_of(outcome: Stored | Overtaken | InDoubt) -> ReplitreeError:
+def end_of(outcome: Stored | Overtaken | NotKnown) -> ReplitreeError:
     """Return why a leader ends whose blob was not stored for sure."""
     if isinstance(outcome, Overtaken):
         return NotLeader(f"a leader after generation {outcome.generation} has begun", outcome.generation)
-    reason = outcome.reason if isinstance(outcome, InDoubt) else str(outcome)
+    reason = outcome.reason if isinstance(outcome, NotKnown) else str(outcome)
     return Unavailable(f"it is not known whether an entry was stored: {reason}")
 
 

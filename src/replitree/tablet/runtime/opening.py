@@ -15,7 +15,7 @@ from replitree.tablet.core.commit import open_ledger
 from replitree.tablet.core.election import Candidate, NotElected, open_generation, prepare
 from replitree.tablet.core.machine import Machine, machine_failed
 from replitree.tablet.core.recovery import Accepted, MissingEntries, own_references
-from replitree.tablet.group.effects import Blobs, Fence, Get, Overtaken, Procedure
+from replitree.tablet.group.effects import Blobs, Fence, Overtaken, Procedure, ReadBlobs
 from replitree.tablet.group.ids import NOTHING, TABLET_BITS, BlobId, Generation, GroupId, TabletId
 from replitree.tablet.runtime.collector import without_collector
 from replitree.tablet.runtime.commits import Commits
@@ -175,7 +175,7 @@ def read_snapshot(channels: Channels, accepted: Accepted, fence: Fence) -> Proce
         wanted.setdefault(channels.group(blob.channel, blob.generation), []).append(blob)
     found = list[tuple[BlobId, bytes]]()
     for group, blobs in wanted.items():
-        answer = yield Get(group, tuple(sorted(blobs)), fence)
+        answer = yield ReadBlobs(group, tuple(sorted(blobs)), fence)
         if not isinstance(answer, Blobs):
             return Unavailable(f"the snapshot at {accepted[0][0]} can't be read now, try again: {answer}")
         found += answer.found

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from replitree.tablet.core.channels import Channels
-from replitree.tablet.group.effects import Fence, InDoubt, Overtaken, Procedure, Put, Stored
+from replitree.tablet.group.effects import Fence, NotKnown, Overtaken, Procedure, Put, Stored
 from replitree.tablet.group.ids import BlobId, GroupId, TabletId
 
 T = TypeVar("T")
@@ -51,25 +51,25 @@ class JustOpened(Protocol):
         """Return a tablet's fence as it was a moment ago; None if that is not known."""
 
 
-def store(channels: Channels, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | InDoubt]:
+def store(channels: Channels, blob: BlobId, data: bytes) -> Procedure[Stored | Overtaken | NotKnown]:
     """Store one blob where its channel lies."""
-    outcome: Stored | Overtaken | InDoubt = yield Put(channels.group(blob.channel, blob.generation), blob, data)
+    outcome: Stored | Overtaken | NotKnown = yield Put(channels.group(blob.channel, blob.generation), blob, data)
     return outcome
 
 
-def store_one(groups: Groups, channels: Channels, blob: BlobId, data: bytes) -> Stored | Overtaken | InDoubt:
+def store_one(groups: Groups, channels: Channels, blob: BlobId, data: bytes) -> Stored | Overtaken | NotKnown:
     """Store one blob; whatever goes wrong leaves in doubt whether it is stored."""
     try:
         return groups.run(store(channels, blob, data))
     except Exception as error:  # noqa: BLE001 - who waits for the blob must hear something
-        return InDoubt(f"{type(error).__name__}: {error}")
+        return NotKnown(f"{type(error).__name__}: {error}")
 
 
 def store_all(
     groups: Groups, channels: Channels, blobs: Sequence[tuple[BlobId, bytes]]
-) -> list[Stored | Overtaken | InDoubt]:
+) -> list[Stored | Overtaken | NotKnown]:
     """Store some blobs at once; return what became of each."""
-    outcomes: list[Stored | Overtaken | InDoubt] = [InDoubt("not tried")] * len(blobs)
+    outcomes: list[Stored | Overtaken | NotKnown] = [NotKnown("not tried")] * len(blobs)
 
     def work(number: int) -> None:
         outcomes[number] = store_one(groups, channels, *blobs[number])

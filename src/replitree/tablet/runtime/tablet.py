@@ -16,8 +16,8 @@ from typing import Generic, Self, TypeVar
 from replitree.errors import CommandUnknown, NotLeader, ReplitreeError, Unavailable
 from replitree.tablet.core import lease
 from replitree.tablet.core.channels import Channels
-from replitree.tablet.core.probing import Leads, Probed, probe
-from replitree.tablet.group.effects import InDoubt, Overtaken
+from replitree.tablet.core.probing import Probed, StillLeads, probe
+from replitree.tablet.group.effects import NotKnown, Overtaken
 from replitree.tablet.group.ids import Generation
 from replitree.tablet.runtime.commits import Commits, Flight, end_of
 from replitree.tablet.runtime.fresh import FreshReads
@@ -217,14 +217,14 @@ class Tablet(Generic[State]):
 
     def _by_quorum(self) -> State:
         match self._probe.read():
-            case Leads():
+            case StillLeads():
                 with self._commits.changed:
                     self._commits.check_leading()
                     return self._commits.state
             case Overtaken() as found:
                 self._commits.end(end_of(found))
                 raise NotLeader(f"a leader after generation {found.generation} has begun: ask it", found.generation)
-            case InDoubt(reason):
+            case NotKnown(reason):
                 raise Unavailable(f"no quorum said whether this process still leads: {reason}")
 
     def _send_probe(self) -> Probed:
