@@ -27,7 +27,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, encode_entry
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.membership.activate import Activated, activate
-from replitree.protocol.membership.table import NOT_LOST, Outcome, create_table, join_table
+from replitree.protocol.membership.table import NOT_LOST, TableOutcome, create_table, join_table
 from replitree.protocol.state.start import CaughtUp, catch_up
 from replitree.protocol.upkeep.clean_log import Cleaned, Keep, clean_log
 from replitree.replica.perform.runner import Performer
@@ -65,7 +65,7 @@ def measure_log(session: Coordination, root: str, say: Say, entries: int = ENTRI
     performer = Performer(lambda: session, _no_store, lambda *_: None)
     first, second = Replica(table, "r1"), Replica(table, "r2")
     for outcome in (create_table(table, b"", b""), join_table(first), join_table(second)):
-        assert performer.run(outcome) is Outcome.DONE
+        assert performer.run(outcome) is TableOutcome.DONE
     epoch = _activated(performer.run(activate(first, b"bench")))
     say(f"appending {entries:,} entries")
     _append(session, table, entries)

@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from replitree.protocol.core.parts import Part, inserted_part, merged_part
-from replitree.protocol.propose.select_merges import MIB, Candidate, Choice, SelectorSettings, select_merges
+from replitree.protocol.propose.select_merges import MIB, Choice, MergeCandidate, SelectorSettings, select_merges
 from replitree_bench.selector_clickhouse import select_as_clickhouse
 from replitree_bench.svg import Chart, draw
 
-Selector = Callable[[Sequence[Candidate], Sequence[int]], Sequence[Choice]]
+Selector = Callable[[Sequence[MergeCandidate], Sequence[int]], Sequence[Choice]]
 """Takes the candidates and the sizes in bytes of the merges under way."""
 
 DAY_S = 86_400
@@ -187,9 +187,9 @@ class _Table:
         self.parts -= len(choice.sources) - 1
         return result.bytes
 
-    def candidates(self, partitions: Iterable[str], now_s: float) -> list[Candidate]:
+    def candidates(self, partitions: Iterable[str], now_s: float) -> list[MergeCandidate]:
         return [
-            Candidate(
+            MergeCandidate(
                 each.part,
                 each.bytes // self.shape.row_bytes,
                 each.bytes + self.shape.file_bytes,

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from replitree.protocol.propose.select_merges import GIB, MIB, Candidate, Choice
+from replitree.protocol.propose.select_merges import GIB, MIB, Choice, MergeCandidate
 
 SIZE_FIXED_COST = 5 * MIB
 BASE_MAX, BASE_MIN = 5.0, 2.0
@@ -46,10 +46,10 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class _Best:
     score: float
-    sources: tuple[Candidate, ...]
+    sources: tuple[MergeCandidate, ...]
 
 
-def select_as_clickhouse(candidates: Sequence[Candidate], *, running: int, slots: int) -> tuple[Choice, ...]:
+def select_as_clickhouse(candidates: Sequence[MergeCandidate], *, running: int, slots: int) -> tuple[Choice, ...]:
     """Choose one merge, or none, as ClickHouse does.
 
     Parameters
@@ -89,14 +89,14 @@ def result_bytes_max(free: int, slots: int) -> float:
     return float(RESULT_MIN * (RESULT_MAX / RESULT_MIN) ** (free / enough))
 
 
-def _runs(candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, ...]]:
+def _runs(candidates: Sequence[MergeCandidate]) -> Iterator[tuple[MergeCandidate, ...]]:
     for (_, free), group in groupby(candidates, key=lambda each: (each.part.partition, each.free)):
         run = tuple(group)
         if free and len(run) >= 2:
             yield run
 
 
-def _best_of_run(run: Sequence[Candidate], size_max: float) -> _Best | None:
+def _best_of_run(run: Sequence[MergeCandidate], size_max: float) -> _Best | None:
     sizes = np.array([each.bytes for each in run], dtype=np.float64)
     ages = np.array([each.age_s for each in run], dtype=np.float64)
     begins, longest = min(len(run), BEGINS_MAX), min(len(run), SOURCES_MAX)

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from replitree.protocol.core.parts import Part
-from replitree.protocol.propose.select_merges import GIB, MIB, Candidate, Choice
+from replitree.protocol.propose.select_merges import GIB, MIB, Choice, MergeCandidate
 from replitree_bench.selector import (
     COMPRESSED,
     DAY_S,
@@ -32,9 +32,9 @@ from replitree_bench.selector_clickhouse import result_bytes_max, select_as_clic
 SLOTS = 8
 
 
-def parts_of(sizes: Sequence[int], ages_s: Sequence[int]) -> list[Candidate]:
+def parts_of(sizes: Sequence[int], ages_s: Sequence[int]) -> list[MergeCandidate]:
     return [
-        Candidate(Part("all", block, block, 0), 1, size, age_s)
+        MergeCandidate(Part("all", block, block, 0), 1, size, age_s)
         for block, (size, age_s) in enumerate(zip(sizes, ages_s, strict=True))
     ]
 
@@ -46,7 +46,7 @@ def between(value: float, low: float, high: float) -> float:
     return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-def by_formula(parts: Sequence[Candidate]) -> tuple[int, int] | None:
+def by_formula(parts: Sequence[MergeCandidate]) -> tuple[int, int] | None:
     """The best stretch, written down as the specification says it, without any haste."""
     fixed, best, found = 5 * MIB, math.inf, None
     for begin in range(len(parts)):
@@ -101,11 +101,11 @@ def test_peer_merges_less_when_its_pool_fills() -> None:
 # --- the simulation -------------------------------------------------------------------------------------------------------
 
 
-def never(candidates: Sequence[Candidate], running: Sequence[int]) -> tuple[Choice, ...]:
+def never(candidates: Sequence[MergeCandidate], running: Sequence[int]) -> tuple[Choice, ...]:
     return ()
 
 
-def pairs(candidates: Sequence[Candidate], running: Sequence[int]) -> tuple[Choice, ...]:
+def pairs(candidates: Sequence[MergeCandidate], running: Sequence[int]) -> tuple[Choice, ...]:
     """Merge the first two parts whenever they are free."""
     if len(candidates) < 2 or not (candidates[0].free and candidates[1].free):
         return ()

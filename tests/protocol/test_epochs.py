@@ -16,7 +16,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.epochs import epochs_max
 from replitree.protocol.core.layout import NAME_LENGTH_MAX, Replica, Table
 from replitree.protocol.membership.table import (
-    Outcome,
+    TableOutcome,
     create_table,
     drop_replica,
     join_table,
@@ -41,10 +41,10 @@ class World(TreeWorld):
         super().__init__(Tree.of({"/" + "/".join(parents): b""}))
         self.before_last: tuple[fx.Operation, ...] = ()
         self.commits: list[tuple[fx.Operation, ...]] = []
-        assert self.run(create_table(table, b"m", b"c")) is Outcome.DONE
+        assert self.run(create_table(table, b"m", b"c")) is TableOutcome.DONE
 
     def joined(self, *replicas: Replica) -> World:
-        assert {self.run(join_table(replica)) for replica in replicas} == {Outcome.DONE}
+        assert {self.run(join_table(replica)) for replica in replicas} == {TableOutcome.DONE}
         return self
 
     @override
@@ -76,9 +76,9 @@ def test_versions_go_on_where_they_ended_however_often_a_replica_is_dropped() ->
     assert world.version(R1) == 0, "a name that is new begins at the beginning"
     for times in (1, 3, 0):
         last = world.activated(R1, times)
-        assert world.run(drop_replica(R1)) is Outcome.DONE
+        assert world.run(drop_replica(R1)) is TableOutcome.DONE
         assert world.note(R1) == str(last + 1).encode(), "the mark of the drop is the last version"
-        assert world.run(join_table(R1)) is Outcome.DONE
+        assert world.run(join_table(R1)) is TableOutcome.DONE
         assert world.version(R1) == last + 2
     assert world.version(R2) == 0
 
@@ -92,34 +92,36 @@ def test_a_table_on_which_an_earlier_version_has_dropped_a_replica_has_no_note_a
 def test_a_version_that_comes_between_the_mark_and_the_end_of_a_drop_is_noted_too() -> None:
     world = World().joined(R1, R2)
     world.before_last = (fx.Set(layout.host(R1), b"dropped", fx.ANY_VERSION),)
-    assert world.run(drop_replica(R1)) is Outcome.UNSETTLED
+    assert world.run(drop_replica(R1)) is TableOutcome.UNSETTLED
     assert world.note(R1) is None
-    assert world.run(drop_replica(R1)) is Outcome.DONE
+    assert world.run(drop_replica(R1)) is TableOutcome.DONE
     assert world.note(R1) == b"2"
 
 
 def test_two_replicas_are_dropped_at_once_and_both_are_noted() -> None:
     world = World().joined(R1, R2, R3)
     world.before_last = (fx.Create(layout.epochs(TABLE)), fx.Create(layout.last_epoch(R2), b"7"))
-    assert world.run(drop_replica(R1)) is Outcome.DONE
+    assert world.run(drop_replica(R1)) is TableOutcome.DONE
     assert (world.note(R1), world.note(R2)) == (b"1", b"7")
 
 
 def test_a_table_is_removed_with_its_notes() -> None:
     world = World().joined(R1, R2)
-    assert world.run(mark_dropped(TABLE)) is Outcome.DONE
-    assert {world.run(leave_table(replica)) for replica in (R1, R2)} == {Outcome.DONE}
+    assert world.run(mark_dropped(TABLE)) is TableOutcome.DONE
+    assert {world.run(leave_table(replica)) for replica in (R1, R2)} == {TableOutcome.DONE}
     assert world.note(R1) == b"1"
-    assert world.run(remove_table(TABLE)) is Outcome.DONE
+    assert world.run(remove_table(TABLE)) is TableOutcome.DONE
     assert not world.tree.exists(TABLE.path)
 
 
-@pytest.mark.parametrize(("last", "outcome"), [(epochs_max(R1), Outcome.DONE), (epochs_max(R1) + 1, Outcome.WORN)])
-def test_a_name_that_has_had_too_many_epochs_is_refused(last: int, outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    ("last", "outcome"), [(epochs_max(R1), TableOutcome.DONE), (epochs_max(R1) + 1, TableOutcome.WORN)]
+)
+def test_a_name_that_has_had_too_many_epochs_is_refused(last: int, outcome: TableOutcome) -> None:
     world = World()
     world.commit(fx.Create(layout.epochs(TABLE)), fx.Create(layout.last_epoch(R1), str(last).encode()))
     assert world.run(join_table(R1)) is outcome
-    assert world.tree.exists(layout.host(R1)) is (outcome is Outcome.DONE)
+    assert world.tree.exists(layout.host(R1)) is (outcome is TableOutcome.DONE)
 
 
 @pytest.mark.parametrize("length", [1, 8, NAME_LENGTH_MAX])
@@ -129,7 +131,7 @@ def test_the_largest_joining_is_a_request_that_coordination_takes(length: int) -
     world.commit(
         fx.Create(layout.epochs(table)), fx.Create(layout.last_epoch(replica), str(epochs_max(replica)).encode())
     )
-    assert world.run(join_table(replica, "i" * 32)) is Outcome.DONE
+    assert world.run(join_table(replica, "i" * 32)) is TableOutcome.DONE
     assert world.version(replica) == fx.Version(epochs_max(replica) + 1)
     client = SimpleNamespace(chroot="", default_acl=None)
     assert len(encode_transaction(client, world.commits[-1])) < REQUEST_BYTES_MAX

@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from replitree.protocol.rescue.fsck import Finding, Kind, MarkName, confirmed, findings
-from replitree.protocol.rescue.fsck_look import AgedNode, Look, NeededFile, Reference, SeenReplica, StoredObject, Upload
+from replitree.protocol.rescue.fsck import Finding, FindingKind, MarkName, confirmed, findings
+from replitree.protocol.rescue.fsck_look import (
+    AgedNode,
+    FsckLook,
+    MultipartUpload,
+    NeededFile,
+    Reference,
+    SeenReplica,
+    StoredObject,
+)
 from replitree.protocol.shares.share import ShareId
 
 S = ShareId("s")
@@ -18,11 +26,11 @@ OLD = (StoredObject(S, "f", 4, NOW_MS - GRACE_MS),)
 REFERENCE = Reference("p", S, (NeededFile("f", 4),))
 HAS = SeenReplica("r1", "i1", frozenset({"p"}), (REFERENCE,))
 NOTHING = SeenReplica("r1", "i1", frozenset(), ())
-EMPTY = Look(NOW_MS, {}, (), (), {}, (), (NOTHING,))
-WELL = Look(NOW_MS, {S: OLD}, (), (), {S: ("r1~i1~p",)}, (), (HAS,))
+EMPTY = FsckLook(NOW_MS, {}, (), (), {}, (), (NOTHING,))
+WELL = FsckLook(NOW_MS, {S: OLD}, (), (), {S: ("r1~i1~p",)}, (), (HAS,))
 
 
-def kinds(seen: Look) -> list[Kind]:
+def kinds(seen: FsckLook) -> list[FindingKind]:
     return [each.kind for each in findings(seen, GRACE_MS)]
 
 
@@ -37,7 +45,7 @@ def test_what_is_well_has_no_findings() -> None:
 def test_a_part_whose_object_is_missing_or_of_another_size_is_dangling() -> None:
     missing = next(findings(replace(WELL, objects={}), GRACE_MS))
     assert (missing.kind, missing.replica, missing.part, missing.evidence) == (
-        Kind.DANGLING,
+        FindingKind.DANGLING,
         "r1",
         "p",
         ("f is missing",),
@@ -54,33 +62,33 @@ def test_a_file_of_any_size_need_only_be_there() -> None:
 def test_objects_of_a_part_that_is_only_staged_may_still_come() -> None:
     staged = replace(HAS, registered=frozenset(), references=(Reference("staging", S, REFERENCE.files),))
     noted = (AgedNode("s", b"r1~i1", GRACE_MS),)
-    assert kinds(Look(NOW_MS, {}, (), noted, {}, (), (staged,))) == []
+    assert kinds(FsckLook(NOW_MS, {}, (), noted, {}, (), (staged,))) == []
 
 
 def test_an_owned_share_without_any_object_is_dangling_though_its_owner_is_silent() -> None:
     silent = replace(HAS, references=None)
     found = list(findings(replace(WELL, objects={}, replicas=(silent,)), GRACE_MS))
-    assert [(each.kind, each.replica, each.part) for each in found] == [(Kind.DANGLING, "r1", "p")]
+    assert [(each.kind, each.replica, each.part) for each in found] == [(FindingKind.DANGLING, "r1", "p")]
 
 
 def test_a_registered_part_without_a_mark_is_unmarked() -> None:
     assert kinds(
         replace(WELL, owners={S: ("r2~i2~p",)}, replicas=(HAS, replace(HAS, name="r2", incarnation="i2")))
-    ) == [Kind.UNMARKED]
+    ) == [FindingKind.UNMARKED]
 
 
 LENDER = ShareId("lender")
 LENT = (StoredObject(LENDER, "g", 5, NOW_MS - GRACE_MS),)
 BORROWS = replace(HAS, references=(REFERENCE, Reference("p", LENDER, (NeededFile("g", 5),))))
-BORROWING = Look(NOW_MS, {S: OLD, LENDER: LENT}, (), (), {S: ("r1~i1~p",), LENDER: ("r1~i1~p",)}, (), (BORROWS,))
+BORROWING = FsckLook(NOW_MS, {S: OLD, LENDER: LENT}, (), (), {S: ("r1~i1~p",), LENDER: ("r1~i1~p",)}, (), (BORROWS,))
 
 
 def test_of_a_part_that_borrows_every_share_has_its_mark_and_its_objects() -> None:
     assert kinds(BORROWING) == []
     unmarked = replace(BORROWING, owners={S: ("r1~i1~p",), LENDER: ("r2~i2~p",)}, replicas=(BORROWS, silent("r2")))
-    assert [(each.kind, each.share) for each in findings(unmarked, GRACE_MS)] == [(Kind.UNMARKED, LENDER)]
+    assert [(each.kind, each.share) for each in findings(unmarked, GRACE_MS)] == [(FindingKind.UNMARKED, LENDER)]
     (dangling,) = findings(replace(BORROWING, objects={S: OLD}), GRACE_MS)
-    assert (dangling.kind, dangling.share, dangling.evidence) == (Kind.DANGLING, LENDER, ("g is missing",))
+    assert (dangling.kind, dangling.share, dangling.evidence) == (FindingKind.DANGLING, LENDER, ("g is missing",))
 
 
 def test_what_a_part_has_left_needs_no_mark() -> None:
@@ -101,11 +109,11 @@ HAS_EXTRA = replace(WELL, objects={S: (*OLD, EXTRA)})
 
 def test_old_objects_that_no_part_needs_are_told_of() -> None:
     (found,) = findings(HAS_EXTRA, GRACE_MS)
-    assert (found.kind, found.share, found.bytes) == (Kind.UNREFERENCED, S, 3)
+    assert (found.kind, found.share, found.bytes) == (FindingKind.UNREFERENCED, S, 3)
     assert found.evidence == (f"late: 3 bytes of {EXTRA.modified_ms}",)
     two = replace(HAS, name="r2", incarnation="i2", references=(Reference("q", S, (NeededFile("f", 4),)),))
     both = replace(HAS_EXTRA, owners={S: ("r1~i1~p", "r2~i2~q")}, replicas=(HAS, two))
-    assert kinds(both) == [Kind.UNREFERENCED]
+    assert kinds(both) == [FindingKind.UNREFERENCED]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +145,7 @@ ORPHAN = replace(EMPTY, objects={S: OLD})
 
 def test_old_objects_of_nobody_are_an_orphan() -> None:
     (found,) = findings(ORPHAN, GRACE_MS)
-    assert (found.kind, found.bytes) == (Kind.ORPHAN, 4)
+    assert (found.kind, found.bytes) == (FindingKind.ORPHAN, 4)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +159,7 @@ def test_old_objects_of_nobody_are_an_orphan() -> None:
     ],
     ids=["one is young", "begun", "garbage", "referred to", "somebody is silent"],
 )
-def test_what_is_not_enough_for_an_orphan(seen: Look) -> None:
+def test_what_is_not_enough_for_an_orphan(seen: FsckLook) -> None:
     assert kinds(seen) == []
 
 
@@ -159,7 +167,7 @@ def test_what_is_not_enough_for_an_orphan(seen: Look) -> None:
 
 
 def test_a_share_without_marks_is_unowned() -> None:
-    assert kinds(replace(ORPHAN, owners={S: ()})) == [Kind.UNOWNED]
+    assert kinds(replace(ORPHAN, owners={S: ()})) == [FindingKind.UNOWNED]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +182,7 @@ def test_a_share_without_marks_is_unowned() -> None:
 )
 def test_a_mark_that_stands_for_nothing_is_stale(mark: str, replica: SeenReplica, is_gone: bool) -> None:
     found = findings(replace(WELL, owners={S: (mark,)}, replicas=(replica,)), GRACE_MS)
-    assert [(each.mark, each.is_gone) for each in found if each.kind is Kind.STALE_MARK] == [(mark, is_gone)]
+    assert [(each.mark, each.is_gone) for each in found if each.kind is FindingKind.STALE_MARK] == [(mark, is_gone)]
 
 
 @pytest.mark.parametrize(
@@ -212,15 +220,15 @@ def test_a_name_that_is_no_mark_is_left_alone() -> None:
 )
 def test_attempts(writer: bytes, age_ms: int, replica: SeenReplica, is_left: bool) -> None:
     seen = replace(EMPTY, attempts=(AgedNode("s", writer, age_ms),), replicas=(replica,))
-    assert kinds(seen) == [Kind.LEFT_ATTEMPT] * is_left
+    assert kinds(seen) == [FindingKind.LEFT_ATTEMPT] * is_left
 
 
 def test_garbage_and_uploads_are_left_when_they_are_old() -> None:
-    def seen(age_ms: int) -> Look:
-        upload = Upload(S, "f", "f#1", NOW_MS - age_ms)
+    def seen(age_ms: int) -> FsckLook:
+        upload = MultipartUpload(S, "f", "f#1", NOW_MS - age_ms)
         return replace(EMPTY, garbage=(AgedNode("s", b"", age_ms),), uploads=(upload,))
 
-    assert kinds(seen(GRACE_MS)) == [Kind.LEFT_GARBAGE, Kind.LEFT_UPLOAD]
+    assert kinds(seen(GRACE_MS)) == [FindingKind.LEFT_GARBAGE, FindingKind.LEFT_UPLOAD]
     assert kinds(seen(GRACE_MS - 1)) == []
 
 
@@ -228,7 +236,7 @@ def test_garbage_and_uploads_are_left_when_they_are_old() -> None:
 
 
 def test_only_what_both_looks_find_counts() -> None:
-    assert [each.kind for each in confirmed(ORPHAN, ORPHAN, GRACE_MS)] == [Kind.ORPHAN]
+    assert [each.kind for each in confirmed(ORPHAN, ORPHAN, GRACE_MS)] == [FindingKind.ORPHAN]
     assert confirmed(EMPTY, ORPHAN, GRACE_MS) == ()
     assert confirmed(ORPHAN, EMPTY, GRACE_MS) == ()
     changed = replace(ORPHAN, objects={S: (replace(OLD[0], bytes=5),)})
@@ -237,5 +245,5 @@ def test_only_what_both_looks_find_counts() -> None:
 
 def test_the_worst_comes_first() -> None:
     seen = replace(WELL, objects={ShareId("o"): (replace(OLD[0], share=ShareId("o")),)})
-    assert [each.kind for each in confirmed(seen, seen, GRACE_MS)] == [Kind.DANGLING, Kind.ORPHAN]
+    assert [each.kind for each in confirmed(seen, seen, GRACE_MS)] == [FindingKind.DANGLING, FindingKind.ORPHAN]
     assert isinstance(next(findings(seen, GRACE_MS)), Finding)

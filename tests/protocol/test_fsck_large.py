@@ -13,7 +13,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Commit, Create
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.core.run import run
-from replitree.protocol.rescue.fsck import Kind
+from replitree.protocol.rescue.fsck import FindingKind
 from replitree.protocol.rescue.fsck_look import (
     AskReferences,
     ListAges,
@@ -88,7 +88,7 @@ def check(parts: int) -> None:
     table.asked.clear()
     report: Report = run(cast("Any", fsck(TABLE, 0, with_repair=True)), table.perform)
     assert [(finding.kind, finding.share, done) for finding, done in report.findings] == [
-        (Kind.ORPHAN, LEFT, Repair.DONE)
+        (FindingKind.ORPHAN, LEFT, Repair.DONE)
     ]
     assert report.shares == parts + 1
     assert table.asked["Children"] <= 2 * (parts + 10)

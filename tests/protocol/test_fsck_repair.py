@@ -12,7 +12,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, ChildrenMany, Commit, Get, Unknown
 from replitree.protocol.core.layout import Replica, Table
-from replitree.protocol.rescue.fsck import Finding, Kind
+from replitree.protocol.rescue.fsck import Finding, FindingKind
 from replitree.protocol.rescue.fsck_look import (
     AbortUpload,
     AskReferences,
@@ -20,9 +20,9 @@ from replitree.protocol.rescue.fsck_look import (
     ListAges,
     Listing,
     ListObjects,
+    MultipartUpload,
     Reference,
     Trial,
-    Upload,
 )
 from replitree.protocol.rescue.fsck_repair import Repair, Report, fsck, repair
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
@@ -78,9 +78,9 @@ class World(TreeWorld):
         return found
 
 
-ORPHAN = Finding(Kind.ORPHAN, S)
-STALE = Finding(Kind.STALE_MARK, S, "r1", "p", "r1~i1~p")
-LEFT = Finding(Kind.LEFT_ATTEMPT, S, "r1")
+ORPHAN = Finding(FindingKind.ORPHAN, S)
+STALE = Finding(FindingKind.STALE_MARK, S, "r1", "p", "r1~i1~p")
+LEFT = Finding(FindingKind.LEFT_ATTEMPT, S, "r1")
 
 
 @pytest.mark.parametrize("place", [layout.writing(TABLE, S), layout.share(TABLE, S), layout.garbage(TABLE, S)])
@@ -103,13 +103,13 @@ def test_garbage_stays_noted_until_the_store_has_answered() -> None:
     assert there.repair(ORPHAN) is Repair.UNKNOWN
     assert there.tree.get(layout.garbage(TABLE, S)) is not None
     there.store_answers = True
-    assert there.repair(Finding(Kind.LEFT_GARBAGE, S)) is Repair.DONE
+    assert there.repair(Finding(FindingKind.LEFT_GARBAGE, S)) is Repair.DONE
     assert there.tree.get(layout.garbage(TABLE, S)) is None
 
 
 def test_a_share_that_has_an_owner_by_now_is_kept() -> None:
     there = World(layout.share(TABLE, S), MARK)
-    assert there.repair(Finding(Kind.UNOWNED, S)) is Repair.CHANGED
+    assert there.repair(Finding(FindingKind.UNOWNED, S)) is Repair.CHANGED
     assert there.tree.get(layout.share(TABLE, S)) is not None
 
 
@@ -155,8 +155,8 @@ def test_an_attempt_that_is_at_work_is_kept_and_another_is_given_up() -> None:
     assert there.tree.get(layout.writing(TABLE, S)) is None
 
 
-@pytest.mark.parametrize("kind", [Kind.DANGLING, Kind.UNMARKED])
-def test_parts_are_never_made_again(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FindingKind.DANGLING, FindingKind.UNMARKED])
+def test_parts_are_never_made_again(kind: FindingKind) -> None:
     there = World()
     before = there.tree
     assert there.repair(Finding(kind, S, "r1", "p")) is Repair.NONE
@@ -164,7 +164,7 @@ def test_parts_are_never_made_again(kind: Kind) -> None:
 
 
 def test_an_upload_ends_when_the_store_says_so() -> None:
-    there, left = World(), Finding(Kind.LEFT_UPLOAD, S, upload=Upload(S, "f", "f#1", 0))
+    there, left = World(), Finding(FindingKind.LEFT_UPLOAD, S, upload=MultipartUpload(S, "f", "f#1", 0))
     assert there.repair(left) is Repair.DONE
     there.store_answers = False
     assert there.repair(left) is Repair.UNKNOWN
@@ -196,6 +196,6 @@ def test_a_trial_object_goes_when_it_is_old() -> None:
     there = World()
     there.listing = Listing(10, (), trials=(Trial("replitree-clock/1", 0, 4), Trial("replitree-clock/2", 0, 6)))
     report = there.run(fsck(TABLE, 5, with_repair=True))
-    assert report.findings == ((Finding(Kind.LEFT_TRIAL, ShareId(""), trial="replitree-clock/1"), Repair.DONE),)
+    assert report.findings == ((Finding(FindingKind.LEFT_TRIAL, ShareId(""), trial="replitree-clock/1"), Repair.DONE),)
     there.store_answers = False
     assert there.repair(report.findings[0][0]) is Repair.UNKNOWN

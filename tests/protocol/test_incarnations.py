@@ -13,7 +13,7 @@ from replitree.protocol.core.effects import Create, Procedure, StagingId
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.membership.activate import Activated, NotJoined, activate, renew_epoch
 from replitree.protocol.membership.table import (
-    Outcome,
+    TableOutcome,
     create_table,
     find_table,
     join_table,
@@ -38,14 +38,14 @@ class World(TreeWorld):
         self.create(table)
 
     def create(self, table: Table) -> None:
-        assert self.run(create_table(table, b"m", b"c")) is Outcome.DONE
-        assert self.run(join_table(Replica(table, "r1"))) is Outcome.DONE
+        assert self.run(create_table(table, b"m", b"c")) is TableOutcome.DONE
+        assert self.run(join_table(Replica(table, "r1"))) is TableOutcome.DONE
         self.commit(Create(layout.log_create(table), sequential=True))
 
     def drop(self, table: Table) -> None:
-        assert self.run(mark_dropped(table)) in (Outcome.DONE, Outcome.EXISTS)
-        assert self.run(leave_table(Replica(table, "r1"))) is Outcome.DONE
-        assert self.run(remove_table(table)) is Outcome.DONE
+        assert self.run(mark_dropped(table)) in (TableOutcome.DONE, TableOutcome.EXISTS)
+        assert self.run(leave_table(Replica(table, "r1"))) is TableOutcome.DONE
+        assert self.run(remove_table(table)) is TableOutcome.DONE
 
     def asked(self, procedure: Procedure[Any]) -> Iterator[Any]:
         """Run a procedure, and stop after each answer; yields what was asked for."""
@@ -99,7 +99,7 @@ def test_nobody_joins_a_later_table_in_the_place_of_an_earlier_one() -> None:
     world = World(EARLIER)
     world.drop(EARLIER)
     world.create(LATER)
-    assert world.run(join_table(Replica(EARLIER, "r2"))) is Outcome.MISSING
+    assert world.run(join_table(Replica(EARLIER, "r2"))) is TableOutcome.MISSING
 
 
 def test_an_insert_that_is_open_does_not_keep_a_table_from_being_removed() -> None:
@@ -115,7 +115,7 @@ def test_an_insert_that_is_open_does_not_keep_a_table_from_being_removed() -> No
 def test_who_removes_a_table_touches_no_later_one(steps: int) -> None:
     world = World(EARLIER)
     for each in (mark_dropped(EARLIER), leave_table(Replica(EARLIER, "r1"))):
-        assert world.run(each) is Outcome.DONE
+        assert world.run(each) is TableOutcome.DONE
     removing = world.asked(remove_table(EARLIER))
     for _ in range(steps):
         next(removing)

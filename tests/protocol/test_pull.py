@@ -11,7 +11,7 @@ from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.run import run
-from replitree.protocol.membership.table import Outcome, create_table, join_table
+from replitree.protocol.membership.table import TableOutcome, create_table, join_table
 from replitree.protocol.state.pull import Fenced, Gap, Place, Pointer, Pulled, pull_log
 from tests.protocol.tree_world import TreeWorld
 
@@ -24,8 +24,8 @@ class World(TreeWorld):
 
     def __init__(self) -> None:
         super().__init__(Tree())
-        assert self.run(create_table(TABLE, b"m", b"c")) is Outcome.DONE
-        assert self.run(join_table(ONE)) is Outcome.DONE
+        assert self.run(create_table(TABLE, b"m", b"c")) is TableOutcome.DONE
+        assert self.run(join_table(ONE)) is TableOutcome.DONE
 
 
 @pytest.mark.parametrize("count", [1, 8])

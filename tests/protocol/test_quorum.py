@@ -37,7 +37,7 @@ from replitree.protocol.insert.quorum import (
     give_up_overdue,
     join,
 )
-from replitree.protocol.membership.table import DROPPED_HOST, LOST, Outcome, create_table, drop_replica, join_table
+from replitree.protocol.membership.table import DROPPED_HOST, LOST, TableOutcome, create_table, drop_replica, join_table
 from replitree.protocol.state.counted import QuorumValue, count_no_more, decode_quorum, encode_quorum
 from tests.protocol.tree_world import TreeWorld
 
@@ -190,9 +190,9 @@ def test_a_holder_that_has_left_the_table_does_not_count() -> None:
 def test_a_replica_that_is_dropped_is_counted_no_more_and_counts_again_only_when_it_has_joined_and_has_it() -> None:
     world = World(quorum=3)
     assert world.join(R2)
-    assert world.run(drop_replica(R2)) is Outcome.DONE
+    assert world.run(drop_replica(R2)) is TableOutcome.DONE
     assert world.counted() == ("r1",)
-    assert world.run(join_table(R2)) is Outcome.DONE
+    assert world.run(join_table(R2)) is TableOutcome.DONE
     assert world.join(R3)
     assert world.counted() == ("r1", "r3"), "the old r2 would have settled it"
     assert world.join(R2)
@@ -201,8 +201,8 @@ def test_a_replica_that_is_dropped_is_counted_no_more_and_counts_again_only_when
 
 def test_a_writer_that_is_dropped_is_counted_no_more_also_by_who_does_not_look() -> None:
     world = World()
-    assert world.run(drop_replica(R1)) is Outcome.DONE
-    assert world.run(join_table(R1)) is Outcome.DONE
+    assert world.run(drop_replica(R1)) is TableOutcome.DONE
+    assert world.run(join_table(R1)) is TableOutcome.DONE
     assert isinstance(first_at(world, R2), fx.Refused)
     assert world.join(R2)
     assert world.counted() == ("r2",)

@@ -16,7 +16,7 @@ from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.core.run import run
 from replitree.protocol.membership.table import (
     NOT_LOST,
-    Outcome,
+    TableOutcome,
     create_table,
     join_table,
     leave_table,
@@ -227,9 +227,9 @@ def test_an_active_replica_is_not_restored() -> None:
 def test_who_joins_meanwhile_or_later_is_lost() -> None:
     world = World()
     cut_off(world, 2, applied=True)
-    assert world.run(join_table(Replica(TABLE, "r2"))) is Outcome.DONE
+    assert world.run(join_table(Replica(TABLE, "r2"))) is TableOutcome.DONE
     world.finish()
-    assert world.run(join_table(Replica(TABLE, "r3"))) is Outcome.DONE
+    assert world.run(join_table(Replica(TABLE, "r3"))) is TableOutcome.DONE
     for name in ("r2", "r3"):
         node = world.session.perform(fx.Get(layout.is_lost(Replica(TABLE, name))))
         assert node is not None
@@ -240,8 +240,8 @@ def test_a_half_restored_table_can_be_dropped() -> None:
     world = World()
     cut_off(world, 2, applied=True)
     world.run(mark_dropped(TABLE))
-    assert world.run(leave_table(ONE)) is Outcome.DONE
-    assert world.run(remove_table(TABLE)) is Outcome.DONE
+    assert world.run(leave_table(ONE)) is TableOutcome.DONE
+    assert world.run(remove_table(TABLE)) is TableOutcome.DONE
     assert not world.session.perform(fx.Exists(TABLE.path))
 
 

@@ -14,7 +14,7 @@ from replitree.protocol.core.entries import DropEntry, GetEntry, MergeEntry, enc
 from replitree.protocol.core.layout import PARENT_ENTRIES, Replica, Table
 from replitree.protocol.core.log import search_log
 from replitree.protocol.membership.table import (
-    Outcome,
+    TableOutcome,
     create_table,
     join_table,
     leave_table,
@@ -144,6 +144,6 @@ def test_a_table_with_two_parents_is_dropped_whole(world: World) -> None:
     world.append(world.table, "a")
     world.run(roll_over(world.replica, world.epoch))
     world.run(mark_dropped(world.table))
-    assert world.run(leave_table(world.replica)) is Outcome.DONE
-    assert world.run(remove_table(world.table)) is Outcome.DONE
+    assert world.run(leave_table(world.replica)) is TableOutcome.DONE
+    assert world.run(remove_table(world.table)) is TableOutcome.DONE
     assert world.tree.children("/") == ()

@@ -18,8 +18,8 @@ from replitree.protocol.propose.select_merges import (
     GIB,
     KIB,
     MIB,
-    Candidate,
     Choice,
+    MergeCandidate,
     SelectorSettings,
     optimize,
     select_merges,
@@ -41,10 +41,10 @@ SMALL = SelectorSettings(
 )
 
 
-def table(*partitions: Sequence[int], age_s: int = 0) -> list[Candidate]:
+def table(*partitions: Sequence[int], age_s: int = 0) -> list[MergeCandidate]:
     """Parts of the given sizes, one partition after the other."""
     return [
-        Candidate(Part(f"p{number}", block, block, 0), size // 100, size, age_s)
+        MergeCandidate(Part(f"p{number}", block, block, 0), size // 100, size, age_s)
         for number, sizes in enumerate(partitions)
         for block, size in enumerate(sizes)
     ]
@@ -54,15 +54,15 @@ def blocks(choices: Sequence[Choice]) -> list[tuple[int, int]]:
     return [(choice.sources[0].block_min, choice.sources[-1].block_max) for choice in choices]
 
 
-def after(candidates: Sequence[Candidate], choices: Sequence[Choice], passed_s: int = 0) -> list[Candidate]:
+def after(candidates: Sequence[MergeCandidate], choices: Sequence[Choice], passed_s: int = 0) -> list[MergeCandidate]:
     """What is there when the merges are done, some time later."""
     gone = {part for choice in choices for part in choice.sources}
     left = [replace(each, age_s=each.age_s + passed_s) for each in candidates if each.part not in gone]
-    made = [Candidate(merged_part(choice.sources), choice.rows, choice.bytes, 0) for choice in choices]
+    made = [MergeCandidate(merged_part(choice.sources), choice.rows, choice.bytes, 0) for choice in choices]
     return sorted(left + made, key=lambda each: each.part)
 
 
-def days_until_one(candidates: list[Candidate]) -> int:
+def days_until_one(candidates: list[MergeCandidate]) -> int:
     """How long it takes until there is one part, when the selector is asked once a day."""
     days = 0
     while len(candidates) > 1:
@@ -73,10 +73,10 @@ def days_until_one(candidates: list[Candidate]) -> int:
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> list[Candidate]:
+def tables(draw: st.DrawFn) -> list[MergeCandidate]:
     """Up to three partitions; sizes of all magnitudes; some parts not free; gaps between blocks."""
     size = st.one_of(st.integers(0, 10 * MIB), st.integers(0, 40).map(lambda power: 1 << power), st.just(100_000))
-    found: list[Candidate] = []
+    found: list[MergeCandidate] = []
     for partition in range(draw(st.integers(1, 3))):
         block = 0
         for _ in range(draw(st.integers(0, 25))):
@@ -86,7 +86,7 @@ def tables(draw: st.DrawFn) -> list[Candidate]:
             block += level
             bytes_ = draw(size)
             age_s = draw(st.sampled_from([0, 10, 3600, 3 * DAY_S, 400 * DAY_S]))
-            found.append(Candidate(part, bytes_ // 100, bytes_, age_s, free=draw(st.integers(0, 9)) > 0))
+            found.append(MergeCandidate(part, bytes_ // 100, bytes_, age_s, free=draw(st.integers(0, 9)) > 0))
     return found
 
 
@@ -100,7 +100,9 @@ some_running = st.lists(st.integers(0, 2 * GIB), max_size=4)
 
 @SOME
 @given(tables(), some_settings)
-def test_sources_are_free_neighbours_of_one_partition(candidates: list[Candidate], settings: SelectorSettings) -> None:
+def test_sources_are_free_neighbours_of_one_partition(
+    candidates: list[MergeCandidate], settings: SelectorSettings
+) -> None:
     position = {each.part: number for number, each in enumerate(candidates)}
     for choice in select_merges(candidates, settings):
         places = [position[part] for part in choice.sources]
@@ -113,7 +115,7 @@ def test_sources_are_free_neighbours_of_one_partition(candidates: list[Candidate
 @SOME
 @given(tables(), some_settings, some_running)
 def test_no_part_is_chosen_twice_and_no_limit_is_passed(
-    candidates: list[Candidate], settings: SelectorSettings, running: list[int]
+    candidates: list[MergeCandidate], settings: SelectorSettings, running: list[int]
 ) -> None:
     choices = select_merges(candidates, settings, running=running)
     sources = [part for choice in choices for part in choice.sources]
@@ -125,14 +127,14 @@ def test_no_part_is_chosen_twice_and_no_limit_is_passed(
 
 @SOME
 @given(tables(), st.integers(0, 4 * GIB))
-def test_results_have_room_on_disk(candidates: list[Candidate], bytes_max: int) -> None:
+def test_results_have_room_on_disk(candidates: list[MergeCandidate], bytes_max: int) -> None:
     assert sum(choice.bytes for choice in select_merges(candidates, SMALL, bytes_max=bytes_max)) <= bytes_max
     assert sum(choice.bytes for choice in optimize(candidates, bytes_max=bytes_max)) <= bytes_max
 
 
 @SOME
 @given(tables(), some_settings)
-def test_choices_are_the_sums_of_their_sources(candidates: list[Candidate], settings: SelectorSettings) -> None:
+def test_choices_are_the_sums_of_their_sources(candidates: list[MergeCandidate], settings: SelectorSettings) -> None:
     by_part = {each.part: each for each in candidates}
     for choice in select_merges(candidates, settings):
         assert choice.bytes == sum(by_part[part].bytes for part in choice.sources)
@@ -141,13 +143,13 @@ def test_choices_are_the_sums_of_their_sources(candidates: list[Candidate], sett
 
 @SOME
 @given(tables(), some_settings)
-def test_same_parts_give_same_choices(candidates: list[Candidate], settings: SelectorSettings) -> None:
+def test_same_parts_give_same_choices(candidates: list[MergeCandidate], settings: SelectorSettings) -> None:
     assert select_merges(candidates, settings) == select_merges(list(candidates), settings)
 
 
 @SOME
 @given(tables())
-def test_most_urgent_is_first(candidates: list[Candidate]) -> None:
+def test_most_urgent_is_first(candidates: list[MergeCandidate]) -> None:
     choices = select_merges(candidates)
     assert [choice.score for choice in choices] == sorted(choice.score for choice in choices)
 
@@ -163,7 +165,7 @@ def test_merge_of_young_parts_has_the_fan_in_that_was_promised(sizes: list[int])
 
 @SOME
 @given(tables(), some_settings)
-def test_merging_comes_to_an_end(candidates: list[Candidate], settings: SelectorSettings) -> None:
+def test_merging_comes_to_an_end(candidates: list[MergeCandidate], settings: SelectorSettings) -> None:
     rounds = 0
     while choices := select_merges(candidates, settings):
         candidates = after(candidates, choices)
@@ -199,14 +201,14 @@ def test_large_part_at_the_left_is_not_rewritten_for_small_ones() -> None:
 
 
 def test_part_of_many_well_compressed_rows_is_not_rewritten_for_a_few() -> None:
-    small = [Candidate(Part("p0", block, block, 0), 100, KIB, 0) for block in range(1, 31)]
-    large = Candidate(Part("p0", 0, 0, 1), 6_000_000, 36 * KIB, 0)
+    small = [MergeCandidate(Part("p0", block, block, 0), 100, KIB, 0) for block in range(1, 31)]
+    large = MergeCandidate(Part("p0", 0, 0, 1), 6_000_000, 36 * KIB, 0)
     assert blocks(select_merges([large, *small])) == [(1, 30)]
     assert blocks(select_merges([large, *small], replace(SETTINGS, row_bytes_min=0))) == [(0, 30)]
 
 
 def test_size_of_rows_counts_for_the_slots_and_not_for_the_disk() -> None:
-    parts = [Candidate(Part("p0", block, block, 0), 10_000_000, KIB, 0) for block in range(20)]
+    parts = [MergeCandidate(Part("p0", block, block, 0), 10_000_000, KIB, 0) for block in range(20)]
     (choice,) = select_merges(parts, bytes_max=20 * KIB)
     assert SETTINGS.size(choice.rows, choice.bytes) == 200_000_000 * SETTINGS.row_bytes_min
     assert select_merges(parts, bytes_max=20 * KIB - 1) == ()

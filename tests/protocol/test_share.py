@@ -20,9 +20,9 @@ from replitree.protocol.shares.share import (
     ObjectsInDoubt,
     ObjectsThere,
     Owned,
-    Owner,
     PutObjects,
     ShareId,
+    ShareOwner,
     let_go,
     release,
     take_over,
@@ -67,15 +67,15 @@ class Store(TreeWorld):
         return [path.removeprefix(f"{place}/") for path in self.tree.paths() if path.startswith(f"{place}/")]
 
 
-def owner(name: str, part: str = "p", epoch: int = 0) -> Owner:
-    return Owner(Replica(TABLE, name), fx.Epoch(epoch), "i1", part)
+def owner(name: str, part: str = "p", epoch: int = 0) -> ShareOwner:
+    return ShareOwner(Replica(TABLE, name), fx.Epoch(epoch), "i1", part)
 
 
-def registering(of: Owner) -> tuple[fx.Operation, ...]:
+def registering(of: ShareOwner) -> tuple[fx.Operation, ...]:
     return (fx.Create(layout.part(of.replica, of.part)),)
 
 
-def leaving(of: Owner) -> tuple[fx.Operation, ...]:
+def leaving(of: ShareOwner) -> tuple[fx.Operation, ...]:
     return (fx.Delete(layout.part(of.replica, of.part), fx.ANY_VERSION),)
 
 
@@ -169,7 +169,7 @@ def test_who_has_let_go_has_nothing_to_let_go_of(store: Store) -> None:
 
 def test_a_dropped_replica_is_released_whatever_its_incarnation(store: Store) -> None:
     store.run(take_over(owner("r2"), (A,), registering(owner("r2"))))
-    earlier = Owner(Replica(TABLE, "r1"), fx.Epoch(0), "i0", "q")
+    earlier = ShareOwner(Replica(TABLE, "r1"), fx.Epoch(0), "i0", "q")
     assert store.run(write_share(earlier, B, (A,), registering(earlier))) == Owned()
     assert store.run(release(Replica(TABLE, "r1"), fx.Epoch(0))) == LetGo((B,))
     assert store.nodes(layout.shares(TABLE)) == ["a", "a/r2~i1~p"]

@@ -13,7 +13,7 @@ from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.core.run import run
 from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.pull import Fenced
-from replitree.protocol.state.work_mark import HeldBy, Registered, Taken, Unsettled, give_up, give_up_left, take
+from replitree.protocol.state.work_mark import HeldBy, MarkUnsettled, Registered, Taken, give_up, give_up_left, take
 
 TABLE = Table("/t")
 RESULT = "all_0_3_1"
@@ -108,7 +108,7 @@ def test_a_replaced_process_takes_nothing(shared: Shared) -> None:
 
 def test_a_lost_answer_is_not_taken_for_a_yes(shared: Shared) -> None:
     shared.is_lossy = True
-    assert shared.run(take(sharer("r1"), fx.Epoch(0), RESULT)) == Unsettled()
+    assert shared.run(take(sharer("r1"), fx.Epoch(0), RESULT)) == MarkUnsettled()
 
 
 def test_a_table_that_is_older_than_marks_gets_their_parent(shared: Shared) -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.membership.table import Outcome, drop_replica
+from replitree.protocol.membership.table import TableOutcome, drop_replica
 from tests.replica.inprocess import Node, rows, wait_for
 from tests.replica.test_sharing import TABLE, SharedCluster
 
@@ -71,7 +71,7 @@ def test_a_replica_that_is_dropped_takes_nothing_from_what_is_detached(shared: S
     shared.wait_empty()
     other.stop()
     other.coordination.close()
-    assert shared.run(drop_replica(Replica(TABLE, other.name), shared=True)) is Outcome.DONE
+    assert shared.run(drop_replica(Replica(TABLE, other.name), shared=True)) is TableOutcome.DONE
     shared.nodes = [node]
     shared.wait_empty()
     assert kept_rows(other, name) == 10

@@ -254,13 +254,13 @@ def test_large_parts_are_fetched_in_ranges_and_resumed(
 
 def test_a_dropped_table_leaves_no_trace_and_its_name_is_free(cluster: InProcessCluster) -> None:
     from replitree.protocol.core.effects import Exists
-    from replitree.protocol.membership.table import Outcome, mark_dropped, remove_table
+    from replitree.protocol.membership.table import TableOutcome, mark_dropped, remove_table
 
     first = cluster.nodes[0]
     assert first.insert(rows(0))[0] == 200
     table, root = first.table().replica.table, first.table().store.root
-    assert cluster.run(mark_dropped(table)) is Outcome.DONE
-    wait_for(lambda: cluster.run(remove_table(table)) is Outcome.DONE, "removed")
+    assert cluster.run(mark_dropped(table)) is TableOutcome.DONE
+    wait_for(lambda: cluster.run(remove_table(table)) is TableOutcome.DONE, "removed")
     wait_for(lambda: not root.exists(), "local data gone")
     assert cluster.admin.perform(Exists(table.path)) is False
     assert first.insert(rows(0))[1]["error"] == "TableNotFound"

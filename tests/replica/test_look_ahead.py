@@ -12,7 +12,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, SettleEntry, encode_entry
 from replitree.protocol.core.layout import Table
-from replitree.protocol.insert.quorum import Ended, Replicas
+from replitree.protocol.insert.quorum import QuorumEnded, Replicas
 from replitree.replica.insert import appends
 from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.quorums import ALL, Wish
@@ -63,7 +63,7 @@ def test_ones_own_insert_and_one_without_a_quorum_are_not() -> None:
 def test_the_end_of_a_quorum_is_told_with_its_own_index() -> None:
     settle = SettleEntry("r2", fx.StagingId("s"), 3, ("r1", "r2"))
     fail = FailEntry("r1", fx.StagingId("s"), 4, ("p",))
-    assert looked_at(settle, fail) == [Ended(fx.LogIndex(5), settle), Ended(fx.LogIndex(6), fail)]
+    assert looked_at(settle, fail) == [QuorumEnded(fx.LogIndex(5), settle), QuorumEnded(fx.LogIndex(6), fail)]
 
 
 def test_what_is_behind_a_gap_counts_for_nothing() -> None:

@@ -13,7 +13,7 @@ import pytest
 from replitree.protocol.core import effects, layout
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.parts import inserted_part, parse_part
-from replitree.protocol.membership.table import HALF_BUILT, Outcome, drop_replica
+from replitree.protocol.membership.table import HALF_BUILT, TableOutcome, drop_replica
 from replitree.protocol.state.registration import broken_value, content_of, is_broken
 from replitree.protocol.upkeep.lost import Declared, Undecided, declare_lost
 from replitree.replica.http import http_exchange
@@ -232,7 +232,7 @@ def test_the_rows_of_a_replica_that_is_away_are_not_lost_until_it_is_dropped(imp
     wait_for(lambda: second.table().lost_parts.reasons.get(part), "the second can't get them, and asks")
     assert "r1 has" in second.table().lost_parts.reasons[part]
     assert lost_count(second) == 0
-    assert impatient.run(drop_replica(first.table().replica)) is Outcome.DONE
+    assert impatient.run(drop_replica(first.table().replica)) is TableOutcome.DONE
     wait_for(lambda: lost_count(second) == 1, "nobody else can have them")
     wait_for(lambda: second.contents() == {part: empty_content(second.table().definition)}, "the part is empty")
     assert second.table().state is State.ACTIVE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.membership.activate import Activated, NotJoined, renew_epoch
-from replitree.protocol.membership.table import Outcome, mark_dropped, remove_table
+from replitree.protocol.membership.table import TableOutcome, mark_dropped, remove_table
 from replitree.protocol.rescue.restore import Restored, restore
 from tests.replica.inprocess import ROOT, InProcessCluster, rows, wait_for
 from tests.replica.test_restore import delete_nodes, parts_on_disk
@@ -27,8 +27,8 @@ def test_what_a_thread_still_has_in_its_hands_of_a_dropped_table_changes_nothing
     first.insert(rows(0), table="u")
     cluster.wait_equal(list(range(10)), "u")
     earlier = first.table("u")
-    assert cluster.run(mark_dropped(table)) is Outcome.DONE
-    wait_for(lambda: cluster.run(remove_table(table)) is Outcome.DONE, "the table is removed")
+    assert cluster.run(mark_dropped(table)) is TableOutcome.DONE
+    wait_for(lambda: cluster.run(remove_table(table)) is TableOutcome.DONE, "the table is removed")
     made(cluster, "b2")
     later = first.table("u")
     assert later is not earlier

@@ -13,7 +13,7 @@ import pytest
 
 from replitree.protocol.core.effects import NotFetched
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.membership.table import LOST, NOT_LOST, Outcome, drop_replica
+from replitree.protocol.membership.table import LOST, NOT_LOST, TableOutcome, drop_replica
 from replitree.replica.table.table_replica import State
 from tests.replica.inprocess import SCHEMA, InProcessCluster, Node, rows, wait_for
 from tests.replica.longlife import KEEP_MAX, KEEP_MIN, TABLE, clean, entries, insert, is_lost, long_life, wait_active
@@ -187,7 +187,7 @@ def test_01305_a_replica_is_created_and_dropped_again_and_again_beside_inserts(c
     try:
         for _ in range(4):
             second.stop()
-            assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is Outcome.DONE
+            assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is TableOutcome.DONE
             clean(first)
             second.restart()
             wait_active(second)

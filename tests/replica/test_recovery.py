@@ -13,7 +13,7 @@ from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.membership.table import HALF_BUILT, LOST, NOT_LOST, Outcome, drop_replica
+from replitree.protocol.membership.table import HALF_BUILT, LOST, NOT_LOST, TableOutcome, drop_replica
 from replitree.protocol.rescue.recover import NotSurvivor, Survivor, survive
 from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.runner import Performer
@@ -441,11 +441,11 @@ def test_a_replica_that_was_dropped_comes_back_as_a_new_one(cluster: InProcessCl
     first, second = cluster.nodes
     insert(first, 0, 3)
     cluster.wait_equal(list(range(30)))
-    assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is Outcome.ACTIVE
+    assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is TableOutcome.ACTIVE
     second.stop()
-    assert cluster.run(drop_replica(Replica(TABLE, "r1"))) is Outcome.ACTIVE
-    assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is Outcome.DONE
-    assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is Outcome.MISSING
+    assert cluster.run(drop_replica(Replica(TABLE, "r1"))) is TableOutcome.ACTIVE
+    assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is TableOutcome.DONE
+    assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is TableOutcome.MISSING
     insert(first, 100, 12)
     clean(first)
     assert len(entries(first)) == KEEP_MIN
@@ -463,8 +463,8 @@ def test_the_last_good_replica_is_not_dropped(cluster: InProcessCluster) -> None
     insert(first, 100, 12)
     clean(first)
     first.stop()
-    assert cluster.run(drop_replica(Replica(TABLE, "r1"))) is Outcome.LAST_GOOD
-    assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is Outcome.DONE
+    assert cluster.run(drop_replica(Replica(TABLE, "r1"))) is TableOutcome.LAST_GOOD
+    assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is TableOutcome.DONE
 
 
 def test_a_drop_that_was_cut_off_blocks_no_cleaning_and_its_replica_may_come_back(cluster: InProcessCluster) -> None:
@@ -494,7 +494,7 @@ def test_a_process_whose_replica_was_dropped_meanwhile_adds_it_anew(tmp_path: Pa
     insert(first, 0, 3)
     cluster.wait_equal(list(range(30)))
     with without_session(cluster, second):
-        assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is Outcome.DONE
+        assert cluster.run(drop_replica(Replica(TABLE, "r2"))) is TableOutcome.DONE
         insert(first, 100, 12)
         clean(first)
     cluster.wait_equal([*range(30), *range(100, 220)])

@@ -15,7 +15,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.membership.table import Outcome, drop_replica, mark_dropped, remove_table
+from replitree.protocol.membership.table import TableOutcome, drop_replica, mark_dropped, remove_table
 from replitree.protocol.state.registration import QueueMoved, finish, register
 from replitree.replica.parts import sharing
 from replitree.replica.table.mover import Mover
@@ -312,7 +312,7 @@ def test_a_dropped_replica_owns_nothing_any_more(shared: SharedCluster) -> None:
     (part,) = shared.wait_alike()
     second.stop()
     second.coordination.close()
-    assert shared.run(drop_replica(Replica(TABLE, "r2"), shared=True)) is Outcome.DONE
+    assert shared.run(drop_replica(Replica(TABLE, "r2"), shared=True)) is TableOutcome.DONE
     assert list(shared.owners().values()) == [{f"r1 {part}"}]
     first.post("drop", {"all": True}, wait_s=20)
     shared.wait_empty()
@@ -324,7 +324,7 @@ def test_a_dropped_table_leaves_no_objects(shared: SharedCluster) -> None:
     shared.run(mark_dropped(TABLE))
     wait_for(lambda: not shared.admin.perform(fx.Children(layout.replicas(TABLE))), "everybody left")
     assert shared.stored() == set()
-    assert shared.run(remove_table(TABLE)) is Outcome.DONE
+    assert shared.run(remove_table(TABLE)) is TableOutcome.DONE
     assert shared.admin.perform(fx.Children(TABLE.path)) is None
 
 

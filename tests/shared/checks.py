@@ -23,7 +23,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.layout import Table as Place
-from replitree.protocol.rescue.fsck import Kind
+from replitree.protocol.rescue.fsck import FindingKind
 from replitree.storage.objects import ObjectStore
 from replitree.storage.parts.manifest import MANIFEST_FILE, decode_manifest
 from tests.coordination.waiting import patient_session, place_of
@@ -32,10 +32,17 @@ from tests.faults.cluster import FaultCluster
 from tests.waiting import wait_for
 
 SETTLE_S = 120.0
-NEVER = frozenset({Kind.DANGLING.value, Kind.UNMARKED.value})
+NEVER = frozenset({FindingKind.DANGLING.value, FindingKind.UNMARKED.value})
 """Must not be found at any time."""
 
-LEFT_OVER = frozenset({Kind.ORPHAN.value, Kind.LEFT_UPLOAD.value, Kind.LEFT_TRIAL.value, Kind.UNREFERENCED.value})
+LEFT_OVER = frozenset(
+    {
+        FindingKind.ORPHAN.value,
+        FindingKind.LEFT_UPLOAD.value,
+        FindingKind.LEFT_TRIAL.value,
+        FindingKind.UNREFERENCED.value,
+    }
+)
 """All that may be found at the end: what a request has made of which nobody heard any more, and what no part needs any more."""
 
 LATE = "late file"

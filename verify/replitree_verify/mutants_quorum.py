@@ -15,7 +15,7 @@ from replitree.protocol.execute import drop, execute
 from replitree.protocol.execute.drop import must_wait
 from replitree.protocol.insert import quorum
 from replitree.protocol.insert.insert import Request
-from replitree.protocol.insert.quorum import Awaited, Ended
+from replitree.protocol.insert.quorum import Awaited, QuorumEnded
 from replitree.protocol.membership import table
 from replitree.protocol.program import life, puller
 from replitree.protocol.program.stages import AwaitPull, Stage, TakeIn, Then
@@ -90,7 +90,7 @@ def _open_no_more(*_: Any) -> int:
 # --- answering ----------------------------------------------------------------------------------------------------------------
 
 
-def _settled_at_any_rate(table: Table, awaited: Awaited, known: Ended | None = None) -> Generator[Any, Any, None]:
+def _settled_at_any_rate(table: Table, awaited: Awaited, known: QuorumEnded | None = None) -> Generator[Any, Any, None]:
     """Take it for settled when its node is gone."""
     del table, known
     yield from quorum.answer_all(awaited, fx.Inserted(awaited.index))

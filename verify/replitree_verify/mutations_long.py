@@ -120,7 +120,7 @@ def _from_the_top(
             fx.Delete(layout.log_entry(cleaner.table, index), fx.ANY_VERSION),
         )
         if not isinstance(committed, fx.Applied):
-            return clean_log.Moved(lost)
+            return clean_log.LogMoved(lost)
         version = fx.Version(version + 1)
     return clean_log.Cleaned(end, end - start.first, lost)
 

@@ -316,7 +316,7 @@ def killing_published(*_: Any) -> EffectChange:
 # --- tokens, places -----------------------------------------------------------------------------------------------------------
 
 
-def _judge_all(replica: Replica, loaded: Loaded) -> Generator[Any, Any, start.Compared]:
+def _judge_all(replica: Replica, loaded: Loaded) -> Generator[Any, Any, start.PartsCompared]:
     """Judge parts above the log pointer too (a bug that the explorer found)."""
     far = replace(loaded.place.pointer, index=fx.LogIndex(1_000_000))
     compared = yield from start.compare_parts(replica, replace(loaded, place=replace(loaded.place, pointer=far)))

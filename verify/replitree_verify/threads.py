@@ -212,7 +212,7 @@ def give_command(proposer: proposals.Proposer, epoch: fx.Epoch, request: fx.Requ
             answer = fx.Duplicate(None)
         case proposals.NotProposed(reason):
             answer = fx.Failed(reason)
-        case proposals.InDoubt():
+        case fx.InDoubt():
             answer = fx.OutcomeUnknown()
     yield fx.Answer(request, answer)
     return None

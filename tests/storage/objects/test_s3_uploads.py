@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from replitree.errors import NotAuthorized, StoreError
-from replitree.protocol.rescue.fsck_look import Upload
+from replitree.protocol.rescue.fsck_look import MultipartUpload
 from replitree.protocol.shares.share import ShareId
 from replitree.storage.objects import StoreLocation, open_store
 from replitree.storage.objects.location import Keys
@@ -70,7 +70,7 @@ def test_an_inventory_tells_what_was_begun_and_aborts_it(endpoint: str) -> None:
     inventory = Inventory(store, location, "t1", Uploads(location, OURS))
     (found,) = inventory.listing().uploads
     assert (found.share, found.file) == (ShareId("0" * 32), "data-0.parquet")
-    assert isinstance(found, Upload)
+    assert isinstance(found, MultipartUpload)
     inventory.abort(found)
     listing = inventory.listing()
     assert (listing.uploads, listing.not_judged) == ((), "")

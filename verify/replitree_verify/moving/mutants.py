@@ -23,7 +23,7 @@ from replitree.protocol.shares.moving import (
     ToDisk,
     ToShare,
 )
-from replitree.protocol.shares.share import DeleteObjects, LetGo, Owner, ShareId, let_go
+from replitree.protocol.shares.share import DeleteObjects, LetGo, ShareId, ShareOwner, let_go
 from replitree.protocol.shares.share_effects import SharedPart, Sharer, SharesOf, SharesSettled
 from replitree_verify.moving import disk
 from replitree_verify.moving.tasks import LoseRows
@@ -127,7 +127,7 @@ def _says_so_before_the_rows_are_here(_sharer: Sharer, part: str, share: ShareId
 def _lets_go_before_it_says_so(sharer: Sharer, part: str, share: ShareId) -> Any:
     yield BringRows(part, share)
     yield moving.NoteMove(part, share)
-    owner = Owner(sharer.replica, (yield fx.CurrentEpoch()), sharer.incarnation, part)
+    owner = ShareOwner(sharer.replica, (yield fx.CurrentEpoch()), sharer.incarnation, part)
     yield from let_go(owner, (share,), ())
     yield ToDisk(part, share)
     yield SharesSettled((share,))
@@ -144,7 +144,7 @@ def _comes_home_without_a_note(_sharer: Sharer, part: str, share: ShareId) -> An
 
 
 def _lets_go_at_any_version(proof: fx.Check, sharer: Sharer, moved: SharedPart) -> Any:
-    owner = Owner(sharer.replica, fx.Epoch(proof.version), sharer.incarnation, moved.part)
+    owner = ShareOwner(sharer.replica, fx.Epoch(proof.version), sharer.incarnation, moved.part)
     return isinstance((yield from let_go(owner, (moved.share,), ())), LetGo)
 
 
@@ -154,7 +154,7 @@ def _lets_go_again_in_doubt(proof: fx.Check, sharer: Sharer, moved: SharedPart) 
         return (yield from letting_go._has_given_up(proof, sharer, moved.share))  # noqa: SLF001
     if any(each.share == moved.share for each in (yield SharesOf((moved.part,)))):
         return True
-    owner = Owner(sharer.replica, fx.Epoch(proof.version), sharer.incarnation, moved.part)
+    owner = ShareOwner(sharer.replica, fx.Epoch(proof.version), sharer.incarnation, moved.part)
     as_it_was = fx.Check(sharer.mark(moved), mark.version)
     return isinstance((yield from let_go(owner, (moved.share,), (), unless=(as_it_was,))), LetGo)
 
@@ -170,7 +170,7 @@ def _deletes_objects_with_the_note(_proof: fx.Check, _sharer: Sharer, moved: Sha
 
 
 def _waits_until_it_is_not_registered(proof: fx.Check, sharer: Sharer, moved: SharedPart) -> Any:
-    owner = Owner(sharer.replica, fx.Epoch(proof.version), sharer.incarnation, moved.part)
+    owner = ShareOwner(sharer.replica, fx.Epoch(proof.version), sharer.incarnation, moved.part)
     absent = letting_go.not_registered(sharer.replica, moved.part)
     return isinstance((yield from let_go(owner, (moved.share,), absent)), LetGo)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.shares import letting_go, moving, owning, share
+from replitree.protocol.shares import letting_go, moving, owning
 from replitree_verify.moving.world import Note, shares_in
 from replitree_verify.shared_tables.tasks import Task, new_epoch, replica_of, sharer_of
 
@@ -101,7 +101,7 @@ def move(name: str, part: str, tries: int = TRIES) -> Task:
         if not is_here or own is not None:
             return
         outcome = yield from moving.move_to_store(sharer_of(name), part)
-        if isinstance(outcome, share.InDoubt):
+        if isinstance(outcome, fx.InDoubt):
             yield Trouble()
         if not isinstance(outcome, moving.Moved):
             yield AwaitTurn(part)

@@ -63,9 +63,9 @@ def _at_any_rate(parent: str, _proof: fx.Check) -> fx.Procedure[bool]:
     return (yield from _DELETE_CHILDREN(parent, fx.Check("/", fx.ANY_VERSION)))
 
 
-def _mark_whichever(table_: Table) -> fx.Procedure[table.Outcome]:
+def _mark_whichever(table_: Table) -> fx.Procedure[table.TableOutcome]:
     outcome = yield fx.Commit(fx.Create(layout.dropped(table_)))
-    return table.Outcome.DONE if isinstance(outcome, fx.Applied) else table.Outcome.UNSETTLED
+    return table.TableOutcome.DONE if isinstance(outcome, fx.Applied) else table.TableOutcome.UNSETTLED
 
 
 _DELETE_CHILDREN = table._delete_children  # noqa: SLF001 - what is broken here

@@ -72,13 +72,13 @@ def come(name: str) -> Task:
         outcome = yield from activate.activate(replica_of(name), me_of(name))
         if not isinstance(outcome, activate.NotJoined):
             return
-        if (yield from table.finish_leaving(replica_of(name), shared=True)) is table.Outcome.DONE:
+        if (yield from table.finish_leaving(replica_of(name), shared=True)) is table.TableOutcome.DONE:
             yield from table.join_table(replica_of(name), name)
 
 
 def join(name: str) -> Task:
     """Add the replica to the table, and activate it."""
-    if (yield from table.join_table(replica_of(name), name)) is table.Outcome.DONE:
+    if (yield from table.join_table(replica_of(name), name)) is table.TableOutcome.DONE:
         yield from activate.activate(replica_of(name), me_of(name))
 
 
@@ -148,7 +148,7 @@ def drop(times: int) -> Task:
 
 def remake() -> Task:
     """Drop the table, whose replicas are taken out of it wherever they are, and create another one in its place."""
-    if (yield from table.mark_dropped(TABLE)) not in (table.Outcome.DONE, table.Outcome.EXISTS):
+    if (yield from table.mark_dropped(TABLE)) not in (table.TableOutcome.DONE, table.TableOutcome.EXISTS):
         return
     for replica in (ONE, OTHER):
         yield from table.leave_table(replica, shared=True)

@@ -8,7 +8,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Get, ListParts
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.membership.table import NOT_LOST, Outcome, join_table
+from replitree.protocol.membership.table import NOT_LOST, TableOutcome, join_table
 from replitree.protocol.rescue.restore import Restored, restore
 from replitree.protocol.rescue.restore_shared import RestoredShares
 from replitree.protocol.shares.share_effects import NameShares, SharedPart, SharesOf, SharesSettled
@@ -16,7 +16,7 @@ from replitree_verify.shared_tables.tasks import CONTENT, INCARNATION, STAGING, 
 from replitree_verify.shared_tables.world import PIECES, Disk, Shares, World
 
 RUNS_MAX = 3
-JOINED = (Outcome.DONE, Outcome.EXISTS)
+JOINED = (TableOutcome.DONE, TableOutcome.EXISTS)
 
 
 def wiped(world: World, part: str, shares: Shares, replicas: int) -> World:

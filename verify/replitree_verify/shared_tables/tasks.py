@@ -234,7 +234,7 @@ def drop(name: str) -> Task:
     """Drop a replica for good."""
     for _ in range(2):
         outcome = yield from table.leave_table(replica_of(name), shared=True)
-        if outcome is table.Outcome.DONE:
+        if outcome is table.TableOutcome.DONE:
             return
 
 

@@ -14,7 +14,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Applied, Commit, Create, Delete, Operation
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.rescue.fsck import Finding, Kind
+from replitree.protocol.rescue.fsck import Finding, FindingKind
 from replitree.protocol.rescue.fsck_look import (
     AgedNode,
     AskReferences,
@@ -180,11 +180,11 @@ def harm_of(world: World, name: str, effect: Commit, outcome: Any) -> str:
 
 def _untrue(world: World, findings: tuple[Finding, ...]) -> str:
     for each in findings:
-        if each.kind is Kind.DANGLING and all((each.share, piece) in world.objects for piece in range(PIECES)):
+        if each.kind is FindingKind.DANGLING and all((each.share, piece) in world.objects for piece in range(PIECES)):
             return f"TRUE: {each.share} is said to lack objects"
-        if each.kind is Kind.ORPHAN and world.tree.get(layout.share(TABLE, each.share)) is not None:
+        if each.kind is FindingKind.ORPHAN and world.tree.get(layout.share(TABLE, each.share)) is not None:
             return f"TRUE: {each.share} is said to be nobody's"
-        if each.kind is Kind.UNREFERENCED and any(share == each.share for _, _, share in world.disks):
+        if each.kind is FindingKind.UNREFERENCED and any(share == each.share for _, _, share in world.disks):
             return f"TRUE: {each.share} is said to have what nobody needs"
     return ""
 

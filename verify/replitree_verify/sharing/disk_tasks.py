@@ -14,7 +14,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.run import translate
 from replitree.protocol.rescue import fsck_repair
 from replitree.protocol.shares import letting_go, share, sharing
-from replitree.protocol.shares.share import InDoubt, Owned, Owner, PutObjects, ShareId
+from replitree.protocol.shares.share import Owned, PutObjects, ShareId, ShareOwner
 from replitree.protocol.shares.share_effects import (
     ForgetParts,
     HasPart,
@@ -91,8 +91,8 @@ def take(name: str, part: str, source: str) -> _Any[None]:
         own = ShareId(told.value.decode())
         yield Keep(replica, part, own)
         register = (fx.Create(layout.part(replica, part), told.value),)
-        outcome = yield from share.take_over(Owner(replica, epoch, INCARNATION, part), (own,), register)
-        if isinstance(outcome, InDoubt):
+        outcome = yield from share.take_over(ShareOwner(replica, epoch, INCARNATION, part), (own,), register)
+        if isinstance(outcome, fx.InDoubt):
             continue
         if not isinstance(outcome, Owned):
             yield Discard(replica, part)

@@ -14,14 +14,13 @@ from replitree.protocol.core.layout import Table
 from replitree.protocol.shares import share
 from replitree.protocol.shares.share import (
     DeleteObjects,
-    InDoubt,
     LetGo,
     NotOwned,
     Owned,
-    Owner,
     Owning,
     PutObjects,
     ShareId,
+    ShareOwner,
     Sharing,
 )
 from replitree_verify.sharing import tasks
@@ -40,22 +39,22 @@ Operations = tuple[fx.Operation, ...]
 # --- becoming an owner --------------------------------------------------------------------------------------------------------
 
 
-def _registered_first(owner: Owner, shares: Shares, register: Operations) -> Sharing[Owning]:
+def _registered_first(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
     outcome = yield fx.Commit(owner.proof, *register)
     if not isinstance(outcome, fx.Applied):
-        return NotOwned("refused") if isinstance(outcome, fx.Refused) else InDoubt()
+        return NotOwned("refused") if isinstance(outcome, fx.Refused) else fx.InDoubt()
     return (yield from _TAKE_OVER(owner, shares, ()))
 
 
-def _marked_first(owner: Owner, shares: Shares, register: Operations) -> Sharing[Owning]:
+def _marked_first(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
     outcome = yield from _TAKE_OVER(owner, shares, ())
     if not isinstance(outcome, Owned):
         return outcome
     registered = yield fx.Commit(owner.proof, *register)
-    return Owned() if isinstance(registered, fx.Applied) else InDoubt()
+    return Owned() if isinstance(registered, fx.Applied) else fx.InDoubt()
 
 
-def _resurrects(owner: Owner, shares: Shares, register: Operations) -> Sharing[Owning]:
+def _resurrects(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
     outcome = yield from _TAKE_OVER(owner, shares, register)
     if isinstance(outcome, NotOwned):
         places = tuple(fx.Create(layout.share(owner.replica.table, each)) for each in shares)
@@ -64,28 +63,30 @@ def _resurrects(owner: Owner, shares: Shares, register: Operations) -> Sharing[O
     return outcome
 
 
-def _owns_its_own_only(owner: Owner, shares: Shares, register: Operations) -> Sharing[Owning]:
+def _owns_its_own_only(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
     return (yield from _TAKE_OVER(owner, shares[:1], register))
 
 
-def _borrows_unmarked(owner: Owner, own: ShareId, _borrowed: Shares, register: Operations) -> Sharing[Owning]:
+def _borrows_unmarked(owner: ShareOwner, own: ShareId, _borrowed: Shares, register: Operations) -> Sharing[Owning]:
     return (yield from _WRITE(owner, own, (), register))
 
 
-def _named_by_the_part(owner: Owner, _own: ShareId, borrowed: Shares, register: Operations) -> Sharing[Owning]:
+def _named_by_the_part(owner: ShareOwner, _own: ShareId, borrowed: Shares, register: Operations) -> Sharing[Owning]:
     own = ShareId(f"{owner.part}-")
     registered = tuple(replace(each, value=own.encode()) if isinstance(each, fx.Create) else each for each in register)
     return (yield from _WRITE(owner, own, borrowed, registered))
 
 
-def _deletes_in_doubt(owner: Owner, own: ShareId, borrowed: Shares, register: Operations) -> Sharing[Owning]:
+def _deletes_in_doubt(owner: ShareOwner, own: ShareId, borrowed: Shares, register: Operations) -> Sharing[Owning]:
     outcome = yield from _WRITE(owner, own, borrowed, register)
-    if isinstance(outcome, InDoubt):
+    if isinstance(outcome, fx.InDoubt):
         yield DeleteObjects(own)
     return outcome
 
 
-def _deletes_what_it_borrowed(owner: Owner, own: ShareId, borrowed: Shares, register: Operations) -> Sharing[Owning]:
+def _deletes_what_it_borrowed(
+    owner: ShareOwner, own: ShareId, borrowed: Shares, register: Operations
+) -> Sharing[Owning]:
     outcome = yield from _WRITE(owner, own, borrowed, register)
     if isinstance(outcome, NotOwned):
         for each in borrowed:
@@ -93,18 +94,20 @@ def _deletes_what_it_borrowed(owner: Owner, own: ShareId, borrowed: Shares, regi
     return outcome
 
 
-def _registers_before_it_stores(owner: Owner, own: ShareId, borrowed: Shares, register: Operations) -> Sharing[Owning]:
+def _registers_before_it_stores(
+    owner: ShareOwner, own: ShareId, borrowed: Shares, register: Operations
+) -> Sharing[Owning]:
     table = owner.replica.table
     marks = tuple(fx.Create(owner.mark(each)) for each in (own, *borrowed))
     outcome = yield fx.Commit(owner.proof, fx.Create(layout.share(table, own)), *marks, *register)
     yield PutObjects(own)
-    return Owned() if isinstance(outcome, fx.Applied) else InDoubt()
+    return Owned() if isinstance(outcome, fx.Applied) else fx.InDoubt()
 
 
 # --- letting go ---------------------------------------------------------------------------------------------------------------
 
 
-def _leave_without_witness(owner: Owner, share_id: ShareId, others: tuple[str, ...]) -> Operations:
+def _leave_without_witness(owner: ShareOwner, share_id: ShareId, others: tuple[str, ...]) -> Operations:
     if others:
         return (fx.Delete(owner.mark(share_id), fx.ANY_VERSION),)
     table = owner.replica.table
@@ -116,12 +119,12 @@ def _leave_without_witness(owner: Owner, share_id: ShareId, others: tuple[str, .
     )
 
 
-def _counts(owner: Owner, shares: Shares, deregister: Operations) -> Sharing[LetGo | NotOwned | InDoubt]:
+def _counts(owner: ShareOwner, shares: Shares, deregister: Operations) -> Sharing[LetGo | NotOwned | fx.InDoubt]:
     """Delete the marks; who then sees no other owner deletes the objects and the node."""
     marks = tuple(fx.Delete(owner.mark(each), fx.ANY_VERSION) for each in shares)
     outcome = yield fx.Commit(owner.proof, *marks, *deregister)
     if not isinstance(outcome, fx.Applied):
-        return NotOwned("refused") if isinstance(outcome, fx.Refused) else InDoubt()
+        return NotOwned("refused") if isinstance(outcome, fx.Refused) else fx.InDoubt()
     for each in shares:
         place = layout.share(owner.replica.table, each)
         if not (yield fx.Children(place)):
@@ -130,7 +133,9 @@ def _counts(owner: Owner, shares: Shares, deregister: Operations) -> Sharing[Let
     return LetGo(())
 
 
-def _deletes_by_itself(owner: Owner, shares: Shares, deregister: Operations) -> Sharing[LetGo | NotOwned | InDoubt]:
+def _deletes_by_itself(
+    owner: ShareOwner, shares: Shares, deregister: Operations
+) -> Sharing[LetGo | NotOwned | fx.InDoubt]:
     """Leave no note in the garbage: a crash leaves the objects to nobody."""
     outcome = yield from _LET_GO(owner, shares, deregister)
     if isinstance(outcome, LetGo):
@@ -141,10 +146,10 @@ def _deletes_by_itself(owner: Owner, shares: Shares, deregister: Operations) -> 
 
 
 def _takes_absence_for_permission(
-    owner: Owner, shares: Shares, deregister: Operations
-) -> Sharing[LetGo | NotOwned | InDoubt]:
+    owner: ShareOwner, shares: Shares, deregister: Operations
+) -> Sharing[LetGo | NotOwned | fx.InDoubt]:
     outcome = yield from _LET_GO(owner, shares, deregister)
-    if isinstance(outcome, InDoubt):
+    if isinstance(outcome, fx.InDoubt):
         again = yield from _LET_GO(owner, shares, deregister)
         if isinstance(again, NotOwned):  # the mark is not there: nobody else seems to care
             for each in shares:
@@ -153,10 +158,12 @@ def _takes_absence_for_permission(
     return outcome
 
 
-def _deregisters_first(owner: Owner, shares: Shares, deregister: Operations) -> Sharing[LetGo | NotOwned | InDoubt]:
+def _deregisters_first(
+    owner: ShareOwner, shares: Shares, deregister: Operations
+) -> Sharing[LetGo | NotOwned | fx.InDoubt]:
     outcome = yield fx.Commit(owner.proof, *deregister)
     if not isinstance(outcome, fx.Applied):
-        return NotOwned("refused") if isinstance(outcome, fx.Refused) else InDoubt()
+        return NotOwned("refused") if isinstance(outcome, fx.Refused) else fx.InDoubt()
     return (yield from _LET_GO(owner, shares, ()))
 
 
@@ -189,7 +196,7 @@ def _looks_only(table: Table) -> Sharing[Shares]:
     return ()
 
 
-class _Unproved(Owner):
+class _Unproved(ShareOwner):
     """An owner whose commits prove nothing of its epoch."""
 
     @property
@@ -312,7 +319,7 @@ MUTANTS = (
         "commits do not prove the epoch: a dropped replica's process still marks",
         "share_drop",
         "RELEASED",
-        {(tasks, "Owner"): _Unproved},
+        {(tasks, "ShareOwner"): _Unproved},
     ),
     _mutant(
         "garbage-forgotten-first",

@@ -14,10 +14,10 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.rescue import fsck, fsck_look, fsck_repair
 from replitree.protocol.rescue.fsck import Finding, MarkName
-from replitree.protocol.rescue.fsck_look import Checking, Listing, ListObjects, Look, SeenReplica
+from replitree.protocol.rescue.fsck_look import Checking, FsckLook, Listing, ListObjects, SeenReplica
 from replitree.protocol.rescue.fsck_repair import Repair
 from replitree.protocol.shares import share
-from replitree.protocol.shares.share import DeleteObjects, LetGo, ObjectsInDoubt, Owner, ShareId
+from replitree.protocol.shares.share import DeleteObjects, LetGo, ObjectsInDoubt, ShareId, ShareOwner
 from replitree_verify.small_search import mutant_of
 
 _CONFIRMED, _IS_UNUSED = fsck.confirmed, fsck.is_unused
@@ -26,14 +26,14 @@ _CONFIRMED, _IS_UNUSED = fsck.confirmed, fsck.is_unused
 # --- looking and judging ------------------------------------------------------------------------------------------------------
 
 
-def _nodes_first(table: Table) -> Checking[Look | ObjectsInDoubt]:
+def _nodes_first(table: Table) -> Checking[FsckLook | ObjectsInDoubt]:
     """Look at everything else, then list the objects."""
     looking, outcome = fsck_look.look(table), None
     while True:
         try:
             effect: Any = looking.send(outcome)
         except StopIteration as stop:
-            seen: Look = stop.value
+            seen: FsckLook = stop.value
             listed = yield ListObjects()
             shares = {
                 each.share: tuple(one for one in listed.objects if one.share == each.share) for each in listed.objects
@@ -42,11 +42,11 @@ def _nodes_first(table: Table) -> Checking[Look | ObjectsInDoubt]:
         outcome = Listing(0, ()) if isinstance(effect, ListObjects) else (yield effect)
 
 
-def _one_look(_first: Look, second: Look, grace_ms: int) -> tuple[Finding, ...]:
+def _one_look(_first: FsckLook, second: FsckLook, grace_ms: int) -> tuple[Finding, ...]:
     return _CONFIRMED(second, second, grace_ms)
 
 
-def _no_grace(first: Look, second: Look, _grace_ms: int) -> tuple[Finding, ...]:
+def _no_grace(first: FsckLook, second: FsckLook, _grace_ms: int) -> tuple[Finding, ...]:
     return _CONFIRMED(first, second, 0)
 
 
@@ -58,11 +58,11 @@ def _one_share_each(replica: SeenReplica) -> dict[str, set[ShareId]]:
     return {each.part: {each.share} for each in reversed(replica.references or ())}
 
 
-def _silence_needs_nothing(seen: Look, _grace_ms: int) -> Iterator[Finding]:
+def _silence_needs_nothing(seen: FsckLook, _grace_ms: int) -> Iterator[Finding]:
     needed = {(each.share, file.name) for one in seen.replicas for each in one.references or () for file in each.files}
     for share_id in seen.owners:
         if any((share_id, each.file) not in needed for each in seen.objects.get(share_id, ())):
-            yield Finding(fsck.Kind.UNREFERENCED, share_id)
+            yield Finding(fsck.FindingKind.UNREFERENCED, share_id)
 
 
 def _silence_is_no(replica: SeenReplica, part: str, share_id: ShareId, _known: object = None) -> bool:
@@ -77,7 +77,7 @@ def _silence_is_accepted(table: Table, finding: Finding) -> Checking[Repair]:
 
 
 def _left_in_its_name(table: Table, finding: Finding, mark: MarkName) -> Checking[Repair]:
-    owner = Owner(Replica(table, mark.replica), fx.Epoch(0), mark.incarnation, mark.part)
+    owner = ShareOwner(Replica(table, mark.replica), fx.Epoch(0), mark.incarnation, mark.part)
     left = yield from share.let_go(owner, (finding.share,), (), is_gone=True)
     return Repair.DONE if isinstance(left, LetGo) else Repair.CHANGED
 
@@ -111,7 +111,11 @@ def _asks_before_it_fences(replica: Replica) -> Checking[Any]:
     if said is None or host is None:
         return Repair.CHANGED
     outcome = yield fx.Commit(fx.Set(layout.host(replica), host.value, host.version))
-    return fsck_repair.Fenced(fx.Epoch(host.version + 1), said) if isinstance(outcome, fx.Applied) else Repair.CHANGED
+    return (
+        fsck_repair.FencedReplica(fx.Epoch(host.version + 1), said)
+        if isinstance(outcome, fx.Applied)
+        else Repair.CHANGED
+    )
 
 
 _UNPROVEN = (fsck_repair, "without", _proves_nothing)

@@ -10,14 +10,13 @@ from replitree.protocol.core import layout
 from replitree.protocol.shares import share
 from replitree.protocol.shares.share import (
     DeleteObjects,
-    InDoubt,
     LetGo,
     NotOwned,
     Owned,
-    Owner,
     Owning,
     PutObjects,
     ShareId,
+    ShareOwner,
     Sharing,
 )
 from replitree_verify.small_search import Mutant
@@ -28,7 +27,7 @@ Shares = tuple[ShareId, ...]
 Operations = tuple[fx.Operation, ...]
 
 
-def _deletes_what_it_could_not_take(owner: Owner, shares: Shares, register: Operations) -> Sharing[Owning]:
+def _deletes_what_it_could_not_take(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
     """Tidy up after a take-over that failed, with the objects."""
     outcome = yield from _TAKE_OVER(owner, shares, register)
     if isinstance(outcome, NotOwned):
@@ -37,7 +36,7 @@ def _deletes_what_it_could_not_take(owner: Owner, shares: Shares, register: Oper
     return outcome
 
 
-def _ephemeral_marks(owner: Owner, shares: Shares) -> Iterator[fx.Operation]:
+def _ephemeral_marks(owner: ShareOwner, shares: Shares) -> Iterator[fx.Operation]:
     for each in shares:
         yield fx.Create(owner.mark(each), ephemeral=True)
 
@@ -45,14 +44,14 @@ def _ephemeral_marks(owner: Owner, shares: Shares) -> Iterator[fx.Operation]:
 # --- a number of owners, beside the marks -------------------------------------------------------------------------------------
 
 
-def _writes_a_number(owner: Owner, own: ShareId, _borrowed: Shares, register: Operations) -> Sharing[Owning]:
+def _writes_a_number(owner: ShareOwner, own: ShareId, _borrowed: Shares, register: Operations) -> Sharing[Owning]:
     yield PutObjects(own)
     place = layout.share(owner.replica.table, own)
     outcome = yield fx.Commit(owner.proof, fx.Create(place, b"1"), fx.Create(owner.mark(own)), *register)
     return _owning(outcome)
 
 
-def _adds_one(owner: Owner, shares: Shares, register: Operations) -> Sharing[Owning]:
+def _adds_one(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
     place = layout.share(owner.replica.table, shares[0])
     node = yield fx.Get(place)
     if node is None:
@@ -64,10 +63,10 @@ def _adds_one(owner: Owner, shares: Shares, register: Operations) -> Sharing[Own
 def _owning(outcome: Any) -> Owning:
     if isinstance(outcome, fx.Applied):
         return Owned()
-    return NotOwned("refused") if isinstance(outcome, fx.Refused) else InDoubt()
+    return NotOwned("refused") if isinstance(outcome, fx.Refused) else fx.InDoubt()
 
 
-def _takes_one_off(owner: Owner, shares: Shares, deregister: Operations) -> Sharing[LetGo | NotOwned | InDoubt]:
+def _takes_one_off(owner: ShareOwner, shares: Shares, deregister: Operations) -> Sharing[LetGo | NotOwned | fx.InDoubt]:
     """Take one off in one commit and leave in the next; who comes to none deletes the objects."""
     own, table = shares[0], owner.replica.table
     node = yield fx.Get(layout.share(table, own))
@@ -76,22 +75,22 @@ def _takes_one_off(owner: Owner, shares: Shares, deregister: Operations) -> Shar
     left = int(node.value) - 1
     fewer = yield fx.Commit(owner.proof, fx.Set(layout.share(table, own), b"%d" % left, node.version))
     if not isinstance(fewer, fx.Applied):
-        return InDoubt()
+        return fx.InDoubt()
     mark = fx.Delete(owner.mark(own), fx.ANY_VERSION)
     if left > 0:
         outcome = yield fx.Commit(owner.proof, mark, *deregister)
-        return LetGo(()) if isinstance(outcome, fx.Applied) else InDoubt()
+        return LetGo(()) if isinstance(outcome, fx.Applied) else fx.InDoubt()
     gone = fx.Delete(layout.share(table, own), fx.ANY_VERSION), fx.Create(layout.garbage(table, own))
     outcome = yield fx.Commit(owner.proof, mark, *gone, *deregister)
     if isinstance(outcome, fx.Refused):
         yield DeleteObjects(own)
-    return LetGo((own,)) if isinstance(outcome, fx.Applied) else InDoubt()
+    return LetGo((own,)) if isinstance(outcome, fx.Applied) else fx.InDoubt()
 
 
 # --- a mark that stands for nothing -------------------------------------------------------------------------------------------
 
 
-def _does_not_look(owner: Owner, shares: Shares, register: Operations) -> Sharing[Owning]:
+def _does_not_look(owner: ShareOwner, shares: Shares, register: Operations) -> Sharing[Owning]:
     """Register a part whose share can't be marked any more, without marks."""
     outcome = yield from _TAKE_OVER(owner, shares, register)
     if isinstance(outcome, NotOwned):

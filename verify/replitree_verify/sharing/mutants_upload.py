@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from replitree.protocol.rescue import fsck, fsck_repair
 from replitree.protocol.rescue.fsck import Finding
-from replitree.protocol.rescue.fsck_look import Look, SeenReplica
+from replitree.protocol.rescue.fsck_look import FsckLook, SeenReplica
 from replitree.protocol.shares import uploading
 from replitree.protocol.shares.share import ObjectsThere, ShareId, Sharing
 from replitree.protocol.shares.share_effects import Sharer
@@ -22,7 +22,7 @@ def _never_uses(_replica: SeenReplica, _share: ShareId) -> bool:
     return False
 
 
-def _no_orphans(_seen: Look, _grace_ms: int) -> Iterator[Finding]:
+def _no_orphans(_seen: FsckLook, _grace_ms: int) -> Iterator[Finding]:
     yield from ()
 
 

@@ -10,7 +10,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.shares import share
-from replitree.protocol.shares.share import InDoubt, LetGo, NotOwned, Owner, ShareId, Sharing
+from replitree.protocol.shares.share import LetGo, NotOwned, ShareId, ShareOwner, Sharing
 from replitree.protocol.state.registration import content_of
 
 TABLE = Table("/t")
@@ -56,8 +56,8 @@ def write(name: str, part: str, attempt: int, borrows_of: str = "") -> Sharing[N
             return
         own = ShareId(f"{part}-{name}{attempt}{again}")
         register = (fx.Create(layout.part(replica, part), " ".join((own, *borrowed)).encode()),)
-        outcome = yield from share.write_share(Owner(replica, epoch, INCARNATION, part), own, borrowed, register)
-        if not isinstance(outcome, InDoubt):
+        outcome = yield from share.write_share(ShareOwner(replica, epoch, INCARNATION, part), own, borrowed, register)
+        if not isinstance(outcome, fx.InDoubt):
             return
 
 
@@ -72,8 +72,10 @@ def take(name: str, part: str, source: str) -> Sharing[None]:
         if told is None:
             return
         register = (fx.Create(layout.part(replica, part), told.value),)
-        outcome = yield from share.take_over(Owner(replica, epoch, INCARNATION, part), shares_in(told.value), register)
-        if not isinstance(outcome, InDoubt):
+        outcome = yield from share.take_over(
+            ShareOwner(replica, epoch, INCARNATION, part), shares_in(told.value), register
+        )
+        if not isinstance(outcome, fx.InDoubt):
             return
 
 
@@ -87,7 +89,7 @@ def leave(name: str, part: str) -> Sharing[None]:
             return
         deregister = (fx.Delete(layout.part(replica, part), fx.ANY_VERSION),)
         outcome = yield from share.let_go(
-            Owner(replica, epoch, INCARNATION, part), shares_in(registered.value), deregister
+            ShareOwner(replica, epoch, INCARNATION, part), shares_in(registered.value), deregister
         )
         if isinstance(outcome, LetGo | NotOwned):
             return

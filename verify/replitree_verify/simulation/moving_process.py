@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from typing_extensions import override
 
+from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Detach, StoreFailed
 from replitree.protocol.core.layout import Replica
@@ -24,7 +25,7 @@ from replitree.protocol.shares.moving import (
     ToDisk,
     ToShare,
 )
-from replitree.protocol.shares.share import InDoubt, ObjectsInDoubt, ObjectsThere, ShareId
+from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
 from replitree_verify.disk import Disk
 from replitree_verify.kernel import Stage as StageFunction
 from replitree_verify.memory import Memory
@@ -157,7 +158,7 @@ class MovingProcess(SharedProcess):
             case NotMoved(reason):
                 self.observer.seen(f"not moved: {reason.partition(':')[0]}" if " moves it" not in reason else _CLAIMED)
                 self._again[misplaced.part] = self.cluster.now + self.cluster.spread(SECOND)
-            case InDoubt():
+            case fx.InDoubt():
                 self.observer.seen("move in doubt")
                 self._remember(self.memory.with_trouble())
 

@@ -23,7 +23,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import DROPPED_HOST
-from replitree.protocol.rescue.fsck import Kind
+from replitree.protocol.rescue.fsck import FindingKind
 from replitree.protocol.rescue.fsck_look import (
     AgedNode,
     AskReferences,
@@ -159,7 +159,7 @@ class SharedChecks:
 
     def check_with_fsck(self, tree: Tree, begun: Mapping[str, frozenset[ShareId]]) -> None:
         """Check that fsck finds nothing but what was lost on the way, and repairs that."""
-        self._repaired(tree, begun, (Kind.ORPHAN, Kind.LEFT_ATTEMPT))
+        self._repaired(tree, begun, (FindingKind.ORPHAN, FindingKind.LEFT_ATTEMPT))
 
     def check_at_rest(self, tree: Tree, begun: Mapping[str, frozenset[ShareId]]) -> None:
         """Check that marks are those of registered parts, and objects those of marks, once fsck has deleted what is stray."""
@@ -168,7 +168,7 @@ class SharedChecks:
         wanted = set(self._wanted(tree, places))
         if marks != wanted:
             raise Violated(f"SETTLES: marks and registered parts differ in {min(marks ^ wanted)}")
-        objects = self._repaired(tree, begun, (Kind.ORPHAN,))
+        objects = self._repaired(tree, begun, (FindingKind.ORPHAN,))
         referred = {(share, piece) for share in places.owned for piece in range(PIECES)}
         if objects != referred:
             raise Violated(f"SETTLES: objects and references differ in {min(objects ^ referred)}")
@@ -185,12 +185,12 @@ class SharedChecks:
                     yield share, f"{name}~{node.value.decode()}~{part}"
 
     def _repaired(
-        self, tree: Tree, begun: Mapping[str, frozenset[ShareId]], kinds: tuple[Kind, ...]
+        self, tree: Tree, begun: Mapping[str, frozenset[ShareId]], kinds: tuple[FindingKind, ...]
     ) -> set[tuple[ShareId, int]]:
         """Run fsck twice on a copy: the first time it may find these kinds, orphans only of stray objects; then nothing."""
         checked = _Checked(tree, set(self.store.objects), self._disks, begun)
         for finding, repair in checked.fsck().findings:
-            is_known = finding.kind is not Kind.ORPHAN or finding.share in self.store.stray
+            is_known = finding.kind is not FindingKind.ORPHAN or finding.share in self.store.stray
             if finding.kind not in kinds or not is_known or repair is not Repair.DONE:
                 raise Violated(f"SETTLES: fsck finds {finding.kind.value} {finding.share} ({repair.value})")
         again = checked.fsck()

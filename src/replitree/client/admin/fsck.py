@@ -22,7 +22,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.run import run
-from replitree.protocol.rescue.fsck import GRACE_S, Finding, Kind
+from replitree.protocol.rescue.fsck import GRACE_S, Finding, FindingKind
 from replitree.protocol.rescue.fsck_look import (
     AbortUpload,
     AgedNode,
@@ -163,7 +163,7 @@ def fsck(
     if isinstance(report, ObjectsInDoubt):
         raise Unavailable(f"the object store did not answer, so nothing is known: {report.problem}")
     undescribed = performer.undescribed()
-    dangling = frozenset(each for each, _ in report.findings if each.kind is Kind.DANGLING)
+    dangling = frozenset(each for each, _ in report.findings if each.kind is FindingKind.DANGLING)
     if with_repair and (dangling or undescribed):
         report = _with_objects_back(performer, report, dangling, undescribed, int(grace_s * 1000))
     left = frozenset(performer.undescribed())
@@ -372,12 +372,12 @@ def _finding(table: str, found: Finding, repair: Repair) -> FsckFinding:
     text, advice = _words(table, found)
     if repair is Repair.DONE:
         advice = ""
-    elif found.kind is Kind.DANGLING and repair is Repair.NONE:
+    elif found.kind is FindingKind.DANGLING and repair is Repair.NONE:
         advice = (
             f"no replica that answers has a copy of them on its disk: start the other replicas, or put a copy of the part below"
             f" detached/ of any replica; `replitree doctor` says more, and so does `replitree check {table}`"
         )
-    elif found.kind not in (Kind.DANGLING, Kind.UNMARKED, Kind.UNREFERENCED):
+    elif found.kind not in (FindingKind.DANGLING, FindingKind.UNMARKED, FindingKind.UNREFERENCED):
         advice = _ADVICE[repair].format(table=table)
     return FsckFinding(
         found.kind.value,
@@ -428,35 +428,35 @@ def _words(table: str, found: Finding) -> tuple[str, str]:
     """Return what is so, and what helps when fsck itself does not."""
     share = f"share {found.share}"
     match found.kind:
-        case Kind.DANGLING:
+        case FindingKind.DANGLING:
             lacks = "; ".join(found.evidence)
             return (
                 f"part {found.part} on {found.replica} lacks objects of {share}: {lacks}",
                 f"replitree fsck {table} --repair: every replica creates missing objects again from copies on its disk",
             )
-        case Kind.UNMARKED:
+        case FindingKind.UNMARKED:
             return (
                 f"part {found.part} on {found.replica} has no mark on {share}: others may delete its objects",
                 f"restart the server of {found.replica}: it owns the share again, or fetches the part",
             )
-        case Kind.ORPHAN:
+        case FindingKind.ORPHAN:
             return f"{share} is nobody's, and has {len(found.evidence)} objects", ""
-        case Kind.UNOWNED:
+        case FindingKind.UNOWNED:
             return f"{share} has a node and no owner", ""
-        case Kind.STALE_MARK:
+        case FindingKind.STALE_MARK:
             why = "which is not in the table any more" if found.is_gone else "which does not have the part"
             return f"{share} has a mark for part {found.part} of {found.replica}, {why}", ""
-        case Kind.LEFT_ATTEMPT:
+        case FindingKind.LEFT_ATTEMPT:
             why = "which is not in the table any more" if found.is_gone else "which knows nothing of it"
             return f"{share} was begun by {found.replica}, {why}", ""
-        case Kind.LEFT_GARBAGE:
+        case FindingKind.LEFT_GARBAGE:
             return f"{share} is garbage that nobody has worked off", ""
-        case Kind.LEFT_UPLOAD:
+        case FindingKind.LEFT_UPLOAD:
             assert found.upload is not None
             return f"{found.upload.file} of {share} was begun and not ended", ""
-        case Kind.LEFT_TRIAL:
+        case FindingKind.LEFT_TRIAL:
             return f"{found.trial} is of no table: a process that tried the store has left it", ""
-        case Kind.UNREFERENCED:
+        case FindingKind.UNREFERENCED:
             return f"{share} has {len(found.evidence)} objects that no part needs; they go with it", ""
 
 

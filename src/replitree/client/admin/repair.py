@@ -18,7 +18,7 @@ from replitree.errors import BadInput, ReplitreeError, Unavailable
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Exists, Procedure, Sync
 from replitree.protocol.core.layout import Replica, check_replica_name
-from replitree.protocol.membership.table import Outcome
+from replitree.protocol.membership.table import TableOutcome
 from replitree.protocol.membership.table import drop_replica as drop_replica_procedure
 from replitree.protocol.rescue.recover import NotSurvivor, Survivor, survive
 
@@ -114,19 +114,19 @@ def drop_replica(catalog: Catalog, table: str, name: str) -> None:
     definition = catalog.definition(table)
     _check_replica(catalog, table, name)
     replica = Replica(catalog.place(table), name)
-    outcome = Outcome.UNSETTLED
+    outcome = TableOutcome.UNSETTLED
     for _ in range(ATTEMPTS_MAX):
         outcome = catalog.run(drop_replica_procedure(replica, shared=definition.is_shared))
-        if outcome not in (Outcome.UNSETTLED, Outcome.NOT_EMPTY):
+        if outcome not in (TableOutcome.UNSETTLED, TableOutcome.NOT_EMPTY):
             break
     match outcome:
-        case Outcome.DONE | Outcome.MISSING:  # it was there a moment ago: somebody else has dropped it
+        case TableOutcome.DONE | TableOutcome.MISSING:  # it was there a moment ago: somebody else has dropped it
             return
-        case Outcome.ACTIVE:
+        case TableOutcome.ACTIVE:
             raise BadInput(
                 f"replica {name} of table {table} has a session: stop its server first, or wait until its session has ended"
             )
-        case Outcome.LAST_GOOD:
+        case TableOutcome.LAST_GOOD:
             raise BadInput(
                 f"replica {name} is the last good one of table {table}: the rows would go with it. Let another one recover "
                 f"first; `replitree table drop {table}` drops the table"

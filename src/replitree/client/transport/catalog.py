@@ -30,7 +30,7 @@ from replitree.protocol.core.layout import Table as TablePlace
 from replitree.protocol.core.run import run
 from replitree.protocol.insert.insert import find_insert
 from replitree.protocol.membership.table import (
-    Outcome,
+    TableOutcome,
     create_table,
     find_table,
     leave_table,
@@ -305,9 +305,9 @@ class Catalog:
         outcome = self._session.run(
             create_table(place, definition.encode_metadata(), definition.encode_columns(), more)
         )
-        if outcome is Outcome.DONE:
+        if outcome is TableOutcome.DONE:
             return
-        if outcome is Outcome.UNSETTLED:
+        if outcome is TableOutcome.UNSETTLED:
             raise CoordinationUnavailable(
                 f"the answer to the creation of {definition.name!r} was lost; create it again"
             )
@@ -330,9 +330,9 @@ class Catalog:
         deadline = time.monotonic() + timeout_s
         place = self.place(name)
         marked = self._session.run(mark_dropped(place))
-        if marked is Outcome.MISSING:
+        if marked is TableOutcome.MISSING:
             raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
-        if marked is Outcome.UNSETTLED:
+        if marked is TableOutcome.UNSETTLED:
             raise CoordinationUnavailable(f"whether the drop of {name!r} has begun is not known; drop it again")
         while True:
             present = self.replicas(name)

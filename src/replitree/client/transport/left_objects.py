@@ -33,7 +33,7 @@ from replitree.storage.shares.inventory import END_BY_RULE, Inventory, inventory
 from replitree.storage.shares.shares import ShareObjects
 
 if TYPE_CHECKING:
-    from replitree.protocol.rescue.fsck_look import Upload
+    from replitree.protocol.rescue.fsck_look import MultipartUpload
     from replitree.storage.objects.store import ObjectInfo
 
 BATCH = 1000
@@ -171,7 +171,7 @@ class _Seen:
         self._left = left
         self._inventory: Inventory = inventory_of(left.store, left.root.rpartition("/")[2])
         self.objects: tuple[ObjectInfo, ...] = tuple(left.store.list(left.root))
-        self.uploads: tuple[Upload, ...] = ()
+        self.uploads: tuple[MultipartUpload, ...] = ()
         self.problem = ""
         try:
             self.uploads = self._inventory.uploads()

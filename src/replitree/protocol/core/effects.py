@@ -228,6 +228,14 @@ class Unknown:
 Committed: TypeAlias = Applied | Refused | Unknown
 
 
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """Outcome of a procedure: the answer to its commit was lost, and it can't find out now what became of it.
+
+    The union of each procedure's outcomes says how the caller settles it.
+    """
+
+
 # --- the local part store ---------------------------------------------------------------------------------------------------
 
 

@@ -39,7 +39,7 @@ from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.fetch import others_of
 from replitree.protocol.state.pull import Fenced
 from replitree.protocol.state.registration import QueueMoved, View, is_broken
-from replitree.protocol.state.work_mark import HeldBy, Registered, Taken, Unsettled, give_up, other_maker, take
+from replitree.protocol.state.work_mark import HeldBy, MarkUnsettled, Registered, Taken, give_up, other_maker, take
 
 
 def bring(making: Making, view: View) -> fx.Procedure[MakeOutcome]:
@@ -117,7 +117,7 @@ def _take(making: Making, view: View, sharer: Sharer) -> fx.Procedure[Taken | Ma
             return took
         case HeldBy(replica):
             return _waits_for(replica, making)
-        case Registered() | Unsettled():
+        case Registered() | MarkUnsettled():
             return Waits(f"who makes {result} could not be found out")
 
 

@@ -121,12 +121,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class InDoubt:
-    """Whether the group is in the log can't be found out now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
+class FoundEntry:
     """The log entry of an insert."""
 
     index: fx.LogIndex
@@ -155,7 +150,8 @@ class _Left:
     awaited: tuple[Awaited, ...] = ()
 
 
-Logged: TypeAlias = InLog | NotInLog | Gone | InDoubt
+Logged: TypeAlias = InLog | NotInLog | Gone | fx.InDoubt
+"""What the log says of a group; after `InDoubt` its block ids tell later."""
 
 
 def insert(
@@ -229,7 +225,7 @@ def _finish(
         case Gone(reason, why):
             yield fx.RemoveStaging(staging)
             yield from _answer_all(requests, fx.Failed(reason, why))
-        case InDoubt():
+        case fx.InDoubt():
             yield from _answer_all(requests, fx.OutcomeUnknown())
     return _Left()
 
@@ -257,7 +253,7 @@ def _put_in_log(
         fx.Create(layout.log_create(table), encode_entry(entry), sequential=True),
     )
     for _ in range(EPOCHS_MAX):
-        fenced: Activated | InLog | Gone | InDoubt
+        fenced: Activated | InLog | Gone | fx.InDoubt
         outcome: fx.Committed = yield fx.Commit(fx.Check(layout.host(replica), epoch), *operations)
         match outcome:
             case fx.Applied(created=created):
@@ -296,12 +292,12 @@ def _entry(
 
 def _settle(
     inserter: Inserter, epoch: fx.Epoch, staging: fx.StagingId, blocks: tuple[fx.BlockId, ...]
-) -> fx.Procedure[Activated | InLog | Gone | InDoubt]:
+) -> fx.Procedure[Activated | InLog | Gone | fx.InDoubt]:
     """Find out what became of a commit whose outcome is unknown: fence it, then look.  `Activated`: it never took place."""
     table = inserter.replica.table
     renewed = yield from renew_epoch(inserter.replica, inserter.me, epoch)
     if not isinstance(renewed, Activated | Replaced):
-        return InDoubt()
+        return fx.InDoubt()
     yield fx.Sync(layout.block(table, blocks[0]))
     many = yield fx.GetMany((layout.block(table, blocks[0]),))
     found = many.nodes[0]
@@ -314,17 +310,17 @@ def _settle(
         if entry is not None:
             return InLog(entry.index)
         if found is not None or not (yield from reaches_back(table, inserter.log_from)):
-            return InDoubt()
+            return fx.InDoubt()
     if isinstance(renewed, Replaced):
         return Gone("another process took over this replica; ask that one", fx.Why.EPOCH)
     return renewed
 
 
-def find_insert(table: Table, block: BlockValue) -> fx.Procedure[Found | None]:
+def find_insert(table: Table, block: BlockValue) -> fx.Procedure[FoundEntry | None]:
     """Search the log for the entry of the insert that `block` names.  None: the entry is gone."""
 
-    def is_it(index: fx.LogIndex, entry: Entry) -> Found | None:
-        return Found(index, entry) if isinstance(entry, GetEntry) and entry.insert == block.insert else None
+    def is_it(index: fx.LogIndex, entry: Entry) -> FoundEntry | None:
+        return FoundEntry(index, entry) if isinstance(entry, GetEntry) and entry.insert == block.insert else None
 
     return (yield from search_log(table, fx.LogIndex(block.log_from), is_it, SEARCH_WINDOW))
 
@@ -361,7 +357,7 @@ def _answer_duplicates(
     return _Left(again, Freed(tuple(free)), tuple(awaited))
 
 
-def _was_dropped(table: Table, block: BlockValue, found: Found | None) -> fx.Procedure[bool]:
+def _was_dropped(table: Table, block: BlockValue, found: FoundEntry | None) -> fx.Procedure[bool]:
     """Whether every partition that an insert wrote to was dropped after it: its rows may be inserted again.
 
     When its entry is gone it was below the first that is there.  Before who cleans the log removes the drop's entry too, the

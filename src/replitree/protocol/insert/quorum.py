@@ -86,7 +86,7 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class QuorumEnded:
     """What became of an insert with a quorum: the entry that says so, and its own index."""
 
     index: fx.LogIndex
@@ -293,18 +293,18 @@ def _last_parent(table: Table) -> fx.Procedure[Table]:
 # --- when it is over ----------------------------------------------------------------------------------------------------------
 
 
-def find_end(table: Table, index: fx.LogIndex) -> fx.Procedure[Ended | None]:
+def find_end(table: Table, index: fx.LogIndex) -> fx.Procedure[QuorumEnded | None]:
     """Search the log for what became of the insert at `index`; None: it is open, or the entry that tells is gone."""
 
-    def is_it(at: fx.LogIndex, entry: Entry) -> Ended | None:
+    def is_it(at: fx.LogIndex, entry: Entry) -> QuorumEnded | None:
         if not isinstance(entry, SettleEntry | FailEntry) or entry.index != index:
             return None
-        return Ended(at, entry)
+        return QuorumEnded(at, entry)
 
     return (yield from search_log(table, fx.LogIndex(index + 1), is_it))
 
 
-def answer_awaited(table: Table, awaited: Awaited, known: Ended | None = None) -> fx.Procedure[None]:
+def answer_awaited(table: Table, awaited: Awaited, known: QuorumEnded | None = None) -> fx.Procedure[None]:
     """Answer those who wait for a quorum; the caller has pulled the log so far that the insert is open no more.
 
     `known` is the entry that ended it, if the caller has it still: then the log is not asked.

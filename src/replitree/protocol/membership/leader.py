@@ -44,12 +44,8 @@ class NotStanding:
     """The replica does not stand for leader: its epoch has passed, or its node is gone.  Stand again."""
 
 
-@dataclass(frozen=True, slots=True)
-class InDoubt:
-    """Whether the replica stands is unknown.  Activate again, then stand again."""
-
-
-Election: TypeAlias = Leads | Follows | NotStanding | InDoubt
+Election: TypeAlias = Leads | Follows | NotStanding | fx.InDoubt
+"""After `InDoubt` the replica activates again, then stands again."""
 
 
 def stand(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[Election]:
@@ -64,7 +60,7 @@ def stand(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[Election]:
     committed = yield fx.Commit(fx.Check(layout.host(replica), epoch), create)
     if isinstance(committed, fx.Applied):
         return (yield from look(replica, committed.created[0]))
-    return InDoubt() if isinstance(committed, fx.Unknown) else NotStanding()
+    return fx.InDoubt() if isinstance(committed, fx.Unknown) else NotStanding()
 
 
 def look(replica: Replica, path: str) -> fx.Procedure[Election]:

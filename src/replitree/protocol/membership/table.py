@@ -37,7 +37,7 @@ DROPPED_HOST = b"dropped"
 """Value of `host` from the moment that a replica is being taken out of its table."""
 
 
-class Outcome(Enum):
+class TableOutcome(Enum):
     """What became of a step in a table's life."""
 
     DONE = "done"
@@ -59,7 +59,7 @@ def find_table(path: str) -> fx.Procedure[Table]:
 
 def create_table(
     table: Table, metadata: bytes, columns: bytes, more: tuple[fx.Create, ...] = ()
-) -> fx.Procedure[Outcome]:
+) -> fx.Procedure[TableOutcome]:
     """Create a table's nodes, and `more`.
 
     The table's incarnation must be one that no table has ever had: what replicas of an earlier one at this path still do is
@@ -69,16 +69,16 @@ def create_table(
     outcome = yield fx.Commit(*table_nodes(table, metadata, columns, encode_log(table)), *more)
     match outcome:
         case fx.Applied():
-            return Outcome.DONE
+            return TableOutcome.DONE
         case fx.Refused(reason=fx.Reason.NODE_EXISTS):
             pass
         case fx.Refused():
-            return Outcome.MISSING
+            return TableOutcome.MISSING
     yield fx.Sync(path)
     found = yield fx.Get(layout.metadata(table))
     if found is None:
-        return Outcome.UNSETTLED if not isinstance(outcome, fx.Refused) else Outcome.DROPPED
-    return Outcome.DONE if found.value == metadata else Outcome.EXISTS
+        return TableOutcome.UNSETTLED if not isinstance(outcome, fx.Refused) else TableOutcome.DROPPED
+    return TableOutcome.DONE if found.value == metadata else TableOutcome.EXISTS
 
 
 def table_nodes(table: Table, metadata: bytes, columns: bytes, log: bytes) -> tuple[fx.Create, ...]:
@@ -100,7 +100,7 @@ def table_nodes(table: Table, metadata: bytes, columns: bytes, log: bytes) -> tu
     )
 
 
-def join_table(replica: Replica, incarnation: str = "") -> fx.Procedure[Outcome]:
+def join_table(replica: Replica, incarnation: str = "") -> fx.Procedure[TableOutcome]:
     """Add a replica to a table.
 
     `incarnation` tells it from others that had or will have its name; a table on local disks need not tell them apart.
@@ -120,25 +120,25 @@ def join_table(replica: Replica, incarnation: str = "") -> fx.Procedure[Outcome]
     for _ in range(ATTEMPTS_MAX):
         dropped, *notes = (yield fx.GetMany((layout.dropped(table), *note_paths(replica)))).nodes
         if dropped is not None:
-            return Outcome.DROPPED
+            return TableOutcome.DROPPED
         noted = Noted(replica, *notes)
         if noted.is_worn:
-            return Outcome.WORN
+            return TableOutcome.WORN
         start = yield from read_start(table)
         if start is None:
-            return Outcome.MISSING
+            return TableOutcome.MISSING
         outcome = yield fx.Commit(*_join(replica, start, noted), *named)
         match outcome:
             case fx.Applied():
-                return Outcome.DONE
+                return TableOutcome.DONE
             case fx.Refused(operation=fx.Create(path=refused), reason=fx.Reason.NODE_EXISTS) if refused == path:
-                return Outcome.EXISTS
+                return TableOutcome.EXISTS
             case fx.Refused(reason=fx.Reason.BAD_VERSION | fx.Reason.NODE_EXISTS):
                 continue
             case fx.Refused():
-                return Outcome.MISSING
-        return Outcome.UNSETTLED
-    return Outcome.UNSETTLED
+                return TableOutcome.MISSING
+        return TableOutcome.UNSETTLED
+    return TableOutcome.UNSETTLED
 
 
 def _join(replica: Replica, start: LogStart, noted: Noted) -> tuple[fx.Operation, ...]:
@@ -157,20 +157,20 @@ def _join(replica: Replica, start: LogStart, noted: Noted) -> tuple[fx.Operation
     )
 
 
-def mark_dropped(table: Table) -> fx.Procedure[Outcome]:
+def mark_dropped(table: Table) -> fx.Procedure[TableOutcome]:
     """Begin the drop of a table: of this one, and not of another one that has its name when the commit comes late."""
     outcome = yield fx.Commit(fx.Check(layout.replicas(table), fx.ANY_VERSION), fx.Create(layout.dropped(table)))
     match outcome:
         case fx.Applied():
-            return Outcome.DONE
+            return TableOutcome.DONE
         case fx.Refused(reason=fx.Reason.NODE_EXISTS):
-            return Outcome.EXISTS
+            return TableOutcome.EXISTS
         case fx.Refused():
-            return Outcome.MISSING
-    return Outcome.UNSETTLED
+            return TableOutcome.MISSING
+    return TableOutcome.UNSETTLED
 
 
-def leave_table(replica: Replica, *, shared: bool = False) -> fx.Procedure[Outcome]:
+def leave_table(replica: Replica, *, shared: bool = False) -> fx.Procedure[TableOutcome]:
     """Take a replica out of its table, whether or not its process runs: the table is dropped, or a drop was cut off.
 
     First it is marked, in one commit: nothing is kept for it any more, and no process can activate it.  Then it is counted no
@@ -182,18 +182,18 @@ def leave_table(replica: Replica, *, shared: bool = False) -> fx.Procedure[Outco
     """
     host, active, lost, *notes = (yield fx.GetMany(_places(replica))).nodes
     if host is None or lost is None:
-        return Outcome.DONE
+        return TableOutcome.DONE
     last = host.version
     if host.value != DROPPED_HOST:
         gone = () if active is None else (fx.Delete(layout.is_active(replica), fx.ANY_VERSION),)
         marked = yield fx.Commit(*_mark_dropped(replica, host, lost), *gone)
         if not isinstance(marked, fx.Applied):
-            return Outcome.UNSETTLED
+            return TableOutcome.UNSETTLED
         last = fx.Version(host.version + 1)
     return (yield from _delete_replica(Noted(replica, *notes), last, shared=shared))
 
 
-def drop_replica(replica: Replica, *, shared: bool = False) -> fx.Procedure[Outcome]:
+def drop_replica(replica: Replica, *, shared: bool = False) -> fx.Procedure[TableOutcome]:
     """Take a dead replica out of its table for good; what was cut off half-way is finished by dropping again.
 
     `shared` as of `leave_table`.
@@ -207,29 +207,29 @@ def drop_replica(replica: Replica, *, shared: bool = False) -> fx.Procedure[Outc
     yield fx.Sync(layout.replicas(table))
     host, active, lost, *notes = (yield fx.GetMany(_places(replica))).nodes
     if host is None or lost is None:
-        return Outcome.MISSING
+        return TableOutcome.MISSING
     last = host.version
     if host.value != DROPPED_HOST:
         if active is not None:
-            return Outcome.ACTIVE
+            return TableOutcome.ACTIVE
         good = yield from good_replica(table, besides=replica.name)
         if good is None:
-            return Outcome.LAST_GOOD
+            return TableOutcome.LAST_GOOD
         marked = yield fx.Commit(*_mark_dropped(replica, host, lost), *good)
         if not isinstance(marked, fx.Applied):
-            return Outcome.UNSETTLED
+            return TableOutcome.UNSETTLED
         last = fx.Version(host.version + 1)
     return (yield from _delete_replica(Noted(replica, *notes), last, shared=shared))
 
 
-def finish_leaving(replica: Replica, *, shared: bool = False) -> fx.Procedure[Outcome]:
+def finish_leaving(replica: Replica, *, shared: bool = False) -> fx.Procedure[TableOutcome]:
     """Delete what a drop of this replica that was cut off has left; nothing when it is not being dropped.
 
     `shared` as of `leave_table`.
     """
     host, *notes = (yield fx.GetMany((layout.host(replica), *note_paths(replica)))).nodes
     if host is None or host.value != DROPPED_HOST:
-        return Outcome.DONE
+        return TableOutcome.DONE
     return (yield from _delete_replica(Noted(replica, *notes), host.version, shared=shared))
 
 
@@ -263,21 +263,21 @@ def good_replica(table: Table, besides: str) -> fx.Procedure[tuple[fx.Check, fx.
     return None
 
 
-def _delete_replica(noted: Noted, last: fx.Version, *, shared: bool) -> fx.Procedure[Outcome]:
+def _delete_replica(noted: Noted, last: fx.Version, *, shared: bool) -> fx.Procedure[TableOutcome]:
     """Delete what a replica that is marked has; `last` is the version of its `host`, which no process has as its epoch."""
     replica = noted.replica
     marked = fx.Check(layout.replica_dropped(replica), fx.ANY_VERSION)
     if not (yield from count_no_more(replica, marked)):
-        return Outcome.UNSETTLED
+        return TableOutcome.UNSETTLED
     if shared and not (yield from _release_shares(replica, marked)):
-        return Outcome.UNSETTLED
+        return TableOutcome.UNSETTLED
     for parent in (layout.queue(replica), layout.parts(replica)):
         if not (yield from _delete_children(parent, marked)):
-            return Outcome.UNSETTLED
+            return TableOutcome.UNSETTLED
     return (yield from _delete_rest(noted, last, marked))
 
 
-def _delete_rest(noted: Noted, last: fx.Version, marked: fx.Check) -> fx.Procedure[Outcome]:
+def _delete_rest(noted: Noted, last: fx.Version, marked: fx.Check) -> fx.Procedure[TableOutcome]:
     """Delete what has no children any more, and note which epochs the name has had."""
     replica = noted.replica
     nodes = (
@@ -296,7 +296,7 @@ def _delete_rest(noted: Noted, last: fx.Version, marked: fx.Check) -> fx.Procedu
         noted = Noted(
             replica, *(yield fx.GetMany(note_paths(replica))).nodes
         )  # the first note, of another replica, has come
-    return Outcome.UNSETTLED
+    return TableOutcome.UNSETTLED
 
 
 def _release_shares(replica: Replica, marked: fx.Check) -> fx.Procedure[bool]:
@@ -307,13 +307,13 @@ def _release_shares(replica: Replica, marked: fx.Check) -> fx.Procedure[bool]:
     return isinstance((yield from release(replica, fx.Epoch(host.version))), LetGo)
 
 
-def remove_table(table: Table) -> fx.Procedure[Outcome]:
+def remove_table(table: Table) -> fx.Procedure[TableOutcome]:
     """Delete the nodes of a dropped table that no replica is left of.
 
     Each commit needs the mark of the drop: it can't touch another table that has been created at this path since.
     """
     if (yield fx.Children(layout.replicas(table))):
-        return Outcome.NOT_EMPTY
+        return TableOutcome.NOT_EMPTY
     path = table.path
     nodes: tuple[str, ...] = (yield fx.Children(path)) or ()
     logs = tuple(f"{path}/{node}" for node in nodes if node.startswith("log."))
@@ -329,7 +329,7 @@ def remove_table(table: Table) -> fx.Procedure[Outcome]:
         *(layout.blocks(table), layout.quorum_statuses(table), layout.results(table), layout.drops(table)),
     ):
         if not (yield from _delete_children(parent, marked)):
-            return Outcome.UNSETTLED
+            return TableOutcome.UNSETTLED
     outcome = yield fx.Commit(
         *(
             fx.Delete(node, fx.ANY_VERSION)
@@ -358,13 +358,13 @@ def remove_table(table: Table) -> fx.Procedure[Outcome]:
     return _left(outcome)
 
 
-def _left(outcome: object) -> Outcome:
+def _left(outcome: object) -> TableOutcome:
     match outcome:
         case fx.Applied() | fx.Refused(reason=fx.Reason.NO_NODE):
-            return Outcome.DONE
+            return TableOutcome.DONE
         case fx.Refused(reason=fx.Reason.NOT_EMPTY):
-            return Outcome.NOT_EMPTY
-    return Outcome.UNSETTLED
+            return TableOutcome.NOT_EMPTY
+    return TableOutcome.UNSETTLED
 
 
 def _delete_children(parent: str, proof: fx.Check) -> fx.Procedure[bool]:

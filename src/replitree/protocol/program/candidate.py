@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from replitree.protocol.core import effects as fx
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.membership.leader import Follows, InDoubt, Leads, look, resign, stand
+from replitree.protocol.membership.leader import Follows, Leads, look, resign, stand
 from replitree.protocol.program.stages import AwaitElection, Elected, ElectionTurn, ReportTrouble, Stage, Then
 
 
@@ -16,7 +17,7 @@ def stand_next(replica: Replica, path: str | None) -> Stage:
         return Then(stand_next, (replica, None if resigned else path))
     election = yield from (stand(replica, turn.epoch) if path is None else look(replica, path))
     yield Elected(leads=isinstance(election, Leads))
-    if isinstance(election, InDoubt):
+    if isinstance(election, fx.InDoubt):
         yield ReportTrouble()
     return Then(stand_next, (replica, election.path if isinstance(election, Leads | Follows) else None), election)
 

@@ -23,7 +23,7 @@ from replitree.protocol.membership.activate import (
     activate,
     renew_epoch,
 )
-from replitree.protocol.membership.table import Outcome, finish_leaving, join_table
+from replitree.protocol.membership.table import TableOutcome, finish_leaving, join_table
 from replitree.protocol.program.stages import (
     AskReload,
     AwaitIdle,
@@ -78,14 +78,14 @@ def join_again(replica: Replica, me: bytes) -> Stage:
     yield AwaitIdle()
     yield Forget()
     left = yield from finish_leaving(replica)
-    if left is not Outcome.DONE:
+    if left is not TableOutcome.DONE:
         return Then(become_active, (replica, me), "the replica was dropped, and its nodes can't be removed now")
     return (yield from activate_joined(replica, me, (yield from join_table(replica))))
 
 
-def activate_joined(replica: Replica, me: bytes, joined: Outcome) -> Stage:
+def activate_joined(replica: Replica, me: bytes, joined: TableOutcome) -> Stage:
     """Activate the replica that has just joined, if it has: the end of `join_again`."""
-    if joined in (Outcome.MISSING, Outcome.DROPPED, Outcome.WORN):
+    if joined in (TableOutcome.MISSING, TableOutcome.DROPPED, TableOutcome.WORN):
         yield Stop(joined)
         return None
     return Then(become_active, (replica, me))

@@ -16,7 +16,7 @@ from typing import Any
 
 from replitree.protocol.core.effects import Epoch, Procedure, StagingId
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.membership.table import Outcome, finish_leaving, join_table
+from replitree.protocol.membership.table import TableOutcome, finish_leaving, join_table
 from replitree.protocol.program import life
 from replitree.protocol.program.stages import AwaitIdle, BeginLoad, CurrentSharer, Forget, Opened, Stage, Then
 from replitree.protocol.shares import letting_go, owning
@@ -52,24 +52,24 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class NotReached:
+class StoreNotReached:
     """The replica can't use the store now: `reason` is for an operator."""
 
     reason: str
 
 
-def reach_store(replica: Replica, store_id: str, incarnation: str) -> Procedure[Reached | NotReached]:
+def reach_store(replica: Replica, store_id: str, incarnation: str) -> Procedure[Reached | StoreNotReached]:
     """Agree with the other replicas on the store, and learn the replica's incarnation.  Parameters as `stages_in_store`."""
     match (yield from agree_on_store(replica, store_id)):
         case Store.OTHER:
-            return NotReached(
+            return StoreNotReached(
                 "the object store is another store here than for the table's other replicas: let the server reach the same one,"
                 " or use another server"
             )
         case Store.UNSETTLED:
-            return NotReached("whether the object store is the table's could not be read; it is tried again")
+            return StoreNotReached("whether the object store is the table's could not be read; it is tried again")
     known = yield from incarnation_of(replica, incarnation)
-    return Reached(known) if known is not None else NotReached("the replica's incarnation could not be read")
+    return Reached(known) if known is not None else StoreNotReached("the replica's incarnation could not be read")
 
 
 def settle_shares(sharer: Sharer, epoch: Epoch) -> Generator[Any, Any, bool]:
@@ -88,7 +88,7 @@ def _take_stand(
         case Reached(known):
             yield Opened(known)
             return (yield from life.take_stand(replica, me, epoch, idle))
-        case NotReached(reason):
+        case StoreNotReached(reason):
             return Then(life.become_active, (replica, me), reason)
     raise AssertionError("the store was reached or not")
 
@@ -110,9 +110,9 @@ def _join_again(incarnation: str, replica: Replica, me: bytes) -> Stage:
     yield AwaitIdle()
     yield Forget()
     left = yield from finish_leaving(replica, shared=True)
-    if left is not Outcome.DONE:
+    if left is not TableOutcome.DONE:
         return Then(life.become_active, (replica, me), "the replica was dropped, and its nodes can't be removed now")
     return (yield from life.activate_joined(replica, me, (yield from join_table(replica, incarnation))))
 
 
-__all__ = ["NotReached", "Reached", "reach_store", "settle_shares", "stages_in_store"]
+__all__ = ["Reached", "StoreNotReached", "reach_store", "settle_shares", "stages_in_store"]

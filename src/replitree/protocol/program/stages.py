@@ -134,7 +134,7 @@ class Stop:
     Attributes
     ----------
     outcome
-        Why: another process has the replica (`Replaced`), or it can't join its table (an `Outcome`).
+        Why: another process has the replica (`Replaced`), or it can't join its table (a `TableOutcome`).
     """
 
     outcome: object

@@ -76,12 +76,8 @@ class NotProposed:
     why: fx.Why = fx.Why.TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class InDoubt:
-    """Whether the command is in the log can't be found out now; its id tells later."""
-
-
-ProposeOutcome: TypeAlias = Proposed | Forgotten | NotProposed | InDoubt
+ProposeOutcome: TypeAlias = Proposed | Forgotten | NotProposed | fx.InDoubt
+"""After `InDoubt` the command's id tells later whether it is in the log."""
 
 
 def command_block(command: fx.EntryId) -> fx.BlockId:
@@ -175,14 +171,14 @@ def _settle(proposer: Proposer, epoch: fx.Epoch, command: Command) -> fx.Procedu
     """Find out what became of a commit whose outcome is unknown: fence it, then look.  `Activated`: it never took place."""
     renewed = yield from renew_epoch(proposer.replica, proposer.me, epoch)
     if not isinstance(renewed, Activated | Replaced):
-        return InDoubt()
+        return fx.InDoubt()
     yield fx.Sync(layout.blocks(proposer.replica.table))
     table = proposer.replica.table
     known: Proposed | Forgotten | None = yield from find_command(table, command.id)
     if known is None:  # it never came, or its node was cleaned since; then the log has the entry, or it had it
         known = yield from _search(table, command.id, proposer.log_from)
         if known is None and not (yield from reaches_back(table, proposer.log_from)):
-            return InDoubt()
+            return fx.InDoubt()
     if known is not None:
         return known
     if isinstance(renewed, Replaced):

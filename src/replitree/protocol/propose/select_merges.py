@@ -127,7 +127,7 @@ class SelectorSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MergeCandidate:
     """An active part, as the chooser sees it.
 
     Attributes
@@ -168,7 +168,7 @@ class Choice:
 
 
 def select_merges(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[MergeCandidate],
     settings: SelectorSettings | None = None,
     *,
     running: Sequence[int] = (),
@@ -200,7 +200,7 @@ def select_merges(
 
 
 def optimize(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[MergeCandidate],
     partition: str | None = None,
     settings: SelectorSettings | None = None,
     *,
@@ -281,7 +281,7 @@ class _Stretch:
         self.cut |= right.cut
 
 
-def _free_runs(members: Sequence[Candidate]) -> list[tuple[int, int]]:
+def _free_runs(members: Sequence[MergeCandidate]) -> list[tuple[int, int]]:
     """Return where stretches of free parts begin and end."""
     runs: list[tuple[int, int]] = []
     begin = 0
@@ -293,7 +293,7 @@ def _free_runs(members: Sequence[Candidate]) -> list[tuple[int, int]]:
     return runs
 
 
-def _spans(members: Sequence[Candidate], begin: int, end: int, rule: _Rule) -> Iterator[_Stretch]:
+def _spans(members: Sequence[MergeCandidate], begin: int, end: int, rule: _Rule) -> Iterator[_Stretch]:
     """Give the spans of a run, or the pieces of those that are too large, each after the ones inside it.
 
     What is given is valid until the next is asked for.
@@ -316,13 +316,13 @@ def _spans(members: Sequence[Candidate], begin: int, end: int, rule: _Rule) -> I
             stack.append(single)
 
 
-def _single(members: Sequence[Candidate], position: int, settings: SelectorSettings) -> _Stretch:
+def _single(members: Sequence[MergeCandidate], position: int, settings: SelectorSettings) -> _Stretch:
     member = members[position]
     weight = settings.size(member.rows, member.bytes) + settings.part_overhead_bytes
     return _Stretch(position, position + 1, weight.bit_length(), weight, weight * math.log(weight), member.age_s)
 
 
-def _whole_or_cut(members: Sequence[Candidate], span: _Stretch, rule: _Rule) -> Iterator[_Stretch]:
+def _whole_or_cut(members: Sequence[MergeCandidate], span: _Stretch, rule: _Rule) -> Iterator[_Stretch]:
     """Give the span, or pieces of it as large as a merge may be, or nothing if it holds pieces already."""
     fits = rule.can_be_one(span.parts, span.weight)
     if fits:
@@ -356,7 +356,7 @@ class _Option(NamedTuple):
 class _Rule:
     """What may be merged, and what is worth it."""
 
-    def __init__(self, members: Sequence[Candidate], settings: SelectorSettings, size_max: float) -> None:
+    def __init__(self, members: Sequence[MergeCandidate], settings: SelectorSettings, size_max: float) -> None:
         finished = min(member.age_s for member in members) >= settings.finished_after_s
         self.settings = settings
         self.size_max = size_max
@@ -379,7 +379,7 @@ class _Rule:
 
 
 def _choices_in_partition(
-    members: Sequence[Candidate], settings: SelectorSettings, size_max: float
+    members: Sequence[MergeCandidate], settings: SelectorSettings, size_max: float
 ) -> tuple[Choice, ...]:
     """Return the merges of one partition, with as high a fan-in as the number of parts that they leave allows."""
     rule = _Rule(members, settings, size_max)
@@ -428,7 +428,7 @@ def _taken(options: Sequence[_Option], entropy_min: float) -> list[_Option]:
 # --- what there is room for -----------------------------------------------------------------------------------------------
 
 
-def _partition_of(candidate: Candidate) -> str:
+def _partition_of(candidate: MergeCandidate) -> str:
     return candidate.part.partition
 
 
@@ -436,7 +436,7 @@ def _or_no_limit(bytes_max: int | None) -> float:
     return math.inf if bytes_max is None else float(bytes_max)
 
 
-def _choice(sources: Sequence[Candidate], settings: SelectorSettings) -> Choice:
+def _choice(sources: Sequence[MergeCandidate], settings: SelectorSettings) -> Choice:
     rows, bytes_ = sum(source.rows for source in sources), sum(source.bytes for source in sources)
     weight = settings.size(rows, bytes_) + len(sources) * settings.part_overhead_bytes
     return Choice(tuple(source.part for source in sources), rows, bytes_, weight / max(1, len(sources) - 1))

@@ -30,14 +30,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from replitree.protocol.rescue.fsck_look import Look, NeededFile, Reference, SeenReplica, StoredObject, Upload
+from replitree.protocol.rescue.fsck_look import (
+    FsckLook,
+    MultipartUpload,
+    NeededFile,
+    Reference,
+    SeenReplica,
+    StoredObject,
+)
 from replitree.protocol.shares.share import ShareId
 
 GRACE_S = 24 * 3600.0
 """How old something must be to count as left over when nobody says otherwise, in seconds: longer than any write takes."""
 
 
-class Kind(Enum):
+class FindingKind(Enum):
     """Kinds of findings, worst first."""
 
     DANGLING = "dangling"
@@ -74,13 +81,13 @@ class Finding:
         How much the store keeps for it.
     """
 
-    kind: Kind
+    kind: FindingKind
     share: ShareId
     replica: str = ""
     part: str = ""
     mark: str = ""
     is_gone: bool = False
-    upload: Upload | None = None
+    upload: MultipartUpload | None = None
     trial: str = ""
     evidence: tuple[str, ...] = ()
     bytes: int = 0
@@ -88,7 +95,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class MarkName:
-    """A mark's name taken apart; see `share.Owner.name`."""
+    """A mark's name taken apart; see `share.ShareOwner.name`."""
 
     replica: str
     incarnation: str
@@ -105,7 +112,7 @@ class MarkName:
         return cls(*words) if len(words) == 3 else None
 
 
-def confirmed(first: Look, second: Look, grace_ms: int) -> tuple[Finding, ...]:
+def confirmed(first: FsckLook, second: FsckLook, grace_ms: int) -> tuple[Finding, ...]:
     """Return what both looks find, worst first.
 
     Parameters
@@ -116,7 +123,7 @@ def confirmed(first: Look, second: Look, grace_ms: int) -> tuple[Finding, ...]:
         How old something must be before it counts as left over, in milliseconds.
     """
     seen = frozenset(findings(first, grace_ms))
-    order = {kind: number for number, kind in enumerate(Kind)}
+    order = {kind: number for number, kind in enumerate(FindingKind)}
     return tuple(
         sorted(
             (each for each in findings(second, grace_ms) if each in seen),
@@ -125,14 +132,14 @@ def confirmed(first: Look, second: Look, grace_ms: int) -> tuple[Finding, ...]:
     )
 
 
-def findings(seen: Look, grace_ms: int) -> Iterator[Finding]:
+def findings(seen: FsckLook, grace_ms: int) -> Iterator[Finding]:
     """Yield what one look finds: it may be wrong about what changed meanwhile."""
     yield from _dangling(seen)
     yield from _unmarked(seen)
     yield from _orphans(seen, grace_ms)
     for share, marks in seen.owners.items():
         if not marks:
-            yield Finding(Kind.UNOWNED, share, bytes=_bytes(seen, share))
+            yield Finding(FindingKind.UNOWNED, share, bytes=_bytes(seen, share))
     yield from _stale_marks(seen)
     yield from _left(seen, grace_ms)
     yield from _unreferenced(seen, grace_ms)
@@ -141,20 +148,20 @@ def findings(seen: Look, grace_ms: int) -> Iterator[Finding]:
 # --- what a part needs --------------------------------------------------------------------------------------------------------
 
 
-def _dangling(seen: Look) -> Iterator[Finding]:
+def _dangling(seen: FsckLook) -> Iterator[Finding]:
     for replica, reference in _owning(seen):
         if lacking := tuple(_lacking(seen, reference)):
-            yield Finding(Kind.DANGLING, reference.share, replica.name, reference.part, evidence=lacking)
+            yield Finding(FindingKind.DANGLING, reference.share, replica.name, reference.part, evidence=lacking)
     silent = frozenset(seen.silent)
     for share, marks in seen.owners.items():
         if share in seen.objects:
             continue
         for mark in filter(None, map(MarkName.parse, marks)):
             if mark.replica in silent:  # it can't say what it needs, but there is nothing at all
-                yield Finding(Kind.DANGLING, share, mark.replica, mark.part, evidence=("all of it is missing",))
+                yield Finding(FindingKind.DANGLING, share, mark.replica, mark.part, evidence=("all of it is missing",))
 
 
-def _owning(seen: Look) -> Iterator[tuple[SeenReplica, Reference]]:
+def _owning(seen: FsckLook) -> Iterator[tuple[SeenReplica, Reference]]:
     """Yield the parts whose marks say that their objects must be there."""
     for replica in seen.replicas:
         for each in replica.references or ():
@@ -166,7 +173,7 @@ def _mark(replica: SeenReplica, reference: Reference) -> str:
     return f"{replica.name}~{replica.incarnation}~{reference.part}"
 
 
-def _lacking(seen: Look, reference: Reference) -> Iterator[str]:
+def _lacking(seen: FsckLook, reference: Reference) -> Iterator[str]:
     sizes = {each.file: each.bytes for each in seen.objects.get(reference.share, ())}
     for needed in reference.files:
         if problem := _problem(needed, sizes.get(needed.name)):
@@ -181,19 +188,19 @@ def _problem(needed: NeededFile, found: int | None) -> str:
     return ""
 
 
-def _unmarked(seen: Look) -> Iterator[Finding]:
+def _unmarked(seen: FsckLook) -> Iterator[Finding]:
     """Yield what registered parts have files of and no mark on; what has left them has no files any more."""
     for replica in seen.replicas:
         for each in replica.references or ():
             is_needed = bool(each.files) and each.part in replica.registered
             if is_needed and _mark(replica, each) not in seen.owners.get(each.share, ()):
-                yield Finding(Kind.UNMARKED, each.share, replica.name, each.part)
+                yield Finding(FindingKind.UNMARKED, each.share, replica.name, each.part)
 
 
 # --- what nobody needs --------------------------------------------------------------------------------------------------------
 
 
-def _orphans(seen: Look, grace_ms: int) -> Iterator[Finding]:
+def _orphans(seen: FsckLook, grace_ms: int) -> Iterator[Finding]:
     if seen.silent:
         return
     placed = {each.name for each in (*seen.attempts, *seen.garbage)}
@@ -202,14 +209,14 @@ def _orphans(seen: Look, grace_ms: int) -> Iterator[Finding]:
         newest = max(each.modified_ms for each in objects)
         if share in seen.owners or share in placed or share in referred or seen.now_ms - newest < grace_ms:
             continue
-        yield Finding(Kind.ORPHAN, share, evidence=_told(objects), bytes=_bytes(seen, share))
+        yield Finding(FindingKind.ORPHAN, share, evidence=_told(objects), bytes=_bytes(seen, share))
 
 
 def _told(objects: Iterable[StoredObject]) -> tuple[str, ...]:
     return tuple(f"{each.file}: {each.bytes} bytes of {each.modified_ms}" for each in objects)
 
 
-def _stale_marks(seen: Look) -> Iterator[Finding]:
+def _stale_marks(seen: FsckLook) -> Iterator[Finding]:
     replicas = {each.name: each for each in seen.replicas}
     shares = {each.name: _shares_of(each) for each in seen.replicas}
     for share, marks in seen.owners.items():
@@ -220,7 +227,7 @@ def _stale_marks(seen: Look) -> Iterator[Finding]:
             replica = replicas.get(mark.replica)
             is_gone = replica is None or replica.incarnation != mark.incarnation
             if is_gone or (replica is not None and is_unused(replica, mark.part, share, shares[replica.name])):
-                yield Finding(Kind.STALE_MARK, share, mark.replica, mark.part, name, is_gone)
+                yield Finding(FindingKind.STALE_MARK, share, mark.replica, mark.part, name, is_gone)
 
 
 def is_unused(replica: SeenReplica, part: str, share: ShareId, known: Mapping[str, set[ShareId]] | None = None) -> bool:
@@ -247,27 +254,27 @@ def may_use(replica: SeenReplica, share: ShareId) -> bool:
     return replica.references is None or any(each.share == share for each in replica.references)
 
 
-def _left(seen: Look, grace_ms: int) -> Iterator[Finding]:
+def _left(seen: FsckLook, grace_ms: int) -> Iterator[Finding]:
     writers = {f"{each.name}~{each.incarnation}": each for each in seen.replicas}
     for attempt in seen.attempts:
         share, signature = ShareId(attempt.name), attempt.value.decode(errors="replace")
         writer = writers.get(signature)
         if writer is None or (attempt.age_ms >= grace_ms and not may_use(writer, share)):
             name = signature.partition("~")[0]
-            yield Finding(Kind.LEFT_ATTEMPT, share, name, is_gone=writer is None, bytes=_bytes(seen, share))
+            yield Finding(FindingKind.LEFT_ATTEMPT, share, name, is_gone=writer is None, bytes=_bytes(seen, share))
     for node in seen.garbage:
         if node.age_ms >= grace_ms:
             share = ShareId(node.name)
-            yield Finding(Kind.LEFT_GARBAGE, share, bytes=_bytes(seen, share))
+            yield Finding(FindingKind.LEFT_GARBAGE, share, bytes=_bytes(seen, share))
     for upload in seen.uploads:
         if seen.now_ms - upload.begun_ms >= grace_ms:
-            yield Finding(Kind.LEFT_UPLOAD, upload.share, upload=upload)
+            yield Finding(FindingKind.LEFT_UPLOAD, upload.share, upload=upload)
     for trial in seen.trials:
         if seen.now_ms - trial.modified_ms >= grace_ms:
-            yield Finding(Kind.LEFT_TRIAL, ShareId(""), trial=trial.key, bytes=trial.bytes)
+            yield Finding(FindingKind.LEFT_TRIAL, ShareId(""), trial=trial.key, bytes=trial.bytes)
 
 
-def _unreferenced(seen: Look, grace_ms: int) -> Iterator[Finding]:
+def _unreferenced(seen: FsckLook, grace_ms: int) -> Iterator[Finding]:
     """Yield what owned shares have besides what is needed: files that a mutation has written anew, files that came late.
 
     All who have a share must have said what they need of it, and nobody may be about to write it or to let go of it.
@@ -289,11 +296,11 @@ def _unreferenced(seen: Look, grace_ms: int) -> Iterator[Finding]:
         extra = [each for each in seen.objects.get(share, ()) if each.file not in names]
         old = tuple(each for each in extra if seen.now_ms - each.modified_ms >= grace_ms)
         if old:
-            yield Finding(Kind.UNREFERENCED, share, evidence=_told(old), bytes=sum(each.bytes for each in old))
+            yield Finding(FindingKind.UNREFERENCED, share, evidence=_told(old), bytes=sum(each.bytes for each in old))
 
 
-def _bytes(seen: Look, share: ShareId) -> int:
+def _bytes(seen: FsckLook, share: ShareId) -> int:
     return sum(each.bytes for each in seen.objects.get(share, ()))
 
 
-__all__ = ["GRACE_S", "Finding", "Kind", "MarkName", "confirmed", "findings", "is_unused", "may_use"]
+__all__ = ["GRACE_S", "Finding", "FindingKind", "MarkName", "confirmed", "findings", "is_unused", "may_use"]

@@ -40,7 +40,7 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class MultipartUpload:
     """An upload in pieces that was begun and not ended: nobody sees it, and it takes room."""
 
     share: ShareId
@@ -76,7 +76,7 @@ class Listing:
 
     now_ms: int
     objects: tuple[StoredObject, ...]
-    uploads: tuple[Upload, ...] = ()
+    uploads: tuple[MultipartUpload, ...] = ()
     trials: tuple[Trial, ...] = ()
     not_judged: str = ""
 
@@ -121,7 +121,7 @@ class SeenReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FsckLook:
     """What one look has found.
 
     Attributes
@@ -142,7 +142,7 @@ class Look:
 
     now_ms: int
     objects: Mapping[ShareId, tuple[StoredObject, ...]]
-    uploads: tuple[Upload, ...]
+    uploads: tuple[MultipartUpload, ...]
     attempts: tuple[AgedNode, ...]
     owners: Mapping[ShareId, tuple[str, ...]]
     garbage: tuple[AgedNode, ...]
@@ -182,7 +182,7 @@ class AskReferences:
 class AbortUpload:
     """End an upload without an object.  Outcome: `ObjectsGone` or `ObjectsInDoubt`."""
 
-    upload: Upload
+    upload: MultipartUpload
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ Checking: TypeAlias = Generator[FsckEffect, Any, _T]
 # --- looking ------------------------------------------------------------------------------------------------------------------
 
 
-def look(table: Table) -> Checking[Look | ObjectsInDoubt]:
+def look(table: Table) -> Checking[FsckLook | ObjectsInDoubt]:
     """Look at everything once, in the order that this module tells."""
     listed = yield ListObjects()
     if isinstance(listed, ObjectsInDoubt):
@@ -216,7 +216,7 @@ def look(table: Table) -> Checking[Look | ObjectsInDoubt]:
     garbage = yield ListAges(layout.all_garbage(table))
     replicas = yield from _replicas(table)
     objects, rest = _by_share(listed), (listed.trials, listed.not_judged)
-    return Look(listed.now_ms, objects, listed.uploads, attempts, owners, garbage, replicas, *rest)
+    return FsckLook(listed.now_ms, objects, listed.uploads, attempts, owners, garbage, replicas, *rest)
 
 
 def _replicas(table: Table) -> Checking[tuple[SeenReplica, ...]]:
@@ -248,15 +248,15 @@ __all__ = [
     "Checking",
     "DeleteTrial",
     "FsckEffect",
+    "FsckLook",
     "ListAges",
     "ListObjects",
     "Listing",
-    "Look",
+    "MultipartUpload",
     "NeededFile",
     "Reference",
     "SeenReplica",
     "StoredObject",
     "Trial",
-    "Upload",
     "look",
 ]

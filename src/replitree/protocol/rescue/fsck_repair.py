@@ -34,18 +34,18 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, Table
 from replitree.protocol.core.values import text_of
-from replitree.protocol.rescue.fsck import Finding, Kind, MarkName, confirmed, is_unused, may_use
+from replitree.protocol.rescue.fsck import Finding, FindingKind, MarkName, confirmed, is_unused, may_use
 from replitree.protocol.rescue.fsck_look import (
     AbortUpload,
     AskReferences,
     Checking,
     DeleteTrial,
-    Look,
+    FsckLook,
     SeenReplica,
     look,
 )
 from replitree.protocol.shares import share
-from replitree.protocol.shares.share import DeleteObjects, LetGo, ObjectsGone, ObjectsInDoubt, Owner, ShareId
+from replitree.protocol.shares.share import DeleteObjects, LetGo, ObjectsGone, ObjectsInDoubt, ShareId, ShareOwner
 
 
 class Repair(Enum):
@@ -91,7 +91,7 @@ class Report:
         """Whether everything could be judged, and nothing is wrong any more."""
         is_judged = not self.silent and not self.not_judged
         return is_judged and all(
-            repair is Repair.DONE for finding, repair in self.findings if finding.kind is not Kind.UNREFERENCED
+            repair is Repair.DONE for finding, repair in self.findings if finding.kind is not FindingKind.UNREFERENCED
         )
 
 
@@ -119,14 +119,14 @@ def fsck(
         return second
     done: list[tuple[Finding, Repair]] = []
     for finding in confirmed(first, second, grace_ms):
-        outcome = Repair.KEPT if keep_orphans and finding.kind is Kind.ORPHAN else Repair.NOT_ASKED
+        outcome = Repair.KEPT if keep_orphans and finding.kind is FindingKind.ORPHAN else Repair.NOT_ASKED
         if with_repair and outcome is Repair.NOT_ASKED:
             outcome = yield from repair(table, finding)
         done += ((finding, outcome),)
     return _report(second, tuple(done))
 
 
-def _report(seen: Look, done: tuple[tuple[Finding, Repair], ...]) -> Report:
+def _report(seen: FsckLook, done: tuple[tuple[Finding, Repair], ...]) -> Report:
     objects = [each for some in seen.objects.values() for each in some]
     size = sum(each.bytes for each in objects)
     return Report(done, seen.silent, len(seen.objects), len(objects), size, seen.not_judged)
@@ -135,25 +135,25 @@ def _report(seen: Look, done: tuple[tuple[Finding, Repair], ...]) -> Report:
 def repair(table: Table, finding: Finding) -> Checking[Repair]:
     """Do what may be done about a finding."""
     match finding.kind:
-        case Kind.ORPHAN:
+        case FindingKind.ORPHAN:
             return (yield from _make_garbage(table, finding.share, without(table, finding.share)))
-        case Kind.UNOWNED:
+        case FindingKind.UNOWNED:
             gone = fx.Delete(layout.share(table, finding.share), fx.ANY_VERSION)
             return (yield from _make_garbage(table, finding.share, (gone,)))
-        case Kind.STALE_MARK:
+        case FindingKind.STALE_MARK:
             return (yield from _release_mark(table, finding))
-        case Kind.LEFT_ATTEMPT:
+        case FindingKind.LEFT_ATTEMPT:
             return (yield from _give_up(table, finding))
-        case Kind.LEFT_GARBAGE:
+        case FindingKind.LEFT_GARBAGE:
             return (yield from _work_off(table, finding.share))
-        case Kind.LEFT_UPLOAD:
+        case FindingKind.LEFT_UPLOAD:
             assert finding.upload is not None
             ended = yield AbortUpload(finding.upload)
             return Repair.DONE if isinstance(ended, ObjectsGone) else Repair.UNKNOWN
-        case Kind.LEFT_TRIAL:
+        case FindingKind.LEFT_TRIAL:
             deleted = yield DeleteTrial(finding.trial)
             return Repair.DONE if isinstance(deleted, ObjectsGone) else Repair.UNKNOWN
-        case Kind.DANGLING | Kind.UNMARKED | Kind.UNREFERENCED:
+        case FindingKind.DANGLING | FindingKind.UNMARKED | FindingKind.UNREFERENCED:
             return Repair.NONE
 
 
@@ -190,7 +190,7 @@ def _not_applied(outcome: fx.Refused | fx.Unknown) -> Repair:
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
+class FencedReplica:
     """A replica whose commits are refused until it has a newer epoch than `epoch`, and what it has said since."""
 
     epoch: fx.Epoch
@@ -209,12 +209,12 @@ def _release_mark(table: Table, finding: Finding) -> Checking[Repair]:
         if fenced.said.incarnation == mark.incarnation and not is_unused(fenced.said, mark.part, finding.share):
             return Repair.CHANGED
         epoch = fenced.epoch
-    owner = Owner(replica, epoch, mark.incarnation, mark.part)
+    owner = ShareOwner(replica, epoch, mark.incarnation, mark.part)
     left = yield from share.let_go(owner, (finding.share,), (), is_gone=finding.is_gone)
     match left:
         case LetGo(garbage):
             return (yield from _work_off(table, finding.share)) if garbage else Repair.DONE
-        case share.InDoubt():
+        case fx.InDoubt():
             return Repair.UNKNOWN
     return Repair.CHANGED
 
@@ -233,7 +233,7 @@ def _give_up(table: Table, finding: Finding) -> Checking[Repair]:
     return (yield from _make_garbage(table, finding.share, (*proof, gone)))
 
 
-def _fence(replica: Replica) -> Checking[Fenced | Repair]:
+def _fence(replica: Replica) -> Checking[FencedReplica | Repair]:
     """Give a replica a new epoch, as `lost` does, and ask it then what it has."""
     yield fx.Sync(layout.host(replica))
     host = yield fx.Get(layout.host(replica))
@@ -245,7 +245,7 @@ def _fence(replica: Replica) -> Checking[Fenced | Repair]:
     said = yield from ask(replica)
     if said is None:
         return Repair.CHANGED
-    return Fenced(fx.Epoch(host.version + 1), said) if said.references is not None else Repair.UNKNOWN
+    return FencedReplica(fx.Epoch(host.version + 1), said) if said.references is not None else Repair.UNKNOWN
 
 
 def ask(replica: Replica) -> Checking[SeenReplica | None]:
@@ -260,4 +260,4 @@ def ask(replica: Replica) -> Checking[SeenReplica | None]:
     )
 
 
-__all__ = ["Fenced", "Repair", "Report", "ask", "fsck", "repair", "without"]
+__all__ = ["FencedReplica", "Repair", "Report", "ask", "fsck", "repair", "without"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, Table
-from replitree.protocol.shares.share import Owner, ShareId
+from replitree.protocol.shares.share import ShareId, ShareOwner
 from replitree.protocol.shares.table_store import sharing_nodes
 
 LOOK_BATCH = 500
@@ -90,7 +90,7 @@ def marks(
 
 
 def _mark(replica: Replica, incarnation: str, part: str, share: ShareId) -> str:
-    return Owner(replica, fx.Epoch(0), incarnation, part).mark(share)
+    return ShareOwner(replica, fx.Epoch(0), incarnation, part).mark(share)
 
 
 def _there(paths: list[str]) -> fx.Procedure[tuple[str, ...]]:

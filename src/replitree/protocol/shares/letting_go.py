@@ -22,7 +22,7 @@ from typing import cast
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.shares.share import InDoubt, LetGo, Owner, ShareId, let_go
+from replitree.protocol.shares.share import LetGo, ShareId, ShareOwner, let_go
 from replitree.protocol.shares.share_effects import (
     HasPart,
     LocalSharing,
@@ -67,7 +67,7 @@ def _let_go_together(sharer: Sharer, epoch: fx.Epoch, part: str, shares: tuple[S
     here: tuple[SharedPart, ...] = yield SharesOf((part,))
     if any(each.share in shares for each in here) or (yield HasPart(part)):
         return False
-    owner = Owner(sharer.replica, epoch, sharer.incarnation, part)
+    owner = ShareOwner(sharer.replica, epoch, sharer.incarnation, part)
     return isinstance((yield from let_go(owner, shares, not_registered(sharer.replica, part))), LetGo)
 
 
@@ -100,7 +100,7 @@ def _let_go_of(sharer: Sharer, epoch: fx.Epoch, part: str, share: ShareId) -> Lo
     if (yield HasPart(part)):
         return (yield from _let_go_of_moved(proof, sharer, SharedPart(part, share, is_new=False)))
     absent = not_registered(sharer.replica, part)
-    outcome = yield from let_go(Owner(sharer.replica, epoch, sharer.incarnation, part), (share,), absent)
+    outcome = yield from let_go(ShareOwner(sharer.replica, epoch, sharer.incarnation, part), (share,), absent)
     if isinstance(outcome, LetGo):
         return True
     yield fx.Sync(layout.shares(sharer.replica.table))
@@ -122,10 +122,10 @@ def _let_go_of_moved(proof: fx.Check, sharer: Sharer, moved: SharedPart) -> Loca
     here: tuple[SharedPart, ...] = yield SharesOf((moved.part,))
     if any(each.share == moved.share for each in here):
         return True
-    owner = Owner(sharer.replica, fx.Epoch(proof.version), sharer.incarnation, moved.part)
+    owner = ShareOwner(sharer.replica, fx.Epoch(proof.version), sharer.incarnation, moved.part)
     as_it_was = fx.Check(sharer.mark(moved), mark.version)
     outcome = yield from let_go(owner, (moved.share,), (), unless=(as_it_was,))
-    if isinstance(outcome, InDoubt):  # the part may have the share again when the mark is deleted
+    if isinstance(outcome, fx.InDoubt):  # the part may have the share again when the mark is deleted
         yield SharesInDoubt((moved.share,))
     return isinstance(outcome, LetGo)
 

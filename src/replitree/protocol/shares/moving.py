@@ -42,7 +42,7 @@ from typing import Any, TypeAlias, TypeVar
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.values import text_of
-from replitree.protocol.shares.share import FRESH, InDoubt, ObjectsThere, ShareId
+from replitree.protocol.shares.share import FRESH, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import SharedPart, Sharer, SharesInDoubt, SharesSettled
 
 LEFT = "it has just left the disk, or the disk takes no more"
@@ -148,7 +148,7 @@ class NotMoved:
     reason: str
 
 
-MoveOutcome: TypeAlias = Moved | NotMoved | InDoubt
+MoveOutcome: TypeAlias = Moved | NotMoved | fx.InDoubt
 
 
 # --- into the store -----------------------------------------------------------------------------------------------------------
@@ -176,14 +176,14 @@ def move_to_store(sharer: Sharer, part: str) -> Moving[MoveOutcome]:
         case fx.Refused():
             return (yield from _why_not_claimed(sharer, claim))
         case fx.Unknown():
-            return InDoubt()
+            return fx.InDoubt()
     outcome = yield from _if_there_is_a_share(sharer, part)  # who held the claim before may have put it meanwhile
     if outcome is None:
         outcome = yield from _put(sharer, proof, part)
     ended: fx.Committed | None = yield from _give_back(proof, claim)
     if isinstance(ended, fx.Refused):  # a new epoch does not end the session, and so not the claim
         _, ended = yield from _give_back_own(sharer, claim)
-    return InDoubt() if isinstance(ended, fx.Unknown) else outcome
+    return fx.InDoubt() if isinstance(ended, fx.Unknown) else outcome
 
 
 def _why_not_claimed(sharer: Sharer, claim: str) -> Moving[NotMoved]:
@@ -284,11 +284,11 @@ def _own(
     return Moved(has_put) if is_here else NotMoved(LEFT)
 
 
-def _not_owned(share: ShareId, outcome: fx.Refused | fx.Unknown, problem: str) -> Moving[NotMoved | InDoubt]:
+def _not_owned(share: ShareId, outcome: fx.Refused | fx.Unknown, problem: str) -> Moving[NotMoved | fx.InDoubt]:
     """Say why a share is not owned; nobody works its note off while that is in doubt."""
     if isinstance(outcome, fx.Unknown):
         yield SharesInDoubt((share,))
-        return InDoubt()
+        return fx.InDoubt()
     yield SharesSettled((share,))
     return NotMoved(f"{problem} ({outcome.operation.path}: {outcome.reason.value})")
 

@@ -100,7 +100,7 @@ Sharing: TypeAlias = Generator[ShareEffect, Any, _T]
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ShareOwner:
     """A part of a replica, as the owner of shares.
 
     Attributes
@@ -145,19 +145,15 @@ class NotOwned:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class InDoubt:
-    """The answer to the commit was lost: take a new epoch, then look at the registration."""
-
-
-Owning: TypeAlias = Owned | NotOwned | InDoubt
+Owning: TypeAlias = Owned | NotOwned | fx.InDoubt
+"""After `InDoubt` the caller takes a new epoch, then reads the registration."""
 
 
 # --- becoming an owner --------------------------------------------------------------------------------------------------------
 
 
 def write_share(
-    owner: Owner, share: ShareId, borrowed: tuple[ShareId, ...], register: tuple[fx.Operation, ...]
+    owner: ShareOwner, share: ShareId, borrowed: tuple[ShareId, ...], register: tuple[fx.Operation, ...]
 ) -> Sharing[Owning]:
     """Write a part's objects, register the part, and own what it has.
 
@@ -186,7 +182,7 @@ def write_share(
     return _owning(outcome)
 
 
-def take_over(owner: Owner, shares: tuple[ShareId, ...], register: tuple[fx.Operation, ...]) -> Sharing[Owning]:
+def take_over(owner: ShareOwner, shares: tuple[ShareId, ...], register: tuple[fx.Operation, ...]) -> Sharing[Owning]:
     """Register a part of which another replica has told the shares, and own them too.
 
     Parameters
@@ -204,7 +200,7 @@ def take_over(owner: Owner, shares: tuple[ShareId, ...], register: tuple[fx.Oper
     return _owning((yield fx.Commit(owner.proof, *_marks(owner, shares), *register)))
 
 
-def _marks(owner: Owner, shares: tuple[ShareId, ...]) -> Iterator[fx.Operation]:
+def _marks(owner: ShareOwner, shares: tuple[ShareId, ...]) -> Iterator[fx.Operation]:
     """Yield what marks shares of others."""
     for each in shares:
         yield fx.Check(layout.share(owner.replica.table, each), FRESH)
@@ -218,7 +214,7 @@ def _owning(outcome: fx.Applied | fx.Refused | fx.Unknown) -> Owning:
         case fx.Refused(operation, reason):
             return NotOwned(f"{operation.path}: {reason.value}")
         case fx.Unknown():
-            return InDoubt()
+            return fx.InDoubt()
 
 
 # --- letting go ---------------------------------------------------------------------------------------------------------------
@@ -232,13 +228,13 @@ class LetGo:
 
 
 def let_go(
-    owner: Owner,
+    owner: ShareOwner,
     shares: tuple[ShareId, ...],
     deregister: tuple[fx.Operation, ...],
     *,
     is_gone: bool = False,
     unless: tuple[fx.Check, ...] = (),
-) -> fx.Procedure[LetGo | NotOwned | InDoubt]:
+) -> fx.Procedure[LetGo | NotOwned | fx.InDoubt]:
     """Take a part's registration and its marks back, in one commit.
 
     Who else owns them is looked at first, and the commit proves that one of them stays.  Who turns out to have let go in the
@@ -264,7 +260,7 @@ def let_go(
             case fx.Applied():
                 return LetGo(tuple(share for share in shares if not others[share]))
             case fx.Unknown():
-                return InDoubt()
+                return fx.InDoubt()
             case fx.Refused(_, fx.Reason.NOT_EMPTY):
                 yield fx.Sync(layout.shares(owner.replica.table))
                 others = yield from _other_owners(owner, shares)
@@ -279,7 +275,7 @@ _Others: TypeAlias = Mapping[ShareId, tuple[str, ...]]
 """The names of the marks that others have on each share, in the order in which they are asked to stay."""
 
 
-def _other_owners(owner: Owner, shares: tuple[ShareId, ...]) -> fx.Procedure[_Others]:
+def _other_owners(owner: ShareOwner, shares: tuple[ShareId, ...]) -> fx.Procedure[_Others]:
     """Look who else owns the shares: the same part of another replica comes first."""
     lists: fx.Lists = yield fx.ChildrenMany(tuple(layout.share(owner.replica.table, share) for share in shares))
     return {
@@ -293,7 +289,7 @@ def _other_owners(owner: Owner, shares: tuple[ShareId, ...]) -> fx.Procedure[_Ot
     }
 
 
-def _leave(owner: Owner, share: ShareId, others: tuple[str, ...]) -> tuple[fx.Operation, ...]:
+def _leave(owner: ShareOwner, share: ShareId, others: tuple[str, ...]) -> tuple[fx.Operation, ...]:
     """Operations that delete a mark; the last owner's delete the node, too."""
     place = layout.share(owner.replica.table, share)
     if others:
@@ -305,7 +301,7 @@ def _leave(owner: Owner, share: ShareId, others: tuple[str, ...]) -> tuple[fx.Op
     )
 
 
-def _witness(owner: Owner, others: _Others, refused: fx.Operation) -> str | None:
+def _witness(owner: ShareOwner, others: _Others, refused: fx.Operation) -> str | None:
     """Return the name of the other owner that has not stayed, if a commit was refused because of one."""
     for share, names in others.items():
         if names and refused == fx.Check(f"{layout.share(owner.replica.table, share)}/{names[0]}", fx.ANY_VERSION):
@@ -313,7 +309,7 @@ def _witness(owner: Owner, others: _Others, refused: fx.Operation) -> str | None
     return None
 
 
-def release(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[LetGo | NotOwned | InDoubt]:
+def release(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[LetGo | NotOwned | fx.InDoubt]:
     """Delete every mark of a replica that is being dropped, of all its incarnations.
 
     Parameters
@@ -328,7 +324,7 @@ def release(replica: Replica, epoch: fx.Epoch) -> fx.Procedure[LetGo | NotOwned 
             of, incarnation, part = mark.split("~", 2)
             if of != replica.name:
                 continue
-            outcome = yield from let_go(Owner(replica, epoch, incarnation, part), (share,), ())
+            outcome = yield from let_go(ShareOwner(replica, epoch, incarnation, part), (share,), ())
             if not isinstance(outcome, LetGo):
                 return outcome
             garbage += outcome.garbage
@@ -366,7 +362,6 @@ def _forget_garbage(table: Table, gone: list[ShareId]) -> Sharing[None]:
 __all__ = [
     "FRESH",
     "DeleteObjects",
-    "InDoubt",
     "LetGo",
     "LookAtObjects",
     "NotOwned",
@@ -374,10 +369,10 @@ __all__ = [
     "ObjectsInDoubt",
     "ObjectsThere",
     "Owned",
-    "Owner",
     "PutObjects",
     "ShareEffect",
     "ShareId",
+    "ShareOwner",
     "Sharing",
     "let_go",
     "release",

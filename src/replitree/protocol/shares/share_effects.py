@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from replitree.protocol.core.effects import Effect, Epoch, StagingId
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.shares.share import Owner, ShareId
+from replitree.protocol.shares.share import ShareId, ShareOwner
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Sharer:
 
     def mark(self, part: SharedPart) -> str:
         """Return the path of a part's mark on its share."""
-        return Owner(self.replica, Epoch(0), self.incarnation, part.part).mark(part.share)
+        return ShareOwner(self.replica, Epoch(0), self.incarnation, part.part).mark(part.share)
 
 
 __all__ = [

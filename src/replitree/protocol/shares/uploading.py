@@ -26,7 +26,7 @@ from replitree.protocol.shares.share import LookAtObjects, ObjectsInDoubt, Objec
 from replitree.protocol.shares.share_effects import Sharer
 
 
-class Lost(Enum):
+class AttemptLost(Enum):
     """Why nothing can be taken, besides objects that are not there."""
 
     GIVEN_UP = "an attempt is not noted any more: its objects are deleted, or will be"
@@ -54,7 +54,7 @@ def begin_attempts(sharer: Sharer, epoch: fx.Epoch, shares: tuple[ShareId, ...])
     return isinstance(outcome, fx.Applied)
 
 
-def take_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> Sharing[ObjectsThere | ObjectsInDoubt | Lost]:
+def take_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> Sharing[ObjectsThere | ObjectsInDoubt | AttemptLost]:
     """Find out whether parts can be made of what somebody else has put.
 
     Who stages them now finds the attempts noted when it registers them: only this replica gives them up.
@@ -72,9 +72,9 @@ def take_attempts(sharer: Sharer, shares: tuple[ShareId, ...]) -> Sharing[Object
     yield fx.Sync(layout.all_writing(table))
     many: fx.Many = yield fx.GetMany(tuple(layout.writing(table, each) for each in shares))
     if any(node is None or node.value != sharer.signature for node in many.nodes):
-        return Lost.GIVEN_UP
+        return AttemptLost.GIVEN_UP
     looked: ObjectsThere | ObjectsInDoubt = yield LookAtObjects(shares)
     return looked
 
 
-__all__ = ["Lost", "begin_attempts", "take_attempts"]
+__all__ = ["AttemptLost", "begin_attempts", "take_attempts"]

@@ -50,7 +50,7 @@ class CaughtUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class PartsCompared:
     """Registered parts that are not on disk: name and content hash of each."""
 
     missing: tuple[tuple[str, str], ...]
@@ -96,7 +96,7 @@ def sweep_staging(idle: tuple[fx.StagingId, ...], loaded: Loaded) -> fx.Procedur
     return len(garbage)
 
 
-def compare_parts(replica: Replica, loaded: Loaded) -> fx.Procedure[Compared]:
+def compare_parts(replica: Replica, loaded: Loaded) -> fx.Procedure[PartsCompared]:
     """Step 5: reveal what is registered and on disk; let go of what was replaced; set aside what nobody knows.
 
     Only parts below the pointer are judged: an insert that runs meanwhile may have published one that was not pulled yet.
@@ -116,7 +116,7 @@ def compare_parts(replica: Replica, loaded: Loaded) -> fx.Procedure[Compared]:
     yield fx.Reveal(tuple(name for name in held if name in disk), tuple(replaced))
     lacking = tuple(name for name in held if name not in disk)
     hashes = (yield fx.GetMany(tuple(layout.part(replica, name) for name in lacking))) if lacking else fx.Many(())
-    return Compared(
+    return PartsCompared(
         tuple(
             (name, content_of(node.value)) for name, node in zip(lacking, hashes.nodes, strict=True) if node is not None
         )

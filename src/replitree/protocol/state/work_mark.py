@@ -53,11 +53,11 @@ class HeldBy:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class MarkUnsettled:
     """It could not be found out who makes it: try again later."""
 
 
-Took: TypeAlias = Taken | Registered | HeldBy | Unsettled | Fenced
+Took: TypeAlias = Taken | Registered | HeldBy | MarkUnsettled | Fenced
 
 
 def take(sharer: Sharer, epoch: fx.Epoch, result: str, *, anew: bool = False) -> fx.Procedure[Took]:
@@ -83,7 +83,7 @@ def take(sharer: Sharer, epoch: fx.Epoch, result: str, *, anew: bool = False) ->
             case fx.Applied():
                 return Taken()
             case fx.Unknown():
-                return Unsettled()
+                return MarkUnsettled()
             case fx.Refused(operation=fx.Check()):
                 return Fenced()
             case fx.Refused(operation=fx.Create(path=which)) if which == made:
@@ -95,7 +95,7 @@ def take(sharer: Sharer, epoch: fx.Epoch, result: str, *, anew: bool = False) ->
         if holder is not None and holder != sharer.signature:
             return HeldBy(text_of(holder.partition(b"~")[0], path))
         earlier = () if holder is None else (fx.Delete(path, fx.ANY_VERSION),)  # mine, of a session that may be ending
-    return Unsettled()
+    return MarkUnsettled()
 
 
 def other_maker(sharer: Sharer, result: str) -> fx.Procedure[str | None]:
@@ -140,4 +140,4 @@ def give_up_left(sharer: Sharer, epoch: fx.Epoch) -> fx.Procedure[int]:
     return given_up
 
 
-__all__ = ["HeldBy", "Registered", "Taken", "Took", "Unsettled", "give_up", "give_up_left", "other_maker", "take"]
+__all__ = ["HeldBy", "MarkUnsettled", "Registered", "Taken", "Took", "give_up", "give_up_left", "other_maker", "take"]

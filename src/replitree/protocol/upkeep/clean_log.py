@@ -71,13 +71,13 @@ class Cleaned:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class LogMoved:
     """Something has changed since it was read, or the outcome of a commit is unknown.  Try again later."""
 
     lost: tuple[str, ...] = ()
 
 
-CleanOutcome: TypeAlias = Cleaned | Moved
+CleanOutcome: TypeAlias = Cleaned | LogMoved
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +120,15 @@ def clean_log(cleaner: Replica, epoch: fx.Epoch, keep: Keep) -> fx.Procedure[Cle
     added: fx.Node | None = yield fx.Get(layout.replicas(table))
     names: tuple[str, ...] = (yield fx.Children(layout.replicas(table))) or ()
     if start is None or added is None:
-        return Moved()
+        return LogMoved()
     replicas = yield from look(tuple(Replica(table, name) for name in names))
     planned = None if replicas is None else plan(cleaner, replicas, start.first, keep)
     if replicas is None or planned is None:
-        return Moved() if replicas is None else Cleaned(start.first)
+        return LogMoved() if replicas is None else Cleaned(start.first)
     nobody_added = fx.Check(layout.replicas(table), added.version)
     marked = yield from _mark(cleaner, epoch, replicas, planned.stale, nobody_added)
     if marked is None:
-        return Moved()
+        return LogMoved()
     proof = (
         fx.Check(layout.host(cleaner), epoch),
         *(
@@ -259,7 +259,7 @@ def _remove(
             *(fx.Delete(layout.log_entry(table, index), fx.ANY_VERSION) for index in there),
         )
         if not isinstance(committed, fx.Applied):
-            return Moved(lost)
+            return LogMoved(lost)
         first, version = upto, fx.Version(version + 1)
     return Cleaned(end, end - start.first, lost)
 

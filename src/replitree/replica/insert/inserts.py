@@ -34,7 +34,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import EVERY_PARTITION, FailEntry, decode_block, quorum_of
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import ROLLED
-from replitree.protocol.insert.insert import Found, Inserter, Request, find_insert, insert
+from replitree.protocol.insert.insert import FoundEntry, Inserter, Request, find_insert, insert
 from replitree.protocol.insert.quorum import Awaited, find_end
 from replitree.replica.insert.appends import Appends, Perform
 from replitree.replica.insert.group_commit import GroupCommitter, Pending
@@ -293,7 +293,7 @@ class Inserts:
             return self._earlier_with_quorum(found, token or block)
         return fx.Duplicate(None if found is None else found.index)
 
-    def _earlier_with_quorum(self, found: Found, token: str) -> fx.Duplicate | None:
+    def _earlier_with_quorum(self, found: FoundEntry, token: str) -> fx.Duplicate | None:
         """Return what is known of an earlier insert with a quorum."""
         table = self._host.replica.table
         is_open = self._host.performer.perform(fx.Get(layout.quorum_status(table, found.entry.insert))) is not None

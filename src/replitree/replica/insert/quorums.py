@@ -25,7 +25,7 @@ from replitree.protocol.core.effects import ClientAnswer, Epoch, LogIndex, Outco
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.insert.quorum import (
     Awaited,
-    Ended,
+    QuorumEnded,
     Replicas,
     answer_awaited,
     count_replicas,
@@ -165,7 +165,7 @@ class Quorums:
         self._answer = answer
         self.replicas = LiveReplicas(lambda: host.performer.run(count_replicas(host.replica.table)))
         self._waiting: list[_Waiting] = []
-        self._ended: OrderedDict[LogIndex, Ended] = OrderedDict()
+        self._ended: OrderedDict[LogIndex, QuorumEnded] = OrderedDict()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._looked_at = 0.0
@@ -223,7 +223,7 @@ class Quorums:
             self._host.pull_now()
         self._wake.set()
 
-    def heard(self, ended: Ended) -> None:
+    def heard(self, ended: QuorumEnded) -> None:
         """Take note of what the log says of an insert; who waits for it is answered."""
         with self._lock:
             self._ended[LogIndex(ended.verdict.index)] = ended

@@ -22,7 +22,7 @@ from replitree.protocol.core.fold import is_open
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import Part
 from replitree.protocol.propose.propose import propose_merges
-from replitree.protocol.propose.select_merges import Candidate, Choice, SelectorSettings, optimize, select_merges
+from replitree.protocol.propose.select_merges import Choice, MergeCandidate, SelectorSettings, optimize, select_merges
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
@@ -109,14 +109,14 @@ class Merges:
         """Return the partitions in which a part that is meant is not free to be merged."""
         return frozenset(each.part.partition for each in self._meant(wish) if not each.free) - wish.done
 
-    def _meant(self, wish: OptimizeWish) -> tuple[Candidate, ...]:
+    def _meant(self, wish: OptimizeWish) -> tuple[MergeCandidate, ...]:
         return tuple(
             each
             for each in self.candidates()
             if each.part.block_max < wish.below and wish.partition in (None, each.part.partition)
         )
 
-    def candidates(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[MergeCandidate, ...]:
         """Return the table's parts at the pointer as the selector sees them."""
         progress, now = self._host.progress, time.time()
         with progress.changed:
@@ -130,7 +130,7 @@ class Merges:
         known = {part: size for part in place.parts if part in held and (size := self._size(part)) is not None}
         self._sizes = known
         return tuple(
-            Candidate(
+            MergeCandidate(
                 part,
                 known[part].rows if part in known else 0,
                 known[part].bytes if part in known else 0,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.core.effects import Epoch, Procedure, StagingId, StoreEffect
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program.life_in_store import NotReached, Reached, reach_store, settle_shares
+from replitree.protocol.program.life_in_store import Reached, StoreNotReached, reach_store, settle_shares
 from replitree.protocol.shares.letting_go import let_go_of_all
 from replitree.protocol.shares.moving import LocalMoveEffect
 from replitree.protocol.shares.owning import own_again
@@ -192,7 +192,7 @@ class Sharing:
         match host.performer.run(reach_store(host.replica, self.probe(), host.incarnation)):
             case Reached(incarnation):
                 self.opened(incarnation)
-            case NotReached(reason):
+            case StoreNotReached(reason):
                 raise Unavailable(reason)
 
     def settle(self, epoch: Epoch) -> None:

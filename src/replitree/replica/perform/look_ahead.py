@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from replitree.protocol.core.effects import FetchPart, LogIndex, Node
 from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry, decode_entry, quorum_of
 from replitree.protocol.core.parts import inserted_part
-from replitree.protocol.insert.quorum import Ended
+from replitree.protocol.insert.quorum import QuorumEnded
 
 AHEAD_BYTES_MAX = 1 << 20
 """A larger part is fetched when its entry is executed."""
@@ -37,7 +37,7 @@ class LookAhead:
         Hears what became of an insert.
     """
 
-    def __init__(self, replica: str, begin: Callable[[FetchPart], None], ended: Callable[[Ended], None]) -> None:
+    def __init__(self, replica: str, begin: Callable[[FetchPart], None], ended: Callable[[QuorumEnded], None]) -> None:
         self._replica = replica
         self._begin = begin
         self._ended = ended
@@ -56,7 +56,7 @@ class LookAhead:
                 break
             index, entry = LogIndex(first + offset), decode_entry(node.value, path)
             if isinstance(entry, SettleEntry | FailEntry):
-                self._ended(Ended(index, entry))
+                self._ended(QuorumEnded(index, entry))
             elif isinstance(entry, GetEntry) and quorum_of(entry) and entry.replica != self._replica:
                 wanted += _small_parts(index, entry)
         for fetch in wanted if len(wanted) <= AHEAD_AT_ONCE else ():

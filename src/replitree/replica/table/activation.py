@@ -16,7 +16,7 @@ from replitree.protocol.core.effects import Effect, Epoch, Owner, RemoveStaging
 from replitree.protocol.core.epochs import epochs_max
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.activate import Busy, Replaced, Unsettled
-from replitree.protocol.membership.table import Outcome
+from replitree.protocol.membership.table import TableOutcome
 from replitree.protocol.program import life
 from replitree.protocol.program.life_in_store import stages_in_store
 from replitree.protocol.program.stages import (
@@ -243,7 +243,7 @@ class Activation:
         replica = self._host.replica
         if isinstance(outcome, Replaced):
             return ReplicaReplaced(f"another process took over replica {replica.name}; this one stops")
-        if outcome is Outcome.WORN:
+        if outcome is TableOutcome.WORN:
             return Unavailable(
                 f"replica {replica.name} was dropped after more than {epochs_max(replica):,} activations, and can't be"
                 " added again under this name: give it another one"

@@ -22,11 +22,12 @@ from queue import Empty, SimpleQueue
 from typing import Protocol, cast
 
 from replitree.errors import CorruptPart, ReplitreeError
+from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Epoch, Procedure
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.shares.moving import Moved, MoveOutcome, Moving, NotMoved, move_to_disk, move_to_store
-from replitree.protocol.shares.share import InDoubt, ShareId
+from replitree.protocol.shares.share import ShareId
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.logs import Log
@@ -302,7 +303,7 @@ class Mover:
                 before = self._waiting.get(placed.part, Waiting("", 0, 0.0))
                 pause = min(RETRY_S_MAX, RETRY_S_MIN * 2**before.tries)
                 self._waiting[placed.part] = Waiting(reason, before.tries + 1, time.monotonic() + pause)
-            case InDoubt():
+            case fx.InDoubt():
                 self._waiting[placed.part] = Waiting("an answer of coordination was lost", 1, time.monotonic())
                 self._host.trouble(Evidence.UNKNOWN, "the answer to the move of a part was lost")
 

@@ -37,7 +37,7 @@ from replitree.protocol.core.effects import Epoch, Procedure
 from replitree.protocol.shares.letting_go import let_go_of
 from replitree.protocol.shares.share import ObjectsInDoubt, ObjectsThere, ShareId
 from replitree.protocol.shares.share_effects import Sharer
-from replitree.protocol.shares.uploading import Lost, begin_attempts, take_attempts
+from replitree.protocol.shares.uploading import AttemptLost, begin_attempts, take_attempts
 from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.logs import Log
 from replitree.replica.perform.runner import Performer
@@ -272,8 +272,8 @@ class StoredUploads:
     def _take(self, shares: tuple[ShareId, ...]) -> None:
         host = self._host  # which performs more effects than the type says
         taking = take_attempts(self._sharer(), shares)
-        match host.performer.run_plain(cast("Procedure[ObjectsThere | ObjectsInDoubt | Lost]", taking)):
-            case Lost.GIVEN_UP:
+        match host.performer.run_plain(cast("Procedure[ObjectsThere | ObjectsInDoubt | AttemptLost]", taking)):
+            case AttemptLost.GIVEN_UP:
                 raise BadInput("the objects of the upload were given up; run the job again")
             case ObjectsInDoubt(problem):
                 raise StoreError(problem)

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from replitree.errors import StoreError
-from replitree.protocol.rescue.fsck_look import Listing, StoredObject, Trial, Upload
+from replitree.protocol.rescue.fsck_look import Listing, MultipartUpload, StoredObject, Trial
 from replitree.protocol.shares.share import ShareId
 from replitree.storage.files.durable import store_errors
 from replitree.storage.files.folder_walk import below
@@ -60,14 +60,14 @@ class Inventory:
         StoreError, NotAuthorized
             The store did not answer, or refused.
         """
-        now_ms, objects, begun, not_judged = self._now_ms(), tuple(self._objects()), tuple[Upload, ...](), ""
+        now_ms, objects, begun, not_judged = self._now_ms(), tuple(self._objects()), tuple[MultipartUpload, ...](), ""
         try:
             begun = self.uploads()
         except UploadsNotListed as error:
             not_judged = f"{error}; {END_BY_RULE}"
         return Listing(now_ms, objects, begun, tuple(self._trials()), not_judged)
 
-    def uploads(self) -> tuple[Upload, ...]:
+    def uploads(self) -> tuple[MultipartUpload, ...]:
         """List what was begun and not ended.
 
         Raises
@@ -92,7 +92,7 @@ class Inventory:
         has_object = next(self._store.list(self._root), None) is not None
         return not has_object and next(self._begun(), None) is None
 
-    def abort(self, upload: Upload) -> None:
+    def abort(self, upload: MultipartUpload) -> None:
         """Remove what was begun and not ended.
 
         Raises
@@ -151,14 +151,14 @@ class Inventory:
             for info in self._store.list(prefix):
                 yield Trial(info.key, info.bytes, _ms(info.modified))
 
-    def _begun(self) -> Iterator[Upload]:
+    def _begun(self) -> Iterator[MultipartUpload]:
         if self._folder is not None:
             yield from self._begun_in_folder(self._folder)
         for each in self._uploads.begun(f"{self._root}/") if self._uploads is not None else ():
             share, _, file = each.key.removeprefix(f"{self._root}/").partition("/")
-            yield Upload(ShareId(share), file, each.upload, _ms(each.begun))
+            yield MultipartUpload(ShareId(share), file, each.upload, _ms(each.begun))
 
-    def _begun_in_folder(self, folder: Path) -> Iterator[Upload]:
+    def _begun_in_folder(self, folder: Path) -> Iterator[MultipartUpload]:
         with store_errors(f"list {folder / self._root}"):
             paths = sorted(path for path in below(folder / self._root) if _BEGUN in path.name)
         for path in paths:
@@ -167,7 +167,7 @@ class Inventory:
             except FileNotFoundError:  # it was ended a moment ago
                 continue
             file = path.name.rpartition(_BEGUN)[0]
-            yield Upload(ShareId(path.parent.name), file, path.name, int(begun * 1000))
+            yield MultipartUpload(ShareId(path.parent.name), file, path.name, int(begun * 1000))
 
 
 def inventory_of(store: ObjectStore, table_id: str) -> Inventory:
