@@ -12,14 +12,14 @@ import pytest
 
 from replitree.cli.demo import Screen
 from replitree.demo import git, inventory, questions
-from replitree.demo.picture import ASCII, Mark, draw
+from replitree.demo.picture import ASCII, ReplicaPosition, draw
 from replitree.errors import BadInput
 from replitree.spark.session.quiet import quiet_children
 
 
-def walked(root: Path, skipped: frozenset[str] = frozenset(), limits: inventory.Limits | None = None) -> pa.Table:
+def walked(root: Path, skipped: frozenset[str] = frozenset(), limits: inventory.WalkLimits | None = None) -> pa.Table:
     pieces = inventory.starting_points(str(root), skipped, wanted=4)
-    batches = list(inventory.batches(iter(pieces), skipped, 1, limits or inventory.Limits()))
+    batches = list(inventory.batches(iter(pieces), skipped, 1, limits or inventory.WalkLimits()))
     return pa.Table.from_batches(batches, inventory.arrow_schema())
 
 
@@ -102,8 +102,8 @@ def test_walk_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(inventory, "BATCH_ROWS", 10)
     for number in range(100):
         (tmp_path / str(number)).touch()
-    assert walked(tmp_path, limits=inventory.Limits(rows_max=30)).num_rows == 30
-    assert walked(tmp_path, limits=inventory.Limits(seconds_max=0)).num_rows == 10
+    assert walked(tmp_path, limits=inventory.WalkLimits(rows_max=30)).num_rows == 30
+    assert walked(tmp_path, limits=inventory.WalkLimits(seconds_max=0)).num_rows == 10
     assert walked(tmp_path).num_rows == 101
 
 
@@ -165,7 +165,12 @@ def test_there_are_five_questions_about_anything() -> None:
 
 
 def test_picture_shows_who_is_behind_and_who_was_killed() -> None:
-    marks = [Mark("r1", 10), Mark("r2", 10, queue=5, state="behind"), Mark("r3", 2, state="killed"), Mark("r4", None)]
+    marks = [
+        ReplicaPosition("r1", 10),
+        ReplicaPosition("r2", 10, queue=5, state="behind"),
+        ReplicaPosition("r3", 2, state="killed"),
+        ReplicaPosition("r4", None),
+    ]
     assert draw(10, marks, signs=ASCII, width=10) == [
         "log          ----------| 10",
         "r1   alive   ==========> 10",
@@ -176,11 +181,11 @@ def test_picture_shows_who_is_behind_and_who_was_killed() -> None:
 
 
 def test_picture_of_an_empty_log() -> None:
-    assert draw(0, [Mark("r1", 0)], signs=ASCII, width=4)[1] == "r1   alive  ====> 0"
+    assert draw(0, [ReplicaPosition("r1", 0)], signs=ASCII, width=4)[1] == "r1   alive  ====> 0"
 
 
 def test_last_but_one_is_not_drawn_at_the_end() -> None:
-    assert draw(1000, [Mark("r1", 999)], signs=ASCII, width=10)[1].count("=") == 9
+    assert draw(1000, [ReplicaPosition("r1", 999)], signs=ASCII, width=10)[1].count("=") == 9
 
 
 def test_screen_tells_the_story_as_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,8 +193,8 @@ def test_screen_tells_the_story_as_plain_text(capsys: pytest.CaptureFixture[str]
     screen.step("First")
     screen.say("something happened → there")
     screen.rows("A question?", ("name", "n"), [("a", 1234), ("b" * 100, 5)])
-    screen.line(2, [Mark("r1", 2)], keep=False)
-    screen.line(2, [Mark("r1", 2)], keep=True)
+    screen.line(2, [ReplicaPosition("r1", 2)], keep=False)
+    screen.line(2, [ReplicaPosition("r1", 2)], keep=True)
     screen.check("it held", held=True)
     screen.check("it did not", held=False)
     screen.close()

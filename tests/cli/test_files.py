@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replitree.cli.tables.files import FileFormat, Rows, Source, find_source, hash_file, open_rows, slices
+from replitree.cli.tables.files import FileFormat, OpenedRows, RowSource, find_source, hash_file, open_rows, slices
 from replitree.errors import BadInput
 from replitree.storage.parts.conform import conform
 from replitree.storage.schema.definition import define_table
@@ -149,7 +149,7 @@ def test_hash_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
 def test_standard_input_needs_a_format() -> None:
     with pytest.raises(BadInput, match="say --format"):
         find_source("-", None)
-    assert find_source("-", FileFormat.CSV) == Source(None, FileFormat.CSV)
+    assert find_source("-", FileFormat.CSV) == RowSource(None, FileFormat.CSV)
 
 
 WIDE = "x double, f float, m decimal(5,2), k bigint, d date, at timestamp, n array<float>"
@@ -183,7 +183,7 @@ def test_a_value_beyond_the_range_of_its_column_is_refused(tmp_path: Path, name:
         rows_of(open_rows(find_source(str(tmp_path / name), None), schema))
 
 
-def rows_of(rows: Rows) -> list[dict[str, object]]:
+def rows_of(rows: OpenedRows) -> list[dict[str, object]]:
     return [row for batch in rows.batches for row in batch.to_pylist()]
 
 

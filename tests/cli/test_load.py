@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from replitree.cli.tables.files import FileFormat, Source, find_source
-from replitree.cli.tables.load import Progress, load
+from replitree.cli.tables.files import FileFormat, RowSource, find_source
+from replitree.cli.tables.load import LoadProgress, load
 from replitree.client.insert.insert import InsertResult
-from replitree.client.insert.quorum import Quorum
+from replitree.client.insert.quorum import InsertQuorum
 from replitree.errors import BadInput, OutcomeUnknown
 from replitree.storage.parts.conform import conform
 from replitree.storage.schema.definition import TableDefinition, define_table
@@ -66,15 +66,15 @@ def as_table(recorder: Recorder) -> Any:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Source:
+def file(tmp_path: Path) -> RowSource:
     path = tmp_path / "rows.csv"
     path.write_text("id,s\n" + "".join(f"{i},x{i % 3}\n" for i in range(95)))
     return find_source(str(path), None)
 
 
-def test_load_has_one_token_per_slice_and_reports_progress(file: Source) -> None:
+def test_load_has_one_token_per_slice_and_reports_progress(file: RowSource) -> None:
     table = Recorder()
-    seen: list[Progress] = []
+    seen: list[LoadProgress] = []
     token, done = load(as_table(table), file, report=seen.append, slice_rows=10)
     assert list(table.tokens) == [f"{token}:{number}" for number in range(10)]
     assert table.ids == list(range(95))
@@ -83,7 +83,7 @@ def test_load_has_one_token_per_slice_and_reports_progress(file: Source) -> None
     assert done.bytes_read == file.bytes_total
 
 
-def test_repeated_load_is_all_duplicates(file: Source) -> None:
+def test_repeated_load_is_all_duplicates(file: RowSource) -> None:
     table = Recorder()
     load(as_table(table), file, slice_rows=10)
     _, done = load(as_table(table), file, slice_rows=10)
@@ -91,7 +91,7 @@ def test_repeated_load_is_all_duplicates(file: Source) -> None:
     assert table.ids == list(range(95))
 
 
-def test_rows_of_another_file_under_the_same_token_are_counted(file: Source, tmp_path: Path) -> None:
+def test_rows_of_another_file_under_the_same_token_are_counted(file: RowSource, tmp_path: Path) -> None:
     table: Any = Recorder()
     load(table, file, token="orders", slice_rows=50)
     corrected = tmp_path / "corrected.csv"
@@ -102,7 +102,7 @@ def test_rows_of_another_file_under_the_same_token_are_counted(file: Source, tmp
 
 
 @pytest.mark.parametrize("stopped_after", [0, 1, 5, 9])
-def test_interrupted_load_continues_without_duplicates(file: Source, stopped_after: int) -> None:
+def test_interrupted_load_continues_without_duplicates(file: RowSource, stopped_after: int) -> None:
     table = Recorder(fail_at=stopped_after)
     with pytest.raises(OutcomeUnknown, match="run the same command again"):
         load(as_table(table), file, slice_rows=10)
@@ -112,18 +112,18 @@ def test_interrupted_load_continues_without_duplicates(file: Source, stopped_aft
     assert table.ids == list(range(95))
 
 
-def test_users_token_names_the_slices(file: Source) -> None:
+def test_users_token_names_the_slices(file: RowSource) -> None:
     table = Recorder()
     assert load(as_table(table), file, token="monday", slice_rows=50)[0] == "monday"
     assert list(table.tokens) == ["monday:0", "monday:1"]
 
 
-def test_blank_token_is_refused(file: Source) -> None:
+def test_blank_token_is_refused(file: RowSource) -> None:
     with pytest.raises(BadInput, match="empty token"):
         load(as_table(Recorder()), file, token=" ")
 
 
-def test_changed_file_is_another_load(file: Source) -> None:
+def test_changed_file_is_another_load(file: RowSource) -> None:
     table = Recorder()
     first, _ = load(as_table(table), file, slice_rows=50)
     assert file.path is not None
@@ -136,10 +136,10 @@ def test_changed_file_is_another_load(file: Source) -> None:
 def test_same_bytes_piped_again_are_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Recorder()
 
-    def pipe(rows: int) -> Progress:
+    def pipe(rows: int) -> LoadProgress:
         text = "id,s\n" + "".join(f"{i},same\n" for i in range(rows))
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        return load(as_table(table), Source(None, FileFormat.CSV), slice_rows=10)[1]
+        return load(as_table(table), RowSource(None, FileFormat.CSV), slice_rows=10)[1]
 
     assert pipe(25).rows_inserted == 25
     assert pipe(25).rows_duplicate == 25
@@ -150,14 +150,14 @@ def test_same_bytes_piped_again_are_duplicates(monkeypatch: pytest.MonkeyPatch) 
 def test_equal_slices_of_a_pipe_are_all_inserted(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Recorder()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id,s\n" + b"1,a\n" * 30)))
-    assert load(as_table(table), Source(None, FileFormat.CSV), slice_rows=10)[1].rows_inserted == 30
+    assert load(as_table(table), RowSource(None, FileFormat.CSV), slice_rows=10)[1].rows_inserted == 30
 
 
 def test_parquet_comes_through_a_pipe_too(monkeypatch: pytest.MonkeyPatch) -> None:
     table, sink = Recorder(), io.BytesIO()
     pq.write_table(pa.table({"id": pa.array(range(25), pa.int64()), "s": ["x"] * 25}), sink)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(sink.getvalue())))
-    assert load(as_table(table), Source(None, FileFormat.PARQUET), slice_rows=10)[1].rows_inserted == 25
+    assert load(as_table(table), RowSource(None, FileFormat.PARQUET), slice_rows=10)[1].rows_inserted == 25
     assert table.ids == list(range(25))
 
 
@@ -170,9 +170,9 @@ def test_row_that_does_not_fit_keeps_the_slices_before_it(tmp_path: Path) -> Non
     assert table.ids == [1, 2]
 
 
-def test_file_that_overwrites_is_one_insert_without_a_name_of_its_own(file: Source) -> None:
+def test_file_that_overwrites_is_one_insert_without_a_name_of_its_own(file: RowSource) -> None:
     table = Recorder()
-    seen: list[Progress] = []
+    seen: list[LoadProgress] = []
     token, done = load(as_table(table), file, overwrite="partitions", report=seen.append)
     [(overwrite, named, rows)] = table.overwritten
     assert (overwrite, named, token, table.tokens) == ("partitions", None, None, {})
@@ -185,21 +185,21 @@ def test_file_that_overwrites_is_one_insert_without_a_name_of_its_own(file: Sour
         load(as_table(table), file, overwrite="all", token=" ")
 
 
-def test_columns_of_the_file_are_merged_before_its_rows_are_inserted(file: Source) -> None:
+def test_columns_of_the_file_are_merged_before_its_rows_are_inserted(file: RowSource) -> None:
     table = Recorder()
     load(as_table(table), file, merge_schema=True)
     assert table.merged == [pa.schema([("id", pa.int64()), ("s", pa.string())])]
     assert table.ids == list(range(95))
 
 
-def test_every_slice_of_a_file_has_the_quorum_that_is_asked_for(file: Source) -> None:
+def test_every_slice_of_a_file_has_the_quorum_that_is_asked_for(file: RowSource) -> None:
     table = Recorder()
-    _, done = load(as_table(table), file, quorum=Quorum("majority", 5.0), slice_rows=50)
+    _, done = load(as_table(table), file, quorum=InsertQuorum("majority", 5.0), slice_rows=50)
     assert table.quorums == [("majority", 5.0)] * 2
     assert (done.index, done.settled) == (1, 20), "the highest of both slices"
     assert load(as_table(Recorder()), file)[1].settled is None
 
 
-def test_file_that_overwrites_has_no_quorum(file: Source) -> None:
+def test_file_that_overwrites_has_no_quorum(file: RowSource) -> None:
     with pytest.raises(BadInput, match="can't have a quorum"):
-        load(as_table(Recorder()), file, overwrite="all", quorum=Quorum(2))
+        load(as_table(Recorder()), file, overwrite="all", quorum=InsertQuorum(2))

@@ -18,7 +18,7 @@ from replitree.cli.cluster.up import ReplicaLine
 from replitree.cli.output import Output, print_error
 from replitree.cli.tables.files import find_source
 from replitree.cli.tables.insert import _progress
-from replitree.cli.tables.load import Progress
+from replitree.cli.tables.load import LoadProgress
 from replitree.errors import BadInput
 from tests.cli.conftest import Run
 from tests.client.conftest import FakeCluster
@@ -101,7 +101,7 @@ def test_name_of_a_file_in_the_progress_bar_is_no_markup(tmp_path: Path, monkeyp
     file = tmp_path / "[red]end[bold].csv"
     file.write_text("k\n1\n")
     with _progress(find_source(str(file), None), quiet=False) as report:
-        report(Progress(1, 1, 0))
+        report(LoadProgress(1, 1, 0))
     assert "[red]end[bold].csv" in screen.getvalue()
 
 

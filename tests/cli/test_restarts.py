@@ -8,7 +8,7 @@ import pytest
 
 from replitree.cli.cluster.doctor import grouped
 from replitree.cli.cluster.restarts import RESTARTS_MAX, STEADY_S, Restarts
-from replitree.client.admin.doctor_finding import Finding, Severity
+from replitree.client.admin.doctor_finding import DoctorFinding, Severity
 from replitree.errors import BadInput
 
 
@@ -106,7 +106,7 @@ def test_start_that_fails_is_told_and_counted() -> None:
 @pytest.mark.parametrize("tables", [("events", "orders", "e")])
 def test_doctor_groups_what_it_says_of_several_tables(tables: tuple[str, ...]) -> None:
     findings = [
-        Finding(
+        DoctorFinding(
             Severity.WARNING,
             "inactive",
             f"r2 is away, {n} entries of {table} behind",
@@ -116,14 +116,16 @@ def test_doctor_groups_what_it_says_of_several_tables(tables: tuple[str, ...]) -
         )
         for n, table in enumerate(tables)
     ]
-    other = Finding(Severity.WARNING, "inactive", "r3 is away, 1 entry of e behind", "drop-replica e r3", "e", "r3")
+    other = DoctorFinding(
+        Severity.WARNING, "inactive", "r3 is away, 1 entry of e behind", "drop-replica e r3", "e", "r3"
+    )
     found = grouped([*findings[:1], other, *findings[1:]])
     assert [[each.table for each in group] for group in found] == [["events", "orders", "e"], ["e"]]
 
 
 def test_doctor_groups_tables_that_coordination_has_lost() -> None:
     lost = [
-        Finding(
+        DoctorFinding(
             Severity.CRITICAL, "table-gone", f"{table}, whose parts are on r1 (/d/tables/{table}-{number})", "", table
         )
         for table, number in (("events", "799f129c"), ("q1", "3c5a2649"))

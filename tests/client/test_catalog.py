@@ -7,7 +7,7 @@ import pytest
 
 from replitree.client.transport import catalog
 from replitree.client.transport.catalog import Catalog, Session
-from replitree.client.transport.standing import Mark
+from replitree.client.transport.standing import ReplicaMark
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.errors import (
     CoordinationUnavailable,
@@ -159,7 +159,7 @@ def test_number_line_of_a_table(cluster: FakeCluster) -> None:
     state = cluster.catalog.log_state("a")
     (standing,) = state.replicas
     assert (state.first, state.tail) == (0, 1)
-    assert (standing.name, standing.pointer, standing.queue, standing.mark) == ("r1", 0, 1, Mark.GOOD)
+    assert (standing.name, standing.pointer, standing.queue, standing.mark) == ("r1", 0, 1, ReplicaMark.GOOD)
 
 
 def test_session_that_ended_is_renewed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from replitree.client.admin.doctor import Finding, Severity, examine, worst
+from replitree.client.admin.doctor import DoctorFinding, Severity, examine, worst
 from replitree.client.admin.doctor_finding import in_order
 from replitree.client.admin.doctor_state import (
     ClusterState,
@@ -19,8 +19,8 @@ from replitree.client.admin.doctor_state import (
     ServerState,
     TableState,
 )
-from replitree.client.transport.answers import Postponed
-from replitree.client.transport.standing import Mark
+from replitree.client.transport.answers import PostponedEntry
+from replitree.client.transport.standing import ReplicaMark
 
 GIB = 1 << 30
 
@@ -59,7 +59,7 @@ def codes(state: ClusterState) -> dict[str, Severity]:
     return {finding.code: finding.severity for finding in examine(state) if finding.severity is not Severity.OK}
 
 
-def the(state: ClusterState, code: str) -> Finding:
+def the(state: ClusterState, code: str) -> DoctorFinding:
     (finding,) = (finding for finding in examine(state) if finding.code == code)
     return finding
 
@@ -82,7 +82,7 @@ def test_nothing_found_is_not_worse_than_ok() -> None:
 
 def test_the_worst_comes_first_and_the_order_is_kept_otherwise() -> None:
     severities = (Severity.NOTICE, Severity.CRITICAL, Severity.OK, Severity.WARNING, Severity.CRITICAL)
-    findings = tuple(Finding(severity, str(number), "x") for number, severity in enumerate(severities))
+    findings = tuple(DoctorFinding(severity, str(number), "x") for number, severity in enumerate(severities))
     assert [finding.code for finding in in_order(findings)] == ["1", "4", "3", "0", "2"]
 
 
@@ -187,25 +187,27 @@ def test_versions_that_differ_are_told_with_who_has_which() -> None:
 
 def test_all_lost_names_the_replica_that_has_seen_most_and_is_no_mixture() -> None:
     table = a_table(
-        a_replica("r1", mark=Mark.LOST, pointer=100, active=False),
-        a_replica("r2", mark=Mark.LOST, pointer=390, active=False),
-        a_replica("r3", mark=Mark.HALF_BUILT, pointer=450, active=False),
+        a_replica("r1", mark=ReplicaMark.LOST, pointer=100, active=False),
+        a_replica("r2", mark=ReplicaMark.LOST, pointer=390, active=False),
+        a_replica("r3", mark=ReplicaMark.HALF_BUILT, pointer=450, active=False),
     )
     finding = the(a_cluster(table), "all-lost")
     assert finding.severity is Severity.CRITICAL
     assert "replitree recover events --from r2 --yes" in finding.advice
     assert "10 entries" in finding.advice
-    only = a_table(a_replica("r3", mark=Mark.HALF_BUILT, active=False))
+    only = a_table(a_replica("r3", mark=ReplicaMark.HALF_BUILT, active=False))
     assert "--from r3 --half-built --yes" in the(a_cluster(only), "all-lost").advice
 
 
 def test_one_good_replica_is_enough_not_to_be_all_lost() -> None:
-    table = a_table(a_replica("r1", active=False), a_replica("r2", mark=Mark.LOST, active=False))
+    table = a_table(a_replica("r1", active=False), a_replica("r2", mark=ReplicaMark.LOST, active=False))
     assert "all-lost" not in codes(a_cluster(table))
 
 
 def test_a_half_dropped_replica_is_not_the_good_one() -> None:
-    table = a_table(a_replica("r1", mark=Mark.DROPPED, active=False), a_replica("r2", mark=Mark.LOST, active=False))
+    table = a_table(
+        a_replica("r1", mark=ReplicaMark.DROPPED, active=False), a_replica("r2", mark=ReplicaMark.LOST, active=False)
+    )
     assert codes(a_cluster(table))["all-lost"] is Severity.CRITICAL
 
 
@@ -237,10 +239,12 @@ def test_a_drop_that_was_cut_off_names_who_has_not_left() -> None:
 
 
 def test_a_restore_that_is_not_finished_is_told_instead_of_all_lost() -> None:
-    finding = the(a_cluster(a_table(a_replica("r1", mark=Mark.LOST, active=False), restoring="r1")), "restoring")
+    finding = the(a_cluster(a_table(a_replica("r1", mark=ReplicaMark.LOST, active=False), restoring="r1")), "restoring")
     assert finding.severity is Severity.CRITICAL
     assert "replitree restore events --config" in finding.advice
-    assert "all-lost" not in codes(a_cluster(a_table(a_replica("r1", mark=Mark.LOST, active=False), restoring="r1")))
+    assert "all-lost" not in codes(
+        a_cluster(a_table(a_replica("r1", mark=ReplicaMark.LOST, active=False), restoring="r1"))
+    )
 
 
 def test_no_leader_is_a_warning_only_while_somebody_could_lead() -> None:
@@ -316,7 +320,7 @@ def test_nobody_holds_the_log_and_it_is_long() -> None:
 
 
 def test_a_lost_replica_that_is_away_does_not_hold_the_log() -> None:
-    replicas = (a_replica("r1", pointer=9000), a_replica("r2", pointer=0, mark=Mark.LOST, active=False))
+    replicas = (a_replica("r1", pointer=9000), a_replica("r2", pointer=0, mark=ReplicaMark.LOST, active=False))
     found = codes(a_cluster(a_table(*replicas, log_first=8800, log_tail=9000)))
     assert set(found) == {"lost"}
 
@@ -332,13 +336,13 @@ def test_a_short_log_and_unknown_limits_are_no_finding() -> None:
 @pytest.mark.parametrize(
     ("mark", "code", "says"),
     [
-        (Mark.GOOD, "inactive", "marked lost when it is more than 1,000 behind"),
-        (Mark.LOST, "lost", "entries that it had not pulled are gone"),
-        (Mark.HALF_BUILT, "half-built", "took over the state"),
-        (Mark.DROPPED, "half-dropped-replica", "cut off"),
+        (ReplicaMark.GOOD, "inactive", "marked lost when it is more than 1,000 behind"),
+        (ReplicaMark.LOST, "lost", "entries that it had not pulled are gone"),
+        (ReplicaMark.HALF_BUILT, "half-built", "took over the state"),
+        (ReplicaMark.DROPPED, "half-dropped-replica", "cut off"),
     ],
 )
-def test_a_replica_that_is_away(mark: Mark, code: str, says: str) -> None:
+def test_a_replica_that_is_away(mark: ReplicaMark, code: str, says: str) -> None:
     table = a_table(a_replica("r1"), a_replica("r3"), a_replica("r2", mark=mark, active=False, pointer=450))
     finding = the(a_cluster(table), code)
     assert (finding.severity, finding.table, finding.replica) == (Severity.WARNING, "events", "r2")
@@ -353,9 +357,9 @@ def test_how_far_behind_an_inactive_replica_is() -> None:
 
 
 def test_a_lost_replica_is_told_that_it_recovers_only_when_there_is_a_source() -> None:
-    with_source = a_table(a_replica("r1"), a_replica("r2", mark=Mark.LOST, active=False))
+    with_source = a_table(a_replica("r1"), a_replica("r2", mark=ReplicaMark.LOST, active=False))
     assert "recovers" in the(a_cluster(with_source), "lost").advice
-    without = a_table(a_replica("r2", mark=Mark.LOST, active=False))
+    without = a_table(a_replica("r2", mark=ReplicaMark.LOST, active=False))
     assert "recovers" not in the(a_cluster(without), "lost").advice
 
 
@@ -403,13 +407,13 @@ WAITS = [
 
 @pytest.mark.parametrize(("since_s", "is_told", "severity"), WAITS)
 def test_entries_that_wait(since_s: float | None, is_told: bool, severity: str | None) -> None:
-    waiting = Postponed(index=7, reason="nobody has it", tries=4, since_s=since_s, is_told=is_told)
-    table = a_table(a_replica("r1"), a_replica("r2", postponed=(waiting, Postponed(index=8, since_s=1.0))))
+    waiting = PostponedEntry(index=7, reason="nobody has it", tries=4, since_s=since_s, is_told=is_told)
+    table = a_table(a_replica("r1"), a_replica("r2", postponed=(waiting, PostponedEntry(index=8, since_s=1.0))))
     assert codes(a_cluster(table)) == ({} if severity is None else {"postponed": Severity(severity)})
 
 
 def test_the_entry_that_waits_longest_is_told_with_its_reason() -> None:
-    waits = tuple(Postponed(index=n, reason=f"reason {n}", tries=n, since_s=n * 100.0) for n in (1, 3, 2))
+    waits = tuple(PostponedEntry(index=n, reason=f"reason {n}", tries=n, since_s=n * 100.0) for n in (1, 3, 2))
     finding = the(a_cluster(a_table(a_replica("r1"), a_replica("r2", postponed=waits))), "postponed")
     assert "entry 3" in finding.text
     assert "reason 3" in finding.text
@@ -457,10 +461,10 @@ def test_every_finding_but_good_news_says_what_to_do() -> None:
     broken = (Lacking(part="all_0_0_0"), Lacking(part="all_1_1_0", holders=("r1",)))
     state = a_cluster(
         a_table(
-            a_replica("r1", state="halted", reason="newer", postponed=(Postponed(index=1, since_s=900.0),)),
+            a_replica("r1", state="halted", reason="newer", postponed=(PostponedEntry(index=1, since_s=900.0),)),
             a_replica("r2", active=False, lacking=broken),
             a_replica("r3", problem="refused", queue=5000),
-            a_replica("r4", mark=Mark.DROPPED, active=False),
+            a_replica("r4", mark=ReplicaMark.DROPPED, active=False),
             leaders=(),
             partition_parts=9000,
             blocks=1 << 20,

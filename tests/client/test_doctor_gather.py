@@ -16,7 +16,7 @@ from replitree.client.admin.doctor_coordination import ask_servers
 from replitree.client.admin.doctor_gather import gather
 from replitree.client.admin.doctor_state import ClusterState, ReplicaState
 from replitree.client.transport.http import HttpClient
-from replitree.client.transport.standing import Mark
+from replitree.client.transport.standing import ReplicaMark
 from replitree.coordination.port import make_root
 from replitree.errors import CoordinationUnavailable, NotAuthorized
 from replitree.protocol.core import layout
@@ -97,16 +97,20 @@ def test_positions_come_from_coordination(two: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "mark"), [(LOST, Mark.LOST), (HALF_BUILT, Mark.HALF_BUILT), (b"1 of a newer kind", Mark.LOST)]
+    ("value", "mark"),
+    [(LOST, ReplicaMark.LOST), (HALF_BUILT, ReplicaMark.HALF_BUILT), (b"1 of a newer kind", ReplicaMark.LOST)],
 )
-def test_marks_of_lost_replicas(two: FakeCluster, value: bytes, mark: Mark) -> None:
+def test_marks_of_lost_replicas(two: FakeCluster, value: bytes, mark: ReplicaMark) -> None:
     two.commit(Set(layout.is_lost(place_of(two, "r1")), value, ANY_VERSION))
-    assert {name: replica.mark for name, replica in replicas(look_over(two)).items()} == {"r1": mark, "r2": Mark.GOOD}
+    assert {name: replica.mark for name, replica in replicas(look_over(two)).items()} == {
+        "r1": mark,
+        "r2": ReplicaMark.GOOD,
+    }
 
 
 def test_a_replica_that_is_half_dropped(two: FakeCluster) -> None:
     two.commit(Set(layout.host(place_of(two, "r1")), DROPPED_HOST, ANY_VERSION))
-    assert replicas(look_over(two))["r1"].mark is Mark.DROPPED
+    assert replicas(look_over(two))["r1"].mark is ReplicaMark.DROPPED
 
 
 def test_a_server_that_does_not_answer(two: FakeCluster) -> None:

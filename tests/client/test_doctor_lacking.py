@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replitree.client.admin.doctor_state import Lacking
-from replitree.client.transport.answers import Moves
+from replitree.client.transport.answers import MoveStatus
 from tests.client.test_doctor import a_cluster, a_replica, a_table, the
 
 
@@ -29,7 +29,7 @@ def test_the_advice_about_tokens_is_that_of_the_insert(insert_parts: dict[str, i
 def test_parts_that_are_lacking_everywhere_are_told_with_the_next_command_and_the_copies_that_were_not_used() -> None:
     copies = {"all_0_0_0": {"leaving/all_0_0_0_0": "data-0.parquet is missing"}}
     lacking = a_replica(
-        "r2", lacking=(Lacking(part="all_0_0_0"),), unusable_copies=copies, moving=Moves(storage="file:///store")
+        "r2", lacking=(Lacking(part="all_0_0_0"),), unusable_copies=copies, moving=MoveStatus(storage="file:///store")
     )
     finding = the(a_cluster(a_table(a_replica("r1", active=False), lacking)), "lost-parts")
     assert "leaving/all_0_0_0_0 (data-0.parquet is missing)" in finding.text

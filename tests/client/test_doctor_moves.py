@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from replitree.client.admin.doctor import Severity
 from replitree.client.admin.doctor_state import ClusterState
-from replitree.client.transport.answers import Moves, MoveWaiting
+from replitree.client.transport.answers import MoveStatus, MoveWaiting
 from tests.client.test_doctor import a_cluster, a_replica, a_table, codes, the
 
 
 def a_mover(**facts: Any) -> ClusterState:
-    moving = replace(Moves(storage="s3://lake/t", parts_left=2), **facts)
+    moving = replace(MoveStatus(storage="s3://lake/t", parts_left=2), **facts)
     return a_cluster(a_table(a_replica("r1", moving=moving), a_replica("r2")))
 
 

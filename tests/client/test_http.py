@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from replitree.client.transport.http import Answer, AnswerLost, HttpClient, _Connections
+from replitree.client.transport.http import AnswerLost, HttpClient, HttpResponse, _Connections
 from replitree.errors import NotAuthorized, OutcomeUnknown, ReadOnly, ReplicaUnavailable, ReplitreeError, StoreError
 from tests.client.fake_replica import DROP_SERVED, FakeReplica
 
@@ -109,10 +109,10 @@ def test_token_is_in_no_text(http: HttpClient) -> None:
 def test_error_of_a_replica_keeps_its_class_and_its_token() -> None:
     body = b'{"error":"OutcomeUnknown","message":"who knows","token":"t7"}'
     with pytest.raises(OutcomeUnknown, match="who knows") as caught:
-        Answer(504, body).decode(dict)
+        HttpResponse(504, body).decode(dict)
     assert caught.value.token == "t7"
     with pytest.raises(ReadOnly):
-        Answer(503, b'{"error":"ReadOnly","message":"no room"}').decode(dict)
+        HttpResponse(503, b'{"error":"ReadOnly","message":"no room"}').decode(dict)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_error_of_a_replica_keeps_its_class_and_its_token() -> None:
 )
 def test_answer_that_makes_no_sense_is_an_error(status: int, body: bytes, expected: type[Exception]) -> None:
     with pytest.raises(expected):
-        Answer(status, body).decode(dict[str, int])
+        HttpResponse(status, body).decode(dict[str, int])
 
 
 def test_download_writes_the_whole_file(http: HttpClient, replica: FakeReplica) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.client.insert.quorum import Quorum, quorum_of
+from replitree.client.insert.quorum import InsertQuorum, quorum_of
 from replitree.client.insert.upload import insert_query
 from replitree.errors import BadInput
 
@@ -13,13 +13,13 @@ from replitree.errors import BadInput
     ("size", "timeout_s", "quorum"),
     [
         (None, None, None),
-        (2, None, Quorum(2, 10.0)),
-        ("3", 0.5, Quorum(3, 0.5)),
-        ("majority", 60.0, Quorum("majority", 60.0)),
-        ("all", None, Quorum("all", 10.0)),
+        (2, None, InsertQuorum(2, 10.0)),
+        ("3", 0.5, InsertQuorum(3, 0.5)),
+        ("majority", 60.0, InsertQuorum("majority", 60.0)),
+        ("all", None, InsertQuorum("all", 10.0)),
     ],
 )
-def test_what_may_be_said(size: int | str | None, timeout_s: float | None, quorum: Quorum | None) -> None:
+def test_what_may_be_said(size: int | str | None, timeout_s: float | None, quorum: InsertQuorum | None) -> None:
     assert quorum_of(size, timeout_s) == quorum
 
 
@@ -32,4 +32,4 @@ def test_what_may_not_be_said(size: int | str | None, timeout_s: float | None) -
 
 
 def test_it_is_part_of_the_query() -> None:
-    assert insert_query("a", None, Quorum("majority", 2.5)) == "?token=a&quorum=majority&quorum_timeout_s=2.5"
+    assert insert_query("a", None, InsertQuorum("majority", 2.5)) == "?token=a&quorum=majority&quorum_timeout_s=2.5"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replitree.client.admin.repair import BrokenPart, drop_replica, recover_from, replica_names
-from replitree.client.transport.standing import Mark
+from replitree.client.transport.standing import ReplicaMark
 from replitree.errors import BadInput, InvalidName, TableNotFound
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import ANY_VERSION, Create, Get, Set
@@ -29,7 +29,7 @@ def mark(cluster: FakeCluster, name: str, value: bytes) -> None:
     cluster.commit(Set(layout.is_lost(Replica(cluster.catalog.place("a"), name)), value, ANY_VERSION))
 
 
-def marks(cluster: FakeCluster) -> dict[str, Mark]:
+def marks(cluster: FakeCluster) -> dict[str, ReplicaMark]:
     return {standing.name: standing.mark for standing in cluster.catalog.log_state("a").replicas}
 
 
@@ -60,7 +60,7 @@ def test_the_last_good_replica_is_not_dropped(two: FakeCluster) -> None:
     mark(two, "r2", LOST)
     with pytest.raises(BadInput, match="the last good one"):
         drop_replica(two.catalog, "a", "r1")
-    assert marks(two) == {"r1": Mark.GOOD, "r2": Mark.LOST}
+    assert marks(two) == {"r1": ReplicaMark.GOOD, "r2": ReplicaMark.LOST}
 
 
 def test_names_that_are_not_there_are_told_with_those_that_are(two: FakeCluster) -> None:
@@ -85,7 +85,7 @@ def test_when_all_are_lost_one_of_them_survives(two: FakeCluster) -> None:
     two.commit(Set(layout.log(two.catalog.place("a")), encode_log(two.catalog.place("a"), 5), ANY_VERSION))
     done = two.connect().recover_from("a", "r1")
     assert (done.missed_from, done.missed_to) == (0, 5)
-    assert marks(two) == {"r1": Mark.GOOD, "r2": Mark.LOST}
+    assert marks(two) == {"r1": ReplicaMark.GOOD, "r2": ReplicaMark.LOST}
     pointer = two.session.perform(Get(layout.log_pointer(Replica(two.catalog.place("a"), "r1"))))
     assert pointer.value == b"5"
 
@@ -94,7 +94,7 @@ def test_while_a_replica_is_good_nothing_is_decided_by_hand(two: FakeCluster) ->
     mark(two, "r1", LOST)
     with pytest.raises(BadInput, match="nothing was changed: replica r2 is good"):
         recover_from(two.catalog, "a", "r1")
-    assert marks(two) == {"r1": Mark.LOST, "r2": Mark.GOOD}
+    assert marks(two) == {"r1": ReplicaMark.LOST, "r2": ReplicaMark.GOOD}
 
 
 def test_a_half_built_replica_survives_only_when_that_is_said(two: FakeCluster) -> None:
@@ -103,7 +103,7 @@ def test_a_half_built_replica_survives_only_when_that_is_said(two: FakeCluster) 
     with pytest.raises(BadInput, match="half-built"):
         recover_from(two.catalog, "a", "r1")
     recover_from(two.catalog, "a", "r1", half_built=True)
-    assert marks(two)["r1"] is Mark.GOOD
+    assert marks(two)["r1"] is ReplicaMark.GOOD
 
 
 def test_one_that_has_seen_less_survives_only_when_that_is_said(two: FakeCluster) -> None:
@@ -113,7 +113,7 @@ def test_one_that_has_seen_less_survives_only_when_that_is_said(two: FakeCluster
     with pytest.raises(BadInput, match="r2 has more of the table"):
         recover_from(two.catalog, "a", "r1")
     recover_from(two.catalog, "a", "r1", behind=True)
-    assert marks(two)["r1"] is Mark.GOOD
+    assert marks(two)["r1"] is ReplicaMark.GOOD
 
 
 def test_a_table_that_is_being_restored_is_not_decided_by_hand(two: FakeCluster) -> None:

@@ -17,7 +17,7 @@ from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.spark.read import source_read
 from replitree.spark.session.types import spark_schema
-from replitree.spark.store.blocks import Blocks, StoredObject
+from replitree.spark.store.blocks import Blocks, ServedObject
 from replitree.storage.parts import checked_bytes
 from tests.storage.objects.conftest import KEYS
 from tests.storage.objects.s3_server import S3Server
@@ -78,7 +78,7 @@ def at_gateway(table: Table, where: str, timeout_s: float) -> pa.Table:
             continue
         for file in part.manifest.files:
             replace = partial(snapshot.source.good_copy, part)
-            source = StoredObject(snapshot.stored.objects.file(part.manifest, file, replace))
+            source = ServedObject(snapshot.stored.objects.file(part.manifest, file, replace))
             with closing(Blocks()) as blocks:
                 data = b"".join(blocks.stream(source, 0))
             found.append(pq.read_table(pa.BufferReader(data)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from replitree.client.read.snapshot import SnapshotBody
 from replitree.client.transport.access import read_cluster_file
-from replitree.client.transport.http import Answer
+from replitree.client.transport.http import HttpResponse
 from replitree.errors import BadInput, CorruptPart, ReplitreeError, StoreError, UnsupportedFormat
 from replitree.replica.kit.config import load_config
 from replitree.storage.disk.frozen import FROZEN_FILE, FrozenFolder
@@ -55,7 +55,7 @@ def _manifest(data: bytes) -> None:
 
 def _snapshot(data: bytes) -> None:
     """Read the answer of a replica, as a client does."""
-    body = Answer(200, data).decode(SnapshotBody).check()
+    body = HttpResponse(200, data).decode(SnapshotBody).check()
     assert body.newest_version >= body.schema_version
     for part in body.parts:
         _prune(part.manifest)
@@ -63,7 +63,7 @@ def _snapshot(data: bytes) -> None:
 
 def _error(data: bytes) -> bool:
     """Read the explanation of an error, as a client does; it always becomes an error of ours."""
-    assert isinstance(Answer(500, data).error(), ReplitreeError)
+    assert isinstance(HttpResponse(500, data).error(), ReplitreeError)
     return True
 
 

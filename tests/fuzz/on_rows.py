@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from replitree.cli.tables.files import FileFormat, Source, open_rows, slices
+from replitree.cli.tables.files import FileFormat, RowSource, open_rows, slices
 from replitree.errors import BadInput, CorruptPart
 from replitree.replica.http.bodies import decode
 from replitree.storage.parts.adopt import adopt_files
@@ -80,7 +80,7 @@ def _loaded(file_format: FileFormat, definition: TableDefinition) -> Callable[[P
         def one(data: bytes) -> None:
             path.write_bytes(data)
             expected = definition.arrow_schema if len(data) % 2 else None
-            found = open_rows(Source(path, file_format), expected)
+            found = open_rows(RowSource(path, file_format), expected)
             for piece in slices(found.batches, found.schema, 1000):
                 conform(piece, definition)
 

@@ -12,7 +12,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.table import mover, table_replica
-from replitree.storage.schema.storage_policy import Kind
+from replitree.storage.schema.storage_policy import StorageKind
 from tests.replica.inprocess import Node, rows, wait_for
 from tests.replica.test_sharing import TABLE, SharedCluster
 
@@ -77,7 +77,7 @@ def test_who_asks_only_for_the_policy_puts_what_it_writes(
 ) -> None:
     """Mutant."""
     (node,) = alone.nodes
-    monkeypatch.setattr(Sharing, "is_for_new_parts", alone.definition.placement.kind is Kind.SHARED)
+    monkeypatch.setattr(Sharing, "is_for_new_parts", alone.definition.placement.kind is StorageKind.SHARED)
     assert node.insert(rows(0))[0] == 200
     wait_for(lambda: len(alone.shares()) == 1, "it owns what it has written")
     assert local_parts(node) == set()

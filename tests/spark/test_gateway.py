@@ -18,7 +18,7 @@ import xxhash
 from typing_extensions import override
 
 from replitree.errors import CorruptPart, StoreError
-from replitree.spark.store.blocks import TAIL_BYTES, Blocks, StoredObject
+from replitree.spark.store.blocks import TAIL_BYTES, Blocks, ServedObject
 from replitree.spark.store.gateway import Gateway
 from replitree.storage.files.sums import BLOCK_BYTES, is_summed, sums_of
 from replitree.storage.objects import ObjectStore, open_store
@@ -222,7 +222,7 @@ class Seen:
         self.store = Counting(store)
         store.create("a/large", LARGE)
         self.file = stored(self.store, "large", LARGE)
-        self.object = StoredObject(self.file)
+        self.object = ServedObject(self.file)
 
     def reads(self) -> list[tuple[int, int]]:
         return sorted(self.store.reads)
@@ -344,7 +344,7 @@ def test_without_good_sums_an_object_is_read_whole_once(seen: Seen, store: Objec
     assert bytes(seen.object.read(0, 10)) == LARGE[:10]
     assert sum(size for _, size in seen.reads()) == len(good) + SIZE + BLOCK_BYTES, "the sums, all of it, the block"
     seen.store.reads.clear()
-    assert bytes(StoredObject(seen.file).read(SIZE - 10, 10)) == LARGE[-10:]
+    assert bytes(ServedObject(seen.file).read(SIZE - 10, 10)) == LARGE[-10:]
     assert len(seen.reads()) == 1, "the sums are kept for others of this process"
 
 
@@ -366,7 +366,7 @@ def test_a_damaged_object_is_replaced_by_a_good_copy_once_for_all_who_read(seen:
         return tmp_path / "copy"
 
     replace_object(seen.store, "a/large", flipped(LARGE, SIZE // 2))
-    made = StoredObject(dataclasses.replace(seen.file, replace=replace))
+    made = ServedObject(dataclasses.replace(seen.file, replace=replace))
     with closing(Blocks(block_bytes=BLOCK, tail_bytes=BLOCK_BYTES)) as blocks:
         assert b"".join(blocks.stream(made, 0)) == LARGE
     assert len(asked) == 1

@@ -17,7 +17,7 @@ from replitree.storage.parts.verified import StoredFile
 from replitree.storage.rewrite.data_files import DataFile, footer_of, is_whole, open_parquet, reading_part
 from replitree.storage.rewrite.key_range import ranges_of_files
 from replitree.storage.rewrite.merge import merge_range
-from replitree.storage.rewrite.merge_sources import Source
+from replitree.storage.rewrite.merge_sources import MergeSource
 from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
 from replitree.storage.shares.object_bytes import ObjectBytes
 
@@ -39,9 +39,9 @@ def part_of(table: TableDefinition, folder: Path, first: int) -> Path:
     return folder / "all"
 
 
-def as_stored(part: Path) -> Source:
+def as_stored(part: Path) -> MergeSource:
     manifest = read_manifest(part)
-    return Source(Path("all_0_0_0"), manifest, tuple(stored(part / file.name, file) for file in manifest.files))
+    return MergeSource(Path("all_0_0_0"), manifest, tuple(stored(part / file.name, file) for file in manifest.files))
 
 
 def test_ranges_of_parts_in_a_store_are_merged_as_those_on_a_disk(table: TableDefinition, tmp_path: Path) -> None:

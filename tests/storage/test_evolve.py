@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replitree.errors import BadInput, InvalidName, UnsupportedFormat
-from replitree.storage.schema.columns import Column, Step
+from replitree.storage.schema.columns import Column, ColumnStep
 from replitree.storage.schema.definition import TableDefinition, decode_definition, define_table
 from replitree.storage.sql.evolve import (
     COLUMNS_BYTES_MAX,
@@ -240,4 +240,4 @@ def test_column_finds_its_stored_name_again() -> None:
     column = Column(1, "a", "int32")
     assert column.named("b").named("a") == column
     assert column.named("b").stored_name == "a"
-    assert Step(1, 0, column).before == column
+    assert ColumnStep(1, 0, column).before == column

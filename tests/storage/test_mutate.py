@@ -24,7 +24,7 @@ from replitree.storage.rewrite.mutate import MutationCancelled, MutationFailed, 
 from replitree.storage.rewrite.read import read_batches, read_parts
 from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
 from replitree.storage.sql.evolve import Alter, RenameColumn, WidenColumn, apply_alter
-from replitree.storage.sql.mutation import Mutation, delete_where, update_where
+from replitree.storage.sql.mutation import MutationCommand, delete_where, update_where
 from tests.examples import examples
 from tests.storage.support import EVERY_TYPE, values
 
@@ -49,7 +49,7 @@ def stage(folder: Path, rows: pa.Table, definition: TableDefinition = DEFINITION
 
 
 def mutated(
-    source: Path, mutation: Mutation, folder: Path, definition: TableDefinition = DEFINITION, **options: Any
+    source: Path, mutation: MutationCommand, folder: Path, definition: TableDefinition = DEFINITION, **options: Any
 ) -> tuple[PartManifest, pa.Table]:
     """The result, checked in every way that does not need to know what it should be."""
     manifest = mutate_part(source, definition, mutation, folder, **options)
@@ -218,7 +218,7 @@ def test_the_result_is_what_an_insert_of_the_resulting_rows_makes(
     assert made_file.schema.equals(inserted_file.schema)
 
 
-def _by_rows(rows: pa.Table, mutation: Mutation) -> pa.Table | None:
+def _by_rows(rows: pa.Table, mutation: MutationCommand) -> pa.Table | None:
     """What the mutation means, by Arrow's own filter for the condition; None when it touches nothing."""
     from replitree.storage.sql.expression import evaluate
     from replitree.storage.sql.mutation import check_mutation

@@ -11,7 +11,7 @@ from replitree.storage.rewrite import mutate
 from replitree.storage.rewrite.mutate import mutate_part
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.sql.evolve import AddColumn, Alter, apply_alter
-from replitree.storage.sql.mutation import Mutation, delete_where, update_where
+from replitree.storage.sql.mutation import MutationCommand, delete_where, update_where
 from tests.storage.test_mutate import DEFINITION, mutated, runs
 
 
@@ -20,7 +20,7 @@ def entries(part: Path) -> dict[str, FileEntry]:
 
 
 def kept_and_anew(
-    source: Path, mutation: Mutation, folder: Path, definition: TableDefinition = DEFINITION
+    source: Path, mutation: MutationCommand, folder: Path, definition: TableDefinition = DEFINITION
 ) -> PartManifest:
     """The manifest of a result that keeps files, which has the rows of one that keeps none: their hash is the same."""
     made, _ = mutated(source, mutation, folder / "kept", definition, keep_files=True)

@@ -15,7 +15,7 @@ from replitree.storage.schema.definition import define_table
 from replitree.storage.schema.partition import split_by_partition
 from replitree.storage.sql.mutation import (
     MUTATION_BYTES_MAX,
-    Mutation,
+    MutationCommand,
     MutationKind,
     cannot_touch,
     check_mutation,
@@ -219,7 +219,7 @@ def test_the_bytes_of_mutations_are_these() -> None:
 
 @given(st.text(max_size=20), st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5))), st.none() | st.text())
 def test_every_mutation_is_read_back(where: str, assignments: list[tuple[str, str]], partition: str | None) -> None:
-    mutation = Mutation(
+    mutation = MutationCommand(
         format=1, kind=MutationKind.UPDATE, where=where, assignments=tuple(assignments), partition=partition
     )
     assert decode_mutation(mutation.encode()) == mutation

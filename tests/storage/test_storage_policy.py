@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replitree.errors import BadInput
-from replitree.storage.schema.storage_policy import Kind, StoragePolicy, parse_storage, switched
+from replitree.storage.schema.storage_policy import StorageKind, StoragePolicy, parse_storage, switched
 
 URL = "s3://lake/tables?endpoint=https://store:8333"
 
@@ -13,13 +13,13 @@ URL = "s3://lake/tables?endpoint=https://store:8333"
 @pytest.mark.parametrize(
     ("text", "policy"),
     [
-        ("local", StoragePolicy(Kind.LOCAL)),
-        (URL, StoragePolicy(Kind.SHARED, URL)),
-        (f"local({URL})", StoragePolicy(Kind.LOCAL, URL)),
-        (f"tiered({URL}, older=7d)", StoragePolicy(Kind.TIERED, URL, "7d")),
-        (f"tiered({URL}, free=100GB)", StoragePolicy(Kind.TIERED, URL, "", "100GB")),
-        (f"tiered({URL}, older=90s, free=1TB)", StoragePolicy(Kind.TIERED, URL, "90s", "1TB")),
-        ("tiered(file:///a,b/(c), older=1h)", StoragePolicy(Kind.TIERED, "file:///a,b/(c)", "1h")),
+        ("local", StoragePolicy(StorageKind.LOCAL)),
+        (URL, StoragePolicy(StorageKind.SHARED, URL)),
+        (f"local({URL})", StoragePolicy(StorageKind.LOCAL, URL)),
+        (f"tiered({URL}, older=7d)", StoragePolicy(StorageKind.TIERED, URL, "7d")),
+        (f"tiered({URL}, free=100GB)", StoragePolicy(StorageKind.TIERED, URL, "", "100GB")),
+        (f"tiered({URL}, older=90s, free=1TB)", StoragePolicy(StorageKind.TIERED, URL, "90s", "1TB")),
+        ("tiered(file:///a,b/(c), older=1h)", StoragePolicy(StorageKind.TIERED, "file:///a,b/(c)", "1h")),
     ],
 )
 def test_a_policy_is_read_as_it_is_written(text: str, policy: StoragePolicy) -> None:
@@ -61,7 +61,7 @@ def test_a_table_leaves_a_store_before_it_gets_another() -> None:
     assert leaving.text == f"local({URL})"
     assert switched(leaving, local) == leaving
     assert switched(leaving, here) == here
-    assert switched(here, parse_storage(f"tiered({URL}, older=1d)")).kind is Kind.TIERED
+    assert switched(here, parse_storage(f"tiered({URL}, older=1d)")).kind is StorageKind.TIERED
     for before in (here, leaving):
         with pytest.raises(BadInput, match="switch to local first"):
             switched(before, there)

@@ -16,7 +16,7 @@ from replitree.cli.output import Output, cell, console
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from replitree.demo.picture import Mark
+    from replitree.demo.picture import ReplicaPosition
 
 ANSWER_COLUMNS_MAX = 8
 _CELL_MAX = 60
@@ -120,7 +120,7 @@ class Screen:
             )
             self._print("     " + "  ".join(cells).rstrip(), "dim" if number == 0 else "")
 
-    def line(self, tail: int, marks: Sequence[Mark], *, keep: bool) -> None:
+    def line(self, tail: int, marks: Sequence[ReplicaPosition], *, keep: bool) -> None:
         """Show the number line: in place on a terminal, elsewhere only when it is to be kept."""
         from replitree.demo.picture import ASCII, UNICODE, draw
 

@@ -42,7 +42,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a disk that takes no more bytes."""
 
 
-class Commands(PluginGroup):
+class CliCommands(PluginGroup):
     """The built-in commands, and those of the checker and the benchmarks where these are installed."""
 
     group = "replitree.commands"
@@ -56,7 +56,7 @@ class Commands(PluginGroup):
 
 app = typer.Typer(
     name="replitree",
-    cls=Commands,
+    cls=CliCommands,
     help="A replicated columnar table for PySpark: insert at any replica, read with Spark.",
     no_args_is_help=True,
     add_completion=False,

@@ -1,7 +1,7 @@
 """Options that several commands share, and how a command finds its cluster.
 
-A command that works on a cluster takes a `Cluster`, or a `Change` if it is one, and is decorated with `on_cluster`: on the
-command line each of their fields is an option of its own.
+A command that works on a cluster takes a `Cluster`, one that changes a table a `ChangeOptions`, and is decorated with
+`on_cluster`: on the command line each of their fields is an option of its own.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Cluster):
+class ChangeOptions(Cluster):
     """What a command that becomes an entry of the log needs besides: how long to wait, and its id when it is repeated."""
 
     wait: Wait = WAIT_S
@@ -92,7 +92,7 @@ class Change(Cluster):
 
 
 def on_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of its `Cluster` or `Change`, after its own."""
+    """Give a command the options of its `Cluster` or `ChangeOptions`, after its own."""
     own, groups, shared = list[Parameter](), dict[str, type[Cluster]](), list[Parameter]()
     hints = get_type_hints(command, include_extras=True)
     for name, parameter in signature(command).parameters.items():

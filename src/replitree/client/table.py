@@ -25,7 +25,7 @@ from replitree.client.admin.status import TableStatus, table_status
 from replitree.client.arguments import check_arguments
 from replitree.client.change.changes import TableChanges
 from replitree.client.change.command import Commander, CommandResult
-from replitree.client.insert.insert import TIMEOUT_S, Inserter, InsertResult, Terms, Written
+from replitree.client.insert.insert import TIMEOUT_S, InsertResult, TableInserter, Terms, Written
 from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.slices import is_stream
 from replitree.client.insert.upload import Overwrite
@@ -79,7 +79,7 @@ class Table(TableChanges):
         self._written = written
         self._pinned = pinned
         self._router = Router(catalog, definition.name, pinned)
-        self._inserter = Inserter(definition, catalog, http, self._router, written)
+        self._inserter = TableInserter(definition, catalog, http, self._router, written)
         self._commander = Commander(definition.name, catalog, http, self._router)
         self._stored: StoredParts | None = None
 
@@ -107,7 +107,7 @@ class Table(TableChanges):
         return self._definition.arrow_schema
 
     @property
-    def inserter(self) -> Inserter:
+    def inserter(self) -> TableInserter:
         """What `insert` uses; for whoever writes part files by other means, such as Spark."""
         return self._inserter
 
@@ -264,7 +264,7 @@ class Table(TableChanges):
         found = self._catalog.definition(self.name)
         if found != self._definition and found.schema_version >= self._definition.schema_version:
             self._definition = found
-            self._inserter = Inserter(found, self._catalog, self._http, self._router, self._written)
+            self._inserter = TableInserter(found, self._catalog, self._http, self._router, self._written)
         return self._definition
 
     def merge_schema(self, data: Any) -> CommandResult | None:

@@ -39,7 +39,7 @@ _SUFFIX_LENGTH_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WalkLimits:
     """Where a walk ends.
 
     Attributes
@@ -214,7 +214,9 @@ def arrow_schema() -> Any:
     )
 
 
-def batches(pieces: Iterator[tuple[str, bool]], skipped: frozenset[str], number: int, limits: Limits) -> Iterator[Any]:
+def batches(
+    pieces: Iterator[tuple[str, bool]], skipped: frozenset[str], number: int, limits: WalkLimits
+) -> Iterator[Any]:
     """Walk pieces of work; give record batches until a limit is reached.
 
     Parameters

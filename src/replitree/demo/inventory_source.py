@@ -31,7 +31,7 @@ class InventoryReader(DataSourceReader):
 
     def __init__(self, root: str, number: int, tasks: int, rows_max: int, skipped: frozenset[str]) -> None:
         self._root, self._number, self._tasks, self._skipped = root, number, tasks, skipped
-        self._limits = inventory.Limits(rows_max=rows_max)
+        self._limits = inventory.WalkLimits(rows_max=rows_max)
 
     @override
     def partitions(self) -> Sequence[InputPartition]:
@@ -67,5 +67,5 @@ class InventorySource(DataSource):
         """Return the reader that the options describe."""
         skipped = frozenset(json.loads(self.options.get("skip", "[]")))
         number, tasks = int(self.options.get("walk", "1")), int(self.options.get("tasks", "4"))
-        rows_max = int(self.options.get("rows", inventory.Limits().rows_max))
+        rows_max = int(self.options.get("rows", inventory.WalkLimits().rows_max))
         return InventoryReader(self.options.get("root", "/"), number, tasks, rows_max, skipped)

@@ -10,7 +10,7 @@ WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ReplicaPosition:
     """One replica on the line.
 
     Attributes
@@ -47,7 +47,7 @@ UNICODE = Signs("─", "┤", "█", "▒", "▶", "✗")
 ASCII = Signs("-", "|", "=", "~", ">", "x")
 
 
-def draw(tail: int, marks: Sequence[Mark], *, signs: Signs = UNICODE, width: int = WIDTH) -> list[str]:
+def draw(tail: int, marks: Sequence[ReplicaPosition], *, signs: Signs = UNICODE, width: int = WIDTH) -> list[str]:
     r"""Draw the line.
 
     Parameters
@@ -68,7 +68,7 @@ def draw(tail: int, marks: Sequence[Mark], *, signs: Signs = UNICODE, width: int
 
     Examples
     --------
-    >>> print("\n".join(draw(8, [Mark("r1", 8), Mark("r2", 4, state="killed")], signs=ASCII, width=8)))
+    >>> print("\n".join(draw(8, [ReplicaPosition("r1", 8), ReplicaPosition("r2", 4, state="killed")], signs=ASCII, width=8)))
     log          --------| 8
     r1   alive   ========> 8
     r2   killed  ====x     4
@@ -83,7 +83,7 @@ def draw(tail: int, marks: Sequence[Mark], *, signs: Signs = UNICODE, width: int
     return lines
 
 
-def _line(tail: int, mark: Mark, signs: Signs, width: int) -> str:
+def _line(tail: int, mark: ReplicaPosition, signs: Signs, width: int) -> str:
     if mark.pointer is None:
         return ""
     pulled = _column(mark.pointer, tail, width)
@@ -99,5 +99,5 @@ def _column(index: int, tail: int, width: int) -> int:
     return min(width - 1, max(0, index) * width // tail)
 
 
-def _queued(mark: Mark) -> str:
+def _queued(mark: ReplicaPosition) -> str:
     return f" ({mark.queue} in its queue)" if mark.queue else ""

@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class DemoData:
     """Data that lie ready.
 
     Attributes
@@ -110,7 +110,7 @@ def _check_file(path: Path) -> None:
         raise BadInput(f"can't read {path}: {error.strerror}") from error
 
 
-def prepare(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> Prepared:
+def prepare(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> DemoData:
     """Read the data into blocks.
 
     Parameters
@@ -132,13 +132,13 @@ def prepare(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> Prep
     return _files(spark, wanted, folder, say)
 
 
-def _files(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> Prepared:
+def _files(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> DemoData:
     """Walk this machine as often as it takes to have enough rows."""
     walks = [folder / "walk-1"]
     rows = _first_walk(spark, wanted, walks[0], say)
     keys = (inventory.ORDER_BY, inventory.PARTITION_BY)
     if rows >= wanted.rows_min:  # what each task found is a block
-        return Prepared("files", inventory.COLUMNS, *keys, questions.INVENTORY, _blocks(walks[0]), rows)
+        return DemoData("files", inventory.COLUMNS, *keys, questions.INVENTORY, _blocks(walks[0]), rows)
     say(
         f"this machine has only {rows:,} files, folders and links: the walk is repeated, as for an inventory "
         f"taken every day, until there are {wanted.rows_min:,} rows (column `walk` says which is which)"
@@ -146,15 +146,15 @@ def _files(spark: SparkSession, wanted: Wanted, folder: Path, say: Say) -> Prepa
     while rows < wanted.rows_min and len(walks) < WALKS_MAX:
         number = len(walks) + 1
         walks.append(folder / f"walk-{number}")
-        rows += _walk(spark, wanted, number, walks[-1], inventory.Limits().rows_max)
+        rows += _walk(spark, wanted, number, walks[-1], inventory.WalkLimits().rows_max)
     say(f"{len(walks)} walks, {rows:,} rows")
-    made = Prepared("files", inventory.COLUMNS, *keys, questions.INVENTORY, (), rows)
+    made = DemoData("files", inventory.COLUMNS, *keys, questions.INVENTORY, (), rows)
     return _divide(spark.read.parquet(*map(str, walks)), folder / "blocks", wanted.blocks, made)
 
 
 def _first_walk(spark: SparkSession, wanted: Wanted, target: Path, say: Say) -> int:
     """Walk with a fair share of rows for each task; without shares when that was not enough."""
-    rows_max = max(inventory.Limits().rows_max, wanted.rows_min)
+    rows_max = max(inventory.WalkLimits().rows_max, wanted.rows_min)
     share = rows_max // wanted.blocks
     rows = _walk(spark, wanted, 1, target, share)
     if rows < wanted.rows_min:
@@ -189,7 +189,7 @@ def _rows_of(file: Path) -> int:
     return int(pq.read_metadata(file).num_rows)
 
 
-def _history(spark: SparkSession, repository: Path, wanted: Wanted, folder: Path, say: Say) -> Prepared:
+def _history(spark: SparkSession, repository: Path, wanted: Wanted, folder: Path, say: Say) -> DemoData:
     """Read a repository's history; only git knows how, so this is a pipe into one Parquet file, which Spark then reads."""
     import pyarrow.parquet as pq
 
@@ -209,11 +209,11 @@ def _history(spark: SparkSession, repository: Path, wanted: Wanted, folder: Path
         frame,
         folder / "blocks",
         wanted.blocks,
-        Prepared("changes", git.COLUMNS, git.ORDER_BY, git.PARTITION_BY, questions.GIT, (), rows),
+        DemoData("changes", git.COLUMNS, git.ORDER_BY, git.PARTITION_BY, questions.GIT, (), rows),
     )
 
 
-def _file(spark: SparkSession, path: Path, wanted: Wanted, folder: Path) -> Prepared:
+def _file(spark: SparkSession, path: Path, wanted: Wanted, folder: Path) -> DemoData:
     """Read the user's file with Spark's own reader."""
     from pyspark.errors import PySparkException
 
@@ -230,11 +230,11 @@ def _file(spark: SparkSession, path: Path, wanted: Wanted, folder: Path) -> Prep
     keys = tuple(
         name for name, kind in columns if not kind.startswith(("array", "map", "struct", "binary", "variant"))
     )[:1]
-    made = Prepared("data", frame.schema.toDDL(), keys, (), questions.about(columns), (), rows)
+    made = DemoData("data", frame.schema.toDDL(), keys, (), questions.about(columns), (), rows)
     return _divide(frame, folder / "blocks", wanted.blocks, made)
 
 
-def _divide(frame: DataFrame, folder: Path, blocks: int, made: Prepared) -> Prepared:
+def _divide(frame: DataFrame, folder: Path, blocks: int, made: DemoData) -> DemoData:
     """Write the rows as so many files."""
     frame.repartition(max(1, min(blocks, made.rows))).write.parquet(str(folder))
     return replace(made, blocks=_blocks(folder))

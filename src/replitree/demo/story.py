@@ -7,7 +7,7 @@
 5. *ask*       five questions, all at one position of the number line
 6. *repeat*    the same load again: nothing may change
 
-Guarantees: `Verdict.held` is true only when every comparison held.
+Guarantees: `DemoVerdict.held` is true only when every comparison held.
 
 Absent on purpose: how things look on the screen (`Teller`).
 """
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from replitree.demo import compare, sources
-from replitree.demo.picture import Mark
+from replitree.demo.picture import ReplicaPosition
 from replitree.demo.questions import Question
-from replitree.demo.sources import Prepared, Wanted
+from replitree.demo.sources import DemoData, Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ class Teller(Protocol):
     def rows(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Show a small table."""
 
-    def line(self, tail: int, marks: Sequence[Mark], *, keep: bool) -> None:
+    def line(self, tail: int, marks: Sequence[ReplicaPosition], *, keep: bool) -> None:
         """Show the number line; `keep` it on the screen, or draw over it the next time."""
 
     def check(self, text: str, *, held: bool) -> None:
@@ -60,7 +60,7 @@ class Teller(Protocol):
 
 
 @dataclass(slots=True)
-class Verdict:
+class DemoVerdict:
     """What the comparisons showed.
 
     Attributes
@@ -79,7 +79,7 @@ class Verdict:
         return bool(self.checks) and all(self.checks.values())
 
 
-def run(wanted: Wanted, folder: Path, teller: Teller) -> Verdict:
+def run(wanted: Wanted, folder: Path, teller: Teller) -> DemoVerdict:
     """Tell the whole story.
 
     Parameters
@@ -135,9 +135,9 @@ class _Story:
         self._cluster = cluster
         self._spark = spark
         self._teller = teller
-        self._verdict = Verdict()
+        self._verdict = DemoVerdict()
 
-    def tell(self, wanted: Wanted, folder: Path) -> Verdict:
+    def tell(self, wanted: Wanted, folder: Path) -> DemoVerdict:
         """Tell it from the reading on."""
         data = self._read(wanted, folder / "input")
         table = self._cluster.create_table(
@@ -152,7 +152,7 @@ class _Story:
 
     # --- the steps ---
 
-    def _read(self, wanted: Wanted, folder: Path) -> Prepared:
+    def _read(self, wanted: Wanted, folder: Path) -> DemoData:
         what = wanted.repository or wanted.file
         self._teller.step(f"Spark reads {what or 'the inventory of this machine: every file, folder and link'}")
         begin = time.monotonic()
@@ -160,7 +160,7 @@ class _Story:
         self._teller.say(f"{data.rows:,} rows in {len(data.blocks)} blocks, {time.monotonic() - begin:.1f} s")
         return data
 
-    def _load(self, table: Table, data: Prepared) -> int:
+    def _load(self, table: Table, data: DemoData) -> int:
         """Insert all blocks; kill and start the victim on the way.  Returns the log's tail."""
         self._teller.step(
             f"Loading table {data.table} through {' and '.join(WRITERS)} in turn; {VICTIM} is killed on the way"
@@ -186,7 +186,7 @@ class _Story:
         self._teller.say(f"{data.rows:,} rows acknowledged in {seconds:.1f} s ({speed})")
         return self._catch_up(table)
 
-    def _compare(self, table: Table, data: Prepared, tail: int) -> None:
+    def _compare(self, table: Table, data: DemoData, tail: int) -> None:
         self._teller.step("Comparing what is on the three disks")
         contents = [compare.content(table, name, tail) for name in self._cluster.names]
         columns = ("replica", "index", "parts", "rows", "content hash")
@@ -197,7 +197,7 @@ class _Story:
         there = compare.sum_of(table.to_df(self._spark), names)
         self._check(f"the {went_in.rows:,} rows that went in are in the table, each once", held=went_in == there)
 
-    def _ask(self, table: Table, data: Prepared) -> None:
+    def _ask(self, table: Table, data: DemoData) -> None:
         snapshot = table.snapshot()
         self._teller.step(f"Five questions, answered by Spark at index {snapshot.index} of the number line")
         snapshot.to_df(self._spark).createOrReplaceTempView("data")
@@ -205,7 +205,7 @@ class _Story:
             self._answer(question)
         self._check("the questions saw every row", held=self._rows_at(snapshot) == data.rows)
 
-    def _repeat(self, table: Table, data: Prepared, tail: int) -> None:
+    def _repeat(self, table: Table, data: DemoData, tail: int) -> None:
         self._teller.step("The same load again: every block must be recognised")
         begin = time.monotonic()
         results = [
@@ -263,7 +263,7 @@ class _Story:
     def _draw(self, table: Table, *, killed: bool, keep: bool) -> None:
         status = table.status()
         marks = [
-            Mark(replica.name, replica.log_pointer, replica.queue, _word(replica, killed=killed))
+            ReplicaPosition(replica.name, replica.log_pointer, replica.queue, _word(replica, killed=killed))
             for replica in status.replicas
         ]
         self._teller.line(status.log_tail, marks, keep=keep)

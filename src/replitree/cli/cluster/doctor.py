@@ -16,7 +16,7 @@ from replitree.cli.options import Cluster, on_cluster
 from replitree.cli.output import counted, say
 
 if TYPE_CHECKING:
-    from replitree.client.admin.doctor_finding import Finding
+    from replitree.client.admin.doctor_finding import DoctorFinding
 
 EXIT_OF_SEVERITY = {"ok": 0, "notice": 0, "warning": 1, "critical": 2}
 EXIT_UNKNOWN = 3
@@ -46,34 +46,34 @@ def doctor(at: Cluster) -> None:
     raise typer.Exit(EXIT_OF_SEVERITY[severity])
 
 
-def grouped(findings: Sequence[Finding]) -> list[list[Finding]]:
+def grouped(findings: Sequence[DoctorFinding]) -> list[list[DoctorFinding]]:
     """Put findings together that say the same of several tables, in the order of the first of each.
 
     They differ in nothing but the table's name, the id in the name of its folder, and numbers.
     """
-    groups: dict[tuple[object, ...], list[Finding]] = {}
+    groups: dict[tuple[object, ...], list[DoctorFinding]] = {}
     for finding in findings:
         said = (_without_table(finding, finding.text), _without_table(finding, finding.advice))
         groups.setdefault((finding.severity, finding.code, finding.replica, *said), []).append(finding)
     return list(groups.values())
 
 
-def _without_table(finding: Finding, text: str) -> str:
+def _without_table(finding: DoctorFinding, text: str) -> str:
     found = text if not finding.table else re.sub(rf"\b{re.escape(finding.table)}(-[0-9a-f]{{8}})?\b", "TABLE", text)
     return re.sub(r"[0-9][0-9.,]*", "#", found)
 
 
-def _others(alike: Sequence[Finding]) -> str:
+def _others(alike: Sequence[DoctorFinding]) -> str:
     """Name the other tables of which the same is said."""
     names = [finding.table for finding in alike[1:] if finding.table]
     return f"\n{'':<8}  likewise of {counted(len(names), 'other table')}: {', '.join(names)}" if names else ""
 
 
-def _text(finding: Finding) -> str:
+def _text(finding: DoctorFinding) -> str:
     """Return a finding as people read it: one line, and one more with what to do.
 
-    >>> from replitree.client.admin.doctor_finding import Finding, Severity
-    >>> print(_text(Finding(Severity.NOTICE, "lag", "r2 lags 3 entries behind in t", "wait")))
+    >>> from replitree.client.admin.doctor_finding import DoctorFinding, Severity
+    >>> print(_text(DoctorFinding(Severity.NOTICE, "lag", "r2 lags 3 entries behind in t", "wait")))
     NOTICE    r2 lags 3 entries behind in t
               -> wait
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from replitree.cli.options import Change, Cluster, Name, Yes, check_name, on_cluster
+from replitree.cli.options import ChangeOptions, Cluster, Name, Yes, check_name, on_cluster
 from replitree.cli.output import byte_size, confirm, counted, say
 from replitree.cli.tables.change import Partition, no_partition, show
 from replitree.errors import BadInput, ReplicaUnavailable, Unavailable
@@ -38,7 +38,7 @@ Note = Annotated[str, typer.Option("--note", metavar="TEXT", help="Who froze it,
 
 
 @on_cluster
-def detach(table: Name, partition: Partition, how: Change) -> None:
+def detach(table: Name, partition: Partition, how: ChangeOptions) -> None:
     """Take a partition out of the table, and keep its parts aside on every replica."""
     check_name(table)
     with how.connect() as connection:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replitree.cli.options import WAIT_S, Change, Cluster, Name, Wait, Yes, check_name, on_cluster
+from replitree.cli.options import WAIT_S, ChangeOptions, Cluster, Name, Wait, Yes, check_name, on_cluster
 from replitree.cli.output import Output, byte_size, confirm, counted
 from replitree.errors import BadInput
 
@@ -39,7 +39,7 @@ OnlyPartition = Annotated[
 
 
 @on_cluster
-def alter(table: Name, statement: Statement, how: Change) -> None:
+def alter(table: Name, statement: Statement, how: ChangeOptions) -> None:
     """Change the columns: add, drop, rename, widen, defaults."""
     check_name(table)
     if not statement.strip():
@@ -50,7 +50,7 @@ def alter(table: Name, statement: Statement, how: Change) -> None:
 
 
 @on_cluster
-def storage(table: Name, how: Change, policy: Storage = None) -> None:
+def storage(table: Name, how: ChangeOptions, policy: Storage = None) -> None:
     """Change where the rows lie, or show it, and what each replica has still to move."""
     import msgspec
 
@@ -103,7 +103,7 @@ def partitions(table: Name, at: Cluster) -> None:
 
 
 @on_cluster
-def drop_partition(table: Name, partition: Partition, how: Change, yes: Yes = False) -> None:
+def drop_partition(table: Name, partition: Partition, how: ChangeOptions, yes: Yes = False) -> None:
     """Remove everything that is in a partition."""
     check_name(table)
     with how.connect() as connection:
@@ -115,7 +115,7 @@ def drop_partition(table: Name, partition: Partition, how: Change, yes: Yes = Fa
 
 @on_cluster
 def drop_blocks(
-    table: Name, first: First, last: Last, how: Change, partition: OnlyPartition = None, yes: Yes = False
+    table: Name, first: First, last: Last, how: ChangeOptions, partition: OnlyPartition = None, yes: Yes = False
 ) -> None:
     """Remove the rows of a range of inserts, by their log indexes; all of them, or none when a part has others' rows too.
 
@@ -138,7 +138,7 @@ def drop_blocks(
 
 
 @on_cluster
-def truncate(table: Name, how: Change, yes: Yes = False) -> None:
+def truncate(table: Name, how: ChangeOptions, yes: Yes = False) -> None:
     """Remove everything that is in the table."""
     check_name(table)
     with how.connect() as connection:

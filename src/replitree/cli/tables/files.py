@@ -57,7 +57,7 @@ _SUFFIXES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RowSource:
     """Where rows come from.
 
     Attributes
@@ -86,7 +86,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class OpenedRows:
     """An opened source.
 
     Attributes
@@ -104,7 +104,7 @@ class Rows:
     bytes_read: Callable[[], int]
 
 
-def find_source(file: str, file_format: FileFormat | None) -> Source:
+def find_source(file: str, file_format: FileFormat | None) -> RowSource:
     """Decide what `file` is.
 
     Parameters
@@ -125,7 +125,7 @@ def find_source(file: str, file_format: FileFormat | None) -> Source:
     if file == "-":
         if file_format is None:
             raise BadInput("standard input has no suffix to guess from: say --format csv, jsonl, parquet or arrow")
-        return Source(None, file_format)
+        return RowSource(None, file_format)
     path = Path(file)
     _check_readable(path)
     codec = _CODECS.get(path.suffix.lower())
@@ -133,7 +133,7 @@ def find_source(file: str, file_format: FileFormat | None) -> Source:
     known = file_format or _SUFFIXES.get(suffix)
     if known is None:
         raise BadInput(f"can't tell the format of {path} from its suffix: say --format csv, jsonl, parquet or arrow")
-    return Source(path, known, codec)
+    return RowSource(path, known, codec)
 
 
 def _check_readable(path: Path) -> None:
@@ -148,7 +148,7 @@ def _check_readable(path: Path) -> None:
         raise BadInput(f"can't read {path}: {error.strerror}") from error
 
 
-def open_rows(source: Source, expected: Any = None, zone: str = "UTC") -> Rows:
+def open_rows(source: RowSource, expected: Any = None, zone: str = "UTC") -> OpenedRows:
     """Open a source.
 
     Parameters
@@ -172,7 +172,7 @@ def open_rows(source: Source, expected: Any = None, zone: str = "UTC") -> Rows:
     except BaseException:
         raw.close()
         raise
-    return Rows(schema, _read(source, batches, raw), raw.count)
+    return OpenedRows(schema, _read(source, batches, raw), raw.count)
 
 
 def slices(batches: Iterator[Any], schema: Any, slice_rows: int) -> Iterator[Any]:
@@ -214,7 +214,7 @@ def hash_file(path: Path) -> str:
 class _Counted(io.RawIOBase):
     """The bytes of a source: opened when they are first read, and counted."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RowSource) -> None:
         self._source = source
         self._inner: BinaryIO | None = None
         self._bytes = 0
@@ -243,7 +243,7 @@ class _Counted(io.RawIOBase):
         super().close()
 
 
-def _stream(raw: _Counted, source: Source) -> Any:
+def _stream(raw: _Counted, source: RowSource) -> Any:
     """Return the uncompressed bytes as an Arrow input stream."""
     import pyarrow as pa
 
@@ -251,7 +251,7 @@ def _stream(raw: _Counted, source: Source) -> Any:
     return plain if source.codec is None else pa.CompressedInputStream(plain, source.codec)
 
 
-def _seekable(raw: _Counted, source: Source) -> Any:
+def _seekable(raw: _Counted, source: RowSource) -> Any:
     """Return something that Parquet and Arrow files can be read from: they are read from their end."""
     import pyarrow as pa
 
@@ -271,7 +271,7 @@ class _Expected:
     zone: str
 
 
-def _read_csv(raw: _Counted, source: Source, meant: _Expected) -> tuple[Any, Iterator[Any]]:
+def _read_csv(raw: _Counted, source: RowSource, meant: _Expected) -> tuple[Any, Iterator[Any]]:
     from pyarrow import csv as arrow_csv
 
     expected = meant.schema
@@ -453,7 +453,7 @@ def _infinities(values: Any) -> int:
     return _infinities(values.flatten()) if pa.types.is_list(values.type) else 0
 
 
-def _read_jsonl(raw: _Counted, source: Source, meant: _Expected) -> tuple[Any, Iterator[Any]]:
+def _read_jsonl(raw: _Counted, source: RowSource, meant: _Expected) -> tuple[Any, Iterator[Any]]:
     import pyarrow as pa
     from pyarrow import json
 
@@ -483,14 +483,14 @@ def _json_field(field: Any) -> Any:
     return pa.field(field.name, kind)
 
 
-def _read_parquet(raw: _Counted, source: Source, _meant: _Expected) -> tuple[Any, Iterator[Any]]:
+def _read_parquet(raw: _Counted, source: RowSource, _meant: _Expected) -> tuple[Any, Iterator[Any]]:
     from pyarrow import parquet
 
     file = parquet.ParquetFile(_seekable(raw, source))
     return file.schema_arrow, file.iter_batches()
 
 
-def _read_arrow(raw: _Counted, source: Source, _meant: _Expected) -> tuple[Any, Iterator[Any]]:
+def _read_arrow(raw: _Counted, source: RowSource, _meant: _Expected) -> tuple[Any, Iterator[Any]]:
     """Read either form of Arrow IPC: the file form begins with its magic, everything else is a stream."""
     import pyarrow as pa
 
@@ -504,7 +504,7 @@ def _read_arrow(raw: _Counted, source: Source, _meant: _Expected) -> tuple[Any, 
     return stream.schema, iter(stream)
 
 
-_Reader = Callable[[_Counted, Source, _Expected], tuple[Any, Iterator[Any]]]
+_Reader = Callable[[_Counted, RowSource, _Expected], tuple[Any, Iterator[Any]]]
 
 _READERS: dict[FileFormat, _Reader] = {
     FileFormat.CSV: _read_csv,
@@ -518,7 +518,7 @@ _READERS: dict[FileFormat, _Reader] = {
 
 
 @contextmanager
-def _explained(source: Source) -> Iterator[None]:
+def _explained(source: RowSource) -> Iterator[None]:
     """Turn what Arrow says about broken bytes into one line about the file."""
     import pyarrow as pa
 
@@ -533,7 +533,7 @@ def _explained(source: Source) -> Iterator[None]:
         ) from error
 
 
-def _with_column(source: Source, problem: str) -> str:
+def _with_column(source: RowSource, problem: str) -> str:
     """Say which column does not fit, and what was expected of it: Arrow calls a CSV column by its number."""
     of_json = re.search(r"Column\(/([^)]*)\) changed from (.+?) to (\w+)", problem)
     if of_json is not None:
@@ -550,7 +550,7 @@ def _with_column(source: Source, problem: str) -> str:
     return f"column {name}: {found[2]}" if wrong is None else f"column {name} is {wrong[1]}, and {wrong[2]} is not"
 
 
-def _read(source: Source, batches: Iterator[Any], raw: _Counted) -> Iterator[Any]:
+def _read(source: RowSource, batches: Iterator[Any], raw: _Counted) -> Iterator[Any]:
     """Give the batches; close the file after the last one, or when nobody wants more."""
     try:
         while True:

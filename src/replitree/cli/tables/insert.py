@@ -13,8 +13,8 @@ import typer
 
 from replitree.cli.options import Cluster, Name, check_name, on_cluster
 from replitree.cli.output import console, counted
-from replitree.cli.tables.files import FileFormat, Source, find_source
-from replitree.cli.tables.load import Progress, load
+from replitree.cli.tables.files import FileFormat, RowSource, find_source
+from replitree.cli.tables.load import LoadProgress, load
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="CSV with a header, JSON lines, Parquet or Arrow; - reads standard input.")
@@ -67,7 +67,7 @@ Timezone = Annotated[
 ]
 
 
-class Replaced(StrEnum):
+class OverwriteScope(StrEnum):
     """What the rows of a file take the place of."""
 
     ALL = "all"
@@ -75,7 +75,7 @@ class Replaced(StrEnum):
 
 
 Overwrite = Annotated[
-    Replaced | None,
+    OverwriteScope | None,
     typer.Option(
         "--overwrite",
         help="Put the rows in the place of everything, or of what is in the partitions that they belong to.",
@@ -151,7 +151,7 @@ def insert(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 
 @contextmanager
-def _progress(source: Source, *, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+def _progress(source: RowSource, *, quiet: bool) -> Iterator[Callable[[LoadProgress], None]]:
     """Show a progress bar on a terminal; elsewhere nothing."""
     screen = console(errors=True)
     if quiet or not screen.is_terminal:
@@ -169,7 +169,7 @@ def _progress(source: Source, *, quiet: bool) -> Iterator[Callable[[Progress], N
     with bars.Progress(*columns, console=screen) as bar:
         task = bar.add_task(source.name, total=source.bytes_total, rows="")
 
-        def report(done: Progress) -> None:
+        def report(done: LoadProgress) -> None:
             present = f", {done.rows_duplicate:,} were there" if done.rows_duplicate else ""
             bar.update(task, completed=done.bytes_read, rows=f"{done.rows_inserted:,} rows{present}")
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from replitree.cli.tables.files import Rows, Source, hash_file, open_rows, slices
+from replitree.cli.tables.files import OpenedRows, RowSource, hash_file, open_rows, slices
 from replitree.errors import BadInput, OutcomeUnknown
 
 if TYPE_CHECKING:
     from replitree.client import Table
-    from replitree.client.insert.quorum import Quorum
+    from replitree.client.insert.quorum import InsertQuorum
     from replitree.client.insert.upload import Overwrite
     from replitree.storage.schema.definition import TableDefinition
 
@@ -31,7 +31,7 @@ SLICE_ROWS = 262_144
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoadProgress:
     """How far a load is.
 
     Attributes
@@ -57,16 +57,16 @@ class Progress:
 
 def load(  # noqa: PLR0913 - each is an option of the command
     table: Table,
-    source: Source,
+    source: RowSource,
     *,
     token: str | None = None,
     overwrite: Overwrite | None = None,
     merge_schema: bool = False,
-    quorum: Quorum | None = None,
+    quorum: InsertQuorum | None = None,
     zone: str = "UTC",
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[LoadProgress], None] = lambda _: None,
     slice_rows: int = SLICE_ROWS,
-) -> tuple[str | None, Progress]:
+) -> tuple[str | None, LoadProgress]:
     """Insert the rows of a file.
 
     Parameters
@@ -106,7 +106,7 @@ def load(  # noqa: PLR0913 - each is an option of the command
     if overwrite is not None:
         return _overwrite(table, rows, token, _Asked(token, None, zone, overwrite), report)
     named = _names(source, token, table.definition, zone)
-    done = Progress()
+    done = LoadProgress()
     for number, piece in enumerate(slices(rows.batches, rows.schema, slice_rows)):
         done = _insert(table, piece, _Asked(named(number, piece), quorum, zone), done, rows)
         report(done)
@@ -118,7 +118,7 @@ class _Asked:
     """How a slice is inserted."""
 
     token: str | None
-    quorum: Quorum | None
+    quorum: InsertQuorum | None
     zone: str = "UTC"
     overwrite: Overwrite | None = None
 
@@ -135,7 +135,7 @@ class _Asked:
         return options
 
 
-def _insert(table: Table, piece: Any, asked: _Asked, done: Progress, rows: Rows) -> Progress:
+def _insert(table: Table, piece: Any, asked: _Asked, done: LoadProgress, rows: OpenedRows) -> LoadProgress:
     """Insert one slice and count it."""
     try:
         result = table.insert(piece, **asked.options)
@@ -146,7 +146,7 @@ def _insert(table: Table, piece: Any, asked: _Asked, done: Progress, rows: Rows)
             asked.token or "",
         ) from error
     duplicate = result.outcome == "duplicate"
-    return Progress(
+    return LoadProgress(
         done.slices + 1,
         done.rows_inserted + (0 if duplicate else piece.num_rows),
         done.rows_duplicate + (piece.num_rows if duplicate else 0),
@@ -162,8 +162,8 @@ def _highest(*positions: int | None) -> int | None:
 
 
 def _overwrite(
-    table: Table, rows: Rows, token: str | None, asked: _Asked, report: Callable[[Progress], None]
-) -> tuple[str | None, Progress]:
+    table: Table, rows: OpenedRows, token: str | None, asked: _Asked, report: Callable[[LoadProgress], None]
+) -> tuple[str | None, LoadProgress]:
     """Put the rows in the place of others, by one insert."""
     import pyarrow as pa
 
@@ -175,12 +175,12 @@ def _overwrite(
         for batch in rows.batches:
             counted += batch.num_rows
             yield batch
-            report(Progress(bytes_read=rows.bytes_read()))
+            report(LoadProgress(bytes_read=rows.bytes_read()))
 
     reader = pa.RecordBatchReader.from_batches(rows.schema, batches())
     result = table.insert(reader, **asked.options)
     inserted, present = (0, counted) if result.outcome == "duplicate" else (counted, 0)
-    done = Progress(
+    done = LoadProgress(
         1, inserted, present, rows.bytes_read(), result.index, rows_differing=counted if result.differs else 0
     )
     report(done)
@@ -216,7 +216,7 @@ class _Chained:
         return f"{self.base}:{number}"
 
 
-def _names(source: Source, token: str | None, definition: TableDefinition, zone: str) -> _Fixed | _Chained:
+def _names(source: RowSource, token: str | None, definition: TableDefinition, zone: str) -> _Fixed | _Chained:
     _check_token(token)
     if token is not None:
         return _Fixed(token)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.options import Change, check_name, on_cluster
+from replitree.cli.options import ChangeOptions, check_name, on_cluster
 from replitree.cli.output import Output, console, counted, width_of
 from replitree.cli.tables.change import show
 from replitree.cli.tables.query_tables import SHOW_TABLES, conditions_of, named_tables, unknown_table
@@ -94,7 +94,7 @@ Final = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Asking(Change):
+class QueryOptions(ChangeOptions):
     """What a query needs besides: how fresh its tables must be, and how long to wait for that."""
 
     level: AtLevel = None
@@ -110,7 +110,7 @@ class Asking(Change):
 
 
 @on_cluster
-def sql(query: Query, how: Asking, output: Format = SqlFormat.TABLE) -> None:
+def sql(query: Query, how: QueryOptions, output: Format = SqlFormat.TABLE) -> None:
     """Ask with Spark SQL, every table at one position of its number line; or change one table.
 
     DELETE FROM, UPDATE, ALTER TABLE and TRUNCATE TABLE change it; when they take longer than --wait, the exit status is 3.
@@ -219,7 +219,7 @@ def by_table(
     return found
 
 
-def _ask(connection: Connection, text: str, output: SqlFormat, how: Asking) -> None:
+def _ask(connection: Connection, text: str, output: SqlFormat, how: QueryOptions) -> None:
     """Have Spark answer a query."""
     known = connection.tables()  # asks ZooKeeper before Spark is started: a wrong address is found out at once
     if SHOW_TABLES.fullmatch(text):

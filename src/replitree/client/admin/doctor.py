@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from replitree.client.admin.doctor_cluster import examine_cluster
-from replitree.client.admin.doctor_finding import Finding, Severity, count, in_order, worst
+from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, in_order, worst
 from replitree.client.admin.doctor_replica import examine_replica
 from replitree.client.admin.doctor_state import ClusterState, TableState
 from replitree.client.admin.doctor_table import examine_table
 from replitree.client.transport.standing import entries_between
 
-__all__ = ["Finding", "Severity", "examine", "worst"]
+__all__ = ["DoctorFinding", "Severity", "examine", "worst"]
 
 
-def examine(state: ClusterState) -> tuple[Finding, ...]:
+def examine(state: ClusterState) -> tuple[DoctorFinding, ...]:
     """Judge a cluster.
 
     Returns
@@ -38,21 +38,21 @@ def examine(state: ClusterState) -> tuple[Finding, ...]:
     return in_order(_once(found))
 
 
-def _once(findings: list[Finding]) -> list[Finding]:
+def _once(findings: list[DoctorFinding]) -> list[DoctorFinding]:
     """Say once what was found in the same words for several tables: it is about the replica, or the cluster."""
-    found: dict[Finding, list[Finding]] = {}
+    found: dict[DoctorFinding, list[DoctorFinding]] = {}
     for finding in findings:
         found.setdefault(replace(finding, table=None), []).append(finding)
     return [same[0] if len(same) == 1 else general for general, same in found.items()]
 
 
-def _replicas(table: TableState) -> Iterator[Finding]:
+def _replicas(table: TableState) -> Iterator[DoctorFinding]:
     if not table.problem and not table.dropping:
         for replica in table.replicas:
             yield from examine_replica(table, replica)
 
 
-def _well(table: TableState) -> Finding:
+def _well(table: TableState) -> DoctorFinding:
     entries = count(entries_between(table.log_first, table.log_tail), "entry", "entries")
     text = f"{table.name} is well: {count(len(table.replicas), 'replica')} serve it, {entries} in the log"
-    return Finding(Severity.OK, "well", text, table=table.name)
+    return DoctorFinding(Severity.OK, "well", text, table=table.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from replitree.client.admin.doctor_finding import Finding, Severity, count, listed, span
+from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed, span
 from replitree.client.admin.doctor_state import ClusterState, CoordinationState, KeptTable, ServerState
 
 LATENCY_NOTICE_S = 0.1
@@ -25,7 +25,7 @@ DISK_WARNING = 0.05
 """Share of a disk that is free."""
 
 
-def examine_cluster(state: ClusterState) -> Iterator[Finding]:
+def examine_cluster(state: ClusterState) -> Iterator[DoctorFinding]:
     """Judge what is not about one table."""
     yield from _coordination(state)
     yield from _kept_tables(state)
@@ -40,10 +40,10 @@ def examine_cluster(state: ClusterState) -> Iterator[Finding]:
 # --- coordination -------------------------------------------------------------------------------------------------------------
 
 
-def _coordination(state: ClusterState) -> Iterator[Finding]:
+def _coordination(state: ClusterState) -> Iterator[DoctorFinding]:
     coordination = state.coordination
     if coordination.problem:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             "coordination-unreachable",
             f"coordination can't be asked: {coordination.problem}",
@@ -55,11 +55,11 @@ def _coordination(state: ClusterState) -> Iterator[Finding]:
     yield from _fullness(coordination)
 
 
-def _latency(coordination: CoordinationState) -> Iterator[Finding]:
+def _latency(coordination: CoordinationState) -> Iterator[DoctorFinding]:
     latency = coordination.latency_s
     if latency is not None and latency >= LATENCY_NOTICE_S:
         severity = Severity.WARNING if latency >= LATENCY_WARNING_S else Severity.NOTICE
-        yield Finding(
+        yield DoctorFinding(
             severity,
             "coordination-slow",
             f"coordination takes {span(latency)} for a read; every insert waits for it at least once",
@@ -67,7 +67,7 @@ def _latency(coordination: CoordinationState) -> Iterator[Finding]:
         )
 
 
-def _ensemble(coordination: CoordinationState) -> Iterator[Finding]:
+def _ensemble(coordination: CoordinationState) -> Iterator[DoctorFinding]:
     """Say which servers are gone; when all are, that is told already."""
     servers = coordination.servers
     away = [server.address for server in servers if not server.reachable or server.mode == "not serving"]
@@ -75,7 +75,7 @@ def _ensemble(coordination: CoordinationState) -> Iterator[Finding]:
         return
     spare = len(servers) - len(away) - (len(servers) // 2 + 1)
     left = "one more that stops, and nothing can be written" if spare <= 0 else f"{spare} more may stop"
-    yield Finding(
+    yield DoctorFinding(
         Severity.WARNING,
         "coordination-servers",
         f"{len(away)} of {count(len(servers), 'ZooKeeper server')} can't be used: {listed(away)}; {left}",
@@ -83,11 +83,11 @@ def _ensemble(coordination: CoordinationState) -> Iterator[Finding]:
     )
 
 
-def _fullness(coordination: CoordinationState) -> Iterator[Finding]:
+def _fullness(coordination: CoordinationState) -> Iterator[DoctorFinding]:
     nodes = max((server.nodes or 0 for server in coordination.servers), default=0)
     if nodes >= NODES_NOTICE:
         severity = Severity.WARNING if nodes >= NODES_WARNING else Severity.NOTICE
-        yield Finding(
+        yield DoctorFinding(
             severity,
             "coordination-full",
             f"ZooKeeper keeps {nodes:,} nodes in memory, and all of them start and recover with it",
@@ -98,7 +98,7 @@ def _fullness(coordination: CoordinationState) -> Iterator[Finding]:
 # --- servers ------------------------------------------------------------------------------------------------------------------
 
 
-def _disk(server: ServerState) -> Iterator[Finding]:
+def _disk(server: ServerState) -> Iterator[DoctorFinding]:
     free, size = server.disk_free, server.disk_size
     if free is None or not size:
         return
@@ -107,14 +107,14 @@ def _disk(server: ServerState) -> Iterator[Finding]:
     room = "make room: drop partitions, remove detached and frozen parts, or give it a larger disk"
     if free < reserve:
         text = f"{has}, less than the {_mib(reserve)} that it keeps in reserve: it is read-only"
-        yield Finding(Severity.CRITICAL, "disk-full", text, f"{room}; it goes on by itself", replica=server.name)
+        yield DoctorFinding(Severity.CRITICAL, "disk-full", text, f"{room}; it goes on by itself", replica=server.name)
     elif free < size * DISK_WARNING or free < 2 * reserve:
-        yield Finding(Severity.WARNING, "disk-nearly-full", has, room, replica=server.name)
+        yield DoctorFinding(Severity.WARNING, "disk-nearly-full", has, room, replica=server.name)
     elif free < size * DISK_NOTICE:
-        yield Finding(Severity.NOTICE, "disk-nearly-full", has, room, replica=server.name)
+        yield DoctorFinding(Severity.NOTICE, "disk-nearly-full", has, room, replica=server.name)
 
 
-def _no_tables(state: ClusterState) -> Iterator[Finding]:
+def _no_tables(state: ClusterState) -> Iterator[DoctorFinding]:
     """Say that there is nothing to look after, unless there was something, which is told already."""
     if not state.servers:
         text = "coordination knows neither a table nor a server"
@@ -122,12 +122,12 @@ def _no_tables(state: ClusterState) -> Iterator[Finding]:
             "start the servers, and see whether the path in the url is the one in their configuration; if there were tables, "
             "the doctor says what to do once it can ask the servers for what is on their disks"
         )
-        yield Finding(Severity.WARNING, "no-servers", text, advice)
+        yield DoctorFinding(Severity.WARNING, "no-servers", text, advice)
     elif not any(server.kept_tables for server in state.servers):
-        yield Finding(Severity.NOTICE, "no-tables", "there is no table", "replitree table create makes one")
+        yield DoctorFinding(Severity.NOTICE, "no-tables", "there is no table", "replitree table create makes one")
 
 
-def _kept_tables(state: ClusterState) -> Iterator[Finding]:
+def _kept_tables(state: ClusterState) -> Iterator[DoctorFinding]:
     """Judge tables that are on disks and not in coordination.
 
     When several servers have the parts, or no table is left at all, coordination has lost it: a drop is not over before all
@@ -145,10 +145,10 @@ def _kept_tables(state: ClusterState) -> Iterator[Finding]:
             yield from (_kept(server, kept) for server, kept in where)
 
 
-def _gone(table: str, places: list[str], *, all_gone: bool) -> Finding:
+def _gone(table: str, places: list[str], *, all_gone: bool) -> DoctorFinding:
     lost = "coordination has lost all its tables" if all_gone else "coordination has lost a table"
     which = "--all" if all_gone else table
-    return Finding(
+    return DoctorFinding(
         Severity.CRITICAL,
         "table-gone",
         f"{lost}: it knows nothing of {table}, whose parts are on the disks of {listed(places)}; nobody can insert or read",
@@ -159,8 +159,8 @@ def _gone(table: str, places: list[str], *, all_gone: bool) -> Finding:
     )
 
 
-def _kept(server: ServerState, kept: KeptTable) -> Finding:
-    return Finding(
+def _kept(server: ServerState, kept: KeptTable) -> DoctorFinding:
+    return DoctorFinding(
         Severity.WARNING,
         "kept-table",
         f"{server.name} keeps parts of a table {kept.table} that it does not host, in {kept.folder}",
@@ -174,7 +174,7 @@ def _mib(size: int) -> str:
     return f"{size / (1 << 30):,.1f} GiB" if size >= 10 << 30 else f"{size >> 20:,} MiB"
 
 
-def _clocks(servers: tuple[ServerState, ...]) -> Iterator[Finding]:
+def _clocks(servers: tuple[ServerState, ...]) -> Iterator[DoctorFinding]:
     """Compare clocks with the one of this machine; when all are off, it is this one that is wrong."""
     told = [server for server in servers if server.clock_apart_s is not None]
     off = [server for server in told if _apart(server) >= CLOCKS_NOTICE_S]
@@ -182,13 +182,13 @@ def _clocks(servers: tuple[ServerState, ...]) -> Iterator[Finding]:
     if len(told) > 1 and len(off) == len(told) and _agree(told):
         apart = min(_apart(server) for server in told)
         text = f"the clock of this machine is at least {span(apart)} off those of all replicas"
-        yield Finding(Severity.NOTICE, "clock-here", text, advice)
+        yield DoctorFinding(Severity.NOTICE, "clock-here", text, advice)
         return
     for server in off:
         side = "ahead of" if (server.clock_apart_s or 0.0) > 0 else "behind"
         severity = Severity.WARNING if _apart(server) >= CLOCKS_WARNING_S else Severity.NOTICE
         text = f"the clock of {server.name} is {span(_apart(server))} {side} the one here"
-        yield Finding(severity, "clock", text, advice, replica=server.name)
+        yield DoctorFinding(severity, "clock", text, advice, replica=server.name)
 
 
 def _apart(server: ServerState) -> float:
@@ -201,14 +201,14 @@ def _agree(servers: list[ServerState]) -> bool:
     return max(apart) - min(apart) < CLOCKS_NOTICE_S + 2 * max(server.clock_doubt_s for server in servers)
 
 
-def _versions(state: ClusterState) -> Iterator[Finding]:
+def _versions(state: ClusterState) -> Iterator[DoctorFinding]:
     by_version: dict[str, list[str]] = {}
     for server in state.servers:
         if server.version is not None:
             by_version.setdefault(server.version, []).append(server.name)
     if len(by_version) > 1:
         each = "; ".join(f"{version} on {listed(names)}" for version, names in sorted(by_version.items()))
-        yield Finding(
+        yield DoctorFinding(
             Severity.NOTICE,
             "versions",
             f"the replicas run different versions of replitree: {each}",
@@ -217,4 +217,4 @@ def _versions(state: ClusterState) -> Iterator[Finding]:
     elif by_version and state.version not in by_version:
         version = next(iter(by_version))
         text = f"the replicas run replitree {version}, and this is {state.version}"
-        yield Finding(Severity.NOTICE, "versions", text, "use the same version here")
+        yield DoctorFinding(Severity.NOTICE, "versions", text, "use the same version here")

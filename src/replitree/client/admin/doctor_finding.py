@@ -29,7 +29,7 @@ class Severity(Enum):
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
-class Finding(msgspec.Struct, frozen=True):
+class DoctorFinding(msgspec.Struct, frozen=True):
     """One thing that the doctor found.
 
     Attributes
@@ -54,12 +54,12 @@ class Finding(msgspec.Struct, frozen=True):
     replica: str | None = None
 
 
-def worst(findings: Iterable[Finding]) -> Severity:
+def worst(findings: Iterable[DoctorFinding]) -> Severity:
     """Return the severity of the worst finding; `OK` when there is none."""
     return max((finding.severity for finding in findings), key=lambda severity: severity.rank, default=Severity.OK)
 
 
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def in_order(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...]:
     """Return findings with the worst first, otherwise in their order."""
     return tuple(sorted(findings, key=lambda finding: -finding.severity.rank))
 

@@ -29,10 +29,10 @@ from replitree.client.admin.doctor_state import (
     TableState,
 )
 from replitree.client.change.change_results import Mutation
-from replitree.client.transport.answers import Postponed, check_token, moves_in, piece
+from replitree.client.transport.answers import PostponedEntry, check_token, moves_in, piece
 from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.http import HttpClient
-from replitree.client.transport.standing import Standing
+from replitree.client.transport.standing import ReplicaStanding
 from replitree.errors import CoordinationUnavailable, NotAuthorized, ReplitreeError, TableNotFound
 from replitree.protocol.core.effects import Exists, Procedure
 from replitree.protocol.core.layout import Replica
@@ -246,7 +246,7 @@ def _lacking(facts: Facts, broken: dict[str, frozenset[str]], name: str) -> tupl
 
 
 def _replica(
-    standing: Standing, facts: Facts, answer: _Answer, said: dict[str, Any] | None, lacking: tuple[Lacking, ...]
+    standing: ReplicaStanding, facts: Facts, answer: _Answer, said: dict[str, Any] | None, lacking: tuple[Lacking, ...]
 ) -> ReplicaState:
     problem = answer.problem or ("" if said is not None else "its server does not have this table")
     found = said or {}
@@ -260,7 +260,7 @@ def _replica(
         pointer=standing.pointer,
         queue=standing.queue,
         parts=facts.registered[standing.name],
-        postponed=piece(found.get("postponed"), tuple[Postponed, ...], ()),
+        postponed=piece(found.get("postponed"), tuple[PostponedEntry, ...], ()),
         lacking=lacking,
         unavailable=piece(found.get("lost_parts"), dict[str, str], {}),
         declared_lost=piece(found.get("declared_lost"), dict[str, int], {}),
@@ -280,7 +280,7 @@ def _mutations(http: HttpClient, table: str, facts: Facts, said: dict[str, _Answ
     asked = [each for each in facts.log.replicas if said[each.name].table(table) is not None]
     path = f"/v1/tables/{quote(table)}/mutations"
 
-    def ask(standing: Standing) -> tuple[Mutation, ...]:
+    def ask(standing: ReplicaStanding) -> tuple[Mutation, ...]:
         try:
             answer = http.request(standing.address, "GET", path, timeout_s=ANSWER_S_MAX).decode(dict[str, Any])
         except ReplitreeError:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from replitree.client.admin.doctor_finding import Finding, Severity, count, listed, span
+from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed, span
 from replitree.client.admin.doctor_state import ReplicaState, TableState
-from replitree.client.transport.standing import Mark, entries_between
+from replitree.client.transport.standing import ReplicaMark, entries_between
 from replitree.protocol.core.parts import parse_part
 
 LAG_NOTICE = 100
@@ -29,10 +29,10 @@ OLD_BYTES_NOTICE = 1 << 30
 """From when on readers who hold old parts are worth a word."""
 
 
-def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
     """Judge one replica of a table."""
-    if replica.mark is Mark.DROPPED:
-        yield Finding(
+    if replica.mark is ReplicaMark.DROPPED:
+        yield DoctorFinding(
             Severity.WARNING,
             "half-dropped-replica",
             f"{replica.name} was being taken out of {table.name}, and that was cut off half-way",
@@ -56,7 +56,7 @@ def examine_replica(table: TableState, replica: ReplicaState) -> Iterator[Findin
 # --- is it there --------------------------------------------------------------------------------------------------------------
 
 
-def _presence(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+def _presence(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
     if not replica.active:
         severity, code, text, advice = _away(table, replica)
     elif not replica.answers:
@@ -65,7 +65,7 @@ def _presence(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
         advice = "was it killed or cut off a moment ago? Its session ends by itself; otherwise look at its process and its log"
     else:
         return
-    yield Finding(severity, code, text, advice, table.name, replica.name)
+    yield DoctorFinding(severity, code, text, advice, table.name, replica.name)
 
 
 def _away(table: TableState, replica: ReplicaState) -> tuple[Severity, str, str, str]:
@@ -73,14 +73,14 @@ def _away(table: TableState, replica: ReplicaState) -> tuple[Severity, str, str,
     name, behind = replica.name, entries_between(replica.pointer, table.log_tail)
     server = f"replitree server --config SERVER.TOML (below a folder of `replitree up`: {name}/server.toml)"
     start = f"start its server: {server}; if it will never come back: replitree drop-replica {table.name} {name} --yes"
-    if any(other.mark is Mark.GOOD for other in table.replicas):
+    if any(other.mark is ReplicaMark.GOOD for other in table.replicas):
         recovers = "when it starts it recovers from another replica by itself; "
     else:
         recovers = ""
-    if replica.mark is Mark.LOST:
+    if replica.mark is ReplicaMark.LOST:
         text = f"{name} is away and lost: entries that it had not pulled are gone from the log of {table.name}"
         return Severity.WARNING, "lost", text, recovers + start
-    if replica.mark is Mark.HALF_BUILT:
+    if replica.mark is ReplicaMark.HALF_BUILT:
         text = (
             f"{name} is away and half-built: it went away while it took over the state of {table.name} from another one"
         )
@@ -105,16 +105,16 @@ _STATES: dict[str, tuple[Severity, str]] = {
 }
 
 
-def _state(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+def _state(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
     name, state = replica.name, replica.state
     if state != "active":
         severity, advice = _STATES.get(state, (Severity.WARNING, "look at its log"))
         reason = f": {replica.reason}" if replica.reason else ""
         text = f"{name} is {state.replace('_', '-')} in {table.name}{reason}"
-        yield Finding(severity, state.replace("_", "-"), text, advice, table.name, name)
-    elif replica.mark is not Mark.GOOD:
+        yield DoctorFinding(severity, state.replace("_", "-"), text, advice, table.name, name)
+    elif replica.mark is not ReplicaMark.GOOD:
         text = f"{name} is marked {replica.mark.value} in {table.name}, though it serves"
-        yield Finding(Severity.NOTICE, "lost", text, "a moment after a recovery this is normal", table.name, name)
+        yield DoctorFinding(Severity.NOTICE, "lost", text, "a moment after a recovery this is normal", table.name, name)
     to_pull = entries_between(replica.pointer, table.log_tail)
     lag = to_pull + replica.queue
     if lag >= LAG_NOTICE:
@@ -124,17 +124,17 @@ def _state(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
             f"{to_pull:,} to pull, {replica.queue:,} in its queue"
         )
         advice = "wait when it has just come back; otherwise see what its queue waits for, its disk and its network"
-        yield Finding(severity, "lag", text, advice, table.name, name)
+        yield DoctorFinding(severity, "lag", text, advice, table.name, name)
 
 
-def _waiting(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+def _waiting(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
     long = [each for each in replica.postponed if (each.since_s or 0.0) >= POSTPONED_NOTICE_S]
     if not long:
         return
     oldest = max(long, key=lambda each: (not each.is_told, each.since_s or 0.0))
     waits = span(oldest.since_s or 0.0)
     others = f" ({count(len(long) - 1, 'other entry', 'other entries')} wait as well)" if len(long) > 1 else ""
-    yield Finding(
+    yield DoctorFinding(
         Severity.WARNING if (oldest.since_s or 0.0) >= POSTPONED_WARNING_S and not oldest.is_told else Severity.NOTICE,
         "postponed",
         f"{replica.name} could not execute entry {oldest.index} of {table.name} for {waits}, in "
@@ -148,11 +148,11 @@ def _waiting(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
 # --- what is on its disk ------------------------------------------------------------------------------------------------------
 
 
-def _lacking(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+def _lacking(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
     nobody = [each.part for each in replica.lacking if not each.holders]
     somebody = [each.part for each in replica.lacking if each.holders]
     if nobody:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             "lost-parts",
             f"{count(len(nobody), 'part')} of {table.name} broken or missing on {replica.name}, and no other replica has "
@@ -163,7 +163,7 @@ def _lacking(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
         )
     if somebody:
         holders = sorted({name for each in replica.lacking for name in each.holders})
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             "broken-parts",
             f"{count(len(somebody), 'part')} of {table.name} broken or missing on {replica.name}: {listed(somebody)}; "
@@ -182,7 +182,7 @@ def _unusable(replica: ReplicaState) -> str:
 
 def _advice_for_lacking(table: TableState, replica: ReplicaState) -> str:
     """Say what brings parts back that no replica has whole."""
-    away = [other.name for other in table.replicas if not other.active and other.mark is not Mark.DROPPED]
+    away = [other.name for other in table.replicas if not other.active and other.mark is not ReplicaMark.DROPPED]
     steps = [f"start the server of {listed(away)}, which may have them"] if away else []
     if not replica.answers and replica.name not in away:
         steps.append(f"see why {replica.name} does not answer")
@@ -197,12 +197,12 @@ def _advice_for_lacking(table: TableState, replica: ReplicaState) -> str:
     return "; or ".join(steps)
 
 
-def _unavailable(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+def _unavailable(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
     if not replica.unavailable:
         return
     part, reason = next(iter(sorted(replica.unavailable.items())))
     others = f" ({count(len(replica.unavailable) - 1, 'other part')} as well)" if len(replica.unavailable) > 1 else ""
-    yield Finding(
+    yield DoctorFinding(
         Severity.WARNING,
         "unavailable-parts",
         f"{replica.name} can't get part {part} of {table.name} from anybody{others}, and it is not given up: {reason}",
@@ -212,11 +212,11 @@ def _unavailable(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
     )
 
 
-def _declared_lost(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+def _declared_lost(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
     if not replica.declared_lost:
         return
     each = listed([f"{part} (entry {index})" for part, index in sorted(replica.declared_lost.items())])
-    yield Finding(
+    yield DoctorFinding(
         Severity.WARNING,
         "rows-lost",
         f"{count(len(replica.declared_lost), 'part')} of {table.name} declared lost since {replica.name} started, because no "
@@ -246,10 +246,10 @@ def _advice_for_lost(replica: ReplicaState) -> str:
     return "; ".join(advice)
 
 
-def _old(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+def _old(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
     if not replica.leases or (replica.old_since_s or 0.0) < OLD_NOTICE_S or replica.old_bytes < OLD_BYTES_NOTICE:
         return
-    yield Finding(
+    yield DoctorFinding(
         Severity.NOTICE,
         "old-parts",
         f"{count(replica.leases, 'lease')} on {replica.name} keep up to {count(replica.old_parts, 'part')} that left "
@@ -260,13 +260,13 @@ def _old(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
     )
 
 
-def _moving(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
+def _moving(table: TableState, replica: ReplicaState) -> Iterator[DoctorFinding]:
     """Judge parts that are to move between the disk and an object store."""
     moves = replica.moving
     if moves is None:
         return
     if moves.problem:
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             "store-unusable",
             f"{replica.name} does not work by the storage of {table.name}, {moves.storage}: {moves.problem}",
@@ -277,7 +277,7 @@ def _moving(table: TableState, replica: ReplicaState) -> Iterator[Finding]:
     long = [each for each in moves.waiting if each.tries >= MOVE_TRIES_NOTICE]
     if long:
         worst = max(long, key=lambda each: each.tries)
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING if worst.tries >= MOVE_TRIES_WARNING else Severity.NOTICE,
             "not-moved",
             f"{replica.name} could not move {count(len(long), 'part')} of {table.name} to where {moves.storage} has them; "

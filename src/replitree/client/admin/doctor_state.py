@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from replitree.client.transport.answers import Moves, Postponed
-from replitree.client.transport.standing import Mark
+from replitree.client.transport.answers import MoveStatus, PostponedEntry
+from replitree.client.transport.standing import ReplicaMark
 
 
 class CoordinationServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +147,7 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    mark: Mark = Mark.GOOD
+    mark: ReplicaMark = ReplicaMark.GOOD
     active: bool = True
     problem: str = ""
     state: str = "active"
@@ -155,7 +155,7 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     pointer: int = 0
     queue: int = 0
     parts: int = 0
-    postponed: tuple[Postponed, ...] = ()
+    postponed: tuple[PostponedEntry, ...] = ()
     lacking: tuple[Lacking, ...] = ()
     unavailable: dict[str, str] = {}
     declared_lost: dict[str, int] = {}
@@ -166,7 +166,7 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     old_bytes: int = 0
     old_since_s: float | None = None
     leases: int = 0
-    moving: Moves | None = None
+    moving: MoveStatus | None = None
 
     @property
     def answers(self) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from replitree.client.admin.doctor_finding import Finding, Severity, count, listed
+from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed
 from replitree.client.admin.doctor_state import MutationState, ReplicaState, TableState
-from replitree.client.transport.standing import Mark, entries_between
+from replitree.client.transport.standing import ReplicaMark, entries_between
 from replitree.protocol.core.layout import PARENT_ENTRIES
 from replitree.protocol.propose.roll_over import NUMBERS_LEFT
 from replitree.storage.sql.mutation import as_statement
@@ -26,10 +26,10 @@ NUMBERS_LEFT_MIN = NUMBERS_LEFT // 2
 """Before so few of the 31-bit numbers of a parent are left, a leader should have let the log go on below a new one."""
 
 
-def examine_table(table: TableState) -> Iterator[Finding]:
+def examine_table(table: TableState) -> Iterator[DoctorFinding]:
     """Judge what is about the table as a whole."""
     if table.problem:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             "table-unreadable",
             f"table {table.name} can't be judged: {table.problem}",
@@ -38,7 +38,7 @@ def examine_table(table: TableState) -> Iterator[Finding]:
         )
     elif table.dropping:
         names = listed([replica.name for replica in table.replicas])
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             "half-dropped-table",
             f"the drop of {table.name} was begun and is not finished; replicas that have not left it: {names}",
@@ -58,14 +58,14 @@ def examine_table(table: TableState) -> Iterator[Finding]:
 # --- can it be used -----------------------------------------------------------------------------------------------------------
 
 
-def _usable(table: TableState) -> Iterator[Finding]:
-    replicas = tuple(replica for replica in table.replicas if replica.mark is not Mark.DROPPED)
+def _usable(table: TableState) -> Iterator[DoctorFinding]:
+    replicas = tuple(replica for replica in table.replicas if replica.mark is not ReplicaMark.DROPPED)
     if not replicas:
         text = f"{table.name} has no replica: nobody can insert or read"
-        yield Finding(Severity.CRITICAL, "no-replica", text, "start a server that hosts it", table.name)
+        yield DoctorFinding(Severity.CRITICAL, "no-replica", text, "start a server that hosts it", table.name)
         return
     if table.restoring:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             "restoring",
             f"{table.name} is being restored from the disk of {table.restoring}, and that is not finished: nobody can insert "
@@ -74,10 +74,10 @@ def _usable(table: TableState) -> Iterator[Finding]:
             "FILE --yes",
             table.name,
         )
-    elif all(replica.mark is not Mark.GOOD for replica in replicas):
+    elif all(replica.mark is not ReplicaMark.GOOD for replica in replicas):
         yield _all_lost(table, replicas)
     if not any(replica.serves for replica in replicas):
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             "no-replica-serves",
             f"no replica of {table.name} takes inserts; what each of them says is below",
@@ -86,16 +86,16 @@ def _usable(table: TableState) -> Iterator[Finding]:
         )
     if len(replicas) == 1:
         text = f"{table.name} has one replica only, {replicas[0].name}: its rows are on one disk"
-        yield Finding(Severity.NOTICE, "one-replica", text, "start a server with another name", table.name)
+        yield DoctorFinding(Severity.NOTICE, "one-replica", text, "start a server with another name", table.name)
 
 
-def _all_lost(table: TableState, replicas: tuple[ReplicaState, ...]) -> Finding:
+def _all_lost(table: TableState, replicas: tuple[ReplicaState, ...]) -> DoctorFinding:
     """Say from which replica the table could go on: the one with its own state that has seen most of the log."""
-    best = max(replicas, key=lambda replica: (replica.mark is Mark.LOST, replica.pointer, replica.parts))
-    half = " --half-built" if best.mark is Mark.HALF_BUILT else ""
+    best = max(replicas, key=lambda replica: (replica.mark is ReplicaMark.LOST, replica.pointer, replica.parts))
+    half = " --half-built" if best.mark is ReplicaMark.HALF_BUILT else ""
     missed = entries_between(best.pointer, table.log_first)
     each = "; ".join(f"{r.name} ({r.mark.value}) up to {r.pointer:,} with {count(r.parts, 'part')}" for r in replicas)
-    return Finding(
+    return DoctorFinding(
         Severity.CRITICAL,
         "all-lost",
         f"all replicas of {table.name} are lost, so none can recover from another one: {each}",
@@ -108,12 +108,12 @@ def _all_lost(table: TableState, replicas: tuple[ReplicaState, ...]) -> Finding:
 # --- the log ------------------------------------------------------------------------------------------------------------------
 
 
-def _log(table: TableState) -> Iterator[Finding]:
+def _log(table: TableState) -> Iterator[DoctorFinding]:
     length = entries_between(table.log_first, table.log_tail)
     least, most = table.keep_min, table.keep_max
     left = PARENT_ENTRIES - table.log_tail % PARENT_ENTRIES
     if left < NUMBERS_LEFT_MIN:
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             "log-numbers",
             f"the log of {table.name} has {left:,} of its 31-bit numbers left, and has not gone on below a new parent",
@@ -126,7 +126,7 @@ def _log(table: TableState) -> Iterator[Finding]:
     if holders and entries_between(table.log_first, holders[0].pointer) <= least:
         yield _held(table, holders[0], length)
     elif length > LOG_SLACK * most:
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             "log-not-cleaned",
             f"the log of {table.name} has {count(length, 'entry', 'entries')}, nobody needs most of them, and they stay",
@@ -137,30 +137,30 @@ def _log(table: TableState) -> Iterator[Finding]:
 
 def _holders(table: TableState) -> list[ReplicaState]:
     """Return the replicas that the log is kept for, the one furthest behind first."""
-    kept = (r for r in table.replicas if r.mark is Mark.GOOD or (r.active and r.mark is not Mark.DROPPED))
+    kept = (r for r in table.replicas if r.mark is ReplicaMark.GOOD or (r.active and r.mark is not ReplicaMark.DROPPED))
     return sorted(kept, key=lambda replica: (replica.pointer, replica.name))
 
 
-def _held(table: TableState, holder: ReplicaState, length: int) -> Finding:
+def _held(table: TableState, holder: ReplicaState, length: int) -> DoctorFinding:
     behind = entries_between(holder.pointer, table.log_tail)
     entries = count(length, "entry", "entries")
     text = f"the log of {table.name} keeps {entries} for {holder.name}, which has {behind:,} of them still to pull"
     if holder.active:
         advice = f"nothing is removed that an active replica needs; see what {holder.name} waits for"
         severity = Severity.WARNING if length > LOG_SLACK * (table.keep_max or length) else Severity.NOTICE
-        return Finding(severity, "log-held", text, advice, table.name, holder.name)
+        return DoctorFinding(severity, "log-held", text, advice, table.name, holder.name)
     advice = f"it is marked lost when it is more than {table.keep_max:,} behind, and the entries go"
-    return Finding(Severity.NOTICE, "log-held", text, advice, table.name, holder.name)
+    return DoctorFinding(Severity.NOTICE, "log-held", text, advice, table.name, holder.name)
 
 
 # --- merges, partitions, mutations --------------------------------------------------------------------------------------------
 
 
-def _leader(table: TableState) -> Iterator[Finding]:
+def _leader(table: TableState) -> Iterator[DoctorFinding]:
     serving = [replica for replica in table.replicas if replica.serves]
     paused = [replica.name for replica in serving if replica.merges_paused]
     if serving and len(paused) == len(serving):
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             "merges-paused",
             f"merges of {table.name} are paused on every replica that serves: parts pile up, and nobody leads",
@@ -168,7 +168,7 @@ def _leader(table: TableState) -> Iterator[Finding]:
             table.name,
         )
     elif serving and not table.leaders:
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             "no-leader",
             f"nobody leads {table.name}: no merges are chosen and the log is not cleaned",
@@ -179,10 +179,10 @@ def _leader(table: TableState) -> Iterator[Finding]:
     elif paused:
         text = f"merges of {table.name} are paused on {listed(paused)}"
         advice = f"replitree table resume-merges {table.name}"
-        yield Finding(Severity.NOTICE, "merges-paused", text, advice, table.name)
+        yield DoctorFinding(Severity.NOTICE, "merges-paused", text, advice, table.name)
 
 
-def _parts(table: TableState) -> Iterator[Finding]:
+def _parts(table: TableState) -> Iterator[DoctorFinding]:
     parts = table.partition_parts
     has = f"partition {table.partition} of {table.name} has {count(parts, 'part')}"
     advice = (
@@ -191,16 +191,16 @@ def _parts(table: TableState) -> Iterator[Finding]:
     )
     if parts >= table.parts_max:
         text = f"{has}: inserts into it are refused from {table.parts_max:,} on"
-        yield Finding(Severity.CRITICAL, "too-many-parts", text, advice, table.name)
+        yield DoctorFinding(Severity.CRITICAL, "too-many-parts", text, advice, table.name)
     elif parts >= table.parts_delay:
         text = f"{has}: inserts into it are slowed down, and refused from {table.parts_max:,} on"
-        yield Finding(Severity.WARNING, "too-many-parts", text, advice, table.name)
+        yield DoctorFinding(Severity.WARNING, "too-many-parts", text, advice, table.name)
     elif parts >= max(2, table.parts_delay // 2):
         text = f"{has}; from {table.parts_delay:,} on inserts into it are slowed down"
-        yield Finding(Severity.NOTICE, "many-parts", text, advice, table.name)
+        yield DoctorFinding(Severity.NOTICE, "many-parts", text, advice, table.name)
 
 
-def _remembered(table: TableState) -> Iterator[Finding]:
+def _remembered(table: TableState) -> Iterator[DoctorFinding]:
     """Judge what coordination remembers besides the log."""
     for code, number, most, what in (
         ("many-blocks", table.blocks, BLOCKS_NOTICE, "ids of inserts"),
@@ -210,14 +210,14 @@ def _remembered(table: TableState) -> Iterator[Finding]:
         if number >= most:
             text = f"coordination remembers {number:,} {what} of {table.name}"
             advice = "a replica that leads cleans them: see whether one leads, and its log"
-            yield Finding(Severity.NOTICE, code, text, advice, table.name)
+            yield DoctorFinding(Severity.NOTICE, code, text, advice, table.name)
 
 
-def _mutation(table: TableState, mutation: MutationState) -> Iterator[Finding]:
+def _mutation(table: TableState, mutation: MutationState) -> Iterator[DoctorFinding]:
     if not mutation.reason or mutation.tries < MUTATION_TRIES:
         return
     what, where = as_statement(mutation.command, table.name), listed(mutation.replicas)
-    yield Finding(
+    yield DoctorFinding(
         Severity.WARNING,
         "mutation-stuck",
         f"mutation {mutation.index} of {table.name} ({what}) does not progress on {where} after "

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from replitree.client.transport.answers import Moves, Postponed, check_token, moves_in, piece
+from replitree.client.transport.answers import MoveStatus, PostponedEntry, check_token, moves_in, piece
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.http import HttpClient
-from replitree.client.transport.standing import Mark, Standing, entries_between
+from replitree.client.transport.standing import ReplicaMark, ReplicaStanding, entries_between
 from replitree.errors import ReplicaUnavailable, ReplitreeError, TableNotFound, UnsupportedFormat
 from replitree.storage.schema.definition import TableDefinition
 
@@ -29,7 +29,7 @@ _Answer: TypeAlias = dict[str, Any] | ReplitreeError
 """What a server says about itself, or why nothing could be heard of it."""
 
 
-class Making(msgspec.Struct, frozen=True):
+class WorkStatus(msgspec.Struct, frozen=True):
     """A merge or a mutation that a replica works at.
 
     Attributes
@@ -111,15 +111,15 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     bytes: int | None
     leader: str | None = None
     merges_paused: bool = False
-    running: tuple[Making, ...] = ()
+    running: tuple[WorkStatus, ...] = ()
     old_parts: int | None = None
     old_bytes: int | None = None
     leases: int | None = None
-    mark: str = Mark.GOOD.value
-    postponed: tuple[Postponed, ...] = ()
+    mark: str = ReplicaMark.GOOD.value
+    postponed: tuple[PostponedEntry, ...] = ()
     lacking: tuple[str, ...] = ()
     open_inserts: tuple[int, ...] = ()
-    moving: Moves | None = None
+    moving: MoveStatus | None = None
     without_checksums: int = 0
     without_digest: int = 0
 
@@ -258,7 +258,9 @@ def _ask_all(http: HttpClient, replicas: tuple[ReplicaInfo, ...], route: str) ->
     return answers
 
 
-def _replica_status(replica: ReplicaInfo, answer: _Answer, standing: Standing | None, tail: int) -> ReplicaStatus:
+def _replica_status(
+    replica: ReplicaInfo, answer: _Answer, standing: ReplicaStanding | None, tail: int
+) -> ReplicaStatus:
     said: dict[str, Any] = answer if isinstance(answer, dict) else {"reason": str(answer)}
     pointer = standing.pointer if standing else said.get("log_pointer")
     queue = standing.queue if standing else int(said.get("queue") or 0)
@@ -278,12 +280,12 @@ def _replica_status(replica: ReplicaInfo, answer: _Answer, standing: Standing | 
         bytes=said.get("bytes"),
         leader=said.get("leader"),
         merges_paused=bool(said.get("merges_paused", False)),
-        running=piece(said.get("running"), tuple[Making, ...], ()),
+        running=piece(said.get("running"), tuple[WorkStatus, ...], ()),
         old_parts=said.get("old_parts"),
         old_bytes=said.get("old_bytes"),
         leases=said.get("leases"),
-        mark=standing.mark.value if standing else Mark.GOOD.value,
-        postponed=piece(said.get("postponed"), tuple[Postponed, ...], ()),
+        mark=standing.mark.value if standing else ReplicaMark.GOOD.value,
+        postponed=piece(said.get("postponed"), tuple[PostponedEntry, ...], ()),
         lacking=piece(said.get("lacking"), tuple[str, ...], ()),
         open_inserts=piece(said.get("open_inserts"), tuple[int, ...], ()),
         moving=moves_in(said.get("moving")),

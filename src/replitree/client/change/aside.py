@@ -15,7 +15,7 @@ from replitree.client.change.change_results import DetachedPart, Frozen
 from replitree.client.change.changing import LOOK_S, ChangingTable
 from replitree.client.change.command import COMMAND_S, CommandResult
 from replitree.client.insert.insert import InsertResult
-from replitree.client.insert.upload import Inserted
+from replitree.client.insert.upload import InsertAnswer
 from replitree.errors import ReplicaUnavailable, Unavailable
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class TableAside(ChangingTable):
             It may have been attached; `detached` does not show it any more then.
         """
         hint = "look at the table and at detached() there before it is attached again"
-        _, done = self._commander.once("attach", {"name": name}, Inserted, hint, timeout_s=timeout_s)
+        _, done = self._commander.once("attach", {"name": name}, InsertAnswer, hint, timeout_s=timeout_s)
         self._written.add(done.index)
         return InsertResult(done.index, done.rows, done.outcome, None)
 

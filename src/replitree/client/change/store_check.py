@@ -16,7 +16,7 @@ import msgspec
 from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable, ReplitreeError, StoreError
-from replitree.storage.schema.storage_policy import Kind, parse_storage
+from replitree.storage.schema.storage_policy import StorageKind, parse_storage
 
 CHECK_S = 60.0
 """How long a server may take to try a store, in seconds."""
@@ -42,7 +42,7 @@ def check_store(catalog: Catalog, http: HttpClient, table: str, storage: str) ->
         No server has answered.  Nothing was created.
     """
     policy = parse_storage(storage)
-    servers = catalog.servers() if policy.kind is not Kind.LOCAL else ()
+    servers = catalog.servers() if policy.kind is not StorageKind.LOCAL else ()
     if not servers:
         return
     body = msgspec.json.encode({"url": policy.url, "table": table})

@@ -28,11 +28,11 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from replitree.client.insert.quorum import Quorum
+from replitree.client.insert.quorum import InsertQuorum
 from replitree.client.insert.slices import Slice, cut, is_stream
 from replitree.client.insert.staging import stage_slices
 from replitree.client.insert.upload import (
-    Inserted,
+    InsertAnswer,
     Overwrite,
     Upload,
     commit_upload,
@@ -140,7 +140,7 @@ class Terms:
     token: str | None
     timeout_s: float = TIMEOUT_S
     overwrite: Overwrite | None = None
-    quorum: Quorum | None = None
+    quorum: InsertQuorum | None = None
     zone: str = UTC
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class Written:
             self.mutated = max(self.mutated, index)
 
 
-class Inserter:
+class TableInserter:
     """Inserts into one table.  Any thread may use it.
 
     Parameters
@@ -250,8 +250,10 @@ class Inserter:
         attempt_s = ATTEMPT_S_MAX if terms.quorum is None else max(ATTEMPT_S_MAX, terms.quorum.answered_s)
         request = self._http.request
 
-        def call(replica: ReplicaInfo, seconds: float) -> Inserted:
-            return request(replica.address, "POST", path, body, timeout_s=seconds, purpose="insert").decode(Inserted)
+        def call(replica: ReplicaInfo, seconds: float) -> InsertAnswer:
+            return request(replica.address, "POST", path, body, timeout_s=seconds, purpose="insert").decode(
+                InsertAnswer
+            )
 
         answer = self._router.ask(call, timeout_s=terms.timeout_s, token=token or "", attempt_s=attempt_s)
         return self._result(answer, token)
@@ -324,7 +326,7 @@ class Inserter:
         """Open an upload of this table at a replica that answers; `writer` as `replitree.client.insert.upload.open_upload`."""
         return open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s, writer=writer)
 
-    def _result(self, inserted: Inserted, token: str | None) -> InsertResult:
+    def _result(self, inserted: InsertAnswer, token: str | None) -> InsertResult:
         self._written.add(inserted.index, inserted.settled)
         return InsertResult(inserted.index, inserted.rows, inserted.outcome, token, inserted.settled, inserted.differs)
 

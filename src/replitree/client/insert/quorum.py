@@ -16,7 +16,7 @@ ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Quorum:
+class InsertQuorum:
     """How many replicas must have the rows, and for how many seconds that is waited for.
 
     `size` is a number, ``"majority"`` or ``"all"``.
@@ -33,13 +33,13 @@ class Quorum:
     def said(self) -> dict[str, str]:
         """Return what the query of a request says of it.
 
-        >>> Quorum("majority", 2.5).said()
+        >>> InsertQuorum("majority", 2.5).said()
         {'quorum': 'majority', 'quorum_timeout_s': '2.5'}
         """
         return {"quorum": str(self.size), "quorum_timeout_s": f"{self.timeout_s:g}"}
 
 
-def quorum_of(size: int | str | None, timeout_s: float | None) -> Quorum | None:
+def quorum_of(size: int | str | None, timeout_s: float | None) -> InsertQuorum | None:
     """Return the quorum that a caller asks for, if any.
 
     Raises
@@ -48,7 +48,7 @@ def quorum_of(size: int | str | None, timeout_s: float | None) -> Quorum | None:
         It is no number of replicas and no word that there is, or the time is none.
 
     >>> quorum_of("2", None)
-    Quorum(size=2, timeout_s=10.0)
+    InsertQuorum(size=2, timeout_s=10.0)
     """
     if size is None:
         if timeout_s is not None:
@@ -60,4 +60,4 @@ def quorum_of(size: int | str | None, timeout_s: float | None) -> Quorum | None:
     seconds = TIMEOUT_S if timeout_s is None else timeout_s
     if not 0 < seconds <= TIMEOUT_S_MAX:
         raise BadInput(f"quorum_timeout_s={seconds}: use more than 0 and at most {TIMEOUT_S_MAX:g} seconds")
-    return Quorum(size if number is None else number, seconds)
+    return InsertQuorum(size if number is None else number, seconds)

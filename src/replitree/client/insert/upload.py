@@ -27,7 +27,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from replitree.client.insert.quorum import Quorum
+from replitree.client.insert.quorum import InsertQuorum
 from replitree.client.transport.catalog import Catalog, ReplicaInfo, this_machine
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.client.transport.lease import Lease, LeaseHandle
@@ -51,7 +51,7 @@ Overwrite: TypeAlias = Literal["all", "partitions"]
 """What an insert takes the place of: everything, or everything in the partitions that its rows belong to."""
 
 
-class Inserted(msgspec.Struct, frozen=True):
+class InsertAnswer(msgspec.Struct, frozen=True):
     """What a replica answers to an insert; `settled` is where its quorum ended, if it has one.
 
     `differs`: it is a duplicate by its token, and the rows are others.
@@ -235,8 +235,8 @@ def commit_upload(
     catalog: Catalog,
     timeout_s: float,
     overwrite: Overwrite | None = None,
-    quorum: Quorum | None = None,
-) -> Inserted:
+    quorum: InsertQuorum | None = None,
+) -> InsertAnswer:
     """Make an upload an insert.
 
     Parameters
@@ -263,10 +263,10 @@ def commit_upload(
     query = insert_query(token, overwrite, quorum)
     block = block_of(manifests, token)
 
-    def call(replica: ReplicaInfo, seconds: float) -> Inserted:
+    def call(replica: ReplicaInfo, seconds: float) -> InsertAnswer:
         answer = http.request(replica.address, "POST", f"{upload.route}/commit{query}", body, timeout_s=seconds)
         try:
-            return answer.decode(Inserted)
+            return answer.decode(InsertAnswer)
         except BadInput:
             # The upload may be gone because an earlier try, whose answer was lost, took it.
             found, index = catalog.find_block(upload.table, block)
@@ -274,13 +274,13 @@ def commit_upload(
                 not found or quorum is not None
             ):  # what became of its quorum, the replica says to who asks with the token
                 raise
-            return Inserted("duplicate", sum(manifest.rows for manifest in manifests), index)
+            return InsertAnswer("duplicate", sum(manifest.rows for manifest in manifests), index)
 
     router = Router(catalog, upload.table, upload.replica.name)
     return router.ask(call, timeout_s=timeout_s, token=token or "", attempt_s=timeout_s)
 
 
-def insert_query(token: str | None, overwrite: Overwrite | None, quorum: Quorum | None = None) -> str:
+def insert_query(token: str | None, overwrite: Overwrite | None, quorum: InsertQuorum | None = None) -> str:
     """Return what an insert says of itself in the query of its request.
 
     >>> insert_query("load 7", "all")

@@ -13,7 +13,7 @@ from replitree.errors import NotAuthorized
 T = TypeVar("T")
 
 
-class Postponed(msgspec.Struct, frozen=True, kw_only=True):
+class PostponedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of a queue that could not be executed yet.
 
     Attributes
@@ -41,7 +41,7 @@ class MoveWaiting(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 0
 
 
-class Moves(msgspec.Struct, frozen=True, kw_only=True):
+class MoveStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How far a replica is with moving parts between its disk and an object store.
 
     Attributes
@@ -94,9 +94,9 @@ def piece(value: object, kind: type[T], otherwise: T) -> T:
         return otherwise
 
 
-def moves_in(value: object) -> Moves | None:
+def moves_in(value: object) -> MoveStatus | None:
     """Return what a replica says of its moves; None when it says nothing, as one whose table has no store."""
     try:
-        return converted(value, Moves | None)
+        return converted(value, MoveStatus | None)
     except msgspec.ValidationError:
         return None

@@ -62,7 +62,7 @@ class AnswerLost(ReplitreeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """A replica's answer: HTTP status and body."""
 
     status: int
@@ -162,7 +162,7 @@ class HttpClient:
         timeout_s: float,
         length: int | None = None,
         purpose: str = "",
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send a request and read the whole answer.
 
         Parameters
@@ -275,10 +275,10 @@ def _send(connection: socket.socket, head: str, body: Body | None, length: int |
         connection.sendall(piece)
 
 
-def _read(response: http.client.HTTPResponse) -> Answer:
+def _read(response: http.client.HTTPResponse) -> HttpResponse:
     if (response.length or 0) > ANSWER_BYTES_MAX:
         raise ReplitreeError(f"the replica's answer has {response.length} bytes, more than {ANSWER_BYTES_MAX}")
-    return Answer(response.status, response.read())
+    return HttpResponse(response.status, response.read())
 
 
 def _write(target: IO[bytes], piece: bytes) -> None:

@@ -22,7 +22,7 @@ WINDOW = 256
 """Entries looked for at once behind the foremost pointer."""
 
 
-class Mark(Enum):
+class ReplicaMark(Enum):
     """What coordination says about a replica's state."""
 
     GOOD = "good"
@@ -31,14 +31,14 @@ class Mark(Enum):
     DROPPED = "half-dropped"
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ReplicaStanding(msgspec.Struct, frozen=True):
     """One replica: `address` is empty when it has never been active, `epoch` counts its activations."""
 
     name: str
     address: str
     active: bool
     epoch: int
-    mark: Mark
+    mark: ReplicaMark
     pointer: int
     queue: int
 
@@ -48,7 +48,7 @@ class LogState(msgspec.Struct, frozen=True):
 
     first: int
     tail: int
-    replicas: tuple[Standing, ...]
+    replicas: tuple[ReplicaStanding, ...]
 
 
 def read_log_state(table: Table) -> fx.Procedure[LogState | None]:
@@ -58,7 +58,7 @@ def read_log_state(table: Table) -> fx.Procedure[LogState | None]:
     names: tuple[str, ...] | None = yield fx.Children(layout.replicas(table))
     if start is None or names is None:
         return None
-    found: list[Standing] = []
+    found: list[ReplicaStanding] = []
     for name in names:
         standing = yield from read_standing(Replica(table, name))
         if standing is not None:
@@ -68,7 +68,7 @@ def read_log_state(table: Table) -> fx.Procedure[LogState | None]:
     return LogState(start.first, tail, tuple(found))
 
 
-def read_standing(replica: Replica) -> fx.Procedure[Standing | None]:
+def read_standing(replica: Replica) -> fx.Procedure[ReplicaStanding | None]:
     """Read where a replica stands; None when it is gone, or being added."""
     paths = (layout.host(replica), layout.is_active(replica), layout.is_lost(replica), layout.log_pointer(replica))
     many: fx.Many = yield fx.GetMany(paths)
@@ -77,7 +77,7 @@ def read_standing(replica: Replica) -> fx.Procedure[Standing | None]:
     if host is None:
         return None
     identity = decode_identity(host.value)
-    return Standing(
+    return ReplicaStanding(
         replica.name,
         identity.address if identity is not None else "",
         active is not None,
@@ -114,9 +114,9 @@ def entries_between(low: int, high: int) -> int:
     return max(0, used + high % layout.PARENT_ENTRIES) if low < high else 0
 
 
-def _mark(host: fx.Node, lost: fx.Node | None) -> Mark:
+def _mark(host: fx.Node, lost: fx.Node | None) -> ReplicaMark:
     if host.value == DROPPED_HOST or lost is None:
-        return Mark.DROPPED
+        return ReplicaMark.DROPPED
     if lost.value == NOT_LOST:
-        return Mark.GOOD
-    return Mark.HALF_BUILT if lost.value == HALF_BUILT else Mark.LOST
+        return ReplicaMark.GOOD
+    return ReplicaMark.HALF_BUILT if lost.value == HALF_BUILT else ReplicaMark.LOST

@@ -62,10 +62,10 @@ from replitree.replica.perform.runner import Performer
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import is_partition_id
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.storage_policy import LOCAL, Kind, parse_storage, switched
+from replitree.storage.schema.storage_policy import LOCAL, StorageKind, parse_storage, switched
 
 if TYPE_CHECKING:
-    from replitree.storage.sql.mutation import Mutation
+    from replitree.storage.sql.mutation import MutationCommand
 
 ALTERS_MAX = 10
 """Tries of an alter while others change the columns at the same time."""
@@ -159,7 +159,7 @@ class Commands:
         )
         return entry.id, self._append(self._scoped(entry, mutation, definition))
 
-    def _scoped(self, entry: MutateEntry, mutation: Mutation, definition: TableDefinition) -> MutateEntry:
+    def _scoped(self, entry: MutateEntry, mutation: MutationCommand, definition: TableDefinition) -> MutateEntry:
         """Return a mutation with the partitions whose parts it may change, as far as the manifests here prove that."""
         from replitree.storage.sql.mutation import can_judge_before_merges, cannot_touch
 
@@ -238,7 +238,7 @@ class Commands:
         """
         asked, wanted = parse_storage(storage), _id(command_id)
         known = self._find(wanted) if command_id is not None else None
-        if known is None and asked.kind is not Kind.LOCAL:
+        if known is None and asked.kind is not StorageKind.LOCAL:
             try:
                 check_usable(asked.url)
             except (StoreError, NotAuthorized) as error:
@@ -263,7 +263,7 @@ class Commands:
             As `mutate`; also when something has come to be there.
         """
         definition, version, _ = self._host.definitions.read_nodes()
-        if definition.placement.kind is Kind.LOCAL and definition.is_shared:
+        if definition.placement.kind is StorageKind.LOCAL and definition.is_shared:
             try:
                 self._append_storage(_id(None), definition, LOCAL, version)
             except SchemaMismatch as error:
@@ -500,7 +500,7 @@ def _id(given: str | None) -> fx.EntryId:
     return fx.EntryId(given)
 
 
-def _mutation(wish: MutationWish, definition: TableDefinition) -> Mutation:
+def _mutation(wish: MutationWish, definition: TableDefinition) -> MutationCommand:
     from replitree.storage.sql.mutation import delete_where, parse_mutation, update_where
 
     if wish.sql is not None:

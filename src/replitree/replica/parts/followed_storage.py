@@ -13,7 +13,7 @@ from replitree.errors import ReplitreeError
 from replitree.protocol.core.effects import Epoch
 from replitree.replica.parts.sharing import Host as SharingHost
 from replitree.replica.parts.sharing import Sharing
-from replitree.storage.schema.storage_policy import LOCAL, Kind
+from replitree.storage.schema.storage_policy import LOCAL, StorageKind
 
 
 class Host(SharingHost, Protocol):
@@ -60,7 +60,7 @@ class FollowedStorage:
                 raise
         if not definition.is_shared:  # nothing is left there, or the log would not say so
             host.store.objects = host.sharing = None
-        host.exchange.takes_shares = definition.placement.kind is not Kind.LOCAL and host.config.zero_copy
+        host.exchange.takes_shares = definition.placement.kind is not StorageKind.LOCAL and host.config.zero_copy
         host.log.info("storage", before=self._used, after=definition.storage)
         self._used = definition.storage
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from replitree.storage.schema.storage_policy import Kind, StoragePolicy
+from replitree.storage.schema.storage_policy import StorageKind, StoragePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ def to_move(policy: StoragePolicy, placed: Iterable[Placed], now: float, free_by
     oldest_first = sorted(placed, key=lambda each: (each.since, each.part))
     here = tuple(each for each in oldest_first if each.share is None)
     match policy.kind:
-        case Kind.LOCAL:
+        case StorageKind.LOCAL:
             return tuple(each for each in oldest_first if each.share is not None)
-        case Kind.SHARED:
+        case StorageKind.SHARED:
             return here
     older_s = policy.older_s
     old = tuple(each for each in here if older_s is not None and now - each.since >= older_s)

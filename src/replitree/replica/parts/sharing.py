@@ -64,7 +64,7 @@ from replitree.storage.disk.shared import Leaving, shares_in
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest, read_manifest
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.storage_policy import Kind
+from replitree.storage.schema.storage_policy import StorageKind
 
 if TYPE_CHECKING:
     from replitree.replica.table.mending import Mending
@@ -220,7 +220,7 @@ class Sharing:
         A replica that takes nothing over owns nothing new either: what it writes stays on its disk.
         """
         host = self._host
-        return host.definition.placement.kind is Kind.SHARED and host.config.zero_copy
+        return host.definition.placement.kind is StorageKind.SHARED and host.config.zero_copy
 
     @property
     def store_for_uploads(self) -> str | None:

@@ -42,7 +42,7 @@ from replitree.replica.table.leader import Leader
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import MANIFEST_FILE
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.storage_policy import Kind, StoragePolicy
+from replitree.storage.schema.storage_policy import StorageKind, StoragePolicy
 
 ROUND_S = 1.0
 ROUND_PARTS_MAX = 256
@@ -174,7 +174,7 @@ class Mover:
         host, placement = self._host, self._host.definition.placement
         free = host.store.free_bytes()
         found = to_move(placement, self._placed(), time.time(), free + self._copied_bytes())
-        wants_store = placement.kind is not Kind.LOCAL
+        wants_store = placement.kind is not StorageKind.LOCAL
         self._left = () if wants_store and not host.config.zero_copy else found
         parts = {each.part for each in self._left}
         self._waiting = {part: each for part, each in self._waiting.items() if part in parts}
@@ -184,7 +184,7 @@ class Mover:
         if free < placement.free_bytes and time.monotonic() >= self._evict_after:
             self._evict_after = time.monotonic() + EVICT_S
             host.store.evict_copies(0, sharing.moves.is_read)
-        if placement.kind is Kind.LOCAL and not found:
+        if placement.kind is StorageKind.LOCAL and not found:
             self._leave_store(sharing)
         else:
             self._not_forgotten = ""

@@ -44,7 +44,7 @@ from replitree.storage.parts.verified import CheckedFile
 from replitree.storage.rewrite.data_files import DataFile, open_parquet, reading_part
 from replitree.storage.rewrite.key_range import KeyRange, ranges_of_files
 from replitree.storage.rewrite.merge import merge_range
-from replitree.storage.rewrite.merge_sources import Source
+from replitree.storage.rewrite.merge_sources import MergeSource
 from replitree.storage.schema.definition import TableDefinition, decode_definition
 
 W = TypeVar("W")
@@ -108,14 +108,14 @@ class _Result:
     manifest: PartManifest
 
 
-class Run(Protocol):
+class RunTasks(Protocol):
     """Does each piece of work in a task of its own, and returns what they gave (`replitree.spark.session.tasks.run_tasks`)."""
 
     def __call__(self, work: Sequence[W], do: Callable[[W], R], /) -> list[R]:
         """Do it."""
 
 
-def merged_in_store(run: Run, merges: Sequence[StoreMerge]) -> list[PutParts | NotReached]:
+def merged_in_store(run: RunTasks, merges: Sequence[StoreMerge]) -> list[PutParts | NotReached]:
     """Make merges; return what was put of each, in their order: the manifest of one part, or none when no row is left.
 
     Parameters
@@ -153,7 +153,7 @@ def _together(definition: TableDefinition, ranges: Sequence[PutParts | NotReache
 
 
 def _hashed(
-    run: Run, merges: Sequence[StoreMerge], found: Sequence[PutParts | NotReached]
+    run: RunTasks, merges: Sequence[StoreMerge], found: Sequence[PutParts | NotReached]
 ) -> list[PutParts | NotReached]:
     """Return the same with the content hashes of results that have several files."""
     work = {
@@ -222,7 +222,7 @@ def hash_rows(result: _Result) -> str | NotReached:
     return content_hash(_batches(source, table.arrow_schema), table.arrow_schema)
 
 
-def _batches(source: Source, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(source: MergeSource, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for place, _ in source.entries:
         with reading_part(source.part), open_parquet(place, buffer_bytes=BUFFER_BYTES) as opened:
             yield from opened.iter_batches(columns=schema.names)
@@ -238,16 +238,18 @@ def _stored(merge: StoreMerge) -> StoredParts | NotReached:
     return stored
 
 
-def _sources(merge: StoreMerge, stored: StoredParts, folder: Path) -> list[Source]:
+def _sources(merge: StoreMerge, stored: StoredParts, folder: Path) -> list[MergeSource]:
     """Return the parts as a merge reads them: those in the store there, others from copies that a replica sends."""
     cache = PartCache(merge.http, merge.table.name, merge.addresses, folder)
     return [
-        _placed(stored, each.part, each.manifest) if each.manifest.shares else Source(cache.fetch(each), each.manifest)
+        _placed(stored, each.part, each.manifest)
+        if each.manifest.shares
+        else MergeSource(cache.fetch(each), each.manifest)
         for each in merge.sources
     ]
 
 
-def _placed(stored: StoredParts, part: str, manifest: PartManifest) -> Source:
+def _placed(stored: StoredParts, part: str, manifest: PartManifest) -> MergeSource:
     """Return a part in the store; it may have files of several shares."""
 
     def place(file: FileEntry) -> DataFile:
@@ -255,7 +257,7 @@ def _placed(stored: StoredParts, part: str, manifest: PartManifest) -> Source:
             CheckedFile(stored.path(manifest, file), file) if stored.is_folder else stored.objects.file(manifest, file)
         )
 
-    return Source(Path(part), manifest, tuple(map(place, manifest.files)))
+    return MergeSource(Path(part), manifest, tuple(map(place, manifest.files)))
 
 
-__all__ = ["NotReached", "Run", "StoreMerge", "cut", "hash_rows", "make", "merged_in_store"]
+__all__ = ["NotReached", "RunTasks", "StoreMerge", "cut", "hash_rows", "make", "merged_in_store"]

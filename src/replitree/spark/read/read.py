@@ -35,7 +35,7 @@ from replitree.errors import BadInput
 from replitree.spark.session.columns import literal, quoted
 from replitree.spark.session.nested import reshaped
 from replitree.spark.session.types import spark_schema, spark_type
-from replitree.spark.store.located import Place, located
+from replitree.spark.store.located import SnapshotPlace, located
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.layout import Layout, Origin, is_plain, layouts_of, stored_schema
 from replitree.storage.schema.types import parse_type
@@ -157,7 +157,7 @@ def _parts_by_layout(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> dict[
     return found
 
 
-def _read_layout(spark: SparkSession, layout: Layout, place: Place, parts: Sequence[SnapshotPart]) -> DataFrame:
+def _read_layout(spark: SparkSession, layout: Layout, place: SnapshotPlace, parts: Sequence[SnapshotPart]) -> DataFrame:
     """Read parts of one layout with the columns that they have, and give these the names and types of the table's."""
     schema = StructType([StructField(f.name, spark_type(f.type)) for f in stored_schema(layout)])
     frame = read_files(spark, schema, place.paths(parts), place.options)

@@ -34,7 +34,7 @@ AHEAD = 2
 """Blocks that are asked for before they are wanted, where somebody reads on."""
 
 
-class StoredObject:
+class ServedObject:
     """A data object as it is served; any thread may use it.
 
     Parameters
@@ -90,7 +90,7 @@ class Blocks:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="replitree-blocks")
 
-    def stream(self, source: StoredObject, first: int) -> Iterator[memoryview]:
+    def stream(self, source: ServedObject, first: int) -> Iterator[memoryview]:
         """Give an object's bytes from a position to its end.
 
         Raises
@@ -120,18 +120,18 @@ class Blocks:
         """Read no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _tail_of(self, source: StoredObject) -> int:
+    def _tail_of(self, source: ServedObject) -> int:
         """Bytes of an object's last block: all before it begin where blocks of the sums do."""
         if not is_summed(source.size):
             return source.size
         return self._tail + (source.size - self._tail) % SUMMED_BYTES
 
-    def _first(self, source: StoredObject, number: int) -> int:
+    def _first(self, source: ServedObject, number: int) -> int:
         """Position of a block's first byte; that of 0 is the object's end."""
         behind = self._tail_of(source) + (number - 1) * self._size if number else 0
         return max(0, source.size - behind)
 
-    def _block(self, source: StoredObject, number: int) -> Future[pa.Buffer]:
+    def _block(self, source: ServedObject, number: int) -> Future[pa.Buffer]:
         """Return a block that is here or on its way."""
         place = (source.content, source.size, number)
         with self._lock:
@@ -145,4 +145,4 @@ class Blocks:
         return found
 
 
-__all__ = ["TAIL_BYTES", "Blocks", "StoredObject"]
+__all__ = ["TAIL_BYTES", "Blocks", "ServedObject"]

@@ -52,7 +52,7 @@ FETCHES_MAX = 8
 FOLDER = "copies"
 
 
-class Reference(Protocol):
+class WeakReference(Protocol):
     """A weak reference to something of the JVM."""
 
     def get(self) -> object | None:
@@ -139,7 +139,7 @@ class Claim:
     def __init__(self, folder: Path, parts: Iterable[SnapshotPart]) -> None:
         self._folder = folder
         self._places = {part.part: place_name(part.part, part.manifest) for part in parts}
-        self.plans: list[Reference] = []
+        self.plans: list[WeakReference] = []
 
     def __contains__(self, part: SnapshotPart) -> bool:
         """Whether a part is copied."""
@@ -235,7 +235,7 @@ def _bring(stored: StoredParts | None, manifest: PartManifest, file: FileEntry, 
     return True
 
 
-def _is_there(reference: Reference) -> bool:
+def _is_there(reference: WeakReference) -> bool:
     try:
         return reference.get() is not None
     except Py4JNetworkError:  # that JVM has ended

@@ -28,8 +28,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import xxhash
 
 from replitree.errors import StoreError
-from replitree.spark.store.blocks import Blocks, StoredObject
-from replitree.spark.store.webhdfs import Server
+from replitree.spark.store.blocks import Blocks, ServedObject
+from replitree.spark.store.webhdfs import FileServer
 from replitree.storage.parts.verified import StoredFile
 
 FILES_MAX = 1_000_000
@@ -43,10 +43,10 @@ class Gateway:
 
     def __init__(self) -> None:
         self._secret = f"X-Replitree-{secrets.token_hex(32)}"
-        self._folders: OrderedDict[str, dict[str, StoredObject]] = OrderedDict()
+        self._folders: OrderedDict[str, dict[str, ServedObject]] = OrderedDict()
         self._lock = threading.Lock()
         self._blocks = Blocks()
-        self._server = Server(self)
+        self._server = FileServer(self)
         self._thread = threading.Thread(target=self._server.serve_forever, name="replitree-gateway", daemon=True)
         self._thread.start()
 
@@ -73,7 +73,7 @@ class Gateway:
         """
         path = f"/{root}/{_digest(files)}"
         with self._lock:
-            self._folders[path] = {name: StoredObject(file) for name, file in files.items()}
+            self._folders[path] = {name: ServedObject(file) for name, file in files.items()}
             self._folders.move_to_end(path)
             while len(self._folders) > 1 and sum(map(len, self._folders.values())) > FILES_MAX:
                 self._folders.popitem(last=False)
@@ -114,7 +114,7 @@ class Gateway:
             raise StoreError(f"{path} is not served here any more; make the frame again")
         return self._blocks.stream(found, first)
 
-    def _file(self, path: str) -> StoredObject | None:
+    def _file(self, path: str) -> ServedObject | None:
         folder, _, name = path.rpartition("/")
         return self._folders.get(folder, {}).get(name)
 

@@ -10,8 +10,8 @@ anywhere else                   by the paths of copies, which this process bring
 ==============================  ==========================================================================================
 
 Guarantees: every byte that is read was compared with a checksum, except with S3A.  The chosen client has opened an object
-of this snapshot, or its store was proved to be the table's.  Copies stay as long as a frame that was given to `Place.read_by`
-can be read.  No path, URL or option but the gateway's has a secret: S3A has credentials of its own.
+of this snapshot, or its store was proved to be the table's.  Copies stay as long as a frame that was given to
+`SnapshotPlace.read_by` can be read.  No path, URL or option but the gateway's has a secret: S3A has credentials of its own.
 
 Absent on purpose: executors on other machines, except with S3A.  Their tasks can read through ``format("replitree")``.
 """
@@ -54,7 +54,7 @@ _LOOKING = {
 """How S3A looks whether it works: by itself it tries for minutes, as where the server does not speak TLS."""
 
 
-class Place(Protocol):
+class SnapshotPlace(Protocol):
     """Where parts of a snapshot are opened."""
 
     @property
@@ -76,8 +76,8 @@ class Place(Protocol):
         """Note that a frame of one relation reads what `paths` gave."""
 
 
-def located(snapshot: Snapshot, spark: SparkSession, parts: Sequence[SnapshotPart]) -> Place:
-    """Find out where parts of a snapshot are opened.  Raises as `Place.paths`."""
+def located(snapshot: Snapshot, spark: SparkSession, parts: Sequence[SnapshotPart]) -> SnapshotPlace:
+    """Find out where parts of a snapshot are opened.  Raises as `SnapshotPlace.paths`."""
     snapshot.check()
     files, stored, shared = _Files(snapshot, spark), snapshot.stored, _divided(parts)[0]
     if not shared or stored is None or stored.is_folder:
@@ -297,4 +297,4 @@ def is_loopback(host: str) -> bool:
     return bool(found) and all(ip_address(each.partition("%")[0]).is_loopback for each in found)
 
 
-__all__ = ["Place", "check_local", "is_local", "located", "s3a_opens", "same_server"]
+__all__ = ["SnapshotPlace", "check_local", "is_local", "located", "s3a_opens", "same_server"]

@@ -54,7 +54,7 @@ class Files(Protocol):
         """Give a file's bytes from a position on.  Raises `ReplitreeError` when it can't be read (any more)."""
 
 
-class Server(ThreadingHTTPServer):
+class FileServer(ThreadingHTTPServer):
     """Serves files on a free port of this machine.
 
     Parameters
@@ -223,4 +223,4 @@ _OF_FOLDERS: dict[str, Callable[[Mapping[str, int]], object]] = {
 }
 
 
-__all__ = ["Files", "Server"]
+__all__ = ["FileServer", "Files"]

@@ -38,7 +38,7 @@ from pyspark.sql.types import StructType
 
 from replitree import private
 from replitree.client.insert.insert import TIMEOUT_S, Terms
-from replitree.client.insert.quorum import Quorum, quorum_of
+from replitree.client.insert.quorum import InsertQuorum, quorum_of
 from replitree.client.insert.upload import Overwrite, discard_upload, fresh_token
 from replitree.client.table import Table
 from replitree.client.transport.http import HttpClient
@@ -136,7 +136,7 @@ def _mode(text: str) -> Overwrite:
     return mode
 
 
-def _quorum(options: Mapping[str, str]) -> Quorum | None:
+def _quorum(options: Mapping[str, str]) -> InsertQuorum | None:
     """Return the quorum that the options of a job ask for.  Raises as `quorum_of`."""
     timeout_s = seconds(options, option="quorumtimeout") if "quorumtimeout" in options else None
     return quorum_of(options.get("quorum"), timeout_s)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from replitree.client.arguments import check_arguments
 from replitree.client.insert.insert import TIMEOUT_S, InsertResult, Terms
-from replitree.client.insert.quorum import Quorum
+from replitree.client.insert.quorum import InsertQuorum
 from replitree.client.insert.upload import Overwrite, Upload, discard_upload
 from replitree.client.transport.stored import Through
 from replitree.errors import BadInput
@@ -67,7 +67,7 @@ def insert_df(  # noqa: PLR0913 - each is an option of one insert
     overwrite: Overwrite | None = None,
     timeout_s: float = TIMEOUT_S,
     shuffle: bool | None = None,
-    quorum: Quorum | None = None,
+    quorum: InsertQuorum | None = None,
     through: Through | None = None,
 ) -> InsertResult:
     """Insert the rows of a Spark DataFrame, all or none.

@@ -35,7 +35,7 @@ _NAME = re.compile(rf"({'|'.join(sorted(REASONS))})_({PART_NAME.pattern})_([0-9]
 
 
 @dataclass(frozen=True, slots=True)
-class DetachedPart:
+class DetachedFolder:
     """A whole part outside of the table.
 
     Attributes
@@ -63,7 +63,7 @@ class DetachedPart:
         return self.manifest.bytes
 
 
-def attachable_parts(detached: Path) -> Iterator[DetachedPart]:
+def attachable_parts(detached: Path) -> Iterator[DetachedFolder]:
     """Give the parts in the folder that can be attached, in the order of their names: whole, and not taken out as wrong."""
     for name in folders(detached, FOLDER_NAME):
         why, part = detached_name(name)
@@ -71,7 +71,7 @@ def attachable_parts(detached: Path) -> Iterator[DetachedPart]:
             continue
         manifest = whole_manifest(detached / name)
         if manifest is not None:
-            yield DetachedPart(name, part, manifest)
+            yield DetachedFolder(name, part, manifest)
 
 
 def detached_name(name: str) -> tuple[str, str]:

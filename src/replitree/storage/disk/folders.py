@@ -21,7 +21,7 @@ from pathlib import Path
 
 from replitree import private
 from replitree.errors import BadInput, CorruptPart, InvalidName
-from replitree.storage.disk.detached import BROKEN, REMOVED, DetachedPart, attachable_parts, free_name
+from replitree.storage.disk.detached import BROKEN, REMOVED, DetachedFolder, attachable_parts, free_name
 from replitree.storage.disk.shared import SharedFolders, link_as_local
 from replitree.storage.files.durable import is_folder, make_folder, rename, store_errors, sync_folder, write_file
 from replitree.storage.parts.manifest import PartManifest, is_partition_id, read_manifest
@@ -135,7 +135,7 @@ class PartFolders(SharedFolders):
         """Names of the folders that were taken out, ascending."""
         return folders(self._detached, FOLDER_NAME)
 
-    def attachable(self) -> tuple[DetachedPart, ...]:
+    def attachable(self) -> tuple[DetachedFolder, ...]:
         """Give the detached parts that are whole and were not taken out as wrong, by name."""
         with store_errors("list what is detached"):
             return tuple(attachable_parts(self._detached))

@@ -45,7 +45,7 @@ class BegunUpload:
     begun: datetime
 
 
-class Uploads:
+class MultipartUploads:
     """The uploads below one prefix of a bucket.
 
     Parameters
@@ -174,4 +174,4 @@ def _value(text: str, name: str) -> str:
     return "" if found is None else unescape(found[1].strip())
 
 
-__all__ = ["BegunUpload", "Uploads", "UploadsNotListed"]
+__all__ = ["BegunUpload", "MultipartUploads", "UploadsNotListed"]

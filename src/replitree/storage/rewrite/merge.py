@@ -42,7 +42,7 @@ from replitree.storage.rewrite.key_range import KeyRange
 from replitree.storage.rewrite.merge_order import sort_runs
 from replitree.storage.rewrite.merge_reduce import Reducer, reducer_of, summed_columns
 from replitree.storage.rewrite.merge_runs import Merging, RunFile, merge_runs, window_bytes
-from replitree.storage.rewrite.merge_sources import Source, check_files, read_sources, run_files
+from replitree.storage.rewrite.merge_sources import MergeSource, check_files, read_sources, run_files
 from replitree.storage.rewrite.merge_write import PartWriter
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.layout import shown_rows
@@ -115,7 +115,7 @@ def merge_parts(
 
 
 def merge_range(
-    sources: Sequence[Path | Source],
+    sources: Sequence[Path | MergeSource],
     definition: TableDefinition,
     folder: Path,
     key_range: KeyRange | None,
@@ -149,7 +149,7 @@ class _Job:
     key_range: KeyRange | None = None
 
 
-def _merge(sources: Sequence[Path | Source], definition: TableDefinition, folder: Path, job: _Job) -> PartManifest:
+def _merge(sources: Sequence[Path | MergeSource], definition: TableDefinition, folder: Path, job: _Job) -> PartManifest:
     """Merge what is wanted of some parts into a staged part."""
     step = partial(_stop_if, job.cancelled)
     table, key_range = definition.stored, job.key_range
@@ -235,7 +235,7 @@ def final_batches(
     }
     names = [name for name in table.arrow_schema.names if name in needed]
     parts = [each if isinstance(each, CheckedPart) else CheckedPart(each, read_manifest(each)) for each in sources]
-    found = read_sources([Source(part.folder, part.manifest, part.files) for part in parts])
+    found = read_sources([MergeSource(part.folder, part.manifest, part.files) for part in parts])
     files, _ = run_files(found, table, names, key_range)
     with store_errors(f"read parts of {definition.name}"), _scratch(None) as scratch:
         merging = Merging(table.order_by, memory_bytes, scratch, _go_on)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MergeSource:
     """A part to be merged.
 
     Attributes
@@ -53,7 +53,7 @@ class Source:
         return zip(places, self.manifest.files, strict=True)
 
 
-def read_sources(parts: Sequence[Path | Source]) -> list[Source]:
+def read_sources(parts: Sequence[Path | MergeSource]) -> list[MergeSource]:
     """Read the manifests of parts that are given by their folders.
 
     Raises
@@ -63,14 +63,14 @@ def read_sources(parts: Sequence[Path | Source]) -> list[Source]:
     CorruptPart
         A manifest is missing or damaged.
     """
-    sources = [part if isinstance(part, Source) else Source(part, read_manifest(part)) for part in parts]
+    sources = [part if isinstance(part, MergeSource) else MergeSource(part, read_manifest(part)) for part in parts]
     partitions = sorted({source.manifest.partition for source in sources})
     if len(partitions) != 1:
         raise BadInput(f"parts of one partition can be merged, not of {len(partitions)}: {', '.join(partitions)}")
     return sources
 
 
-def check_files(sources: Sequence[Source], step: Callable[[], None]) -> None:
+def check_files(sources: Sequence[MergeSource], step: Callable[[], None]) -> None:
     """Check size and checksum of every file.
 
     Parameters
@@ -97,7 +97,7 @@ def _check_file(part: Path, place: DataFile, file: FileEntry) -> None:
 
 
 def run_files(
-    sources: Sequence[Source], table: TableDefinition, names: Sequence[str], key_range: KeyRange | None = None
+    sources: Sequence[MergeSource], table: TableDefinition, names: Sequence[str], key_range: KeyRange | None = None
 ) -> tuple[list[RunFile], frozenset[str]]:
     """Look at the footers of all files.
 

@@ -38,7 +38,7 @@ from replitree.storage.parts.encodings import columns_with_nan, leaf_types
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.rewrite.merge import ignore, never
 from replitree.storage.rewrite.merge_runs import RunFile, read_run
-from replitree.storage.rewrite.merge_sources import Source, check_files, read_sources, run_files
+from replitree.storage.rewrite.merge_sources import MergeSource, check_files, read_sources, run_files
 from replitree.storage.rewrite.merge_write import PartWriter
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.layout import shown_values, stored_values
@@ -47,7 +47,7 @@ from replitree.storage.sql.expression_kernels import NoValueError
 from replitree.storage.sql.mutation import (
     Assignment,
     CheckedMutation,
-    Mutation,
+    MutationCommand,
     MutationKind,
     cannot_touch,
     check_mutation,
@@ -77,7 +77,7 @@ class MutationFailed(BadInput):
 def mutate_part(  # noqa: PLR0913 - each is an option of one mutation
     source: Path,
     definition: TableDefinition,
-    mutation: Mutation,
+    mutation: MutationCommand,
     folder: Path,
     *,
     prefix: str = "",
@@ -259,7 +259,7 @@ def _batches(file: RunFile, memory_bytes: int) -> Generator[pa.RecordBatch, None
 class _Change:
     """A mutation of one part: what becomes of some of its rows.  Rows come and go with the columns' stored names."""
 
-    def __init__(self, checked: CheckedMutation, source: Source) -> None:
+    def __init__(self, checked: CheckedMutation, source: MergeSource) -> None:
         self.source = source
         self.table = checked.definition.stored
         self._checked = checked

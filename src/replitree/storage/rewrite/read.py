@@ -45,7 +45,7 @@ a scan is planned."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class FileScan:
     """A scan of neighbouring files of one layout.
 
     Attributes
@@ -145,7 +145,7 @@ def _reading(definition: TableDefinition) -> Iterator[None]:
         raise StoreError(f"can't read the parts of {definition.name}: {error}; verify them") from error
 
 
-def _batches(scans: Iterator[Scan], schema: pa.Schema, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
+def _batches(scans: Iterator[FileScan], schema: pa.Schema, definition: TableDefinition) -> Iterator[pa.RecordBatch]:
     with _reading(definition):
         for scan in scans:
             for batch in scan.to_batches():
@@ -163,7 +163,7 @@ def _scans(
     definition: TableDefinition,
     columns: Sequence[str] | None,
     where: str | Predicate | None,
-) -> tuple[Iterator[Scan], pa.Schema]:
+) -> tuple[Iterator[FileScan], pa.Schema]:
     names = [column.name for column in definition.selected(columns)]
     if not names:
         raise BadInput("name at least one column")
@@ -183,7 +183,7 @@ def scan_files(
     batch_rows: int = BATCH_ROWS,
     batches_ahead: int = BATCHES_AHEAD,
     files_ahead: int = FILES_AHEAD,
-) -> Iterator[Scan]:
+) -> Iterator[FileScan]:
     """Give the scans that read data files in their order: neighbours of one layout make one.
 
     Parameters
@@ -217,7 +217,9 @@ def scan_files(
             fragment_readahead=files_ahead,
         )
         wanted = ((place, origins[name]) for place, name in enumerate(names))
-        yield Scan(scanner, tuple((place, origin) for place, origin in wanted if origin.is_reshaped), computed, columns)
+        yield FileScan(
+            scanner, tuple((place, origin) for place, origin in wanted if origin.is_reshaped), computed, columns
+        )
 
 
 def _dataset(files: Sequence[CheckedFile | StoredFile], layout: Layout) -> ds.Dataset:

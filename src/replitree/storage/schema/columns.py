@@ -138,7 +138,7 @@ def arrow_scalar(arrow: pa.DataType, value: Bound) -> pa.Scalar:
     return pa.scalar(value, arrow)
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ColumnStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One change of a table's columns, as the way back.
 
     Attributes
@@ -157,11 +157,11 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: Column | None
 
 
-History: TypeAlias = tuple[Step, ...]
+History: TypeAlias = tuple[ColumnStep, ...]
 """Oldest first."""
 
 
-def columns_before(columns: Sequence[Column], step: Step) -> tuple[Column, ...]:
+def columns_before(columns: Sequence[Column], step: ColumnStep) -> tuple[Column, ...]:
     """Undo one step.
 
     Raises

@@ -30,9 +30,9 @@ from replitree.errors import BadInput, UnsupportedFormat
 from replitree.protocol.core.layout import check_table_name
 from replitree.storage.files.formats import decode_known
 from replitree.storage.files.names import format_name, split_list
-from replitree.storage.schema.columns import Column, History, Step, columns_before, columns_ever
+from replitree.storage.schema.columns import Column, ColumnStep, History, columns_before, columns_ever
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy, parse_policy
-from replitree.storage.schema.storage_policy import LOCAL, Kind, StoragePolicy, parse_storage
+from replitree.storage.schema.storage_policy import LOCAL, StorageKind, StoragePolicy, parse_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -202,7 +202,7 @@ class TableDefinition:
             columns = columns_before(columns, step)
         return self.with_columns(columns, version, kept)
 
-    def evolved(self, columns: tuple[Column, ...], steps: Sequence[Step]) -> TableDefinition:
+    def evolved(self, columns: tuple[Column, ...], steps: Sequence[ColumnStep]) -> TableDefinition:
         """Return this table with the columns of the next schema version; keys and policy follow their columns.
 
         Parameters
@@ -248,7 +248,7 @@ class TableDefinition:
 
     @property
     def _metadata_format(self) -> int:
-        return 1 if not self.is_shared else 2 if self.placement.kind is Kind.SHARED else 3
+        return 1 if not self.is_shared else 2 if self.placement.kind is StorageKind.SHARED else 3
 
     def encode_columns(self) -> bytes:
         """Bytes of the node `columns`."""
@@ -257,7 +257,7 @@ class TableDefinition:
         return _encoder.encode(_Columns(version, self.schema_version, self.columns, self.history or UNSET))
 
 
-def _step_as_stored(step: Step) -> Step:
+def _step_as_stored(step: ColumnStep) -> ColumnStep:
     return step if step.before is None else msgspec.structs.replace(step, before=step.before.as_stored())
 
 

@@ -37,7 +37,7 @@ _CALL = re.compile(
 )
 
 
-class Kind(Enum):
+class StorageKind(Enum):
     """Where new parts go, and where old ones are moved to."""
 
     LOCAL = "local"
@@ -59,7 +59,7 @@ class StoragePolicy:
         Of a tiered table, as they were written, or empty: for how long parts lie on a disk, and the room that is to be there.
     """
 
-    kind: Kind
+    kind: StorageKind
     url: str = ""
     older: str = ""
     free: str = ""
@@ -68,9 +68,9 @@ class StoragePolicy:
     def text(self) -> str:
         """As it is stored; `parse_storage` reads it."""
         match self.kind:
-            case Kind.LOCAL:
+            case StorageKind.LOCAL:
                 return f"local({self.url})" if self.url else LOCAL
-            case Kind.SHARED:
+            case StorageKind.SHARED:
                 return self.url
         when = [f"older={self.older}"] if self.older else []
         when += [f"free={self.free}"] if self.free else []
@@ -105,7 +105,7 @@ def parse_storage(text: str) -> StoragePolicy:
     20000000000
     """
     if text == LOCAL:
-        return StoragePolicy(Kind.LOCAL)
+        return StoragePolicy(StorageKind.LOCAL)
     call = _CALL.fullmatch(text.strip())
     if call is None:
         if text.startswith(("tiered", "local")):
@@ -113,14 +113,14 @@ def parse_storage(text: str) -> StoragePolicy:
                 f"{text!r} is no storage policy: say tiered(URL, older=7d), tiered(URL, free=100GB), a URL, or local; units are"
                 f" {', '.join(_SECONDS)} and {', '.join(_BYTES)}"
             )
-        return StoragePolicy(Kind.SHARED, text)
-    kind, older, free = Kind(call["kind"]), call["older"] or "", call["free"] or ""
-    if kind is Kind.TIERED and not (older or free):
+        return StoragePolicy(StorageKind.SHARED, text)
+    kind, older, free = StorageKind(call["kind"]), call["older"] or "", call["free"] or ""
+    if kind is StorageKind.TIERED and not (older or free):
         raise BadInput(
             f"{text!r} does not say when parts are moved into the store: add older=7d, or free=100GB, or both;"
             f" units are {', '.join(_SECONDS)} and {', '.join(_BYTES)}"
         )
-    if kind is Kind.LOCAL and (older or free):
+    if kind is StorageKind.LOCAL and (older or free):
         raise BadInput(f"{text!r}: parts of a local table are moved nowhere; leave {'older' if older else 'free'} out")
     return StoragePolicy(kind, call["url"], older, free)
 
@@ -133,7 +133,7 @@ def switched(before: StoragePolicy, asked: StoragePolicy) -> StoragePolicy:
     BadInput
         The table's parts lie in another store: one thing after the other.
     """
-    if asked.kind is Kind.LOCAL:
+    if asked.kind is StorageKind.LOCAL:
         return replace(asked, url=before.url)
     if before.url and before.url != asked.url:
         raise BadInput(
@@ -142,4 +142,4 @@ def switched(before: StoragePolicy, asked: StoragePolicy) -> StoragePolicy:
     return asked
 
 
-__all__ = ["LOCAL", "Kind", "StoragePolicy", "parse_storage", "switched"]
+__all__ = ["LOCAL", "StorageKind", "StoragePolicy", "parse_storage", "switched"]

@@ -20,7 +20,7 @@ from replitree.storage.files.folder_walk import below
 from replitree.storage.files.sums import sums_name
 from replitree.storage.objects.location import StoreLocation, find_keys
 from replitree.storage.objects.probe import PROBES
-from replitree.storage.objects.s3_uploads import Uploads, UploadsNotListed
+from replitree.storage.objects.s3_uploads import MultipartUploads, UploadsNotListed
 from replitree.storage.objects.store import ObjectStore
 
 END_BY_RULE = "let a rule of the bucket end them"
@@ -45,7 +45,7 @@ class Inventory:
     """
 
     def __init__(
-        self, store: ObjectStore, location: StoreLocation, table_id: str, uploads: Uploads | None = None
+        self, store: ObjectStore, location: StoreLocation, table_id: str, uploads: MultipartUploads | None = None
     ) -> None:
         self._store = store
         self._root = f"tables/{table_id}"
@@ -179,7 +179,7 @@ def inventory_of(store: ObjectStore, table_id: str) -> Inventory:
         There are none for the bucket.
     """
     location = StoreLocation.parse(store.name)
-    uploads = Uploads(location, find_keys(os.environ)) if location.scheme == "s3" else None
+    uploads = MultipartUploads(location, find_keys(os.environ)) if location.scheme == "s3" else None
     return Inventory(store, location, table_id, uploads)
 
 

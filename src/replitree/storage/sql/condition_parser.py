@@ -18,7 +18,7 @@ from replitree.storage.schema.types import format_type, is_nested
 from replitree.storage.sql.expression import (
     Among,
     Cast,
-    Compared,
+    Comparison,
     Condition,
     Constant,
     Expression,
@@ -112,7 +112,7 @@ def _compared(
         raise reader.error(f"a {_name(one.type)} does not compare with a {_name(other.type)}; use cast")
     if pa.types.is_null(common):
         common = pa.int32()  # two nulls, of any type
-    return Compared(operator, as_type(one, common), as_type(other, common), null_safe)
+    return Comparison(operator, as_type(one, common), as_type(other, common), null_safe)
 
 
 def _text_beside(reader: Reader, node: Expression, other: Expression) -> Expression:
@@ -131,7 +131,7 @@ def _is(reader: Reader, tree: exp.Expr) -> Expression:
     if kind == "Null":
         return Tested(reader.expression(tree.this), "null")
     if kind == "Boolean":
-        return Compared(
+        return Comparison(
             Operator.EQ, condition_expression(reader, tree.this), _truth(tree.expression.this), null_safe=True
         )
     raise reader.error("IS takes NULL, TRUE or FALSE")
@@ -145,7 +145,7 @@ def _in(reader: Reader, tree: exp.Expr) -> Expression:
     if not tree.expressions or any(name not in {"this", "expressions"} for name, part in tree.args.items() if part):
         raise reader.error("IN takes a list of values")
     compared = [_compared(reader, Operator.EQ, tree.this, value) for value in tree.expressions]
-    sides = [each for each in compared if isinstance(each, Compared)]
+    sides = [each for each in compared if isinstance(each, Comparison)]
     left, values = sides[0].left, [_folded(each.right) for each in sides]
     constants = tuple(value.value for value in values if isinstance(value, Constant))
     if len(constants) == len(sides) and all(each.left == left for each in sides):

@@ -39,7 +39,7 @@ from msgspec import UNSET
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.storage.files.formats import decode_known
-from replitree.storage.schema.columns import Column, Plain, Step, columns_ever
+from replitree.storage.schema.columns import Column, ColumnStep, Plain, columns_ever
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.nested import children
 from replitree.storage.schema.types import format_type, is_nested, parse_type
@@ -165,7 +165,7 @@ def apply_alter(definition: TableDefinition, alter: Alter) -> TableDefinition:
     if not alter.changes:
         raise BadInput("an alter makes at least one change")
     columns = definition.columns
-    steps: list[Step] = []
+    steps: list[ColumnStep] = []
     for change in alter.changes:
         altered = _Altered(definition, columns, tuple(steps))
         columns, step = _change(altered, change)
@@ -197,7 +197,7 @@ def find_column(definition: TableDefinition, name: str) -> Column:
 class _Altered:
     """The columns between two changes of one alter."""
 
-    def __init__(self, definition: TableDefinition, columns: tuple[Column, ...], steps: tuple[Step, ...]) -> None:
+    def __init__(self, definition: TableDefinition, columns: tuple[Column, ...], steps: tuple[ColumnStep, ...]) -> None:
         self.definition = definition
         self.columns = columns
         self.steps = steps
@@ -246,18 +246,18 @@ class _Altered:
         """Give an id that no column has or had."""
         return 1 + max(column.id for column in columns_ever(self.columns, (*self.definition.history, *self.steps)))
 
-    def with_added(self, place: int, column: Column) -> tuple[tuple[Column, ...], Step]:
+    def with_added(self, place: int, column: Column) -> tuple[tuple[Column, ...], ColumnStep]:
         """Put a column in."""
-        step = Step(self.definition.schema_version, place, None)
+        step = ColumnStep(self.definition.schema_version, place, None)
         return (*self.columns[:place], column, *self.columns[place:]), step
 
-    def with_changed(self, place: int, column: Column | None) -> tuple[tuple[Column, ...], Step]:
+    def with_changed(self, place: int, column: Column | None) -> tuple[tuple[Column, ...], ColumnStep]:
         """Put another form of a column in its place, or take it out."""
-        step = Step(self.definition.schema_version, place, self.columns[place])
+        step = ColumnStep(self.definition.schema_version, place, self.columns[place])
         return (*self.columns[:place], *(() if column is None else (column,)), *self.columns[place + 1 :]), step
 
 
-_Result: TypeAlias = tuple[tuple[Column, ...], Step]
+_Result: TypeAlias = tuple[tuple[Column, ...], ColumnStep]
 
 
 def _change(altered: _Altered, change: Change) -> _Result:

@@ -65,7 +65,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """Two values of one type, compared; `null_safe` is ``<=>``, which calls two nulls equal."""
 
     operator: Operator
@@ -205,7 +205,7 @@ Expression: TypeAlias = (
     Constant
     | ColumnValue
     | Condition
-    | Compared
+    | Comparison
     | Among
     | Matched
     | Tested
@@ -234,7 +234,7 @@ def columns_of(node: Expression) -> frozenset[str]:
             return frozenset(predicate.columns)
         case Negated(inner) | Cast(inner) | Call(_, inner) | Among(inner) | Matched(inner) | Tested(inner):
             return columns_of(inner)
-        case Arithmetic(_, left, right) | NullIf(left, right) | Compared(_, left, right):
+        case Arithmetic(_, left, right) | NullIf(left, right) | Comparison(_, left, right):
             return columns_of(left) | columns_of(right)
         case Concatenated(parts) | Coalesce(parts):
             return frozenset().union(*map(columns_of, parts))
@@ -268,7 +268,7 @@ def evaluate(node: Expression, rows: pa.RecordBatch) -> pa.Array:  # noqa: C901,
             return _column(rows, path)
         case Condition(predicate):
             return condition_values(predicate, rows)
-        case Compared() | Among() | Matched() | Tested():
+        case Comparison() | Among() | Matched() | Tested():
             return _tested(node, rows)
         case Negated(inner):
             return negate(evaluate(inner, rows))
@@ -290,10 +290,10 @@ def evaluate(node: Expression, rows: pa.RecordBatch) -> pa.Array:  # noqa: C901,
             assert_never(node)
 
 
-def _tested(node: Compared | Among | Matched | Tested, rows: pa.RecordBatch) -> pa.Array:
+def _tested(node: Comparison | Among | Matched | Tested, rows: pa.RecordBatch) -> pa.Array:
     """Give for each row whether a condition about expressions is true, false or null."""
     match node:
-        case Compared(operator, left, right, null_safe):
+        case Comparison(operator, left, right, null_safe):
             one, other = evaluate(left, rows), evaluate(right, rows)
             return same(one, other) if null_safe else compare(operator, one, other)
         case Among(inner, wanted):

@@ -1,7 +1,7 @@
 """Mutations: what a log entry says is to be done to rows, and everything that is checked before it may say so.
 
-A `Mutation` deletes the rows for which a condition is true, or gives some of their columns new values.  It is text, as people
-wrote it, so that every replica reads it with the same definition and does the same.
+A `MutationCommand` deletes the rows for which a condition is true, or gives some of their columns new values.  It is text,
+as people wrote it, so that every replica reads it with the same definition and does the same.
 
 Guarantees: `decode_mutation(m.encode()) == m`; a mutation that `check_mutation` lets pass can be applied to every part of the
 table, unless some row has no value for an expression (a number that does not fit, a null where none may be), which only the
@@ -63,7 +63,7 @@ class MutationKind(Enum):
     UPDATE = "update"
 
 
-class Mutation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class MutationCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One mutation.
 
     Attributes
@@ -95,10 +95,10 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder = json_decoder(Mutation)
+_decoder = json_decoder(MutationCommand)
 
 
-def decode_mutation(data: bytes | str) -> Mutation:
+def decode_mutation(data: bytes | str) -> MutationCommand:
     """Read a mutation from its bytes or text.
 
     Raises
@@ -132,7 +132,7 @@ def as_statement(command: str, table: str) -> str:
 # --- making one -----------------------------------------------------------------------------------------------------------
 
 
-def delete_where(where: str, definition: TableDefinition, *, partition: str | None = None) -> Mutation:
+def delete_where(where: str, definition: TableDefinition, *, partition: str | None = None) -> MutationCommand:
     """Make the mutation that deletes rows.
 
     Parameters
@@ -147,12 +147,14 @@ def delete_where(where: str, definition: TableDefinition, *, partition: str | No
     BadInput
         It can't be used; says why.
     """
-    return _checked(Mutation(format=FORMAT, kind=MutationKind.DELETE, where=where, partition=partition), definition)
+    return _checked(
+        MutationCommand(format=FORMAT, kind=MutationKind.DELETE, where=where, partition=partition), definition
+    )
 
 
 def update_where(
     assignments: Mapping[str, str], where: str, definition: TableDefinition, *, partition: str | None = None
-) -> Mutation:
+) -> MutationCommand:
     """Make the mutation that gives columns new values.
 
     Parameters
@@ -170,7 +172,7 @@ def update_where(
     return _update(tuple(assignments.items()), where, definition, partition)
 
 
-def parse_mutation(statement: str, definition: TableDefinition, *, partition: str | None = None) -> Mutation:
+def parse_mutation(statement: str, definition: TableDefinition, *, partition: str | None = None) -> MutationCommand:
     """Read ``DELETE FROM t WHERE …`` or ``UPDATE t SET a = …, b = … WHERE …``.
 
     Raises
@@ -203,7 +205,7 @@ def parse_mutation(statement: str, definition: TableDefinition, *, partition: st
 
 def _update(
     given: Sequence[tuple[str, str]], where: str, definition: TableDefinition, partition: str | None
-) -> Mutation:
+) -> MutationCommand:
     by_column: dict[str, str] = {}
     for name, text in given:
         column = _settable(name, definition)
@@ -211,7 +213,9 @@ def _update(
             raise BadInput(f"column {column.name!r} is set twice")
         by_column[column.name] = text
     ordered = tuple((c.name, by_column[c.name]) for c in definition.columns if c.name in by_column)
-    mutation = Mutation(format=FORMAT, kind=MutationKind.UPDATE, where=where, assignments=ordered, partition=partition)
+    mutation = MutationCommand(
+        format=FORMAT, kind=MutationKind.UPDATE, where=where, assignments=ordered, partition=partition
+    )
     return _checked(mutation, definition)
 
 
@@ -307,14 +311,14 @@ class Assignment:
 class CheckedMutation:
     """A mutation that was read with the table's definition, ready to be applied."""
 
-    mutation: Mutation
+    mutation: MutationCommand
     definition: TableDefinition
     predicate: Predicate
     assignments: tuple[Assignment, ...]
 
 
 @lru_cache(maxsize=64)
-def check_mutation(mutation: Mutation, definition: TableDefinition) -> CheckedMutation:
+def check_mutation(mutation: MutationCommand, definition: TableDefinition) -> CheckedMutation:
     """Read a mutation with the definition of the schema version that it was written for.
 
     Raises
@@ -340,7 +344,7 @@ def check_mutation(mutation: Mutation, definition: TableDefinition) -> CheckedMu
     return checked
 
 
-def _checked(mutation: Mutation, definition: TableDefinition) -> Mutation:
+def _checked(mutation: MutationCommand, definition: TableDefinition) -> MutationCommand:
     return check_mutation(mutation, definition).mutation
 
 
@@ -413,7 +417,7 @@ def _try(checked: CheckedMutation) -> None:
         raise BadInput(f"the mutation can't be calculated: {error}; use cast to narrower types, or Spark") from error
 
 
-def cannot_touch(manifest: PartManifest, mutation: Mutation, definition: TableDefinition) -> bool:
+def cannot_touch(manifest: PartManifest, mutation: MutationCommand, definition: TableDefinition) -> bool:
     """Tell whether a part certainly has no row that the mutation deletes or updates, from what its manifest says.
 
     Raises
@@ -426,7 +430,7 @@ def cannot_touch(manifest: PartManifest, mutation: Mutation, definition: TableDe
     return not check_mutation(mutation, definition).predicate.may_match(manifest)
 
 
-def can_judge_before_merges(mutation: Mutation, definition: TableDefinition) -> bool:
+def can_judge_before_merges(mutation: MutationCommand, definition: TableDefinition) -> bool:
     """Return whether a part that `cannot_touch` any of its rows stays such a part when it is merged.
 
     A merge keeps rows or removes them, but a summing merge makes new values: a sum may match where no summand does.  Columns of
