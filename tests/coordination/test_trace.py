@@ -11,7 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from replitree.coordination.embedded import EmbeddedZooKeeper
-from replitree.coordination.trace import CommitTrace, Ended, Line, Sent
+from replitree.coordination.trace import CommitEnded, CommitSent, CommitTrace, Line
 from replitree.coordination.trace_hiding import hide_partition, hide_path, hide_value
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import StoreError
@@ -66,7 +66,7 @@ def test_a_trace_has_the_bytes_that_it_always_had(tmp_path: Path) -> None:
         '{"kind":"told","table":"/t","zxid":8,"index":4}',
     ]
     decoded = [msgspec.json.decode(line, type=Line) for line in lines(trace)]
-    assert isinstance(decoded[1], Sent)
+    assert isinstance(decoded[1], CommitSent)
     shown = (*operations[:2], fx.Create(operations[2].path, ephemeral=True), *operations[3:])
     assert tuple(step.operation() for step in decoded[1].steps) == shown
 
@@ -156,7 +156,7 @@ def test_the_number_of_an_answer_is_that_of_its_own_commit(
     assert all(trace.seen() > 0 for trace in traces)
     for session in sessions:
         session.close()
-    ended = [each for trace in traces for line in lines(trace)[1:] if isinstance(each := decoded(line), Ended)]
+    ended = [each for trace in traces for line in lines(trace)[1:] if isinstance(each := decoded(line), CommitEnded)]
     assert len({each.zxid for each in ended}) == len(ended) == 481
     client = KazooClient(f"127.0.0.1:{zookeeper.ports[0]}")
     client.start()

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from replitree.client.read.snapshot import SnapshotBody, SnapshotPart
-from replitree.coordination.trace import Ended, Head, Sent, Step, Told
+from replitree.coordination.trace import CommitEnded, CommitSent, Told, TraceHead, TraceOperation
 from replitree.machines.register import Cell, Register
 from replitree.machines.sequencer import Sequencer
 from replitree.replica.perform.exchange import FRAME, BundleHeader
@@ -117,19 +117,26 @@ def _json_files() -> Iterator[tuple[str, str, bytes]]:
     yield "history", "three", head + b"".join(json.dumps(each).encode() + b"\n" for each in operations)
     yield "history", "none", head
     lines = (
-        Head("r1"),
-        Sent(
+        TraceHead("r1"),
+        CommitSent(
             0,
             1,
             (
-                Step("check", "/t/host", version=3),
-                Step("create", "/replitree/tables/t/log/log-", "{}", sequential=True),
+                TraceOperation("check", "/t/host", version=3),
+                TraceOperation("create", "/replitree/tables/t/log/log-", "{}", sequential=True),
             ),
         ),
-        Ended(0, "applied", 9, ("/replitree/tables/t/log/log-0000000000",)),
-        Sent(1, 1, (Step("set", "/replitree/tables/t/x", "1", 2), Step("delete", "/replitree/tables/t/y", version=1))),
+        CommitEnded(0, "applied", 9, ("/replitree/tables/t/log/log-0000000000",)),
+        CommitSent(
+            1,
+            1,
+            (
+                TraceOperation("set", "/replitree/tables/t/x", "1", 2),
+                TraceOperation("delete", "/replitree/tables/t/y", version=1),
+            ),
+        ),
         Told("/replitree/tables/t", 9, 0),
-        Ended(1, "unknown"),
+        CommitEnded(1, "unknown"),
     )
     yield "trace", "two-commits", b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     file = io.BytesIO()

@@ -14,7 +14,7 @@ import pytest
 from typing_extensions import override
 
 from replitree.replica.http import connections, http_server
-from replitree.replica.http.connections import BODY_BYTES_MAX, HEAD_BYTES_MAX, Connection
+from replitree.replica.http.connections import BODY_BYTES_MAX, HEAD_BYTES_MAX, ServedConnection
 from replitree.replica.http.heads import Head, parse_head
 from replitree.replica.kit.config import IDLE_S_MAX
 from replitree.storage.schema.definition import TableSettings
@@ -62,7 +62,7 @@ class Talk:
         self.send(data)
         return self.hear()
 
-    def on_fast_path(self) -> list[Connection]:
+    def on_fast_path(self) -> list[ServedConnection]:
         """Return what the fast path has of this connection, if it has it; other replicas connect, too."""
         connections = list(self.node.fast_path.connections)  # its thread goes on meanwhile
         return [connection for connection in connections if connection.peer == self.socket.getsockname()]

@@ -9,7 +9,7 @@ import pytest
 
 from replitree.protocol.core.effects import BlockId, Failed, Inserted, LogIndex, RequestId
 from replitree.replica.insert import group_commit
-from replitree.replica.insert.group_commit import WAITING_REQUESTS_MAX, GroupCommitter, Pending
+from replitree.replica.insert.group_commit import WAITING_REQUESTS_MAX, GroupCommitter, PendingInsert
 from tests.replica.inprocess import wait_for
 
 
@@ -19,10 +19,10 @@ class Recorder:
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
         self.go_on = threading.Event()
-        self.answered: list[Pending] = []
+        self.answered: list[PendingInsert] = []
         self.problems: list[BaseException | None] = []
 
-    def commit(self, group: Sequence[Pending]) -> None:
+    def commit(self, group: Sequence[PendingInsert]) -> None:
         self.groups.append([pending.block for pending in group])
         assert self.go_on.wait(60)
         if any(pending.payload == "bad" for pending in group):
@@ -30,13 +30,13 @@ class Recorder:
         for pending in group:
             pending.give(Inserted(LogIndex(len(self.groups))))
 
-    def on_error(self, left: Sequence[Pending], problem: BaseException | None) -> None:
+    def on_error(self, left: Sequence[PendingInsert], problem: BaseException | None) -> None:
         self.problems.append(problem)
         for pending in left:
             pending.give(Failed("bad"))
 
-    def pending(self, number: int, block: str, rows: int = 1, alone: bool = False, payload: str = "") -> Pending:
-        return Pending(RequestId(number), BlockId(block), payload, rows, 1, alone, self.answered.append)
+    def pending(self, number: int, block: str, rows: int = 1, alone: bool = False, payload: str = "") -> PendingInsert:
+        return PendingInsert(RequestId(number), BlockId(block), payload, rows, 1, alone, self.answered.append)
 
 
 def groups_of(requests: Sequence[tuple[str, int, bool]], rows_max: int = 100) -> list[list[str]]:

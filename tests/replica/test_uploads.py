@@ -29,7 +29,7 @@ from replitree.storage.parts import upload_check
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.parts.manifest import ColumnStats, PartManifest
 from replitree.wire.identity import machine_id, process_started
-from replitree.wire.upload_life import LIFE_SUFFIX, LIFETIME_S, SILENCE_S, Silence, Writer, is_given_up
+from replitree.wire.upload_life import LIFE_SUFFIX, LIFETIME_S, SILENCE_S, UploadSilence, Writer, is_given_up
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 
 NOW = 1_000_000_000.0
@@ -45,8 +45,8 @@ ELSEWHERE = Writer("another machine", 1, 1)
 def test_who_is_surely_gone_or_breaks_a_promise_is_given_up_soon(owner: Owner, renews: bool) -> None:
     soon = owner is Owner.DEAD or (owner is Owner.UNCLEAR and renews)
     limit = SILENCE_S if soon else LIFETIME_S
-    assert not is_given_up(Silence(limit, owner, renews))
-    assert is_given_up(Silence(limit + 1, owner, renews))
+    assert not is_given_up(UploadSilence(limit, owner, renews))
+    assert is_given_up(UploadSilence(limit + 1, owner, renews))
 
 
 class Clock:

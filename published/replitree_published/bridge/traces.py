@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from replitree.coordination.trace import FORMAT, SUFFIX, Ended, Head, Line, Sent, Told
+from replitree.coordination.trace import FORMAT, SUFFIX, CommitEnded, CommitSent, Line, Told, TraceHead
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.protocol.core.effects import Operation
@@ -121,22 +121,22 @@ def _order(event: Done | Heard) -> tuple[int, bool, str, int]:
 
 
 def _read_file(file: Path, events: list[Done | Heard], doubts: list[Done], gaps: list[str]) -> None:
-    sent: dict[int, tuple[Place, Sent, int]] = {}
+    sent: dict[int, tuple[Place, CommitSent, int]] = {}
     zxid, numbers = 0, 0
     for number, line in enumerate(_lines(file), 1):
         place = Place(file.name, number)
         match line:
-            case Head():
+            case TraceHead():
                 if line.format != FORMAT or number > 1:
                     raise BadInput(f"{place}: a trace of format {line.format} begins; this version reads {FORMAT}")
-            case Sent():
+            case CommitSent():
                 if line.number != numbers:
                     gaps.append(f"{place}: commit {line.number} comes where {numbers} should: lines were taken out")
                 numbers = line.number + 1
                 sent[line.number] = place, line, zxid
-            case Ended() if line.number not in sent:
+            case CommitEnded() if line.number not in sent:
                 gaps.append(f"{place}: commit {line.number} ends, and was never sent: a line was taken out")
-            case Ended():
+            case CommitEnded():
                 begun, commit, _ = sent[line.number]
                 if line.outcome != "unknown":
                     del sent[line.number]
@@ -148,7 +148,7 @@ def _read_file(file: Path, events: list[Done | Heard], doubts: list[Done], gaps:
     doubts += [Done(after, begun, commit.session, _operations(commit), None) for begun, commit, after in sent.values()]
 
 
-def _operations(commit: Sent) -> tuple[Operation, ...]:
+def _operations(commit: CommitSent) -> tuple[Operation, ...]:
     return tuple(step.operation() for step in commit.steps)
 
 

@@ -2,9 +2,11 @@
 
 Format 1, JSON lines, one file for each process, named `<replica>-<process>-<time>.jsonl`:
 
-* the first line is a `Head`
-* `Sent` stands in the file before the request is on its way: a process that is killed leaves it behind without an `Ended`
-* `Ended` says what coordination answered, and at which place of its own order: the transaction number (zxid) of the answer
+* the first line is a `TraceHead`
+* `CommitSent` stands in the file before the request is on its way: a process that is killed leaves it behind without a
+  `CommitEnded`
+* `CommitEnded` says what coordination answered, and at which place of its own order: the transaction number (zxid) of the
+  answer
 * `Told` is what the client of an insert heard, and up to where the process had seen what coordination did by then: no answer
   comes from what is later in that order
 
@@ -39,14 +41,14 @@ BYTES_MAX = 4 << 30
 SUFFIX = ".jsonl"
 
 
-class Head(msgspec.Struct, frozen=True, tag="head", tag_field="kind"):
+class TraceHead(msgspec.Struct, frozen=True, tag="head", tag_field="kind"):
     """Whose trace it is."""
 
     replica: str
     format: int = FORMAT
 
 
-class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+class TraceOperation(msgspec.Struct, frozen=True, omit_defaults=True):
     """An operation of a commit: `do` is check, create, set or delete."""
 
     do: str
@@ -68,15 +70,15 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
         return fx.Delete(self.path, self.version)
 
 
-class Sent(msgspec.Struct, frozen=True, tag="sent", tag_field="kind"):
+class CommitSent(msgspec.Struct, frozen=True, tag="sent", tag_field="kind"):
     """A commit that is about to be sent, by its number in the trace; `session` owns what is ephemeral in it."""
 
     number: int
     session: int
-    steps: tuple[Step, ...]
+    steps: tuple[TraceOperation, ...]
 
 
-class Ended(msgspec.Struct, frozen=True, tag="ended", tag_field="kind", omit_defaults=True):
+class CommitEnded(msgspec.Struct, frozen=True, tag="ended", tag_field="kind", omit_defaults=True):
     """What became of a commit: `outcome` is applied, refused or unknown.
 
     `created` are the paths of what an applied one has created.
@@ -97,7 +99,7 @@ class Told(msgspec.Struct, frozen=True, tag="told", tag_field="kind", omit_defau
     settled: int | None = None
 
 
-Line: TypeAlias = Head | Sent | Ended | Told
+Line: TypeAlias = TraceHead | CommitSent | CommitEnded | Told
 
 _encode = msgspec.json.Encoder().encode
 
@@ -132,7 +134,7 @@ class CommitTrace:
         self._lock = threading.Lock()
         self.seen: Callable[[], int] = lambda: 0
         """Up to which transaction the process has seen what coordination did; whoever performs for it says so."""
-        self._write(Head(replica))
+        self._write(TraceHead(replica))
 
     @property
     def is_over(self) -> bool:
@@ -144,18 +146,18 @@ class CommitTrace:
         steps = tuple(map(_step, operations))
         with self._lock:  # numbers are in order in the file
             number, self._number = self._number, self._number + 1
-            self._write(Sent(number, session, steps))
+            self._write(CommitSent(number, session, steps))
         return number
 
     def ended(self, number: int, outcome: fx.Committed, zxid: int) -> None:
         """Write down what became of a commit."""
         match outcome:
             case fx.Applied(created):
-                line = Ended(number, "applied", zxid, tuple(map(hide_path, created)))
+                line = CommitEnded(number, "applied", zxid, tuple(map(hide_path, created)))
             case fx.Refused():
-                line = Ended(number, "refused", zxid)
+                line = CommitEnded(number, "refused", zxid)
             case _:
-                line = Ended(number, "unknown")
+                line = CommitEnded(number, "unknown")
         with self._lock:
             self._write(line)
 
@@ -186,13 +188,13 @@ class CommitTrace:
             self._left = 0  # the disk takes no more: what is there is read up to here
 
 
-def _step(operation: fx.Operation) -> Step:
+def _step(operation: fx.Operation) -> TraceOperation:
     path = hide_path(operation.path)
     match operation:
         case fx.Check(_, version):
-            return Step("check", path, version=version)
+            return TraceOperation("check", path, version=version)
         case fx.Create(_, value, ephemeral, sequential):
-            return Step("create", path, hide_value(operation.path, value), -1, ephemeral, sequential)
+            return TraceOperation("create", path, hide_value(operation.path, value), -1, ephemeral, sequential)
         case fx.Set(_, value, version):
-            return Step("set", path, hide_value(operation.path, value), version)
-    return Step("delete", path, version=operation.version)
+            return TraceOperation("set", path, hide_value(operation.path, value), version)
+    return TraceOperation("delete", path, version=operation.version)

@@ -20,8 +20,8 @@ from aiohttp import web
 
 from replitree.errors import BadInput, NotAuthorized, ReplitreeError
 from replitree.replica.http.bodies import HeldBytes
-from replitree.replica.http.connections import Connection, Connections, Waiting, stop_listening
-from replitree.replica.http.gate import Answer as Answered
+from replitree.replica.http.connections import Connections, ServedConnection, WaitingConnection, stop_listening
+from replitree.replica.http.gate import JsonAnswer
 from replitree.replica.http.heads import METRICS
 from replitree.replica.http.listening import why_not_listening
 from replitree.replica.http.received import RECEIVED, Received, read_whole
@@ -106,7 +106,7 @@ class BlobService:
         limits = _Limits(CONNECTIONS_MAX, CONNECTIONS_WITHOUT_TOKEN_MAX)
         everyone = self._all = Connections(limits, self._front, self._held, _Loaded(self._runner))
         try:
-            self._listener = await loop.create_server(lambda: Connection(everyone, loop), host, port)
+            self._listener = await loop.create_server(lambda: ServedConnection(everyone, loop), host, port)
         except OSError as error:
             await self.close()
             raise BadInput(why_not_listening(host, port, error)) from error
@@ -173,41 +173,41 @@ class _Front:
         self._member = member
         self._token = token
         self._refusals = Refusals()
-        self._asking: asyncio.Task[Answered] | None = None
+        self._asking: asyncio.Task[JsonAnswer] | None = None
 
     def authorize(self, header: str) -> None:
         check_token(header, self._token)
 
-    def ask_public(self, action: str, tell: Callable[[Answered, str], None]) -> None:
+    def ask_public(self, action: str, tell: Callable[[JsonAnswer, str], None]) -> None:
         kind = "application/json"
         if action == METRICS:
-            tell(Answered(404, b'{"error":"BadInput","message":"a member of a blob group has no metrics"}'), kind)
+            tell(JsonAnswer(404, b'{"error":"BadInput","message":"a member of a blob group has no metrics"}'), kind)
             return
         self._health_task().add_done_callback(lambda asked: None if asked.cancelled() else tell(asked.result(), kind))
 
-    async def health(self) -> Answered:
+    async def health(self) -> JsonAnswer:
         """Return the answer to ``GET /health``."""
         return await asyncio.shield(self._health_task())
 
-    def _health_task(self) -> asyncio.Task[Answered]:
+    def _health_task(self) -> asyncio.Task[JsonAnswer]:
         """Return the one look at the member for all who ask meanwhile: while a disk hangs, each would keep a thread."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.get_running_loop().create_task(self._look())
         return self._asking
 
-    async def _look(self) -> Answered:
+    async def _look(self) -> JsonAnswer:
         standing = await asyncio.to_thread(self._member.standing)
         if isinstance(standing, Standing):
-            return Answered(200, json.dumps({"incarnation": standing.incarnation}).encode())
-        return Answered(503, json.dumps({"problem": standing.reason}).encode())
+            return JsonAnswer(200, json.dumps({"incarnation": standing.incarnation}).encode())
+        return JsonAnswer(503, json.dumps({"problem": standing.reason}).encode())
 
     def refused(self, peer: object, reason: str) -> None:
         self._refusals.note(Log(), peer, reason)
 
-    def answer_to(self, error: Exception, path: str) -> Answered:
+    def answer_to(self, error: Exception, path: str) -> JsonAnswer:
         del path
         found = error if isinstance(error, ReplitreeError) else ReplitreeError(f"defect: {error!r}")
-        return Answered(status_of(found), json.dumps(body_of(found)).encode())
+        return JsonAnswer(status_of(found), json.dumps(body_of(found)).encode())
 
 
 class _Loaded:
@@ -220,7 +220,7 @@ class _Loaded:
         assert self._runner.server is not None, "the runner is set up before the service listens"
         return self._runner.server()
 
-    def when_loaded(self, connection: Waiting) -> None:
+    def when_loaded(self, connection: WaitingConnection) -> None:
         raise AssertionError(f"{connection!r} waits for a server that is loaded")
 
     def connections(self) -> int:

@@ -37,7 +37,7 @@ CERTAIN = (BadInput, NotAuthorized, TableNotFound, Unavailable)
 _numbers = count(1)
 
 
-class Asked:
+class OpenOperation:
     """An operation that is under way.
 
     Parameters
@@ -123,7 +123,7 @@ class Recorder:
     @contextmanager
     def insert(
         self, table: str, rows: Iterable[int], *, token: str | None = None, replica: str | None = None, quorum: int = 1
-    ) -> Iterator[Asked]:
+    ) -> Iterator[OpenOperation]:
         """Record the insert that is done inside.
 
         Parameters
@@ -131,7 +131,7 @@ class Recorder:
         table, rows, token, replica, quorum
             What is inserted; see `Operation`.
         """
-        asked = Asked(
+        asked = OpenOperation(
             Operation(
                 "insert", self._client(), table, time.monotonic_ns(), "unknown", rows=to_ranges(list(rows)),
                 token=token, replica=replica, quorum=quorum,
@@ -144,7 +144,7 @@ class Recorder:
     @contextmanager
     def read(
         self, table: str, level: Level, *, replica: str | None = None, index: int | None = None, closing: bool = False
-    ) -> Iterator[Asked]:
+    ) -> Iterator[OpenOperation]:
         """Record the read that is done inside.
 
         Parameters
@@ -152,7 +152,7 @@ class Recorder:
         table, level, replica, index, closing
             What is asked for; see `Operation`.
         """
-        asked = Asked(
+        asked = OpenOperation(
             Operation(
                 "read", self._client(), table, time.monotonic_ns(), "unknown", level=level,
                 replica=replica, index=index, closing=closing,
@@ -169,7 +169,7 @@ class Recorder:
                 self._file = -1
 
     @contextmanager
-    def _ended(self, asked: Asked) -> Iterator[None]:
+    def _ended(self, asked: OpenOperation) -> Iterator[None]:
         outcome: Outcome = "unknown"
         try:
             yield

@@ -59,7 +59,7 @@ class Writer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class UploadSilence:
     """What is known of an upload: seconds since the last sign of life, whether its writer lives, and whether it renews."""
 
     seconds: float
@@ -67,12 +67,12 @@ class Silence:
     renews: bool
 
 
-def is_given_up(silence: Silence) -> bool:
+def is_given_up(silence: UploadSilence) -> bool:
     """Tell whether nobody will commit an upload any more: see the module's table.
 
     Examples
     --------
-    >>> is_given_up(Silence(601.0, Owner.DEAD, False)), is_given_up(Silence(601.0, Owner.ALIVE, True))
+    >>> is_given_up(UploadSilence(601.0, Owner.DEAD, False)), is_given_up(UploadSilence(601.0, Owner.ALIVE, True))
     (True, False)
     """
     soon = silence.owner is Owner.DEAD or (silence.owner is Owner.UNCLEAR and silence.renews)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from replitree.client.cluster import LocalCluster
-from replitree.coordination.trace import Ended, Line, Sent, Told
+from replitree.coordination.trace import CommitEnded, CommitSent, Line, Told
 from replitree.errors import BadInput, ReplitreeError
 from replitree_published.bridge.report import Bridged, bridge_traces
 from tests.waiting import wait_for
@@ -105,8 +105,8 @@ class Copy:
         """Return the commits that append entries of a kind: file, number of the commit, index."""
         found = []
         for name, lines in self.files.items():
-            ended = {line.number: line for line in lines if isinstance(line, Ended) and line.outcome == "applied"}
-            for sent in (line for line in lines if isinstance(line, Sent) and line.number in ended):
+            ended = {line.number: line for line in lines if isinstance(line, CommitEnded) and line.outcome == "applied"}
+            for sent in (line for line in lines if isinstance(line, CommitSent) and line.number in ended):
                 if any(f'"kind":"{kind}"' in step.value for step in sent.steps if step.path.endswith("/log/log-")):
                     paths = [path for path in ended[sent.number].created if "/log/log-" in path]
                     found.append((name, sent.number, int(paths[0][-10:])))
@@ -117,7 +117,7 @@ class Copy:
         left = [line for line in self.files[name] if getattr(line, "number", -1) != number]
         self.files[name] = [
             msgspec.structs.replace(line, number=line.number - 1)
-            if isinstance(line, Sent | Ended) and line.number > number
+            if isinstance(line, CommitSent | CommitEnded) and line.number > number
             else line
             for line in left
         ]
@@ -160,11 +160,13 @@ def test_the_last_insert_whose_entry_was_taken_out_is_missed_by_its_client(copy:
     name, number, index = copy.appends("get")[-1]
     copy.take_out(name, number)
     for lines in copy.files.values():  # nor did anybody pull it
-        gone = {each.number for each in lines if isinstance(each, Sent) and f"queue-{index:010d}" in str(each)}
+        gone = {each.number for each in lines if isinstance(each, CommitSent) and f"queue-{index:010d}" in str(each)}
         lines[:] = [line for line in lines if getattr(line, "number", -1) not in gone]
-        fresh = {line.number: at for at, line in enumerate(each for each in lines if isinstance(each, Sent))}
+        fresh = {line.number: at for at, line in enumerate(each for each in lines if isinstance(each, CommitSent))}
         lines[:] = [
-            msgspec.structs.replace(line, number=fresh[line.number]) if isinstance(line, Sent | Ended) else line
+            msgspec.structs.replace(line, number=fresh[line.number])
+            if isinstance(line, CommitSent | CommitEnded)
+            else line
             for line in lines
         ]
     assert f"its insert is at {index}, and no trace has an insert there" in copy.what_is_wrong()
@@ -177,10 +179,14 @@ def test_answers_that_a_killed_process_did_not_live_to_write_down_are_found_out(
     )
     lines = copy.files[killed]
     registered = {
-        line.number for line in lines if isinstance(line, Sent) and any("/parts/" in step.path for step in line.steps)
+        line.number
+        for line in lines
+        if isinstance(line, CommitSent) and any("/parts/" in step.path for step in line.steps)
     }
     answers = [
-        line for line in lines if isinstance(line, Ended) and line.outcome == "applied" and line.number in registered
+        line
+        for line in lines
+        if isinstance(line, CommitEnded) and line.outcome == "applied" and line.number in registered
     ]
     for answer in answers[-count:]:
         lines.remove(answer)
@@ -200,7 +206,7 @@ def test_an_answer_before_the_quorum_has_no_way(copy: Copy) -> None:
         ended = [
             line
             for line in lines
-            if isinstance(line, Ended) and any(f"log-{told.index:010d}" in p for p in line.created)
+            if isinstance(line, CommitEnded) and any(f"log-{told.index:010d}" in p for p in line.created)
         ]
         if ended:
             lines.remove(told)
@@ -218,7 +224,11 @@ def test_an_answer_with_another_end_is_refused(copy: Copy) -> None:
 def test_a_commit_that_comes_too_early_can_not_be_done(copy: Copy) -> None:
     for lines in copy.files.values():
         for at, line in enumerate(lines):
-            if isinstance(line, Ended) and line.outcome == "applied" and any("/log-" in path for path in line.created):
+            if (
+                isinstance(line, CommitEnded)
+                and line.outcome == "applied"
+                and any("/log-" in path for path in line.created)
+            ):
                 lines[at] = msgspec.structs.replace(line, zxid=1)
                 assert copy.what_is_wrong().startswith("TRACE: ")
                 return

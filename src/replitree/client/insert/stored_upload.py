@@ -30,6 +30,7 @@ from replitree.storage.parts.manifest import FileEntry, PartManifest, data_file
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.shares.object_bytes import sums_key
 from replitree.storage.shares.shares import ShareObjects
+from replitree.wire.share_names import ShareNames
 
 NAME_S_MAX = 30.0
 """How long a replica may take to give names, in seconds: it notes a share of each new partition."""
@@ -41,15 +42,8 @@ Tags = dict[str, dict[str, str]]
 """What the store said of the data files when they were put, by partition and name."""
 
 
-class Names(msgspec.Struct, frozen=True):
-    """Names for data files of one partition: in a share, numbered from `first` on."""
-
-    share: str
-    first: int
-
-
 class _Named(msgspec.Struct, frozen=True):
-    names: dict[str, Names]
+    names: dict[str, ShareNames]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +142,7 @@ def name_files(http: HttpClient, upload: Upload, manifests: Sequence[PartManifes
     )
 
 
-def _renamed(manifest: PartManifest, names: Names) -> PartManifest:
+def _renamed(manifest: PartManifest, names: ShareNames) -> PartManifest:
     files = tuple(
         FileEntry(data_file(names.first + number), file.rows, file.bytes, file.checksum)
         for number, file in enumerate(manifest.files)
@@ -177,4 +171,4 @@ def _deleted_on_failure(objects: ShareObjects, keys: Sequence[str]) -> Iterator[
         raise
 
 
-__all__ = ["Names", "PutParts", "Tags", "name_files", "put_parts", "reach"]
+__all__ = ["PutParts", "Tags", "name_files", "put_parts", "reach"]

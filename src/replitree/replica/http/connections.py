@@ -31,7 +31,7 @@ from typing_extensions import override
 
 from replitree.errors import BadInput, NotAuthorized, ReplitreeError, Unavailable
 from replitree.replica.http.bodies import HeldBytes
-from replitree.replica.http.gate import Answer
+from replitree.replica.http.gate import JsonAnswer
 from replitree.replica.http.heads import INSERT, Head, Public, authorization_of, is_request, parse_head, public_action
 from replitree.replica.kit.config import IDLE_S_MAX
 
@@ -62,7 +62,7 @@ _HEADS = {
 }
 
 
-class Limits(Protocol):
+class ConnectionLimits(Protocol):
     """How many connections a server takes."""
 
     @property
@@ -80,13 +80,13 @@ class Front(Protocol):
     def authorize(self, header: str) -> None:
         """Raise `NotAuthorized` unless an ``Authorization`` header has the token."""
 
-    def ask_public(self, action: str, tell: Callable[[Answer, str], None]) -> None:
+    def ask_public(self, action: str, tell: Callable[[JsonAnswer, str], None]) -> None:
         """Give the answer to a request that needs no token, and its content type, to `tell`, now or later on the loop."""
 
     def refused(self, peer: object, reason: str) -> None:
         """Log that a request was refused before it was served."""
 
-    def answer_to(self, error: Exception, path: str) -> Answer:
+    def answer_to(self, error: Exception, path: str) -> JsonAnswer:
         """Return the answer to a request that failed."""
 
 
@@ -96,14 +96,14 @@ class General(Protocol):
     def protocol(self) -> asyncio.Protocol | None:
         """Return what serves one more connection; None as long as the server is not loaded."""
 
-    def when_loaded(self, connection: Waiting) -> None:
+    def when_loaded(self, connection: WaitingConnection) -> None:
         """Load the server, and then tell a connection."""
 
     def connections(self) -> int:
         """Return how many connections it has."""
 
 
-class Waiting(Protocol):
+class WaitingConnection(Protocol):
     """A connection that waits for the general server."""
 
     def general_is_loaded(self) -> None:
@@ -113,7 +113,7 @@ class Waiting(Protocol):
         """End: the general server can't be loaded."""
 
 
-Serve = Callable[[Head, bytes, "Connection"], None]
+Serve = Callable[[Head, bytes, "ServedConnection"], None]
 """Serves a plain request whose token is right, and gives the body's bytes back to `HeldBytes` when it needs them no longer."""
 
 
@@ -135,14 +135,14 @@ class Connections:
     """
 
     def __init__(
-        self, limits: Limits, gate: Front, held: HeldBytes, general: General, serve: Serve | None = None
+        self, limits: ConnectionLimits, gate: Front, held: HeldBytes, general: General, serve: Serve | None = None
     ) -> None:
         self.gate = gate
         self.held = held
         self.general = general
         self.serve = serve
-        self.open: set[Connection] = set()
-        self._strangers: dict[Connection, None] = {}
+        self.open: set[ServedConnection] = set()
+        self._strangers: dict[ServedConnection, None] = {}
         self._strangers_max = limits.connections_without_token_max
         self._max = min(limits.connections_max, max(1, _files_max() // 2))
         self._sweeper: asyncio.TimerHandle | None = None
@@ -161,7 +161,7 @@ class Connections:
         for connection in list(self.open):
             connection.close()
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: ServedConnection) -> bool:
         """Take a new connection, which has no token yet; False when there are too many."""
         if len(self._strangers) >= self._strangers_max:
             self._close_oldest_stranger("it was the oldest connection without the token")
@@ -174,11 +174,11 @@ class Connections:
         self._strangers[connection] = None
         return True
 
-    def has_token(self, connection: Connection) -> None:
+    def has_token(self, connection: ServedConnection) -> None:
         """Take note that a connection has sent the token."""
         self._strangers.pop(connection, None)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ServedConnection) -> None:
         """Take note that a connection has ended, or is the general server's."""
         self.open.discard(connection)
         self._strangers.pop(connection, None)
@@ -206,7 +206,7 @@ def _files_max() -> int:
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
-class Connection(asyncio.Protocol):
+class ServedConnection(asyncio.Protocol):
     """One connection: its bytes, cut into requests."""
 
     def __init__(self, all_: Connections, loop: asyncio.AbstractEventLoop) -> None:
@@ -291,14 +291,14 @@ class Connection(asyncio.Protocol):
 
     # --- answers ---
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: JsonAnswer) -> None:
         """Send the answer to the request that is being served, and go on with the next one."""
         self._busy = False
         self._deadline = self.loop.time() + IDLE_S_MAX
         self._write(answer)
         self._go_on()
 
-    def _write(self, answer: Answer, more: bytes = b"") -> None:
+    def _write(self, answer: JsonAnswer, more: bytes = b"") -> None:
         status, body = answer
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join((_HEADS[status], str(len(body)).encode(), more, b"\r\n\r\n", body)))
@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
     def _leave(self, error: ReplitreeError, expected: int = DISCARDED_BYTES_MAX) -> None:
         """Answer with an error and end; a body that the client still sends is thrown away."""
         status, body = self._all.gate.answer_to(error, "")
-        self._write(Answer(status, body), b"\r\nConnection: close")
+        self._write(JsonAnswer(status, body), b"\r\nConnection: close")
         self._discard = min(expected, DISCARDED_BYTES_MAX) - len(self._buffer)
         self._deadline = self.loop.time() + DISCARD_S
         self._buffer.clear()
@@ -389,7 +389,7 @@ class Connection(asyncio.Protocol):
         self._busy = True
         self._all.gate.ask_public(asked.action, partial(self._tell_public, asked))
 
-    def _tell_public(self, asked: Public, answer: Answer, kind: str) -> None:
+    def _tell_public(self, asked: Public, answer: JsonAnswer, kind: str) -> None:
         self._busy = False
         self._deadline = self.loop.time() + IDLE_S_MAX
         if self._transport is None or self._transport.is_closing():
@@ -425,7 +425,7 @@ class Connection(asyncio.Protocol):
             self._hand_over()
 
 
-def _public_head(answer: Answer, kind: str, *, stays: bool) -> bytes:
+def _public_head(answer: JsonAnswer, kind: str, *, stays: bool) -> bytes:
     status = HTTPStatus(answer.status)
     end = "" if stays else "Connection: close\r\n"
     return (
@@ -433,4 +433,14 @@ def _public_head(answer: Answer, kind: str, *, stays: bool) -> bytes:
     ).encode()
 
 
-__all__ = ["INSERT", "Connection", "Connections", "Front", "General", "Limits", "Serve", "Waiting", "stop_listening"]
+__all__ = [
+    "INSERT",
+    "ConnectionLimits",
+    "Connections",
+    "Front",
+    "General",
+    "Serve",
+    "ServedConnection",
+    "WaitingConnection",
+    "stop_listening",
+]

@@ -21,13 +21,13 @@ from urllib.parse import parse_qsl
 
 from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
 from replitree.replica.http.bodies import is_quick
-from replitree.replica.http.connections import Connection, Connections, General, stop_listening
-from replitree.replica.http.gate import Answer, Gate, encode_json
+from replitree.replica.http.connections import Connections, General, ServedConnection, stop_listening
+from replitree.replica.http.gate import Gate, JsonAnswer, encode_json
 from replitree.replica.http.heads import INSERT, Head
 from replitree.replica.http.insert_requests import InsertRequests
 from replitree.replica.http.listening import why_not_listening
 from replitree.replica.http.snapshot_requests import snapshot
-from replitree.replica.insert.group_commit import Pending
+from replitree.replica.insert.group_commit import PendingInsert
 from replitree.replica.insert.inserts import result_of
 from replitree.replica.insert.quorums import wish_of
 from replitree.replica.kit.config import ServerConfig
@@ -58,7 +58,7 @@ class FastPath:
         self._all = Connections(config, gate, inserts.bodies.held, general, self.serve)
 
     @property
-    def connections(self) -> set[Connection]:
+    def connections(self) -> set[ServedConnection]:
         """The connections that the general server does not have."""
         return self._all.open
 
@@ -72,7 +72,7 @@ class FastPath:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(lambda: Connection(self._all, loop), host, port)
+            self._listener = await loop.create_server(lambda: ServedConnection(self._all, loop), host, port)
         except OSError as error:
             raise BadInput(why_not_listening(host, port, error)) from error
         self._all.begin(loop)
@@ -87,7 +87,7 @@ class FastPath:
         for task in self._tasks:
             task.cancel()
 
-    def serve(self, head: Head, body: bytes, connection: Connection) -> None:
+    def serve(self, head: Head, body: bytes, connection: ServedConnection) -> None:
         """Take a request; the connection gets the answer later, or at once when there is an error."""
         try:
             later = self._begin(head, body, connection)
@@ -99,7 +99,7 @@ class FastPath:
         else:
             self._later(head, later, connection)
 
-    def _begin(self, head: Head, body: bytes, connection: Connection) -> Awaitable[bytes] | None:
+    def _begin(self, head: Head, body: bytes, connection: ServedConnection) -> Awaitable[bytes] | None:
         """Begin a request; return its answer if it has to be waited for here, None if `_Waiting` will give it."""
         query = _parsed(head.query)
         table = self._gate.find(head.table)
@@ -120,12 +120,12 @@ class FastPath:
 
         return slowly()
 
-    def _later(self, head: Head, body: Awaitable[bytes], connection: Connection) -> None:
+    def _later(self, head: Head, body: Awaitable[bytes], connection: ServedConnection) -> None:
         """Answer a request that has to wait."""
 
         async def serve() -> None:
             try:
-                answer = Answer(HTTPStatus.OK, await body)
+                answer = JsonAnswer(HTTPStatus.OK, await body)
             except Exception as error:  # noqa: BLE001 - the gate knows what to say
                 answer = self._gate.answer_to(error, head.action)
             self._inserts.bodies.held.give(head.length)
@@ -148,7 +148,7 @@ class _Waiting:
     """An insert that waits for its group."""
 
     def __init__(
-        self, gate: Gate, inserts: InsertRequests, connection: Connection, table: TableReplica, token: str | None
+        self, gate: Gate, inserts: InsertRequests, connection: ServedConnection, table: TableReplica, token: str | None
     ) -> None:
         self._gate = gate
         self._inserts = inserts
@@ -167,11 +167,11 @@ class _Waiting:
         self._known_as = self._token or pending.block
         self._timer = self._loop.call_later(self._inserts.timeout_s, self._late, self._inserts.timeout_s)
 
-    def deliver(self, pending: Pending) -> None:
+    def deliver(self, pending: PendingInsert) -> None:
         """Take the answer, from any thread."""
         self._inserts.mailbox.put(self._loop, self, pending)
 
-    def arrived(self, pending: Pending) -> None:
+    def arrived(self, pending: PendingInsert) -> None:
         """Send the answer, on the loop."""
         if self._answered or pending.answer is None:
             return
@@ -184,7 +184,7 @@ class _Waiting:
         except Exception as error:  # noqa: BLE001 - the gate knows what to say
             self._connection.answer(self._gate.answer_to(error, INSERT))
             return
-        self._connection.answer(Answer(HTTPStatus.OK, body))
+        self._connection.answer(JsonAnswer(HTTPStatus.OK, body))
 
     def _late(self, timeout_s: float) -> None:
         if not self._answered:

@@ -30,7 +30,7 @@ DIGITS_MAX = 18
 encode_json = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class Answer(NamedTuple):
+class JsonAnswer(NamedTuple):
     """The answer to a request: its HTTP status, and JSON."""
 
     status: int
@@ -92,15 +92,15 @@ class Gate:
         """Return a hosted table, or raise `TableNotFound`."""
         return self._tables.table(table)
 
-    def public(self, action: str) -> tuple[Answer, str]:
+    def public(self, action: str) -> tuple[JsonAnswer, str]:
         """Answer what needs no token, ``health`` or ``metrics``; also return the content type."""
         if action == METRICS:
-            return Answer(HTTPStatus.OK, self._tables.metrics.render()), "text/plain; charset=utf-8"
+            return JsonAnswer(HTTPStatus.OK, self._tables.metrics.render()), "text/plain; charset=utf-8"
         health = self._tables.health()
         status = HTTPStatus.OK if health["state"] in SERVING else HTTPStatus.SERVICE_UNAVAILABLE
-        return Answer(status, encode_json(health)), "application/json"
+        return JsonAnswer(status, encode_json(health)), "application/json"
 
-    def ask_public(self, action: str, tell: Callable[[Answer, str], None]) -> None:
+    def ask_public(self, action: str, tell: Callable[[JsonAnswer, str], None]) -> None:
         """Give what `public` returns to `tell`, at once."""
         tell(*self.public(action))
 
@@ -108,14 +108,14 @@ class Gate:
         """Log that a request was refused before it was served; of many only some, and never what it says."""
         self._refusals.note(self._tables.log, peer, reason)
 
-    def answer_to(self, error: Exception, path: str) -> Answer:
+    def answer_to(self, error: Exception, path: str) -> JsonAnswer:
         """Return the answer to a request that failed; a defect of ours is logged, and the server lives on."""
         if isinstance(error, ReplitreeError):
-            return Answer(status_of(error), encode_json(body_of(error)))
+            return JsonAnswer(status_of(error), encode_json(body_of(error)))
         if isinstance(error, OSError):
-            return Answer(507, encode_json(body_of(StoreError(f"disk: {error.strerror or error}"))))
+            return JsonAnswer(507, encode_json(body_of(StoreError(f"disk: {error.strerror or error}"))))
         self.defect("request failed", path=path)
-        return Answer(500, encode_json({"error": "ReplitreeError", "message": f"defect: {error!r}"}))
+        return JsonAnswer(500, encode_json({"error": "ReplitreeError", "message": f"defect: {error!r}"}))
 
     def defect(self, event: str, **facts: object) -> None:
         """Log a defect of ours, with the error that is being handled."""

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput
-from replitree.replica.http.gate import Answer, Tables, encode_json
+from replitree.replica.http.gate import JsonAnswer, Tables, encode_json
 from replitree.replica.http.received import read_whole
 from replitree.replica.table.table_replica import TableReplica
 
@@ -38,10 +38,10 @@ class Handlers:
 
 def json_response(body: object, status: int = 200) -> web.Response:
     """Return a JSON answer."""
-    return response(Answer(status, encode_json(body)))
+    return response(JsonAnswer(status, encode_json(body)))
 
 
-def response(answer: Answer) -> web.Response:
+def response(answer: JsonAnswer) -> web.Response:
     """Return an answer as this server sends it."""
     return web.Response(body=answer.body, status=answer.status, content_type="application/json")
 

@@ -20,9 +20,9 @@ from replitree.replica.http.insert_requests import InsertRequests, overwrite_of
 from replitree.replica.http.received import read_pieces, read_whole
 from replitree.replica.insert.inserts import result_of
 from replitree.replica.insert.quorums import Wish, wish_of
-from replitree.replica.kit.payloads import Overwrite, Upload
+from replitree.replica.kit.payloads import Overwrite, StagedUpload
 from replitree.replica.table.table_replica import TableReplica
-from replitree.replica.uploads.upload_commits import Commits
+from replitree.replica.uploads.upload_commits import UploadCommits
 from replitree.replica.uploads.uploads import NoSuchUpload
 from replitree.storage.parts.manifest import PartManifest
 from replitree.wire.identity import machine_id
@@ -110,7 +110,7 @@ class InsertHandlers(Handlers):
     def __init__(self, tables: Tables, inserts: InsertRequests) -> None:
         super().__init__(tables)
         self._inserts = inserts
-        self._commits = Commits()
+        self._commits = UploadCommits()
 
     def routes(self) -> tuple[web.RouteDef, ...]:
         """Return the routes."""
@@ -208,7 +208,7 @@ class InsertHandlers(Handlers):
             return result_of(earlier, sum(manifest.rows for manifest in manifests), token or "")
         waiter = self._inserts.mailbox.expect()
         pending = await asyncio.to_thread(
-            table.inserts.upload, Upload(folder, manifests), token, waiter.deliver, overwrite, wish
+            table.inserts.upload, StagedUpload(folder, manifests), token, waiter.deliver, overwrite, wish
         )
         answer = await waiter.answer
         if isinstance(answer, Duplicate):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from replitree.errors import BadInput
-from replitree.replica.http.gate import Answer, seconds
+from replitree.replica.http.gate import JsonAnswer, seconds
 from replitree.replica.http.http_base import Handlers, json_response, response
 from replitree.replica.http.snapshot_requests import snapshot
 from replitree.replica.kit.old_parts import LEASE_S_MAX
@@ -24,7 +24,7 @@ class ReadHandlers(Handlers):
         )
 
     async def _snapshot(self, request: web.Request) -> web.Response:
-        return response(Answer(200, await snapshot(self._table(request), request.query)))
+        return response(JsonAnswer(200, await snapshot(self._table(request), request.query)))
 
     async def _renew(self, request: web.Request) -> web.Response:
         table, lease = self._table(request), request.match_info["lease"]

@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from replitree.replica.http.connections import Waiting
+from replitree.replica.http.connections import WaitingConnection
 from replitree.replica.http.fast_path import FastPath
 from replitree.replica.http.gate import Gate, Tables
 from replitree.replica.http.insert_requests import InsertRequests
@@ -81,7 +81,7 @@ class _General:
         """Return how many connections it has."""
         return 0 if self._runner is None or self._runner.server is None else len(self._runner.server.connections)
 
-    def when_loaded(self, connection: Waiting) -> None:
+    def when_loaded(self, connection: WaitingConnection) -> None:
         """Load the server, and then tell a connection."""
 
         def tell(loading: asyncio.Task[web.AppRunner]) -> None:

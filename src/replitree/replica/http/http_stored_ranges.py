@@ -26,7 +26,7 @@ RANGE = "Range"
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredRanges:
     """A data file that is an object, and its size in bytes as the manifest says it."""
 
     store: ObjectStore
@@ -49,7 +49,7 @@ class StoredFile:
         return data
 
 
-def find_stored(table: TableReplica, part: str, file: str) -> StoredFile | None:
+def find_stored(table: TableReplica, part: str, file: str) -> StoredRanges | None:
     """Return where a data file of a published part is in the store; None when it is here, or no file of this part.
 
     Raises
@@ -64,10 +64,10 @@ def find_stored(table: TableReplica, part: str, file: str) -> StoredFile | None:
         return None
     if file_bytes(table.store.file_path(part, file)) == entry.bytes:
         return None
-    return StoredFile(sharing.objects.store, sharing.objects.key(share, file), entry.bytes)
+    return StoredRanges(sharing.objects.store, sharing.objects.key(share, file), entry.bytes)
 
 
-async def answer_range(request: web.Request, stored: StoredFile) -> web.StreamResponse:
+async def answer_range(request: web.Request, stored: StoredRanges) -> web.StreamResponse:
     """Send the range of a file that was asked for.
 
     Raises
@@ -97,7 +97,7 @@ async def answer_range(request: web.Request, stored: StoredFile) -> web.StreamRe
     return answer
 
 
-async def _piece_or_end(request: web.Request, stored: StoredFile, first: int, size: int) -> bytes:
+async def _piece_or_end(request: web.Request, stored: StoredRanges, first: int, size: int) -> bytes:
     """Read a piece of an answer that has begun; when it can't be had, whoever waits for it must not wait for ever."""
     try:
         return await asyncio.to_thread(stored.read, first, size)
@@ -107,4 +107,4 @@ async def _piece_or_end(request: web.Request, stored: StoredFile, first: int, si
         raise ConnectionAbortedError(str(error)) from error
 
 
-__all__ = ["RANGE", "StoredFile", "answer_range", "find_stored"]
+__all__ = ["RANGE", "StoredRanges", "answer_range", "find_stored"]

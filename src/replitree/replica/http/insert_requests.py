@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
 from replitree.replica.http.bodies import Bodies, decode, is_quick
-from replitree.replica.insert.group_commit import Pending
+from replitree.replica.insert.group_commit import PendingInsert
 from replitree.replica.insert.inserts import Deliver, result_of
 from replitree.replica.insert.mailbox import Mailbox, Waiter
 from replitree.replica.insert.quorums import Wish
@@ -47,7 +47,7 @@ class InsertRequests:
         waiter = self.mailbox.expect()
         checked = None if wish is None else table.quorums.checked(wish)
 
-        def take() -> Pending:
+        def take() -> PendingInsert:
             return self.take(table, body, extent, token, overwrite, waiter.deliver, checked or wish)
 
         known = table.definition
@@ -71,13 +71,13 @@ class InsertRequests:
         overwrite: str,
         deliver: Deliver,
         wish: Wish | None = None,
-    ) -> Pending:
+    ) -> PendingInsert:
         """Queue the rows of an Arrow IPC stream, which was measured, for the next group.  Raises as `Inserts.rows`."""
         rows, replaced = decode(body, extent), overwrite_of(overwrite)
         return table.inserts.rows(rows, token, deliver, replaced, wish, bytes_max=self.bodies.decoded_bytes_max)
 
     async def submit(
-        self, table: TableReplica, take: Callable[[Deliver], Pending], token: str | None
+        self, table: TableReplica, take: Callable[[Deliver], PendingInsert], token: str | None
     ) -> dict[str, object]:
         """Queue an insert in a thread, because it may have to read the table's definition, and wait for its answer."""
         waiter = self.mailbox.expect()
@@ -92,7 +92,7 @@ class InsertRequests:
             table.inserts.delay_s()
 
     async def _answer(
-        self, table: TableReplica, pending: Pending, waiter: Waiter, token: str | None
+        self, table: TableReplica, pending: PendingInsert, waiter: Waiter, token: str | None
     ) -> dict[str, object]:
         """Wait for an insert's answer as long as the configuration allows."""
         loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ from replitree.protocol.core.parts import parse_part
 from replitree.protocol.state.read import READ_LEVELS, ReadLevel, position_of
 from replitree.replica.http.gate import WAIT_S_DEFAULT, encode_json, number, seconds, wait_until
 from replitree.replica.kit.old_parts import LEASE_S_MAX
-from replitree.replica.table.snapshots import Taken, take_snapshot
+from replitree.replica.table.snapshots import TakenSnapshot, take_snapshot
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.bounds import Scalar
@@ -31,7 +31,7 @@ _NOUNS = {"get": "insert", "mutate": "mutation", "fail": "end of an insert", "lo
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SnapshotRequest:
     """What a snapshot must show.
 
     Attributes
@@ -103,7 +103,7 @@ async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
     return await asyncio.to_thread(_strict_body, table, asked, position)
 
 
-def _asked(query: Mapping[str, str]) -> Asked:
+def _asked(query: Mapping[str, str]) -> SnapshotRequest:
     """Read what a snapshot must show.
 
     Raises
@@ -124,10 +124,12 @@ def _asked(query: Mapping[str, str]) -> Asked:
     until = time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
     names_lacking = query.get("lacking") == "1"
     where, columns = query.get("where", ""), number(query, "columns", 0)
-    return Asked(level, at_least, mutated, LogIndex(below - 1), as_of, lease_s, until, names_lacking, where, columns)
+    return SnapshotRequest(
+        level, at_least, mutated, LogIndex(below - 1), as_of, lease_s, until, names_lacking, where, columns
+    )
 
 
-async def _wait(table: TableReplica, asked: Asked) -> None:
+async def _wait(table: TableReplica, asked: SnapshotRequest) -> None:
     """Wait until every insert and drop below `at_least`, and every mutation up to `mutated`, is executed here.
 
     And, if what is here now is to be shown, until no insert is here in part.
@@ -143,7 +145,7 @@ async def _wait(table: TableReplica, asked: Asked) -> None:
         raise _behind(table, max(asked.at_least, asked.mutated + 1))
 
 
-async def _position(table: TableReplica, asked: Asked) -> LogIndex:
+async def _position(table: TableReplica, asked: SnapshotRequest) -> LogIndex:
     """Find out where a strict read stands."""
     progress = table.progress
     await wait_until(table, lambda: progress.place is not None, asked.left_s)
@@ -154,7 +156,7 @@ async def _position(table: TableReplica, asked: Asked) -> LogIndex:
     return position_of(asked.level, asked.at_least, place.pointer.index, end)
 
 
-async def _readable_position(table: TableReplica, asked: Asked, position: LogIndex) -> LogIndex:
+async def _readable_position(table: TableReplica, asked: SnapshotRequest, position: LogIndex) -> LogIndex:
     """Wait until a strict read can be done at a position; return that, or a later one if what was asked for is open there.
 
     A client that asks for an insert with a quorum may have heard that it is settled, by an entry that is later than its own.
@@ -185,7 +187,7 @@ def _behind(table: TableReplica, wanted: int) -> ReplicaBehind:
     return ReplicaBehind(f"{state}: allow more time, or ask another replica")
 
 
-def _strict_body(table: TableReplica, asked: Asked, position: LogIndex) -> bytes:
+def _strict_body(table: TableReplica, asked: SnapshotRequest, position: LogIndex) -> bytes:
     """Take a snapshot of exactly what is below a position; when it can't be had here any more, a later try can."""
     try:
         return _snapshot_body(table, asked, position)
@@ -195,7 +197,7 @@ def _strict_body(table: TableReplica, asked: Asked, position: LogIndex) -> bytes
         ) from error
 
 
-def _snapshot_body(table: TableReplica, asked: Asked, as_of: LogIndex | None) -> bytes:
+def _snapshot_body(table: TableReplica, asked: SnapshotRequest, as_of: LogIndex | None) -> bytes:
     """Take a snapshot and return it as JSON."""
     taken = take_snapshot(table, as_of, asked.lease_s, names_lacking=asked.names_lacking)
     definition = table.definition
@@ -240,7 +242,7 @@ def _manifest(table: TableReplica, part: str) -> PartManifest:
 
 
 def _wanted(
-    manifests: list[tuple[str, PartManifest]], asked: Asked, definition: TableDefinition
+    manifests: list[tuple[str, PartManifest]], asked: SnapshotRequest, definition: TableDefinition
 ) -> list[tuple[str, PartManifest]]:
     """Leave out the parts in which no row can match the reader's condition.
 
@@ -276,5 +278,5 @@ def _lacking_row(table: TableReplica, part: str, values: Mapping[str, tuple[Scal
     return {**row, "partition_values": values.get(parse_part(part).partition), "content": content}
 
 
-def _lease(taken: Taken, lease_s: float | None) -> dict[str, object]:
+def _lease(taken: TakenSnapshot, lease_s: float | None) -> dict[str, object]:
     return {} if taken.lease is None else {"lease": taken.lease, "lease_s": lease_s}

@@ -35,7 +35,7 @@ QUIET_SHARE = 0.2
 
 
 @dataclass(slots=True, eq=False)
-class Pending:
+class PendingInsert:
     """A request that waits for its group, and then its answer.
 
     Attributes
@@ -66,7 +66,7 @@ class Pending:
     rows: int
     bytes: int
     alone: bool
-    deliver: Callable[[Pending], None]
+    deliver: Callable[[PendingInsert], None]
     schema_version: int = 1
     drops: tuple[str, ...] = ()
     quorum: int = 0
@@ -99,8 +99,8 @@ class GroupCommitter:
     def __init__(
         self,
         name: str,
-        commit: Callable[[Sequence[Pending]], None],
-        on_error: Callable[[Sequence[Pending], BaseException | None], None],
+        commit: Callable[[Sequence[PendingInsert]], None],
+        on_error: Callable[[Sequence[PendingInsert], BaseException | None], None],
         rows_max: int,
         bytes_max: int,
     ) -> None:
@@ -108,7 +108,7 @@ class GroupCommitter:
         self._on_error = on_error
         self._rows_max = rows_max
         self._bytes_max = bytes_max
-        self._waiting: deque[Pending] = deque()
+        self._waiting: deque[PendingInsert] = deque()
         self._waiting_bytes = 0
         self._changed = threading.Condition()
         self._closing = False
@@ -117,7 +117,7 @@ class GroupCommitter:
         self._thread = threading.Thread(target=self._run, name=f"commit-{name}", daemon=True)
         self._thread.start()
 
-    def submit(self, pending: Pending) -> bool:
+    def submit(self, pending: PendingInsert) -> bool:
         """Queue a request; False when too many are waiting or the committer is closing."""
         with self._changed:
             if self._closing or len(self._waiting) >= WAITING_REQUESTS_MAX:
@@ -153,7 +153,7 @@ class GroupCommitter:
             with self._changed:
                 self._expected = min(GROUP_REQUESTS_MAX, len(group) + len(self._waiting))
 
-    def _next_group(self) -> list[Pending]:
+    def _next_group(self) -> list[PendingInsert]:
         """Wait for requests and take as many as may go together; empty when the committer is closed and drained."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
@@ -174,7 +174,7 @@ class GroupCommitter:
             seen = len(self._waiting)
             self._changed.wait(max(0.0, min(quiet_s, deadline - time.monotonic())))
 
-    def _fill(self, group: list[Pending]) -> None:
+    def _fill(self, group: list[PendingInsert]) -> None:
         """Add waiting requests to a group, in order, as far as its limits allow."""
         blocks = {group[0].block}
         rows, size, parts = group[0].rows, group[0].bytes, group[0].parts
@@ -192,7 +192,7 @@ class GroupCommitter:
             blocks.add(candidate.block)
             group.append(self._take_first())
 
-    def _take_first(self) -> Pending:
+    def _take_first(self) -> PendingInsert:
         first = self._waiting.popleft()
         self._waiting_bytes -= first.bytes
         return first

@@ -37,7 +37,7 @@ from replitree.protocol.core.log import ROLLED
 from replitree.protocol.insert.insert import FoundEntry, Inserter, Request, find_insert, insert
 from replitree.protocol.insert.quorum import Awaited, find_end
 from replitree.replica.insert.appends import Appends, Perform
-from replitree.replica.insert.group_commit import GroupCommitter, Pending
+from replitree.replica.insert.group_commit import GroupCommitter, PendingInsert
 from replitree.replica.insert.insert_fate import Fate, Fates
 from replitree.replica.insert.quorums import PATIENCE_S, Quorums, Wish
 from replitree.replica.insert.reused_token import has_other_rows
@@ -45,7 +45,7 @@ from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
-from replitree.replica.kit.payloads import Detached, Overwrite, Payload, Rows, Upload
+from replitree.replica.kit.payloads import Detached, Overwrite, Payload, Rows, StagedUpload
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
 from replitree.replica.perform.progress import Progress
@@ -65,7 +65,7 @@ DELAY_S_MAX = 1.0
 UNWRITABLE = (ValueError, TypeError, NotImplementedError, ArithmeticError, LookupError)
 """How Arrow says that it can't write values; its errors are subclasses of these."""
 
-Deliver = Callable[[Pending], None]
+Deliver = Callable[[PendingInsert], None]
 """Tells the one who asked that a request has its answer."""
 
 
@@ -124,11 +124,11 @@ class Inserts:
         self._host = host
         self._numbers = itertools.count()
         self._groups = itertools.count()
-        self._answers: dict[fx.RequestId, Pending] = {}
+        self._answers: dict[fx.RequestId, PendingInsert] = {}
         self._lock = threading.Lock()
         self._parts_count, self._parts_counted_at = 0, 0.0
         name = host.definition.name
-        self._uploaded: dict[fx.StagingId, Upload] = {}
+        self._uploaded: dict[fx.StagingId, StagedUpload] = {}
         self._committer = GroupCommitter(name, self._commit, self._unanswered, rows_max, bytes_max)
         self._uploads = GroupCommitter(f"{name}-uploads", self._commit, self._unanswered, rows_max, bytes_max)
 
@@ -167,7 +167,7 @@ class Inserts:
         wish: Wish | None = None,
         *,
         bytes_max: int | None = None,
-    ) -> Pending:
+    ) -> PendingInsert:
         """Queue rows for the next group.
 
         Parameters
@@ -199,7 +199,7 @@ class Inserts:
             partitions = sorted(piece.partition for piece in split_by_partition(table, definition))
             drops = self._drops(overwrite, partitions)
         block = block_of(token, drops, lambda: (content_hash(table, definition.arrow_schema),))
-        pending = Pending(
+        pending = PendingInsert(
             fx.RequestId(next(self._numbers)),
             block,
             Rows(table, definition),
@@ -231,7 +231,7 @@ class Inserts:
         check_insert(self._host.replica, partitions, drops, place.parts if place is not None and drops else ())
         return drops
 
-    def _ask_quorum(self, pending: Pending, wish: Wish | None) -> None:
+    def _ask_quorum(self, pending: PendingInsert, wish: Wish | None) -> None:
         """Find out what a wish means now, before anything is written."""
         if wish is None:
             return
@@ -243,12 +243,12 @@ class Inserts:
 
     def upload(
         self,
-        upload: Upload,
+        upload: StagedUpload,
         token: str | None,
         deliver: Deliver,
         overwrite: Overwrite = Overwrite.NOTHING,
         wish: Wish | None = None,
-    ) -> Pending:
+    ) -> PendingInsert:
         """Queue an upload; it becomes an insert of its own.
 
         Raises
@@ -304,7 +304,7 @@ class Inserts:
             return None
         return fx.Duplicate(found.index, None if end is None else end.index)
 
-    def attach(self, detached: Detached, deliver: Deliver) -> Pending:
+    def attach(self, detached: Detached, deliver: Deliver) -> PendingInsert:
         """Queue a detached part; it becomes an insert of its own.  Raises as `upload`."""
         manifest = detached.manifest
         version = self._version_of((manifest,))
@@ -344,20 +344,20 @@ class Inserts:
         deliver: Deliver,
         drops: tuple[str, ...],
         wish: Wish | None = None,
-    ) -> Pending:
+    ) -> PendingInsert:
         number = fx.RequestId(next(self._numbers))
-        pending = Pending(number, block, payload, rows, 0, True, deliver, version, drops)
+        pending = PendingInsert(number, block, payload, rows, 0, True, deliver, version, drops)
         self._ask_quorum(pending, wish)
         return self._submit(self._uploads, pending)
 
-    def _submit(self, committer: GroupCommitter, pending: Pending) -> Pending:
+    def _submit(self, committer: GroupCommitter, pending: PendingInsert) -> PendingInsert:
         if self._host.active_epoch() is None:
             raise ReadOnly(self._host.why_not_active())
         if not committer.submit(pending):
             raise ReadOnly("the replica is shutting down or has too many inserts waiting; try another replica")
         return pending
 
-    def _commit(self, group: Sequence[Pending]) -> None:
+    def _commit(self, group: Sequence[PendingInsert]) -> None:
         """Insert one group by the protocol's procedure."""
         host, first = self._host, group[0]
         epoch = host.active_epoch()
@@ -393,7 +393,9 @@ class Inserts:
         self._learn(group, epoch, fates)  # only now: what is left in staging is idle, and will be swept
         host.metrics.groups.labels(host.definition.name).inc()
 
-    def _broken_off(self, group: Sequence[Pending], staging: fx.StagingId, fates: Fates, error: Exception) -> None:
+    def _broken_off(
+        self, group: Sequence[PendingInsert], staging: fx.StagingId, fates: Fates, error: Exception
+    ) -> None:
         """Answer the requests of a group whose procedure has ended with an error, each by what is certain of it."""
         host, left = self._host, [pending for pending in group if pending.answer is None]
         if not isinstance(error, ReplitreeError | OSError):
@@ -414,7 +416,7 @@ class Inserts:
                 continue
             pending.give(fx.Failed(str(error), why) if pending in unsent else fx.OutcomeUnknown())
 
-    def _learn(self, group: Sequence[Pending], epoch: fx.Epoch, fates: Fates) -> None:
+    def _learn(self, group: Sequence[PendingInsert], epoch: fx.Epoch, fates: Fates) -> None:
         """Activate again if the answers of a group are evidence that the epoch is over, or that a commit must be fenced."""
         host, answers = self._host, [pending.answer for pending in group]
         if any(isinstance(answer, fx.Failed) and answer.why is fx.Why.EPOCH for answer in answers):
@@ -435,7 +437,7 @@ class Inserts:
                 with self._lock:
                     self._answers.pop(request, None)
 
-    def _unanswered(self, left: Sequence[Pending], problem: BaseException | None) -> None:
+    def _unanswered(self, left: Sequence[PendingInsert], problem: BaseException | None) -> None:
         """Answer what a commit left open: after a refusal to begin "failed", after a defect beside the procedure "unknown"."""
         if isinstance(problem, ReadOnly):
             answer: fx.ClientAnswer = fx.Failed(str(problem))
@@ -462,7 +464,7 @@ class Inserts:
     def _stage(self, staging: fx.StagingId, payloads: Sequence[Payload]) -> tuple[PartManifest, ...]:
         store, first = self._host.store, payloads[0]
         match first:
-            case Upload(folder, manifests):
+            case StagedUpload(folder, manifests):
                 if self._host.sharing is not None:
                     self._host.sharing.uploads.take(manifests)
                 self._uploaded[staging] = first

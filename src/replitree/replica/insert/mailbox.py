@@ -13,7 +13,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from replitree.protocol.core.effects import ClientAnswer
-from replitree.replica.insert.group_commit import Pending
+from replitree.replica.insert.group_commit import PendingInsert
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class Recipient(Protocol):
     """Who waits for an answer."""
 
-    def arrived(self, pending: Pending) -> None:
+    def arrived(self, pending: PendingInsert) -> None:
         """Take a request that has its answer; called on the loop."""
 
 
@@ -33,12 +33,12 @@ class Waiter(Recipient):
         self._loop = loop
         self.answer: asyncio.Future[ClientAnswer] = loop.create_future()
 
-    def deliver(self, pending: Pending) -> None:
+    def deliver(self, pending: PendingInsert) -> None:
         """Take a request's answer, from any thread."""
         self._mailbox.put(self._loop, self, pending)
 
     @override
-    def arrived(self, pending: Pending) -> None:
+    def arrived(self, pending: PendingInsert) -> None:
         if pending.answer is not None and not self.answer.done():
             self.answer.set_result(pending.answer)
 
@@ -48,13 +48,13 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._box: list[tuple[Recipient, Pending]] = []
+        self._box: list[tuple[Recipient, PendingInsert]] = []
 
     def expect(self) -> Waiter:
         """Return a place to wait; to be called on the loop."""
         return Waiter(self, asyncio.get_running_loop())
 
-    def put(self, loop: asyncio.AbstractEventLoop, recipient: Recipient, pending: Pending) -> None:
+    def put(self, loop: asyncio.AbstractEventLoop, recipient: Recipient, pending: PendingInsert) -> None:
         """Queue an answer, and wake the loop when it was asleep."""
         with self._lock:
             self._box.append((recipient, pending))

@@ -17,19 +17,19 @@ from replitree.errors import ReplitreeError
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Duplicate, Get
 from replitree.protocol.core.entries import GetEntry, decode_entry
-from replitree.replica.kit.payloads import Payload, Rows, Upload
+from replitree.replica.kit.payloads import Payload, Rows, StagedUpload
 from replitree.storage.parts.manifest import FORMAT
 from replitree.wire.block_ids import is_of_token
 
 if TYPE_CHECKING:
     from replitree.protocol.core.effects import StagedPart
     from replitree.protocol.core.layout import Table
-    from replitree.replica.insert.group_commit import Pending
+    from replitree.replica.insert.group_commit import PendingInsert
     from replitree.replica.perform.runner import Performer
     from replitree.storage.parts.manifest import PartManifest
 
 
-def has_other_rows(performer: Performer, table: Table, pending: Pending, found: Duplicate) -> bool:
+def has_other_rows(performer: Performer, table: Table, pending: PendingInsert, found: Duplicate) -> bool:
     """Return whether a duplicate with a token is one of an insert that certainly had other rows, or in another order."""
     if found.index is None or not is_of_token(pending.block):
         return False
@@ -55,4 +55,4 @@ def _manifests(payload: Payload) -> Sequence[PartManifest]:
         from replitree.storage.parts.encode import unwritten_manifests
 
         return unwritten_manifests(payload.table, payload.definition)
-    return payload.manifests if isinstance(payload, Upload) else (payload.manifest,)
+    return payload.manifests if isinstance(payload, StagedUpload) else (payload.manifest,)

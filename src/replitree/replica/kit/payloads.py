@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Upload:
+class StagedUpload:
     """Part files that a client staged: their folder, checked and synced, and their manifests."""
 
     folder: Path
@@ -39,7 +39,7 @@ class Detached:
     manifest: PartManifest
 
 
-Payload: TypeAlias = Rows | Upload | Detached
+Payload: TypeAlias = Rows | StagedUpload | Detached
 
 
 class Overwrite(Enum):

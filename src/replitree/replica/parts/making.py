@@ -26,7 +26,7 @@ from replitree.storage.parts.manifest import SHARES_MAX, PartManifest
 from replitree.storage.schema.definition import TableDefinition
 
 
-class Prepared(Protocol):
+class PreparedResults(Protocol):
     """Results of merges that a client has made, see `replitree.replica.parts.prepared`."""
 
     def take(self, effect: fx.Merge) -> PartManifest | None:
@@ -41,7 +41,7 @@ class Host(Protocol):
     config: ServerConfig
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedResults:
         """The results that clients have made."""
 
     def definition_at(self, version: int) -> TableDefinition:

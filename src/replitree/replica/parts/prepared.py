@@ -124,7 +124,7 @@ class _Kept:
 _Key = tuple[tuple[str, ...], int]
 
 
-class Prepared:
+class PreparedMerges:
     """The prepared merges of one table replica.
 
     Parameters

@@ -87,7 +87,7 @@ class Host(Protocol):
         """Report that the replica must activate again."""
 
 
-class Pace:
+class SelectorPace:
     """How often to ask the selector: soon again while parts come in, less and less often while nothing changes.
 
     Attributes
@@ -129,7 +129,7 @@ class Leader:
         self._stopping = stopping
         self._wake = threading.Event()
         self._path: str | None = None
-        self._pace = Pace()
+        self._pace = SelectorPace()
         self._cleaned_at = time.monotonic()
         self._leaving: tuple[LogIndex, tuple[str, ...]] | None = None
         self.leader: str | None = None

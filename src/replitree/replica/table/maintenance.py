@@ -21,7 +21,7 @@ from replitree.replica.kit.logs import Log
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.orphans import Orphans
-from replitree.replica.parts.prepared import Prepared
+from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
@@ -48,7 +48,7 @@ class Host(Protocol):
     old_parts: OldParts
     mending: Mending
     lost_parts: LostParts
-    prepared: Prepared
+    prepared: PreparedMerges
     uploads: Uploads
     definitions: Definitions
     sharing: Sharing | None

@@ -92,7 +92,7 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingMove:
     """A part that could not be moved: why, how often it was tried, and when it is tried again (monotonic seconds)."""
 
     reason: str
@@ -114,7 +114,7 @@ class Mover:
         self._left: tuple[Placed, ...] = ()
         self._running: set[str] = set()
         self._lock = threading.Lock()
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, WaitingMove] = {}
         self._thread = threading.Thread(target=self._run, name=f"move-{host.replica.table.name}", daemon=True)
         self._not_forgotten = ""
         self.to_store = self.to_disk = 0
@@ -300,11 +300,11 @@ class Mover:
                 else:
                     self.to_disk += 1
             case NotMoved(reason):
-                before = self._waiting.get(placed.part, Waiting("", 0, 0.0))
+                before = self._waiting.get(placed.part, WaitingMove("", 0, 0.0))
                 pause = min(RETRY_S_MAX, RETRY_S_MIN * 2**before.tries)
-                self._waiting[placed.part] = Waiting(reason, before.tries + 1, time.monotonic() + pause)
+                self._waiting[placed.part] = WaitingMove(reason, before.tries + 1, time.monotonic() + pause)
             case fx.InDoubt():
-                self._waiting[placed.part] = Waiting("an answer of coordination was lost", 1, time.monotonic())
+                self._waiting[placed.part] = WaitingMove("an answer of coordination was lost", 1, time.monotonic())
                 self._host.trouble(Evidence.UNKNOWN, "the answer to the move of a part was lost")
 
     # --- the end of a store ---------------------------------------------------------------------------------------------

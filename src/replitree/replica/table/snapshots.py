@@ -35,7 +35,7 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenSnapshot:
     """A snapshot: everything below `index` is in `parts` or `lacking`, which are not whole here; `lease` keeps the parts."""
 
     index: LogIndex
@@ -44,7 +44,9 @@ class Taken:
     lacking: tuple[str, ...] = ()
 
 
-def take_snapshot(host: Host, as_of: LogIndex | None, lease_s: float | None, *, names_lacking: bool = False) -> Taken:
+def take_snapshot(
+    host: Host, as_of: LogIndex | None, lease_s: float | None, *, names_lacking: bool = False
+) -> TakenSnapshot:
     """Take a snapshot.
 
     Parameters
@@ -72,7 +74,7 @@ def take_snapshot(host: Host, as_of: LogIndex | None, lease_s: float | None, *, 
         lease = None if lease_s is None else host.old_parts.lease(parts, lease_s)
         lacking = _lacking(host, parts)
         if not lacking:
-            return Taken(index, parts, lease, broken)
+            return TakenSnapshot(index, parts, lease, broken)
         if lease is not None:
             host.old_parts.release(lease)
         if as_of is not None:

@@ -47,7 +47,7 @@ from replitree.replica.parts.commands import Commands
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
-from replitree.replica.parts.prepared import Prepared
+from replitree.replica.parts.prepared import PreparedMerges
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.exchange import Exchange, Peer
 from replitree.replica.perform.look_ahead import LookAhead
@@ -162,7 +162,7 @@ class TableReplica:
             Executor(self, self.is_stopping, self.puller.reload, lane, number) for number, lane in enumerate(lanes)
         ]
         self.merges = Merges(self)
-        self.prepared = Prepared(self)
+        self.prepared = PreparedMerges(self)
         self.leader = Leader(self, self.is_stopping)
         self.cleaner = Cleaner(self, self.is_stopping)
         self.checker = Checker(self, self.is_stopping)

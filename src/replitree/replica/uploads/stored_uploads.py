@@ -57,6 +57,7 @@ from replitree.storage.files.durable import (
 from replitree.storage.files.sealed_json import seal, unseal
 from replitree.storage.files.sums import is_summed
 from replitree.storage.parts.manifest import PartManifest, is_partition_id, manifest_problem
+from replitree.wire.share_names import ShareNames
 
 if TYPE_CHECKING:
     from replitree.storage.shares.shares import ShareObjects
@@ -82,13 +83,6 @@ class Host(Protocol):
 
     def why_not_active(self) -> str:
         """Return why the replica takes no inserts."""
-
-
-class Names(msgspec.Struct, frozen=True):
-    """Names for data files of one partition: in a share, numbered from `first` on."""
-
-    share: str
-    first: int
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -156,7 +150,7 @@ class StoredUploads:
 
     # --- begin ----------------------------------------------------------------------------------------------------------------
 
-    def begin(self, upload: str, files: Mapping[str, int]) -> dict[str, Names]:
+    def begin(self, upload: str, files: Mapping[str, int]) -> dict[str, ShareNames]:
         """Give names to data files that somebody is about to put.
 
         Parameters
@@ -197,7 +191,7 @@ class StoredUploads:
                     self._write(upload, before)
         if not is_noted:
             raise Unavailable("coordination did not take note of what is to be put into the object store; try again")
-        return {partition: Names(now[partition].share, now[partition].files) for partition in files}
+        return {partition: ShareNames(now[partition].share, now[partition].files) for partition in files}
 
     def _check(self, begun: _Upload, files: Mapping[str, int]) -> None:
         limit = self._host.definitions.current.settings.partitions_per_insert_max
@@ -389,4 +383,4 @@ def _decode(data: bytes) -> _Upload:
         raise msgspec.DecodeError(str(error)) from error
 
 
-__all__ = ["Host", "Names", "StoredUploads"]
+__all__ = ["Host", "StoredUploads"]

@@ -18,7 +18,7 @@ Key = tuple[str, str]
 Answer = dict[str, object]
 
 
-class Commits:
+class UploadCommits:
     """The commits of a server's uploads; to be used on one loop."""
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ from replitree.storage.files.folder_walk import below
 from replitree.storage.files.sums import sums_path
 from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, is_partition_id
 from replitree.storage.parts.part_folder import check_file_name
-from replitree.wire.upload_life import LIFE_SUFFIX, Silence, Writer, is_given_up
+from replitree.wire.upload_life import LIFE_SUFFIX, UploadSilence, Writer, is_given_up
 
 UPLOADS_MAX = 1000
 SWEEP_S = 30.0
@@ -218,7 +218,7 @@ class Uploads:
         if any(path.name.endswith(MADE_SUFFIX) for path in paths):
             return False  # those who made it remove it
         writer = self._writer(upload)
-        silence = Silence(self._clock() - _newest(paths), writer.probe(), writer.renews)
+        silence = UploadSilence(self._clock() - _newest(paths), writer.probe(), writer.renews)
         with self._lock:  # from here on nobody begins to commit it
             if not is_given_up(silence) or self._committing[upload]:
                 return False
