@@ -20,6 +20,7 @@ from replitree.tablet.members.frames import MAGIC, OVERHEAD_BYTES, Frame, frame_
 from replitree.tablet.members.losses import Losses, longest_wait_s
 from tests.tablet.machine import Words
 from tests.tablet.runtime.group import QUIET
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -231,6 +232,8 @@ def test_what_two_members_were_told_to_delete_is_not_kept_from_one_that_was_away
     with open_tablet(group.groups, Words(), in_one_group(TabletId(1), group.group), settings=QUIET) as tablet:
         for word in (b"a", b"b", b"c", b"d"):
             tablet.execute(word)
+        # An acknowledged entry is on two members; the third one may still be writing it.
+        wait_for(lambda: len(frames_of(tmp_path, 2)) == 5, "member 2 has the zero entry and the four words")
         (tmp_path / "2").rename(tmp_path / "away")
         assert tablet.snapshot()
     group.close()
